@@ -16,6 +16,7 @@ import typer
 
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import CommandGroup, Config, Output, TableOrJson
+from forwarder.core.installation import help_on
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -291,7 +292,7 @@ def _aside(files: Sequence[QuarantinedFile]) -> Iterator[str]:
     from forwarder.telemetry.readable import size
 
     if files:
-        yield f"! quarantined because it could not be read ({len(files)}; docs/explanation/buffer.md says what to do with it):"
+        yield f"! quarantined because it could not be read ({len(files)}; {help_on('buffer')} says what to do with it):"
         yield from (f"    {file.file}, {size(file.size)}, {_iso(file.at)}" + (f": {file.what}" if file.what else "") for file in files)
 
 

@@ -8,10 +8,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from forwarder.cli.config_init import Force, init, schema_text, write_schema
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import CommandGroup, Config
 
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from forwarder.config.load import Loaded
     from forwarder.config.settings import UpstreamSettings
 
-app = CommandGroup("config", "Check the configuration, show the effective values, print the schema.")
+app = CommandGroup("config", "Write, check and show the configuration, and its schema.")
+app.command()(init)
 
 
 class YamlOutput(StrEnum):
@@ -60,25 +63,38 @@ def check(
         raise typer.Exit(code)
 
 
+def _offered(incomplete: str) -> list[str]:
+    """Completions of a key."""
+    from forwarder.config.display import shown_names
+
+    return [name for name in shown_names() if name.startswith(incomplete)]
+
+
 @app.command()
 def show(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY", help="Only these keys or sections; default: all.", autocompletion=_offered)
+    ] = None,
+    *,
     config: Config = None,
     output: Annotated[YamlOutput, typer.Option("--output", help="YAML with origins in comments, or JSON.")] = YamlOutput.YAML,
 ) -> None:
-    """Show every key's effective value and its origin. Secrets are masked.
+    """Show every key's effective value and its origin, or those of some keys and sections. Secrets are masked.
 
-    Example: forwarder config show --output json
+    Example: forwarder config show buffer sources.http.listen
     """
     from forwarder.config.display import as_json, as_yaml
     from forwarder.config.layers import InvalidConfiguration
     from forwarder.config.load import load_settings
 
+    _check_names(names or [])
     try:
         loaded = load_settings(config, os.environ, require_upstream=False)
     except InvalidConfiguration as error:
         _end_with(error.problems)
         raise
-    text = json.dumps(as_json(loaded), indent=2, ensure_ascii=False) if output is YamlOutput.JSON else as_yaml(loaded)
+    only = names or []
+    text = json.dumps(as_json(loaded, only), indent=2, ensure_ascii=False) if output is YamlOutput.JSON else as_yaml(loaded, only)
     if output is YamlOutput.YAML and os.isatty(1):
         from rich.console import Console
         from rich.syntax import Syntax
@@ -88,15 +104,30 @@ def show(
         typer.echo(text.rstrip("\n"))
 
 
+def _check_names(names: Sequence[str]) -> None:
+    """Raises `ConfigurationError` for a name of neither a key nor a section."""
+    from forwarder.config.display import shown_names
+    from forwarder.config.keys import parts
+    from forwarder.config.suggestions import suggest_key
+    from forwarder.core.errors import ConfigurationError
+
+    for name in names:
+        if name not in shown_names():
+            raise ConfigurationError(f"there is no key or section {name!r}", hint=suggest_key(parts(name)))
+
+
 @app.command()
-def schema() -> None:
+def schema(
+    output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Write to this file.")] = None, force: Force = False
+) -> None:
     """Print the JSON Schema (draft 2020-12) of the configuration file, for editors.
 
-    Example: forwarder config schema > forwarder.schema.json
+    Example: forwarder config schema --output forwarder.schema.json
     """
-    from forwarder.config.display import json_schema
-
-    typer.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+    if output is None:
+        typer.echo(schema_text().rstrip("\n"))
+    else:
+        write_schema(output, force=force)
 
 
 @dataclass(frozen=True, slots=True)

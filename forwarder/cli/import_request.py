@@ -23,6 +23,7 @@ from forwarder.config.load import Loaded, load_part
 from forwarder.config.settings import ImportSettings, Settings
 from forwarder.config.source_settings import MappingSettings
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.installation import help_on
 from forwarder.daemon.mappings import mapping_of, rules_of
 from forwarder.sources.files.records import Framing, ReadOptions
 from forwarder.sources.files.transcoding import checked_encoding
@@ -177,7 +178,7 @@ def _mapping(section: ImportSettings, file: Path | None) -> tuple[MappingSetting
         found = load_part(_MAPPING, file, os.environ).import_.mapping
     except InvalidConfiguration as error:
         problems = "\n".join(str(each).replace(f"{_MAPPING}.", "").replace(" --config FILE", " --mapping FILE") for each in error.problems)
-        raise ConfigurationError(f"--mapping: {problems}", hint="docs/reference/mapping.md describes the rules.") from None
+        raise ConfigurationError(f"--mapping: {problems}", hint=f"{help_on('mapping')} describes the rules.") from None
     if not found.given:
         raise ConfigurationError(f"--mapping: {file} has no rules", hint="Write at least event, distinct_id and timestamp.")
     return found, str(file)

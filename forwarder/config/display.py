@@ -8,12 +8,12 @@ a reference to the environment.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import yaml
 
-from forwarder.config.keys import FIRST, Path, dotted, in_table, is_number, keys, leaves, lists
+from forwarder.config.keys import FIRST, Path, dotted, in_table, is_number, keys, leaves, lists, sections
 from forwarder.config.load import Loaded
 from forwarder.config.section import Items, Kind, Nested, Section, keys_of
 from forwarder.config.settings import Settings
@@ -43,18 +43,43 @@ def effective(settings: Settings) -> dict[str, Any]:
     return tree
 
 
-def as_yaml(loaded: Loaded) -> str:
-    """YAML with the origin of each value in a comment."""
-    lines = list(_lines(effective(loaded.settings)))
+def shown_names() -> Sequence[str]:
+    """What can be shown alone: sections and keys by their dotted names; lists as a whole."""
+    return [dotted(path) for path in (*sections(), *keys()) if path and FIRST not in path]
+
+
+def as_yaml(loaded: Loaded, only: Sequence[str] = ()) -> str:
+    """YAML with the origin of each value in a comment; `only`: of these names of `shown_names`."""
+    lines = list(_lines(_pruned(effective(loaded.settings), only)))
     width = max(len(text) for text, _ in lines) + 2
     commented = [f"{text:<{width}}# {loaded.origins[name]}" if name else text for text, name in lines]
     return "\n".join(commented) + "\n"
 
 
-def as_json(loaded: Loaded) -> dict[str, Any]:
-    """The settings, the origin of each key by its dotted name, and the file, for programs."""
-    origins = {name: str(origin) for name, origin in loaded.origins.items()}
-    return {"settings": effective(loaded.settings), "origins": origins, "file": str(loaded.file) if loaded.file else None}
+def as_json(loaded: Loaded, only: Sequence[str] = ()) -> dict[str, Any]:
+    """The settings, the origin of each key by its dotted name, and the file, for programs; `only` as in `as_yaml`."""
+    origins = {name: str(origin) for name, origin in loaded.origins.items() if not only or any(_within(name, each) for each in only)}
+    settings = _pruned(effective(loaded.settings), only)
+    return {"settings": settings, "origins": origins, "file": str(loaded.file) if loaded.file else None}
+
+
+def _within(name: str, outer: str) -> bool:
+    """Whether a key is this one, or part of this section or list."""
+    return name == outer or name.startswith((f"{outer}.", f"{outer}["))
+
+
+def _pruned(tree: dict[str, Any], only: Sequence[str], path: Path = ()) -> dict[str, Any]:
+    """The tree with what `only` names; all of it if that is empty."""
+    if not only:
+        return tree
+    kept = {}
+    for name, value in tree.items():
+        inner = dotted((*path, name))
+        if any(_within(inner, each) for each in only):
+            kept[name] = value
+        elif any(_within(each, inner) for each in only):
+            kept[name] = _pruned(value, only, (*path, name))
+    return kept
 
 
 def inline(value: Any) -> str:

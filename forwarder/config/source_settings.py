@@ -68,7 +68,7 @@ class HashSettings(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class MappingSettings(Section):
-    """How foreign records are converted to events (docs/reference/mapping.md). Expressions are jq; plain paths (.user.id) are fastest."""
+    """How foreign records are converted to events (`forwarder help mapping`). Expressions are jq; plain paths (.user.id) are fastest."""
 
     where: NonEmpty | None = None
     """Condition: records for which it is false or null are filtered out. Default: every record is an event."""

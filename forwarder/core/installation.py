@@ -26,6 +26,11 @@ def shipped(folder: Literal["config", "docs"]) -> Path:
     return inside if inside.is_dir() else _PACKAGE.parent / folder
 
 
+def help_on(topic: str) -> str:
+    """How a message names a document: the command that shows it, wherever forwarder is installed. `topic` is the file's name."""
+    return f"`forwarder help {topic}`"
+
+
 def install_extra(extra: str) -> str:
     """The hint for the packages of an extra that are missing: one command that works for this installation."""
     if (Path(sys.prefix) / IMAGE_MARK).exists():

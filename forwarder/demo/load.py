@@ -188,7 +188,7 @@ class LoadGenerator:
     async def _send(self, session: aiohttp.ClientSession, body: bytes, events: int) -> None:
         """Post it until it has a final answer, or the load ends."""
         while True:
-            if not await self._until(self._paused_until):
+            if self._paused_until > self._clock.monotonic() and not await self._until(self._paused_until):
                 self.figures.unanswered += events
                 return
             began = self._clock.monotonic()

@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.installation import help_on
 from forwarder.sandbox.seed_entries import (
     SETTINGS,
     Seed,
@@ -45,7 +46,7 @@ def read_seed(path: Path) -> Seed:
 
 
 def _load(path: Path) -> Any:
-    hint = "A seed is a file in YAML or JSON; docs/reference/sandbox.md shows one."
+    hint = f"A seed is a file in YAML or JSON; {help_on('sandbox')} shows one."
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ConfigurationError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes", hint="Send the events to the sandbox instead.")
@@ -69,7 +70,7 @@ def _validate(path: Path, content: Any) -> Seed:
         if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
             sections = ", ".join(Seed.model_fields)
             raise ConfigurationError(f"{path}: there is no section {where!r}", hint=f"A seed has {sections}.") from None
-        raise ConfigurationError(f"{path}: {where or 'the file'}: {problem}", hint="docs/reference/sandbox.md shows a seed.") from None
+        raise ConfigurationError(f"{path}: {where or 'the file'}: {problem}", hint=f"{help_on('sandbox')} shows a seed.") from None
 
 
 def _check_unique(path: Path, seed: Seed) -> None:

@@ -55,6 +55,9 @@ def bash(line: str) -> list[str]:
         ("forwarder import native x --accept no", ["no-zone"]),
         ("forwarder import native x --person-properties ", ["set_once", "none", "set"]),
         ("forwarder config show --output ", ["yaml", "json"]),
+        ("forwarder config show sources.http.tl", ["sources.http.tls", "sources.http.tls.cert_file", "sources.http.tls.key_file"]),
+        ("forwarder config init m", ["migration"]),
+        ("forwarder help bu", ["buffer"]),
     ],
 )
 def test_bash_is_offered_what_can_follow(line: str, offered: list[str]) -> None:

@@ -18,10 +18,10 @@ from forwarder.sources.imports.formats.catalog import FORMATS
 from tests.support.commands import forwarder
 
 PATHS = [
-    *("run", "demo", "drill", "status", "logs", "health", "audit", "explain", "send", "generate", "sandbox"),
+    *("run", "demo", "drill", "status", "logs", "health", "audit", "explain", "send", "generate", "sandbox", "help", "tap"),
     *("buffer ls", "buffer verify", "buffer export", "buffer drain"),
     *("dead-letters ls", "dead-letters show", "dead-letters replay", "dead-letters drop"),
-    *("config check", "config show", "config schema"),
+    *("config init", "config check", "config show", "config schema"),
     "mapping try",
     *(f"import {each.name}" for each in FORMATS),
     *("import status", "import verify"),

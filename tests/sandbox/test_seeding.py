@@ -23,6 +23,7 @@ from tests.support.clock import MIDNIGHT
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "sandbox-seed.yaml"
 PROJECTS = [{"api_key": KEY}]
+HELP = "`forwarder help sandbox`"
 GROUP = {"group_type": "company", "group_key": "x"}
 
 
@@ -88,20 +89,20 @@ async def test_json_is_a_seed_too(tmp_path: Path) -> None:
     ("content", "words", "hint"),
     [
         ({"flags": []}, "no section 'flags'", "organizations, projects, persons, groups, events"),
-        ({"projects": [{}]}, "projects[0].api_key: Field required", "docs/reference/sandbox.md"),
-        ({"projects": [{"api_key": "phx_secret_personal"}]}, "projects[0].api_key: this is a personal key, not a project key", "docs"),
-        ({"projects": PROJECTS, "persons": [{"distinct_id": " "}]}, "persons[0].distinct_id", "docs"),
-        ({"projects": PROJECTS, "persons": [{"distinct_id": "a", "colour": 1}]}, "persons[0].colour", "docs"),
+        ({"projects": [{}]}, "projects[0].api_key: Field required", HELP),
+        ({"projects": [{"api_key": "phx_secret_personal"}]}, "projects[0].api_key: this is a personal key, not a project key", HELP),
+        ({"projects": PROJECTS, "persons": [{"distinct_id": " "}]}, "persons[0].distinct_id", HELP),
+        ({"projects": PROJECTS, "persons": [{"distinct_id": "a", "colour": 1}]}, "persons[0].colour", HELP),
         ({"persons": [{"distinct_id": "a"}]}, "persons[0] doesn't say whose it is", "api_key"),
         ({"projects": PROJECTS, "groups": [{**GROUP, "api_key": "phc_third"}]}, "groups[0].api_key is none", "projects"),
-        ({"projects": PROJECTS, "events": [{"event": "e", "distinct_id": "a", "timestamp": "2025-01-01"}]}, "events[0].timestamp", "docs"),
-        ({"projects": PROJECTS, "groups": [{"group_type": "company"}]}, "groups[0].group_key: Field required", "docs"),
-        (f"projects: [api_key: {KEY}]\npersons: [distinct_id: a, properties: {{x: .nan}}]", "persons", "docs"),
+        ({"projects": PROJECTS, "events": [{"event": "e", "distinct_id": "a", "timestamp": "2025-01-01"}]}, "events[0].timestamp", HELP),
+        ({"projects": PROJECTS, "groups": [{"group_type": "company"}]}, "groups[0].group_key: Field required", HELP),
+        (f"projects: [api_key: {KEY}]\npersons: [distinct_id: a, properties: {{x: .nan}}]", "persons", HELP),
         (f"projects: [{{api_key: {KEY}}}]\npersons: [{{distinct_id: a, properties: {{x: .inf}}}}]", "persons[0].properties", "text"),
-        ("projects: [", "neither YAML nor JSON in line", "docs"),
-        ("just words", "the file: Input should be a valid dictionary", "docs"),
-        ({"projects": ["phc_a"]}, "projects[0]: Input should be a valid dictionary", "docs"),
-        ("[" * 5000, "nested too deep", "docs"),
+        ("projects: [", "neither YAML nor JSON in line", HELP),
+        ("just words", "the file: Input should be a valid dictionary", HELP),
+        ({"projects": ["phc_a"]}, "projects[0]: Input should be a valid dictionary", HELP),
+        ("[" * 5000, "nested too deep", HELP),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, content: Any, words: str, hint: str) -> None:

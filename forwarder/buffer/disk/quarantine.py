@@ -14,9 +14,10 @@ import structlog
 
 from forwarder.buffer.disk.reading import Damage
 from forwarder.buffer.disk.segment import open_segment, read_at
+from forwarder.core.installation import help_on
 from forwarder.storage.private import make_directory, open_file, sync_directory
 
-_HINT = "nothing of it was deleted; see `forwarder buffer verify`, and docs/explanation/buffer.md for what to do"
+_HINT = f"nothing of it was deleted; see `forwarder buffer verify`, and {help_on('buffer')} for what to do"
 
 _log = structlog.get_logger()
 

@@ -30,7 +30,7 @@ def document(*, strict: bool = False) -> dict[str, Any]:
         **sandbox_paths(schemas),
         **export_paths(schemas),
     }
-    info = {"title": "forwarder sandbox", "version": "1", "description": "An analytics service in small (docs/reference/sandbox.md)."}
+    info = {"title": "forwarder sandbox", "version": "1", "description": "An analytics service in small (`forwarder help sandbox`)."}
     components = {"securitySchemes": {**management.SECURITY, **service.SECURITY}, "schemas": schemas.used(paths)}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": components}
 

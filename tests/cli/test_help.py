@@ -1,0 +1,124 @@
+"""`forwarder help`, and that messages name its topics and no file of the repository."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from forwarder.cli import help as module
+from forwarder.cli.app import COMMANDS, app
+from forwarder.cli.help import topics
+from forwarder.config.display import json_schema
+from forwarder.core.errors import ConfigurationError
+from tests.support.commands import forwarder
+from tests.support.repository import ROOT, files
+
+REPOSITORY = re.compile(r"\b(?:docs|config)/[\w/.-]*\.(?:md|yaml)\b|\b[\w-]+\.md\b")
+TOPIC = re.compile(r"forwarder help ([a-z0-9/-]+)")
+
+
+def shown(*words: str) -> str:
+    """What the command prints; it has to succeed."""
+    result = CliRunner().invoke(app, ["help", *words], catch_exceptions=False, env={"COLUMNS": "100"})
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def texts(path: Path) -> Iterator[tuple[int, str]]:
+    """The texts of a module that a program can show: all but its docstrings."""
+    tree = ast.parse(path.read_text("utf-8"))
+    words = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in words:
+            yield node.lineno, node.value
+
+
+def test_topics_are_listed_with_what_they_are_about() -> None:
+    """Every document but decisions, whatever its folder, in a line of its own that fits."""
+    lines = shown().splitlines()
+    assert {"buffer", "kafka", "configuration", "commands", "migration"} <= topics().keys()
+    assert not [name for name in topics() if name[0].isdigit()]
+    for name, topic in topics().items():
+        (line,) = [line for line in lines if line.startswith(f"  {name} ")]
+        assert len(line) <= 100
+        assert len(topic.summary()) > 15, name
+
+
+def test_a_document_is_shown() -> None:
+    """As text: its headings and tables, without images and marks of Markdown; with the way to its command's options."""
+    text = shown("buffer")
+    assert "What an answer of 200 promises" in text
+    assert not re.search(r"^#|\]\(|!\[|\*\*", text, re.MULTILINE)
+    assert text.endswith("Options of the command: forwarder buffer --help\n")
+    for name in topics():
+        assert len(shown(name)) > 300
+
+
+def test_a_command_is_shown() -> None:
+    """The same as its `--help`, with subcommands too."""
+    for words in (["run"], ["config", "check"], ["manage", "domains", "list"]):
+        assert shown(*words) == CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "100"}).output
+
+
+@pytest.mark.parametrize(
+    ("asked", "hint"),
+    [
+        (["bufer"], "Did you mean `forwarder help buffer`?"),
+        (["kafka.md"], "Did you mean `forwarder help kafka`?"),
+        (["config", "chek"], "`forwarder help config"),
+        (["qqqqqq"], "`forwarder help` lists the topics."),
+    ],
+)
+def test_a_misspelled_topic_gets_suggestions(asked: list[str], hint: str) -> None:
+    """Topics and commands that are spelled alike, or the list."""
+    with pytest.raises(ConfigurationError) as raised:
+        CliRunner().invoke(app, ["help", *asked], catch_exceptions=False)
+    assert hint in raised.value.hint
+
+
+async def test_a_pipe_that_is_closed_is_no_error() -> None:
+    """As by `head`; elsewhere than on a terminal there are no colours and no pager."""
+    done = await forwarder("help", "configuration", env={"PAGER": "false"})
+    assert (done.code, done.err) == (0, "")
+    assert "\x1b" not in done.out
+
+
+def test_documents_of_one_name_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their folders; images, comments, front matter and links to other files are left out."""
+    for folder in ("how-to", "reference"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "logs.md").write_text(f"---\nicon: x\n---\n# Logs\n\n![](a.png)\nIn {folder}, [see](x.md#y). More.\n")
+    (tmp_path / "index.md").write_text("# Index\n")
+    monkeypatch.setattr(module, "shipped", lambda _: tmp_path)
+    assert {name: topic.summary() for name, topic in topics().items()} == {
+        "how-to/logs": "In how-to, see.",
+        "reference/logs": "In reference, see.",
+    }
+
+
+def test_messages_name_topics_that_exist() -> None:
+    """In texts of modules, in the schema's descriptions, and in the examples of configurations."""
+    places = {str(path): text for path in files(".py", "forwarder") for _, text in texts(path)}
+    named = {topic for text in places.values() for topic in TOPIC.findall(text)} | set(TOPIC.findall(json.dumps(json_schema())))
+    named |= {topic for path in files(".yaml", "config") for topic in TOPIC.findall(path.read_text("utf-8"))}
+    for path in files(".py", "forwarder"):
+        calls = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)]
+        used = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "help_on"]
+        named |= {argument.value for call in used for argument in call.args if isinstance(argument, ast.Constant)}
+    assert {"buffer", "mapping", "sandbox", "log-recipes"} <= named
+    assert named - topics().keys() - COMMANDS.keys() == set()
+
+
+def test_messages_name_no_file_of_the_repository() -> None:
+    """It isn't there where forwarder is installed; `forwarder help TOPIC` is."""
+    found = [f"{path}:{line}: {text}" for path in files(".py", "forwarder") for line, text in texts(path) if REPOSITORY.search(text)]
+    assert found == []
+    assert REPOSITORY.findall(json.dumps(json_schema())) == []
+    assert [path for path in files(".yaml", "config") if ".md" in path.read_text("utf-8")] == []
+    assert ROOT.is_dir()
