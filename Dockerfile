@@ -10,6 +10,7 @@ RUN python -m venv /opt/forwarder \
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY config/ config/
 COPY docs/ docs/
+COPY man/ man/
 COPY forwarder/ forwarder/
 # The mark is how messages about a missing extra know that they are read in an image (forwarder/core/installation.py).
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir wheels . \

@@ -19,7 +19,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 # One process more than cores, because many tests wait for processes of their own; a test that needs quiet has no place among them.
 PARALLEL = --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') --dist worksteal
 
-.PHONY: help setup demo demo-kafka demo-logs drill check test lint types layers unit test-crash test-crash-restarts test-crash-kafka test-crash-import test-crash-logs test-browser test-sdks pictures bench docs requirements clean
+.PHONY: help setup demo demo-kafka demo-logs drill check test lint types layers unit test-crash test-crash-restarts test-crash-kafka test-crash-import test-crash-logs test-browser test-sdks pictures man bench docs requirements clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -113,6 +113,9 @@ pictures: $(VENV)/.browser  ## make the pictures of README and docs again: both 
 
 bench: setup  ## measure throughput and memory beside their floors; BENCH="--case single" chooses
 	$(BIN)/python -m benchmarks $(BENCH)
+
+man: setup  ## make the manual page again, after a change of commands
+	$(BIN)/python -m tests.support.manual
 
 requirements: setup  ## compile requirements/*.txt again; UPGRADE=--upgrade takes the newest of everything
 	$(COMPILE) --output-file requirements/run.txt pyproject.toml

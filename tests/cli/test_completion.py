@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -112,10 +113,35 @@ def test_the_script_of_any_shell_can_be_had(shell: str, sign: str) -> None:
     assert "_FORWARDER_COMPLETE=complete_" in script
 
 
+def shell_output(home: Path, shell: str, *scripts: str) -> str:
+    """What a shell that has `forwarder` on its path prints, one script after the other, each in a process of its own."""
+    command = home / "forwarder"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m forwarder "$@"\n')
+    command.chmod(0o755)
+    places = {"HOME": str(home), "ZDOTDIR": str(home), "XDG_CONFIG_HOME": f"{home}/.config"}
+    variables = environment({**places, "PATH": f"{home}:{os.environ['PATH']}"})
+    for script in scripts:
+        done = subprocess.run([shell, "-c", script], cwd=home, env=variables, capture_output=True, text=True, check=False, timeout=60)
+    return done.stdout
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes_with_what_is_installed(tmp_path: Path) -> None:
+    """Keys of the configuration, too."""
+    shown = shell_output(tmp_path, "fish", "forwarder --install-completion fish", 'complete -C "forwarder config show admin.h"')
+    assert shown.split() == ["admin.hosts"]
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_completes_with_what_is_installed(tmp_path: Path) -> None:
+    """A new shell knows the function that completes the command."""
+    asks = 'autoload -Uz compinit; compinit -u; print "$_comps[forwarder]"'
+    shown = shell_output(tmp_path, "zsh", "forwarder --install-completion; true", f"source $ZDOTDIR/.zshrc; {asks}")
+    assert shown.split() == ["_forwarder"]
+
+
 def test_bash_completes_with_what_is_installed(tmp_path: Path) -> None:
     """`--install-completion` writes what a new shell reads; then a word is completed there."""
-    (tmp_path / "forwarder").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m forwarder "$@"\n')
-    (tmp_path / "forwarder").chmod(0o755)
     lines = [
         "forwarder --install-completion >&2",
         "forwarder --show-completion > shown",
@@ -124,9 +150,5 @@ def test_bash_completes_with_what_is_installed(tmp_path: Path) -> None:
         "_forwarder_completion forwarder",
         'printf "%s\\n" "${COMPREPLY[@]}"',
     ]
-    variables = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["bash", "-c", "\n".join(lines)], cwd=tmp_path, env=environment(variables), capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.stdout.splitlines() == [r"every\ 5\ minutes", r"every\ 15\ minutes"], done
+    assert shell_output(tmp_path, "bash", "\n".join(lines)).splitlines() == [r"every\ 5\ minutes", r"every\ 15\ minutes"]
     assert (tmp_path / "shown").read_text() in (tmp_path / ".bash_completions" / "forwarder.sh").read_text() + "\n"

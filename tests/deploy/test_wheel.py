@@ -23,6 +23,7 @@ def test_the_wheel_has_every_file_that_a_command_reads_or_names(tmp_path: Path) 
     assert [each for each in held if each.startswith("forwarder/shipped/") and each not in SHIPPED] == []
     assert [each for each in held if each.endswith("entry_points.txt")]
     assert [each for each in held if each.endswith("/LICENSE")]
+    assert [each for each in held if each.endswith(".data/data/share/man/man1/forwarder.1")]
 
 
 @pytest.mark.slow
