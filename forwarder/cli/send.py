@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -186,7 +187,8 @@ class Journey:
         if found.place is EventPlace.BUFFERED:
             message = f"the event wasn't delivered within {self._seconds:g} s; it stays buffered"
             hint = f"{found.hint[:1].upper()}{found.hint[1:]}. " if found.hint else ""
-            hint += f"`forwarder explain {uuid}` finds it later."
+            config = f" --config {shlex.quote(str(self._config))}" if self._config else ""
+            hint += f"`forwarder explain {uuid}{config}` finds it later."
         else:
             message = f"the event is a {found.place}" if found.place is EventPlace.DEAD_LETTER else f"the event was {found.place}"
             message = "the event was settled, and how can't be seen from here" if found.place is EventPlace.UNKNOWN else message

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from forwarder.cli.help import topics
 from forwarder.core.ports import DropReason
 from forwarder.telemetry.metrics import metrics
 from tests.support.deployment import ALERTS, DASHBOARD, DEPLOY, KUBERNETES
@@ -78,7 +79,8 @@ def test_an_alert_says_what_is_wrong(rule: dict[str, Any]) -> None:
     words = rule["annotations"]["summary"] + " " + rule["annotations"]["description"]
     of_its_metrics = OF_A_SCRAPE.union(*(EXPOSED[name] for name in re.findall(r"\b(?:forwarder_\w+|up)\b", rule["expr"])))
     assert set(re.findall(r"\$labels\.(\w+)", words)) <= of_its_metrics
-    assert [each for each in re.findall(r"docs/[\w-]+\.md", words) if not (ROOT / each).exists()] == []
+    assert [each for each in re.findall(r"forwarder help ([\w-]+)", words) if each not in topics()] == []
+    assert "docs/" not in words
 
 
 def test_reasons_are_those_of_the_code() -> None:
