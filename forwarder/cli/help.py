@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -108,7 +108,7 @@ def _unknown(asked: str, known: Mapping[str, HelpTopic]) -> ConfigurationError:
     return ConfigurationError(f"there is no topic or command {visible(asked)!r}", hint=hint)
 
 
-def _is_command(words: Any) -> bool:
+def _is_command(words: Sequence[str]) -> bool:
     """Whether these words name a command or a group of them."""
     from forwarder.cli.app import COMMANDS, load
 
@@ -122,7 +122,7 @@ def _is_command(words: Any) -> bool:
     return True
 
 
-def _command_help(words: Any) -> None:
+def _command_help(words: Sequence[str]) -> None:
     from typer.main import get_command
 
     from forwarder.cli.app import app
@@ -130,7 +130,7 @@ def _command_help(words: Any) -> None:
     get_command(app).main(args=[*words, "--help"], prog_name="forwarder")
 
 
-def _show(write: Any, *, paged: bool) -> None:
+def _show(write: Callable[[Console], None], *, paged: bool) -> None:
     """Write to the terminal, through its pager if that is wanted; plain text elsewhere."""
     from rich.console import Console
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 from urllib.parse import urlsplit
@@ -43,6 +42,7 @@ SURE_AFTER: Final = 0.2
 """Seconds after which an event that became a dead letter is counted and written as one."""
 RETRY_AFTER: Final = 1.0
 """Seconds before a request is repeated after a 503 that names no time."""
+_GONE: Final = "the daemon's admin address doesn't answer any more"
 _LONGEST_ANSWER: Final = 300
 _REJECTED: Final = {
     401: "Name a key that is accepted there with --api-key KEY.",
@@ -137,12 +137,12 @@ class Journey:
     def run(self, *, by_files: bool) -> ExitCode:
         """Send it and follow it. Returns the exit code; raises `typer.Exit` if it can't be sent."""
         from forwarder.admin.event_lookup import WantedUuid
-        from forwarder.cli.output import visible
+        from forwarder.cli.output import as_json
         from forwarder.core.secrets import mask_key
 
         event, target = self._event, self._target
         where = f"{target.address}, key {mask_key(target.api_key)}"
-        self._say("sent", f"{visible(event.event)!r} of {visible(event.distinct_id)!r} as {event.uuid} to {where}")
+        self._say("sent", f"{as_json(event.event)} of {as_json(event.distinct_id)} as {event.uuid} to {where}")
         search = EventSearch.begin(WantedUuid.parse(event.uuid), target, self._config, by_files=by_files) if target.admin else None
         self._deliver()
         if search is None:
@@ -163,6 +163,7 @@ class Journey:
                 self._unreachable(error)
             if status == 200:
                 return
+            pause = max(pause, FIRST_PAUSE)
             if status != 503 or pause > self._left():
                 self._rejected(status, text)
             self._say("waiting", f"{status} {text}, retried in {pause:g} s")
@@ -185,7 +186,7 @@ class Journey:
     def _not_delivered(self, found: Whereabouts) -> ExitCode:
         uuid = self._event.uuid
         if found.place is EventPlace.BUFFERED:
-            message = f"the event wasn't delivered within {self._seconds:g} s; it stays buffered"
+            message = f"the event wasn't delivered within {self._seconds:g} s; {_GONE if found.why == _GONE else 'it stays buffered'}"
             hint = f"{found.hint[:1].upper()}{found.hint[1:]}. " if found.hint else ""
             config = f" --config {shlex.quote(str(self._config))}" if self._config else ""
             hint += f"`forwarder explain {uuid}{config}` finds it later."
@@ -197,7 +198,7 @@ class Journey:
         return self._end(found.place, ExitCode.NO, why=found.why)
 
     def _rejected(self, status: int, text: str) -> NoReturn:
-        reason = f"{status} {text or HTTPStatus(status).phrase if status in set(HTTPStatus) else text}".strip()
+        reason = f"{status} {text}".rstrip()
         self._error(f"{self._target.address} rejected the event: {reason}", _REJECTED.get(status, ""))
         code = ExitCode.UNREACHABLE if status >= 500 and not self._target.admin else ExitCode.NO
         raise typer.Exit(self._end("rejected", code, why=reason))
@@ -300,7 +301,7 @@ class EventSearch:
         traces = self._traces()
         snapshot = self._live()
         if snapshot is None:
-            return Whereabouts(EventPlace.BUFFERED, "the daemon's admin address doesn't answer any more")
+            return Whereabouts(EventPlace.BUFFERED, _GONE)
         now = _lane_of(snapshot, self._lane)
         if self._received_by is None:
             self._received_by = snapshot.now

@@ -90,7 +90,7 @@ async def test_a_plain_service_accepts_or_rejects(tmp_path: Path) -> None:
         to = ["--to", upstream.url, "--api-key", KEY, "--admin", "127.0.0.1:1"]
         done = await forwarder("send", "x", *to[:4])
         assert done.code == 0
-        assert "waiting    503 full, retried in 0 s\naccepted " in done.out
+        assert "waiting    503 full, retried in 0.05 s\naccepted " in done.out
         assert "so the event can't be followed" in done.err
     async with ScriptedUpstream() as upstream:
         upstream.script.append(plain(401, "API key is not valid"))
