@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from datetime import timedelta, timezone, tzinfo
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -25,6 +26,7 @@ from forwarder.config.source_settings import MappingSettings
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.installation import help_on
 from forwarder.daemon.mappings import mapping_of, rules_of
+from forwarder.mapping.times import zone_of
 from forwarder.sources.files.records import Framing, ReadOptions
 from forwarder.sources.files.transcoding import checked_encoding
 from forwarder.sources.imports import checkpoint, report
@@ -76,7 +78,7 @@ def request_of(form: ImportFormat[Any], typed: CommonOptions, more: Mapping[str,
     since, until = moment("--since", typed.since), moment("--until", typed.until)
     if since is not None and until is not None and since >= until:
         raise ConfigurationError(f"--since {typed.since} is not before --until {typed.until}: no event is left", hint="Exchange the two.")
-    hours = section.quiet_hours if typed.quiet_hours is None else typed.quiet_hours
+    hours, hours_name = (section.quiet_hours, "import.quiet_hours") if typed.quiet_hours is None else (typed.quiet_hours, "--quiet-hours")
     return ImportRequest(
         chosen=_chosen(form, FormatContext(persons, since=since), section, reading, more),
         paths=tuple(typed.paths),
@@ -90,7 +92,7 @@ def request_of(form: ImportFormat[Any], typed: CommonOptions, more: Mapping[str,
         person_properties=persons,
         geoip=typed.geoip,
         rate=rate(str(section.rate) if typed.rate is None else typed.rate),
-        quiet_hours=QuietHours.parse(hours) if hours and hours != _NO_QUIET else None,
+        quiet_hours=QuietHours.parse(hours, hours_name) if hours and hours != _NO_QUIET else None,
         sort=typed.sort or form.is_unsorted,
         accepted=frozenset(typed.accept or ()),
     )
@@ -153,9 +155,10 @@ def _chosen(
     usual = ReadOptions(framing=form.framings[0])
     values: dict[str, Any] = {each.flag: each.of(options) for each in form.said}
     values |= {name: str(getattr(reading, name)) for name in _CHANGES_RECORDS if getattr(reading, name) != getattr(usual, name)}
-    if more.get("time_offset") is not None:
-        values["time-offset"] = offset = time_offset(more["time_offset"])
-        given = replace(given, time_offset=offset)
+    if form.takes_zone:
+        zone, said = _zone(section, more)
+        values |= said
+        given = replace(given, zone=zone)
     if form.takes_mapping:
         settings, place = _mapping(section, more.get("mapping"))
         compiled = partial(mapping_of, settings, "import", place, has_time=False)
@@ -202,6 +205,19 @@ def moment(option: str, text: str | None) -> int | None:
         raise ConfigurationError(f"{option}: {text!r} is not a time", hint=hint) from None
 
 
+def _zone(section: ImportSettings, more: Mapping[str, Any]) -> tuple[tzinfo | None, dict[str, Any]]:
+    """The zone of times without one; and what was given, by its option."""
+    named, offset = more.get("zone"), more.get("time_offset")
+    if named is not None and offset is not None:
+        hint = "Keep one of the two: a zone knows daylight saving time, an offset is the same all year."
+        raise ConfigurationError("--zone can't be beside --time-offset: both say what clocks showed", hint=hint)
+    if offset is not None:
+        minutes = time_offset(offset)
+        return timezone(timedelta(minutes=minutes)), {"time-offset": minutes}
+    name, text = ("import.zone", section.zone) if named is None else ("--zone", named)
+    return (zone_of(name, text.strip()), {"zone": text.strip()}) if text is not None else (None, {})
+
+
 def time_offset(text: str) -> int:
     """Minutes ahead of UTC."""
     if text.strip().lower() in _UTC:
@@ -209,7 +225,7 @@ def time_offset(text: str) -> int:
     found = _OFFSET.fullmatch(text.strip())
     hours, minutes = (int(found[2]), int(found[3])) if found else (99, 0)
     if found is None or minutes > 59 or hours > 14:
-        hint = "Write +02:00 for two hours ahead of UTC, -08:00 for eight behind, 0 for UTC."
+        hint = "Write +02:00 for two hours ahead of UTC, -08:00 for eight behind, 0 for UTC; a zone is given by --zone Europe/Berlin."
         raise ConfigurationError(f"--time-offset: {text!r} is not an offset", hint=hint)
     return (hours * 60 + minutes) * (-1 if found[1] == "-" else 1)
 

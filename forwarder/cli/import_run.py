@@ -219,7 +219,10 @@ class ImportDisplay:
         done, rate = self._before + progress.events, self.rate(progress.events)
         total = None if self._total is None else max(self._total, done)
         left = f", {duration((total - done) / rate)} left" if total and rate and done < total and not progress.waiting else ""
-        figures = f"{done:,}{'' if total is None else f' of {total:,}'} events, {0 if progress.waiting else rate:,.0f} a second{left}"
+        slowed = f" ({progress.slowed})" if progress.slowed else ""
+        figures = (
+            f"{done:,}{'' if total is None else f' of {total:,}'} events, {0 if progress.waiting else rate:,.0f} a second{slowed}{left}"
+        )
         bar = Table.grid(padding=(0, 1, 0, 0))
         bar.add_row(Text("importing"), ProgressBar(total or 1, done if total else 0, width=_BAR), Text(figures))
         counts = {"delivered": progress.delivered, "refused": progress.refused, "left out": progress.left_out, "repeats": progress.repeats}

@@ -120,7 +120,8 @@ def parameters(form: ImportFormat[Any]) -> Iterator[inspect.Parameter]:
     framings: Any = [(each.name, each.value) for each in form.framings]
     cell = Framing.CSV in form.framings and str
     sometimes: dict[str, tuple[Any, str, str | None]] = {
-        "time_offset": (form.takes_time_offset and str, "Offset from UTC of times without a zone: +02:00, or 0 for UTC.", "+HH:MM"),
+        "zone": (form.takes_zone and str, "Zone of times without one, such as Europe/Berlin. Default: `import.zone`.", "ZONE"),
+        "time_offset": (form.takes_zone and str, "Instead of --zone, a fixed offset from UTC: +02:00, or 0 for UTC.", "+HH:MM"),
         "mapping": (form.takes_mapping and Path, "YAML file of the rules. Default: `import.mapping`.", "FILE"),
         "framing": (len(framings) > 1 and StrEnum("Framing", framings), "How records are separated; auto: by content and name.", None),
         "delimiter": (cell, "Between cells. Default: comma; in .tsv files, tab.", "CHARACTER"),

@@ -221,6 +221,8 @@ class ImportSettings(Section):
     """Maximum events per second of all imports to one project from this machine; or unlimited."""
     quiet_hours: NonEmpty | None = None
     """Hours in which imports pause, such as 08:00-20:00 Europe/Berlin; the default time zone is this machine's."""
+    zone: NonEmpty | None = None
+    """Time zone of times without one, such as Europe/Berlin, in formats other than `mapping`."""
     encoding: NonEmpty = "utf-8"
     """Encoding of text files that are imported, such as utf-16 or cp1252: any that Python knows."""
     person_properties: Literal["set_once", "none", "set"] = "set_once"

@@ -49,7 +49,7 @@ from forwarder.sources.imports.preflight_report import PreflightReport
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.report import ImportManifest, manifest_of, write_reports
 from forwarder.sources.imports.sorting import EventSpool, least_room, sorted_blocks
-from forwarder.sources.imports.source import ImportLedger, ImportSource, ReportProgress
+from forwarder.sources.imports.source import ImportLedger, ImportProgress, ImportSource, ReportProgress
 from forwarder.sources.imports.times import SECOND
 from forwarder.storage.private import make_directories
 from forwarder.telemetry.books import Books
@@ -359,7 +359,7 @@ class ImportPipeline:
             finally:
                 await self._delivery.close()  # also if it is cancelled only now
             await self._save()
-            report(self._source.progress(self._waiting(doing())))
+            report(self._progress(doing()))
 
     def _helper_ended(self, helper: asyncio.Task[None]) -> None:
         """A run whose progress can't be reported ends."""
@@ -377,21 +377,31 @@ class ImportPipeline:
 
     async def _report(self, report: ReportProgress, doing: Callable[[], str]) -> None:
         while True:
-            report(self._source.progress(self._waiting(doing())))
+            report(self._progress(doing()))
             await self._clock.sleep(REPORT_SECONDS)
 
-    def _waiting(self, doing: str) -> str:
-        """Why nothing goes, if nothing does."""
-        if waiting := self._letters.waiting or doing:
-            return waiting
+    def _progress(self, doing: str) -> ImportProgress:
+        """How far it is, and why nothing goes, if nothing does; `import status` gets that by the checkpoint."""
+        pause = None
+        if waiting := self._letters.waiting or doing or self._halt():
+            lasting = waiting
+        elif (pause := self._pace.pause()) is not None:
+            waiting, lasting = pause.words(self._clock.now()), pause.lasting()
+        else:
+            waiting = lasting = self._failure()
+        self._source.note(lasting, save=pause is not None)
+        return self._source.progress(waiting, "" if waiting else self._pace.slowed())
+
+    def _halt(self) -> str:
+        """Why the service takes nothing of this project, if so."""
+        return next((f"the service refuses: {halt.why}; {halt.hint}" for halt in self._delivery.statistics().halts), "")
+
+    def _failure(self) -> str:
+        """What went wrong with the last requests, if something did."""
         found = self._delivery.statistics()
-        for halt in found.halts:
-            return f"the service refuses: {halt.why}; {halt.hint}"
         if found.upstream.failing:
             return f"the service doesn't accept events now: {found.upstream.why}"
-        for retry in found.retries:
-            return f"the last request is sent again: {retry.why}"
-        return self._pace.rests()
+        return next((f"the last request is sent again: {retry.why}" for retry in found.retries), "")
 
     async def _find_who_is_at_fault(self) -> None:
         """While everything is answered 400 or 413, send an event again that was accepted before, which changes nothing.

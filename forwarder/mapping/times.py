@@ -12,6 +12,7 @@ import zoneinfo
 from collections.abc import Callable
 from datetime import MAXYEAR, UTC, datetime, timedelta, timezone, tzinfo
 from decimal import ROUND_FLOOR, Context, Decimal
+from difflib import get_close_matches
 from typing import Final
 
 import msgspec
@@ -187,5 +188,10 @@ def zone_of(key: str, name: str) -> tzinfo:
         if not zoneinfo.available_timezones():
             hint = "Install the system's tzdata (or Python's package tzdata), or write an offset such as +02:00."
             raise misconfigured(key, f"{name!r} can't be looked up: this machine has no data of zones", hint) from error
-        hint = "Write a name such as Europe/Berlin, or an offset such as +02:00."
+        by_name = {each.lower(): each for each in sorted(zoneinfo.available_timezones())}
+        last = {each.rpartition("/")[2]: each for each in by_name}
+        wanted = name.strip().lower().replace(" ", "_")
+        close = get_close_matches(wanted, by_name, n=1, cutoff=0.75) or [last[each] for each in get_close_matches(wanted, last, n=1)]
+        meant = f"Did you mean {by_name[close[0]]}? " if close else ""
+        hint = f"{meant}Write a name such as Europe/Berlin, or an offset such as +02:00."
         raise misconfigured(key, f"{name!r} is no zone", hint) from error

@@ -22,7 +22,7 @@ DOCUMENT = text_of("commands")
 MANAGE = "forwarder manage"
 IMPORT = "forwarder import"
 FORMATS = {f"{IMPORT} {each.name}" for each in catalog.FORMATS}
-COMMON = set.intersection(*({each.name for each in parameters(form)} for form in catalog.FORMATS)) | {"framing", "time_offset"}
+COMMON = set.intersection(*({each.name for each in parameters(form)} for form in catalog.FORMATS)) | {"framing", "time_offset", "zone"}
 """What most formats have."""
 ROW = re.compile(r"^\| (?:`(?P<command>forwarder [a-z -]+)`)? ?\| (?:`(?P<option>--[a-z-]+)[^`]*`)? ?\|", re.MULTILINE)
 

@@ -303,6 +303,44 @@ def test_offsets(text: str, minutes: int) -> None:
     assert time_offset(text) == minutes
 
 
+def test_a_zone_or_an_offset_is_what_times_without_one_are(tmp_path: Path) -> None:
+    """Typed or configured; what is typed wins, and each names the import that it is of."""
+    config = configured(tmp_path, "import: {zone: Europe/Berlin, encoding: utf-16}")
+    for words, options in (
+        (("--zone", "Asia/Tokyo"), {"zone": "Asia/Tokyo"}),
+        (("--zone", "UTC"), {"zone": "UTC"}),
+        (("--zone", "+02:00"), {"zone": "+02:00"}),
+        (("--time-offset", "+02:00"), {"time-offset": 120}),
+        (config, {"zone": "Europe/Berlin", "encoding": "utf-16"}),
+        ((*config, "--zone", "Asia/Tokyo", "--encoding", "utf-8"), {"zone": "Asia/Tokyo"}),
+        ((*config, "--time-offset", "0", "--encoding", "latin-1"), {"time-offset": 0, "encoding": "iso8859-1"}),
+    ):
+        for name in ("native", "csv", "segment", "amplitude", "mixpanel", "mixpanel-profiles"):
+            request = typed(name, "x", *TARGET, *words)
+            assert {key: value for key, value in request.chosen.options.items() if value is not None} == options
+            assert request.chosen.zone_said
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (("--zone", "Europe/Berlin", "--time-offset", "+01:00"), "--zone can't be beside --time-offset", "Keep one of the two"),
+        (("--zone", "Europe/Berln"), "--zone: 'Europe/Berln' is no zone", "Did you mean Europe/Berlin?"),
+        (("--zone", "berlin"), "--zone: 'berlin' is no zone", "Did you mean Europe/Berlin?"),
+        (("--zone", "Los Angeles"), "--zone: 'Los Angeles' is no zone", "Did you mean America/Los_Angeles?"),
+        (("--zone", "Mars/Base"), "--zone: 'Mars/Base' is no zone", "Write a name such as Europe/Berlin"),
+        (("--time-offset", "Europe/Berlin"), "--time-offset: 'Europe/Berlin' is not an offset", "--zone Europe/Berlin"),
+        (("--encoding", "utf-61"), "--encoding: 'utf-61' is not an encoding", "Did you mean utf-16"),
+    ],
+)
+def test_what_is_no_zone_or_encoding_says_what_may_be_meant(words: tuple[str, ...], message: str, hint: str) -> None:
+    """Before anything is read."""
+    with pytest.raises(ConfigurationError) as raised:
+        typed("csv", "x", *TARGET, *words)
+    assert message in raised.value.message
+    assert hint in raised.value.hint
+
+
 @pytest.mark.parametrize("text", ["2", "120", "+2", "02:00", "+02:60", "+15:00", "Europe/Berlin", ""])
 def test_an_offset_that_could_mean_two_things_is_none(text: str) -> None:
     """Two could be hours or minutes."""

@@ -332,6 +332,15 @@ def test_the_rate_is_that_of_lately() -> None:
     assert rate == pytest.approx(2000)
 
 
+def test_what_slows_it_down_stands_beside_the_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    """It isn't waiting then."""
+    watch = Watch()
+    with closing(ImportDisplay(None, 0, now=watch)) as progress:
+        watch.now += EVERY
+        progress.sent(replace(PROGRESS, events=50, slowed="slowed by --rate"))
+    assert capsys.readouterr().err.startswith("importing: 50 events, 10 a second (slowed by --rate); 10 records read")
+
+
 def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """With the same figures; the cursor is there again after it."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)

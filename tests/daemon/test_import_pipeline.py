@@ -264,7 +264,7 @@ async def test_nothing_is_sent_in_quiet_hours_also_nothing_again(tmp_path: Path)
     assert service.times[0] < 1060
     assert not [at for at in service.times if 1060 <= at < 1119.99]
     assert [at for at in service.times if 1119.99 <= at < 1170]
-    assert any("quiet hours" in told.waiting or "later" in told.waiting for told in setting.told)
+    assert any(told.waiting == "paused until 00:02 by --quiet-hours" for told in setting.told)
 
 
 async def test_a_429_slows_it_down(tmp_path: Path) -> None:

@@ -155,6 +155,8 @@ class ImportCheckpoint(Struct, forbid_unknown_fields=True):
     """Whether all of the source's files are among `files`: none is still to be found."""
     spool: SpoolCheckpoint | None = None
     """Of a sorted import, once all is sorted. Then the books of a file count its settled records, wherever in it they are."""
+    waiting: str = ""
+    """Why nothing was sent when it was written; empty if something was, or could be."""
     witness: str = ""
     """An event that the service has accepted, as it was sent: accepted again, it shows that another one is refused for itself."""
 

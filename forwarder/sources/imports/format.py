@@ -12,10 +12,12 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, timedelta, timezone, tzinfo
 from enum import StrEnum
 from hashlib import sha1
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import msgspec
 from msgspec import Raw, Struct
@@ -158,6 +160,7 @@ def text_in(members: Mapping[str, Raw], name: str) -> str:
         return ""
 
 
+_UTC: Final = (UTC, timezone(timedelta()), ZoneInfo("UTC"))
 Options = TypeVar("Options")
 OF_JSON: Final = (Framing.AUTO, Framing.LINES, Framing.JSON, Framing.PARQUET)
 
@@ -214,17 +217,17 @@ class FormatContext:
     """What is said of any import, as far as formats need it."""
 
     person_properties: PersonProperties = "set_once"
-    time_offset: int | None = None
-    """Minutes that the clock of times without a zone is ahead of UTC; None: not given."""
+    zone: tzinfo | None = None
+    """What the clock of times without a zone shows: a zone, or an offset from UTC; None: not given."""
     since: int | None = None
     """Microseconds since 1970: earlier events are left out, so what a format says only once is to be said of the first from then on."""
     mapping: ChosenMapping | None = None
     """For formats that `takes_mapping`."""
 
     @property
-    def minutes(self) -> int:
-        """The offset; without one, UTC."""
-        return self.time_offset or 0
+    def clock(self) -> tzinfo | None:
+        """The clock of times without a zone; None: UTC."""
+        return None if self.zone in _UTC else self.zone
 
 
 @dataclass(frozen=True)
@@ -246,11 +249,12 @@ class ImportFormat(Generic[Options]):
     """What an export of it is called, where a file of it is met in place of another: `Segment's logs`."""
     recognizes: Callable[[Mapping[str, Raw]], bool] = lambda _: False
     """Whether an object looks like one of its records and of no other format, by the fields that it has; it needn't be a good one."""
-    zone_said: Callable[[Options, FormatContext], bool] = lambda _, given: given.time_offset is not None
-    """Whether it is known what a time without a zone means: usually if the offset is given."""
+    zone_said: Callable[[Options, FormatContext], bool] = lambda _, given: given.zone is not None
+    """Whether it is known what a time without a zone means: usually if a zone is given."""
     framings: tuple[Framing, ...] = OF_JSON
     """How its records may be separated; the first is the default."""
-    takes_time_offset: bool = True
+    takes_zone: bool = True
+    """Whether the zone of times without one is given by `--zone` or `--time-offset`."""
     takes_mapping: bool = False
     is_unsorted: bool = False
     """Whether its exports are in no order of time: they are always sorted, or each event would be a request of its own."""

@@ -16,7 +16,7 @@ import re
 import struct
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, time, tzinfo
 from pathlib import Path
 from typing import Final
@@ -29,6 +29,7 @@ from forwarder.core.outcome import Reply
 from forwarder.core.ports import Sink
 from forwarder.sources.imports.times import SECOND, when
 from forwarder.storage.private import open_file
+from forwarder.telemetry.readable import duration
 
 UNPACED: Final = 1e9
 """Events a second, where no rate is asked for."""
@@ -37,6 +38,9 @@ SLICE: Final = 0.1
 _STATE: Final = struct.Struct("<dd")
 _FORM: Final = re.compile(r"\s*(\d\d?):(\d\d)\s*-\s*(\d\d?):(\d\d)(?:\s+(\S+))?\s*", re.ASCII)
 _MINUTE: Final = 60
+_LIMITS: Final = "the service limits requests (429)"
+_HELD: Final = 2.0
+"""Seconds for which the rate counts as what keeps events back, after it did."""
 
 
 class RateLine:
@@ -94,6 +98,30 @@ class Slowdown:
         self._since = max(self._since, until, now)
 
 
+@dataclass(frozen=True, slots=True)
+class SendingPause:
+    """Why nothing is sent for a while, and until when."""
+
+    until: float
+    """Seconds since 1970."""
+    quiet: QuietHours | None = None
+    """The hours that it is for; None: the service said 429."""
+
+    def words(self, now: float) -> str:
+        """For who watches it now."""
+        if self.quiet is None:
+            return f"{_LIMITS}, retry in {duration(max(1.0, math.ceil(self.until - now)))}"
+        return self.lasting()
+
+    def lasting(self) -> str:
+        """The same for who reads it later."""
+        if self.quiet is None:
+            return f"{_LIMITS}, retry at {when(math.ceil(self.until) * SECOND)}"
+        clock = datetime.fromtimestamp(self.until, self.quiet.zone)
+        zone = "" if self.quiet.zone is None else f" {self.quiet.zone}"
+        return f"paused until {clock:%H:%M}{zone} by {self.quiet.name}"
+
+
 class ImportPace:
     """When how many events may be sent. Wall-clock times are seconds since 1970, others are monotonic."""
 
@@ -116,6 +144,8 @@ class ImportPace:
         """
         self.on_failure: Callable[[Exception], None] | None = None
         """Called when nothing can be sent any more, because the line can't be used."""
+        self._held_at = -math.inf
+        """When the rate kept something back last."""
 
     def due_at(self, events: int, wall: float) -> float:
         """The wall-clock time, `wall` or later, from which so many events may be sent."""
@@ -139,17 +169,27 @@ class ImportPace:
                 self.on_failure(failure)
                 return wall + _MINUTE
             self._booked += count
+        if self._from > now:
+            self._held_at = now
         return wall + max(0.0, self._from - now)
 
     def went(self, events: int) -> None:
         """So many events are sent now."""
         self._booked -= events
 
-    def rests(self) -> str:
-        """Why nothing is sent now though something could be; empty if nothing keeps it."""
+    def pause(self) -> SendingPause | None:
+        """Why nothing is sent now though something could be; None if nothing keeps it."""
         if not (rest := self.rest_seconds()):
-            return ""
-        return f"nothing is sent until {when(int(self.clock.now() + rest) * SECOND)}: quiet hours, or the service asked for it"
+            return None
+        wall = self.clock.now()
+        return SendingPause(wall + rest, self._quiet if self._quiet is not None and self._quiet.quiet(wall) else None)
+
+    def slowed(self) -> str:
+        """Why less is sent than could be: the service's limits, or the rate that was asked for; empty if it isn't."""
+        now = self.clock.monotonic()
+        if (share := self.slowdown.share(now)) < 1:
+            return f"slowed to {share:.0%} of the rate: {_LIMITS}"
+        return "slowed by --rate" if now - self._held_at < _HELD else ""
 
     def rest_seconds(self) -> float:
         """How long nothing may be sent at all, not even again."""
@@ -190,9 +230,11 @@ class QuietHours:
     end: time
     zone: tzinfo | None = None
     """None: the machine's."""
+    name: str = field(default="--quiet-hours", compare=False)
+    """The option or the setting that says so."""
 
     @classmethod
-    def parse(cls, text: str) -> QuietHours:
+    def parse(cls, text: str, name: str = "--quiet-hours") -> QuietHours:
         """As people write them. Raises `ConfigurationError`."""
         why, found = "it isn't of that form", _FORM.fullmatch(text)
         with suppress(ZoneInfoNotFoundError, ValueError, OSError):
@@ -203,10 +245,10 @@ class QuietHours:
                 why = f"there is no zone {found[5]!r}"
                 zone = None if found[5] is None else ZoneInfo(found[5])
                 if start != end:
-                    return cls(start, end, zone)
+                    return cls(start, end, zone, name)
                 why = "it begins where it ends"
         raise ConfigurationError(
-            f"--quiet-hours: {text!r} can't be used: {why}",
+            f"{name}: {text!r} can't be used: {why}",
             hint="Write them as 22:00-06:00, of this machine's zone, or as 22:00-06:00 Europe/Berlin.",
         )
 

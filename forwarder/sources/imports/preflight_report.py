@@ -61,7 +61,7 @@ FINDINGS: Final[Mapping[str, tuple[FindingSeverity, str]]] = {
     ),
     "future-dates": (
         _STOPS,
-        "Times are parsed wrongly or were written by wrong clocks: check the format, its time fields and --time-offset.",
+        "Times are parsed wrongly or were written by wrong clocks: check the format, its time fields and --zone.",
     ),
     "recent-dates": (_STOPS, "Leave --until at its default and import the rest later; events so young may also have arrived live."),
     "january-1970": (_STOPS, "Give these records a time in seconds or milliseconds, or leave them out by --since."),
@@ -69,7 +69,7 @@ FINDINGS: Final[Mapping[str, tuple[FindingSeverity, str]]] = {
         _STOPS,
         "Each is read by its size (above 1e10 milliseconds, above 1e13 microseconds): check days and examples, then accept it.",
     ),
-    "no-zone": (_STOPS, "State the zone that they were written in with --time-offset (0 for UTC)."),
+    "no-zone": (_STOPS, "State the zone that they were written in: --zone Europe/Berlin, --zone UTC."),
     "illegal-ids": (_STOPS, "Give these records ids of their own, or accept that they are left out."),
     "overwrites-persons": (_STOPS, "Use --person-properties set_once, which only adds what is missing."),
     "unfit-files": (_STOPS, "Leave these files out; accepted, their records become dead letters."),

@@ -415,6 +415,8 @@ class ImportStatus(Struct, frozen=True):
         yield f"{plain(made.job.format)} {plain(made.job.source)}: {state}"
         yield f"  import {made.job.id}, in {plain(str(self.folder))}"
         written = f"last checkpoint {to_second(saved.written_at)}, {duration(now - saved.written_at)} ago"
+        if self.running and saved.waiting:
+            yield f"  waiting: {plain(saved.waiting)}"
         yield f"  started {to_second(saved.started_at)}, {written}"
         yield f"  {sentence(made.books)}: {balance(made.books)}"
         if self.counted and not made.complete:
@@ -434,6 +436,7 @@ class ImportStatus(Struct, frozen=True):
             "folder": str(self.folder),
             "job": made.job,
             "running": self.running,
+            "waiting": saved.waiting if self.running else "",
             "complete": made.complete,
             "started": to_second(saved.started_at),
             "written": to_second(saved.written_at),

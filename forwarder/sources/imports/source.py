@@ -180,6 +180,8 @@ class ImportProgress:
     """Events delivered in this run."""
     waiting: str = ""
     """Why nothing is sent now; empty if something is, or could be."""
+    slowed: str = ""
+    """Why less is sent than could be."""
 
 
 ReportProgress = Callable[[ImportProgress], None]
@@ -228,6 +230,8 @@ class ImportSource:
         """Set when something is settled, and when the run is stopped."""
         self._news = asyncio.Event()
         """Set when something is counted that the last checkpoint doesn't count."""
+        self._saved = bool(ledger.checkpoint.files)
+        """Whether there is a checkpoint."""
         self._stopping = False
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Gets errors that occur where no task awaits them."""
@@ -261,15 +265,25 @@ class ImportSource:
             self._failure.cancel()
             self._blocks.close()
 
-    def progress(self, waiting: str) -> ImportProgress:
+    def note(self, waiting: str, *, save: bool) -> None:
+        """Why nothing is sent now: for the next checkpoint; `save`: if it is something new, that is written now."""
+        if waiting != self.ledger.checkpoint.waiting:
+            self.ledger.checkpoint.waiting = waiting
+            if save or self._saved:
+                self._news.set()
+
+    def progress(self, waiting: str, slowed: str = "") -> ImportProgress:
         """How far it is."""
         books = self.ledger.books
         refused, left_out = sum(books.refused.values()), sum(books.left_out.values())
-        return ImportProgress(books.read, books.delivered, refused, left_out, books.repeats, self.in_flight, self.ledger.delivered, waiting)
+        return ImportProgress(
+            books.read, books.delivered, refused, left_out, books.repeats, self.in_flight, self.ledger.delivered, waiting, slowed
+        )
 
     def save(self) -> None:
         """Write a checkpoint of what is settled now. Raises `ConfigurationError` if it can't be written."""
         self._news.clear()
+        self._saved = True
         self.ledger.checkpoint.written_at = self._clock.now()
         self._folder.save(self.ledger.checkpoint)
         self._on_saved()

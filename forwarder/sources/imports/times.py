@@ -6,8 +6,9 @@ microsecond are cut off.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import ROUND_FLOOR, Context, Decimal, DecimalException
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -20,6 +21,7 @@ RECENT: Final = 48 * 3600 * SECOND
 """Historical events should be older than this (wire facts: What the service does not tell)."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MINUTE: Final = 60 * SECOND
+_MICROSECOND: Final = timedelta(microseconds=1)
 _EPOCH_WITHOUT_ZONE: Final = EPOCH.replace(tzinfo=None)
 AFTER_LAST: Final = 253_402_300_800_000_000
 """The first microsecond of the year 10,000."""
@@ -51,18 +53,18 @@ def day_of(time: int) -> str:
     return date_of(time // DAY)
 
 
-def parse_time(value: bytes | msgspec.Raw | str | int | float | Decimal, offset_minutes: int = 0) -> int:
+def parse_time(value: bytes | msgspec.Raw | str | int | float | Decimal, clock: tzinfo | None = None) -> int:
     """The microseconds since 1970 of a time. Raises `RecordRefused` (`NO_TIME`) if it can't be read or isn't of the years 1970 to 9999.
 
     Bytes and `Raw` are a JSON value, text is the time itself: ISO 8601 with `T` or a space, or an epoch in seconds, milliseconds
     (above 1e10) or microseconds (above 1e13), as a number or as its digits; eight digits as a text are a date. A text without a zone
-    is of a clock `offset_minutes` ahead of UTC. Epochs are UTC: a format whose vendor shifts them subtracts the offset itself.
+    is what `clock` shows (None: UTC). Epochs are UTC: a format whose vendor shifts them moves them itself (`ahead_of_utc`).
     """
     if isinstance(value, str):
-        micros = _of_text(value, offset_minutes)
+        micros = _of_text(value, clock)
     else:
         value = _json_value(value) if isinstance(value, _JSON) else value
-        micros = _of_text(value, offset_minutes) if isinstance(value, str) else _of_number(value)
+        micros = _of_text(value, clock) if isinstance(value, str) else _of_number(value)
     if not 0 <= micros < AFTER_LAST:
         raise _unreadable(value)
     return micros
@@ -78,7 +80,7 @@ def _json_value(raw: bytes | msgspec.Raw) -> int | Decimal | str:
         raise _unreadable(value) from error
 
 
-def _of_text(text: str, offset_minutes: int) -> int:
+def _of_text(text: str, clock: tzinfo | None) -> int:
     if len(text) > _LONGEST:
         raise _unreadable(text)
     try:
@@ -86,20 +88,29 @@ def _of_text(text: str, offset_minutes: int) -> int:
     except ValueError:
         found = None
     if found is None or "-" not in text:
-        return _of_uncommon_text(text.strip(), offset_minutes)
-    return micros_of(found, offset_minutes)
+        return _of_uncommon_text(text.strip(), clock)
+    return micros_of(found, clock)
 
 
-def micros_of(time: datetime, offset_minutes: int = 0) -> int:
-    """The microseconds since 1970 of a time; without a zone it is of a clock so far ahead of UTC."""
-    if time.tzinfo is None:
-        since, ahead = time - _EPOCH_WITHOUT_ZONE, offset_minutes * MINUTE
-    else:
-        since, ahead = time - EPOCH, 0
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds - ahead  # as `// microsecond`, in half of its time
+def micros_of(time: datetime, clock: tzinfo | None = None) -> int:
+    """The microseconds since 1970 of a time; without a zone it is what `clock` shows (None: UTC)."""
+    since = time - (_EPOCH_WITHOUT_ZONE if time.tzinfo is None else EPOCH)
+    micros = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds  # as `// microsecond`, in half of its time
+    return micros if clock is None or time.tzinfo is not None else micros - ahead_of_utc(clock, micros // MINUTE)
 
 
-def _of_uncommon_text(text: str, offset_minutes: int) -> int:
+@lru_cache(maxsize=4096)
+def ahead_of_utc(clock: tzinfo, minute: int) -> int:
+    """How many microseconds ahead of UTC a clock is when it shows this minute, counted from 1970.
+
+    Where clocks are put back, a time comes twice: the first one is meant. Where they are put forward, times that they skip count by the
+    offset from before.
+    """
+    shown = (_EPOCH_WITHOUT_ZONE + timedelta(minutes=minute)).replace(tzinfo=clock)
+    return (shown.utcoffset() or timedelta()) // _MICROSECOND
+
+
+def _of_uncommon_text(text: str, clock: tzinfo | None) -> int:
     """Digits, spaces around, a small z, a zone named UTC or GMT, or the basic form without hyphens."""
     if text.replace(".", "", 1).isdecimal() and text.isascii() and len(text) != _BASIC_DATE:
         return _of_number(Decimal(text))
@@ -107,7 +118,7 @@ def _of_uncommon_text(text: str, offset_minutes: int) -> int:
     for zone in ("UTC", "GMT"):
         plain = plain.removesuffix(zone) + "Z" if plain.endswith(zone) else plain
     try:
-        return micros_of(datetime.fromisoformat(plain.replace(" Z", "Z")), offset_minutes)
+        return micros_of(datetime.fromisoformat(plain.replace(" Z", "Z")), clock)
     except ValueError as error:
         raise _unreadable(text) from error
 

@@ -11,7 +11,7 @@ import string
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from itertools import repeat
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -80,12 +80,33 @@ def text_or_number(raw: Raw | None, name: str) -> str | None:
     raise wrong_type(raw, name, "a text or a number")
 
 
+def optional_text(raw: Raw | None) -> str | None:
+    """The same of a field that its record doesn't need: of another type, it is as good as missing."""
+    try:
+        return text_or_number(raw, "") if raw else None
+    except RecordRefused:
+        return None
+
+
 def nested(raw: Raw | None, name: str) -> dict[str, Raw]:
     """The fields of an object; of none, or null, no fields. Raises `RecordRefused` (`WRONG_TYPE`) if it is anything else."""
     try:
         return (_decode_object(raw) if raw else None) or {}
     except msgspec.ValidationError:
         raise wrong_type(raw, name, "an object") from None
+
+
+def first_time(*fields: tuple[str, Any]) -> str | int | float | None:
+    """The first of some fields with a time that says something, as JSON values; those after it aren't needed. None if none does.
+
+    Raises `RecordRefused` (`WRONG_TYPE`) if it is neither a text nor a number.
+    """
+    for name, value in fields:
+        if value is not None and value != "":
+            if isinstance(value, bool) or not isinstance(value, str | int | float):
+                raise wrong_type(value, name, "a text or a number")
+            return value
+    return None
 
 
 def items(raw: Raw | None, name: str) -> list[Raw]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import timedelta, timezone
 from typing import Any, NamedTuple
 
 from forwarder.sources.files.records import RecordLocation
@@ -69,4 +70,9 @@ def findings(stream: Iterable[Seen], upper_case_ids: int = 0, broken: Sequence[s
     return {each.code: each for each in find_all(made)}
 
 
-__all__ = ["DAY", "NOW", "OLD", "SECOND", "TERMS", "Seen", "body", "event", "findings", "preflight", "refused", "report", "seen"]
+def ahead(minutes: int) -> timezone:
+    """A clock so far ahead of UTC."""
+    return timezone(timedelta(minutes=minutes))
+
+
+__all__ = ["DAY", "NOW", "OLD", "SECOND", "TERMS", "Seen", "ahead", "body", "event", "findings", "preflight", "refused", "report", "seen"]

@@ -171,9 +171,12 @@ def test_the_service_may_say_how_long_to_wait() -> None:
     pace = ImportPace(100, clock)
     pace.slowdown.refused(10.0, retry_after=30.0)
     assert (pace.rest_seconds(), pace.due_at(100, 10.0)) == (30.0, 40.0)
-    assert "1970-01-01T00:00:40.000Z: quiet hours, or the service asked" in pace.rests()
+    assert (pause := pace.pause()) is not None
+    assert pause.words(10.0) == "the service limits requests (429), retry in 30s"
+    assert pause.words(39.5) == "the service limits requests (429), retry in 1s"
+    assert pause.lasting() == "the service limits requests (429), retry at 1970-01-01T00:00:40.000Z"
     clock.moment = 40.0
-    assert (pace.rest_seconds(), pace.rests()) == (0.0, "")
+    assert (pace.rest_seconds(), pace.pause()) == (0.0, None)
     assert pace.slowdown.share(40.0) == 0.5
     assert send(pace, 100) == 40.0
     assert pace.due_at(100, 40.0) == pytest.approx(42.0)
@@ -191,6 +194,28 @@ def test_the_share_stays_within_its_bounds(refusals: list[tuple[float, float]]) 
         assert 1 / 64 <= slow.share(now) <= 1
         assert slow.paused_until >= now + retry_after
     assert slow.share(now + 1000) == 1
+
+
+def test_quiet_hours_and_the_services_limits_are_told_apart() -> None:
+    """Also from the rate that was asked for; by the option or the setting that says so."""
+    clock = SetClock(1_704_103_200.0)  # 10:00 UTC, 2024-01-01
+    pace = ImportPace(100, clock, quiet=QuietHours.parse("08:00-20:00 Europe/Berlin", "import.quiet_hours"))
+    assert (pause := pace.pause()) is not None
+    assert pause.words(clock.moment) == pause.lasting() == "paused until 20:00 Europe/Berlin by import.quiet_hours"
+    pace.slowdown.refused(clock.moment, 7.0)
+    assert (pause := pace.pause()) is not None
+    assert pause.lasting() == "paused until 20:00 Europe/Berlin by import.quiet_hours"
+    assert pace.slowed() == "slowed to 50% of the rate: the service limits requests (429)"
+    clock.moment += 20 * 3600
+    clock.moment += 1
+    pace = ImportPace(100, clock)
+    assert pace.slowed() == ""
+    send(pace, 100)
+    pace.due_at(100, clock.moment)
+    assert pace.slowed() == "slowed by --rate"
+    clock.moment += 10
+    assert pace.slowed() == ""
+    assert str(QuietHours.parse("22:00-06:00").name) == "--quiet-hours"
 
 
 def test_quiet_hours_come_on_top_of_what_the_service_says() -> None:

@@ -37,7 +37,7 @@ from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.times import SECOND
 from forwarder.sources.imports.values import check_id
 from tests.daemon.imports import FIRST_DAY, line, write
-from tests.sources.imports.preflights import DAY, NOW, OLD, TERMS, Seen, body, event, preflight, refused, report, seen
+from tests.sources.imports.preflights import DAY, NOW, OLD, TERMS, Seen, ahead, body, event, preflight, refused, report, seen
 
 TIMES = st.one_of(st.integers(OLD, OLD + 3 * DAY), st.integers(NOW - 3 * DAY, NOW + DAY), st.integers(0, DAY))
 EVENTS = st.builds(
@@ -311,7 +311,7 @@ def test_times_and_examples_are_as_they_stood_in_the_source() -> None:
     looking = Preflight(TERMS, ["timestamp"])
     for left in ("", "a"):
         sink = PreflightBlock(EventFinisher(FINISH))
-        NativeConverter("set_once", 60).convert_block(block, sink)
+        NativeConverter("set_once", ahead(60)).convert_block(block, sink)
         sink.show(looking, block, lambda name, _time, left=left: name != left)  # type: ignore[misc]  # no type for it
     made = looking.report()
     assert made.times.kinds == {TimeKind.NO_ZONE: 2, TimeKind.SECONDS: 1, TimeKind.MILLISECONDS: 2}

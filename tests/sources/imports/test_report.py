@@ -391,6 +391,17 @@ def test_how_much_of_it_is_read() -> None:
     assert not any("%" in line for line in ImportStatus(FOLDER, sample(4), running=True, counted=100).words(NOW))
 
 
+def test_a_status_says_why_a_running_import_waits() -> None:
+    """As its last checkpoint has it; of one that doesn't run it says nothing."""
+    saved = sample(4)
+    saved.waiting = "paused until 20:00 by --quiet-hours"
+    lines = list(standing(saved, running=True).words(NOW))
+    assert "  waiting: paused until 20:00 by --quiet-hours" in lines
+    assert standing(saved, running=True).plain()["waiting"] == saved.waiting
+    assert "paused" not in "".join(standing(saved).words(NOW))
+    assert standing(saved).plain()["waiting"] == ""
+
+
 def test_the_progress_for_machines() -> None:
     """All figures, also of what has settled nothing; never a folder without its state."""
     whole, empty = json.loads(msgspec.json.encode([each.plain() for each in (standing(sample(4)), standing(None, running=True))]))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import tzinfo
 from hashlib import blake2b
 from typing import Any, Final, cast
 
@@ -34,7 +35,18 @@ from forwarder.sources.imports.format import (
     place_uuid,
 )
 from forwarder.sources.imports.times import parse_time
-from forwarder.sources.imports.values import check_id, checked_id, decode_record, is_blank, is_illegal, items, nested, text_or_number
+from forwarder.sources.imports.values import (
+    check_id,
+    checked_id,
+    decode_record,
+    first_time,
+    is_blank,
+    is_illegal,
+    items,
+    nested,
+    optional_text,
+    text_or_number,
+)
 from forwarder.wire.identity import ABSENT
 
 DROPPED_EVENTS: Final = frozenset({"session_start"})
@@ -83,15 +95,16 @@ class _AmplitudeRecord(Struct, gc=False):
     user_id: Raw = ABSENT
     device_id: Raw = ABSENT
     uuid: Any = None
-    event_time: str | int | float | None = None
-    client_event_time: str | int | float | None = None
-    server_received_time: str | int | float | None = None
+    event_time: Any = None
+    client_event_time: Any = None
+    server_received_time: Any = None
     event_properties: dict[str, Raw] | None = None
     user_properties: Raw = ABSENT
     groups: dict[str, Raw] | None = None
     group_properties: Raw = ABSENT
 
 
+_TIMES: Final = ("event_time", "client_event_time", "server_received_time")
 _COPIED: Final = slice(len(_AmplitudeRecord.__struct_fields__), None)
 _TARGETS: Final = (*RENAMED.values(), *KEPT.values())
 _WholeRecord: Final = cast(
@@ -110,13 +123,13 @@ _decode: Final = msgspec.json.Decoder(_WholeRecord).decode
 class AmplitudeConverter(RecordConverter):
     """The format at work on one source, from its start and in its order.
 
-    Times without a zone are of a clock `offset_minutes` ahead of UTC. Records from before `since` (microseconds) are left out, so they
+    Times without a zone are what `clock` shows (None: UTC). Records from before `since` (microseconds) are left out, so they
     bring nothing. So many pairs of device and user, and of groups and their properties, are `remembered` at least: 20 MB, at most twice
     that.
     """
 
-    def __init__(self, offset_minutes: int = 0, since: int | None = None, remembered: int = 200_000) -> None:
-        self._offset_minutes, self._since = offset_minutes, since
+    def __init__(self, clock: tzinfo | None = None, since: int | None = None, remembered: int = 200_000) -> None:
+        self._clock, self._since = clock, since
         self._first_times = FirstSeenKeys(remembered)
 
     def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
@@ -128,14 +141,17 @@ class AmplitudeConverter(RecordConverter):
             raise RecordRefused(RefusalReason.NO_EVENT, "there is no event_type, or a blank one")
         if name in DROPPED_EVENTS:
             return ()
-        user, device = checked_id(record.user_id, "user_id"), text_or_number(record.device_id, "device_id") or ""
+        user = checked_id(record.user_id, "user_id")
+        device = (optional_text(record.device_id) if user else text_or_number(record.device_id, "device_id")) or ""
         if not user and is_blank(device):
             raise RecordRefused(RefusalReason.NO_ID, "neither user_id nor device_id")
         distinct_id = user or check_id(device)
-        written = record.event_time or record.client_event_time or record.server_received_time
-        if not written:
+        written = record.event_time  # most have it
+        if not written or type(written) is not str:
+            written = first_time(*((name, None if (said := getattr(record, name)) == 0 else said) for name in _TIMES))
+        if written is None:
             raise RecordRefused(RefusalReason.NO_TIME, "neither event_time nor client_event_time nor server_received_time")
-        time = parse_time(written, self._offset_minutes)
+        time = parse_time(written, self._clock)
         groups = [*_groups(record)] if record.groups else []
         if name == _GROUP_IDENTIFY and not groups:
             raise RecordRefused(RefusalReason.UNMAPPABLE, f"{name} without groups")
@@ -232,9 +248,9 @@ DESCRIPTION: Final = ImportFormat(
     summary="Amplitude's export, as it was downloaded: a ZIP of gzip files, or what is in it.",
     example="export.zip --dry-run",
     options=NoOptions,
-    make=lambda _, given: AmplitudeConverter(given.minutes, given.since),
+    make=lambda _, given: AmplitudeConverter(given.clock, given.since),
     looks_like="Amplitude's export",
     recognizes=_recognizes,
-    times=lambda *_: ("event_time", "client_event_time", "server_received_time"),
+    times=lambda *_: _TIMES,
     zone_said=lambda *_: True,  # Amplitude writes UTC
 )

@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from datetime import tzinfo
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, Final
@@ -83,11 +84,11 @@ class CsvOptions:
 
 
 class CsvConverter(RecordConverter):
-    """The format at work on one source. Times without a zone are of a clock `offset_minutes` ahead of UTC."""
+    """The format at work on one source. Times without a zone are what `clock` shows (None: UTC)."""
 
-    def __init__(self, options: CsvOptions | None = None, offset_minutes: int = 0) -> None:
+    def __init__(self, options: CsvOptions | None = None, clock: tzinfo | None = None) -> None:
         self._options = options = options or CsvOptions()
-        self._offset_minutes = offset_minutes
+        self._clock = clock
         self._roles = frozenset(options.roles)
         readers = (options.json, _json, "json"), (options.numbers, _number, "number"), (options.booleans, _boolean, "boolean")
         self._readers = [(name, read, wanted) for names, read, wanted in readers for name in sorted(names)]
@@ -97,7 +98,7 @@ class CsvConverter(RecordConverter):
         options, row = self._options, _row(block.records[index])
         event = _needed(row, options, "event", RefusalReason.NO_EVENT)
         distinct_id = check_id(_needed(row, options, "distinct_id", RefusalReason.NO_ID))
-        time = parse_time(_needed(row, options, "timestamp", RefusalReason.NO_TIME), self._offset_minutes)
+        time = parse_time(_needed(row, options, "timestamp", RefusalReason.NO_TIME), self._clock)
         cell = (row.get(options.uuid) or "").strip()
         properties = self._properties(row)
         if not cell:
@@ -190,7 +191,7 @@ DESCRIPTION: Final = ImportFormat(
     summary="Tables with a header: a row is an event, its columns are properties.",
     example="orders.csv --event-column kind --timestamp-column created_at --number-column amount",
     options=CsvOptions,
-    make=lambda options, given: CsvConverter(options, given.minutes),
+    make=lambda options, given: CsvConverter(options, given.clock),
     looks_like="a table (CSV)",
     times=lambda options, _: (options.timestamp,),
     framings=(Framing.CSV,),

@@ -104,6 +104,6 @@ DESCRIPTION: Final = ImportFormat(
     times=_times,
     zone_said=lambda _, given: _rules(given).zone_said,
     framings=tuple(Framing),
-    takes_time_offset=False,
+    takes_zone=False,
     takes_mapping=True,
 )

@@ -13,21 +13,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone, tzinfo
-from functools import lru_cache
+from datetime import timedelta, timezone, tzinfo
 from hashlib import sha256
 from typing import Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 from msgspec import Raw, Struct, field
 
-from forwarder.core.errors import ConfigurationError
 from forwarder.sources.files.records import RecordBlock
 from forwarder.sources.imports.format import (
-    FormatContext,
     ImportedEvent,
     ImportFormat,
+    NoOptions,
     RecordConverter,
     RecordRefused,
     RefusalReason,
@@ -35,8 +32,17 @@ from forwarder.sources.imports.format import (
     option,
     place_uuid,
 )
-from forwarder.sources.imports.times import AFTER_LAST, MINUTE, parse_time
-from forwarder.sources.imports.values import check_id, decode_record, is_blank, is_illegal, nested, text_or_number, wrong_type
+from forwarder.sources.imports.times import AFTER_LAST, MINUTE, ahead_of_utc, parse_time
+from forwarder.sources.imports.values import (
+    check_id,
+    decode_record,
+    is_blank,
+    is_illegal,
+    nested,
+    optional_text,
+    text_or_number,
+    wrong_type,
+)
 from forwarder.wire.identity import ABSENT
 
 EVENT_NAMES: Final = {"$mp_web_page_view": "$pageview"}
@@ -53,8 +59,7 @@ _LEFT: Final = (*DROPPED, "token")
 _DEVICE: Final = "$device:"
 _BEFORE: Final = "$distinct_id_before_identity"
 _only_upper_case = re.compile("[A-Z0-9-]+").fullmatch
-_EPOCH: Final = datetime(1970, 1, 1)
-_MICROSECOND: Final = timedelta(microseconds=1)
+_A_MINUTE_AHEAD: Final = timezone(timedelta(minutes=1))
 RENAMED_OF_PROFILES: Final = {**RENAMED, "$country_code": "$geoip_country_code"}
 """Profiles have a name of their own for the country."""
 
@@ -62,12 +67,12 @@ RENAMED_OF_PROFILES: Final = {**RENAMED, "$country_code": "$geoip_country_code"}
 def project_time(value: Raw | bytes, clock: tzinfo | None) -> int:
     """The microseconds since 1970, UTC, of a JSON value on a project's clock (None: UTC); texts with a zone of their own need none.
 
-    Of an hour that comes twice in autumn the first is meant: the export doesn't distinguish them. Raises `RecordRefused` (`NO_TIME`).
+    Of an hour that comes twice in autumn the first is meant (`ahead_of_utc`). Raises `RecordRefused` (`NO_TIME`).
     """
     micros = parse_time(value)
     if clock is None or _says_zone(bytes(value), micros):
         return micros
-    micros -= _ahead(clock, micros // MINUTE)
+    micros -= ahead_of_utc(clock, micros // MINUTE)
     if not 0 <= micros < AFTER_LAST:
         raise RecordRefused(RefusalReason.NO_TIME, "the time isn't of the years 1970 to 9999, once it is UTC")
     return micros
@@ -77,44 +82,11 @@ def _says_zone(value: bytes, micros: int) -> bool:
     """Whether a time is a text (and not an epoch's digits) that no offset moves."""
     if value[:1] != b'"' or value.strip(b'" ').replace(b".", b"", 1).isdigit():
         return False
-    return parse_time(value, 1) == micros
-
-
-@lru_cache(maxsize=4096)
-def _ahead(clock: tzinfo, minute: int) -> int:
-    """How many microseconds ahead of UTC a clock is when it shows this minute."""
-    shown = (_EPOCH + timedelta(minutes=minute)).replace(tzinfo=clock)
-    return (shown.utcoffset() or timedelta()) // _MICROSECOND
+    return parse_time(value, _A_MINUTE_AHEAD) == micros
 
 
 @dataclass(frozen=True, slots=True)
-class ProjectZone:
-    """What a user may say about a project's clock."""
-
-    zone: str = option(
-        "", "The project's zone, such as America/Los_Angeles, if its export is from before 2023 or has times of that zone.", metavar="ZONE"
-    )
-
-    def is_said(self, given: FormatContext) -> bool:
-        """Whether it is known what a time without a zone means."""
-        return bool(self.zone) or given.time_offset is not None
-
-    def clock(self, given: FormatContext) -> tzinfo | None:
-        """The clock. Raises `ConfigurationError` for a zone that there isn't, and for one beside an offset."""
-        if not self.zone:
-            return timezone(timedelta(minutes=given.time_offset)) if given.time_offset else None
-        if given.time_offset is not None:
-            message = "--zone can't be beside --time-offset: both say how far the project's clock is ahead"
-            raise ConfigurationError(message, hint="Keep one of the two.")
-        try:
-            return ZoneInfo(self.zone)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            hint = "Write it as in the time zone database: America/Los_Angeles."
-            raise ConfigurationError(f"--zone: there is no zone {self.zone!r}", hint=hint) from None
-
-
-@dataclass(frozen=True, slots=True)
-class MixpanelExport(ProjectZone):
+class MixpanelExport:
     """What a user may say about an export of events."""
 
     replace_upper_case_ids: bool = option(
@@ -172,7 +144,7 @@ class MixpanelConverter(RecordConverter):
         if said is None:
             raise RecordRefused(RefusalReason.NO_TIME, "there is no time in the properties")
         time = project_time(said, self._clock)
-        insert_id = text_or_number(fields.get("$insert_id"), "$insert_id")
+        insert_id = optional_text(fields.get("$insert_id"))
         keyed = insert_id is not None and not is_illegal(insert_id)
         uuid = key_uuid("mixpanel", event, time, own, insert_id) if keyed else place_uuid("mixpanel", block, index)
         if own is None or own == distinct_id:
@@ -181,10 +153,11 @@ class MixpanelConverter(RecordConverter):
 
     def _identity(self, own: str | None, fields: Mapping[str, Raw]) -> str:
         """The record's `distinct_id`, or the one before Mixpanel merged, if that says more."""
-        before = text_or_number(fields.get(_BEFORE), _BEFORE)
+        before = optional_text(fields.get(_BEFORE))
         if before is not None and not is_illegal(before) and self._says_less(own, before):
             return before
         if own is None or is_blank(own):
+            text_or_number(fields.get(_BEFORE), _BEFORE)  # of another type it would be the only one
             raise RecordRefused(RefusalReason.NO_ID, "there is no distinct_id in the properties, or a blank one")
         check_id(own.removeprefix(_DEVICE))
         return own
@@ -253,21 +226,19 @@ DESCRIPTION: Final = ImportFormat(
     summary="Mixpanel's raw export of events: JSON lines.",
     example="export/*.json.gz --zone America/Los_Angeles --dry-run",
     options=MixpanelExport,
-    make=lambda export, given: MixpanelConverter(export.clock(given), replace_upper_case_ids=export.replace_upper_case_ids),
+    make=lambda export, given: MixpanelConverter(given.clock, replace_upper_case_ids=export.replace_upper_case_ids),
     looks_like="Mixpanel's export of events",
     recognizes=_recognizes,
     times=lambda *_: ("properties.time",),
-    zone_said=ProjectZone.is_said,
 )
 PROFILES_DESCRIPTION: Final = ImportFormat(
     name="mixpanel-profiles",
     summary="Mixpanel's export of profiles: JSON lines, each of which becomes an $identify.",
-    example="profiles.jsonl --time-offset 0",
-    options=ProjectZone,
-    make=lambda export, given: MixpanelProfilesConverter(export.clock(given)),
+    example="profiles.jsonl --zone UTC",
+    options=NoOptions,
+    make=lambda _, given: MixpanelProfilesConverter(given.clock),
     looks_like="Mixpanel's export of profiles",
     recognizes=_recognizes_profile,
     times=lambda *_: ("$properties.$last_seen",),
-    zone_said=ProjectZone.is_said,
     is_unsorted=True,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
@@ -99,15 +99,15 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class NativeConverter:
-    """The native format. Times without a zone are of a clock `time_offset` minutes ahead of UTC.
+    """The native format. Times without a zone are what `clock` shows (None: UTC).
 
     `person_properties` is the policy that the events are finished with: which of them need a closer look depends on it.
     """
 
-    def __init__(self, person_properties: PersonProperties, time_offset: int = 0) -> None:
+    def __init__(self, person_properties: PersonProperties, clock: tzinfo | None = None) -> None:
         self._plain = _PLAIN[person_properties]
         self._decode_plain = msgspec.json.Decoder(self._plain).decode
-        self._offset = time_offset
+        self._clock = clock
         self._known: set[str] = set()
 
     def convert_block(self, block: RecordBlock, events: EventSink) -> None:
@@ -162,7 +162,7 @@ class NativeConverter:
             moments = msgspec.convert(written, list[datetime])
         except _UNFIT:
             return None
-        if "z" in "".join(written) or (self._offset and any(moment.tzinfo is None for moment in moments)):
+        if "z" in "".join(written) or (self._clock is not None and any(moment.tzinfo is None for moment in moments)):
             return None  # few services read a small z
         names, ids, uuids = [head.event for head in heads], [head.distinct_id for head in heads], [head.uuid for head in heads]
         times = [*map(micros_of, moments)]
@@ -207,10 +207,10 @@ class NativeConverter:
             raise RecordRefused(RefusalReason.WRONG_TYPE, "properties aren't an object")
         distinct_id = _id_of(members)
         timestamp = members.get("timestamp", ABSENT)
-        time = _time_of(timestamp, self._offset)
+        time = _time_of(timestamp, self._clock)
         uuid = _uuid_of(members.get("uuid", ABSENT)) or place_uuid("native", block, index, *(() if member is None else (member,)))
         members["uuid"] = Raw(b'"%b"' % uuid.encode())
-        if not _is_read_as(timestamp, self._offset):
+        if not _is_read_as(timestamp, self._clock):
             members["timestamp"] = Raw(b'"%b"' % format_timestamp(EPOCH + timedelta(microseconds=time)))
         own = members.get("distinct_id", ABSENT)
         if own is not ABSENT and (first_byte(own) != b'"' or not id_text(own)):
@@ -277,17 +277,17 @@ def _id_of(members: dict[str, Raw]) -> str:
     return check_id(text)
 
 
-def _time_of(raw: Raw, time_offset: int) -> int:
+def _time_of(raw: Raw, clock: tzinfo | None) -> int:
     """The time in microseconds. Forms that only the service's own parser knows (a date as in mail) are read as it does."""
     if raw is ABSENT or bytes(raw) in {_NULL, b'""'}:
         raise RecordRefused(RefusalReason.NO_TIME, "it has no timestamp")
     try:
-        return parse_time(raw, time_offset)
+        return parse_time(raw, clock)
     except RecordRefused:
         found = _mail_date(str(_decode_any(raw))) if first_byte(raw) == b'"' else None
         if found is None:
             raise
-        return parse_time(found.isoformat(), time_offset)
+        return parse_time(found.isoformat(), clock)
 
 
 def _mail_date(text: str) -> datetime | None:
@@ -299,13 +299,13 @@ def _mail_date(text: str) -> datetime | None:
     return found.replace(tzinfo=UTC) if found is not None and text.rstrip().endswith("-0000") else found
 
 
-def _is_read_as(raw: Raw, time_offset: int) -> bool:
+def _is_read_as(raw: Raw, clock: tzinfo | None) -> bool:
     """Whether the service reads a time so as it stands: to it a time without a zone is UTC, and a small z may be no zone, and so "now"."""
     try:
         time = _decode_time(raw)
     except MALFORMED:
         return False
-    return b'z"' not in bytes(raw) and (time.tzinfo is not None or not time_offset)
+    return b'z"' not in bytes(raw) and (time.tzinfo is not None or clock is None)
 
 
 def _uuid_of(raw: Raw) -> str | None:
@@ -329,7 +329,7 @@ DESCRIPTION: Final = ImportFormat(
     summary="Our own JSON lines: events in any classic shape, arrays of them, and bodies of batches.",
     example="events-2024.jsonl.gz --upstream https://us.i.example.com --api-key phc_…",
     options=NoOptions,
-    make=lambda _, given: NativeConverter(given.person_properties, given.minutes),
+    make=lambda _, given: NativeConverter(given.person_properties, given.clock),
     looks_like="events as forwarder's own JSON lines",
     recognizes=_recognizes,
     times=lambda *_: ("timestamp",),

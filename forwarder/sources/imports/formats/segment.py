@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 from typing import Any, Final
 
 import msgspec
@@ -27,7 +28,16 @@ from forwarder.sources.imports.format import (
     text_in,
 )
 from forwarder.sources.imports.times import parse_time
-from forwarder.sources.imports.values import checked_id, decode_record, is_blank, is_illegal, text_or_number
+from forwarder.sources.imports.values import (
+    check_id,
+    checked_id,
+    decode_record,
+    first_time,
+    is_blank,
+    is_illegal,
+    optional_text,
+    wrong_type,
+)
 from forwarder.wire.identity import ABSENT
 
 CALLS: Final = ("track", "page", "screen", "identify", "group", "alias")
@@ -72,15 +82,16 @@ class _SegmentCall(Struct, gc=False, rename="camel"):
     """What is read of a call."""
 
     type: str | None = None
-    event: str | None = None
+    event: Any = None
+    """Of track calls alone."""
     user_id: Raw = ABSENT
     anonymous_id: Raw = ABSENT
     group_id: Raw = ABSENT
     previous_id: Raw = ABSENT
     message_id: Raw = ABSENT
-    timestamp: str | int | float | None = None
+    timestamp: Any = None
     """Corrected for the sender's clock."""
-    original_timestamp: str | int | float | None = None
+    original_timestamp: Any = None
     """As the sender wrote it."""
     name: Raw = ABSENT
     category: Raw = ABSENT
@@ -100,11 +111,11 @@ class SegmentExport:
 
 
 class SegmentConverter(RecordConverter):
-    """The format at work on one source. Times without a zone are of a clock `offset_minutes` ahead of UTC."""
+    """The format at work on one source. Times without a zone are what `clock` shows (None: UTC)."""
 
-    def __init__(self, export: SegmentExport | None = None, offset_minutes: int = 0) -> None:
+    def __init__(self, export: SegmentExport | None = None, clock: tzinfo | None = None) -> None:
         self._group_type = (export or SegmentExport()).group_type
-        self._offset_minutes = offset_minutes
+        self._clock = clock
 
     def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
         """The event of one call. Raises `RecordRefused`."""
@@ -117,15 +128,17 @@ class SegmentConverter(RecordConverter):
         distinct_id = user or checked_id(call.anonymous_id, "anonymousId")
         if not distinct_id:
             raise RecordRefused(RefusalReason.NO_ID, "neither userId nor anonymousId")
-        written = call.original_timestamp if call.timestamp is None or call.timestamp == "" else call.timestamp
-        if written is None or written == "":
+        written = call.timestamp  # most have it
+        if not written or type(written) is not str:
+            written = first_time(("timestamp", call.timestamp), ("originalTimestamp", call.original_timestamp))
+        if written is None:
             raise RecordRefused(RefusalReason.NO_TIME, "neither timestamp nor originalTimestamp")
-        time = parse_time(written, self._offset_minutes)
+        time = parse_time(written, self._clock)
         properties = _surroundings(call.context)
         if call.properties:
             properties |= call.properties
         event = self._event(call, user, properties)
-        message = text_or_number(call.message_id, "messageId")
+        message = optional_text(call.message_id)
         keyed = message is not None and not is_illegal(message)  # many would share it, and all but one be lost
         uuid = key_uuid("segment", message) if keyed else place_uuid("segment", block, index)
         return (ImportedEvent(event, distinct_id, time, uuid, properties, keyed),)
@@ -146,8 +159,8 @@ class SegmentConverter(RecordConverter):
             case "identify":
                 _add_traits(call, properties, "$set")
                 # Two ids that are there are one person from now on: so an anonymous id that many share is refused here too.
-                anonymous = checked_id(call.anonymous_id, "anonymousId") if user else ""
-                if anonymous and anonymous != user:
+                anonymous = optional_text(call.anonymous_id) if user else None
+                if anonymous is not None and not is_blank(anonymous) and check_id(anonymous) and anonymous != user:
                     properties["$anon_distinct_id"] = anonymous
                 return "$identify"
             case "group":
@@ -158,8 +171,10 @@ class SegmentConverter(RecordConverter):
             case "alias":
                 properties["alias"] = _needed_id(call.previous_id, "previousId", "an alias call")
                 return "$create_alias"
-        if call.event is None or is_blank(call.event):
+        if call.event is None or (type(call.event) is str and is_blank(call.event)):
             raise RecordRefused(RefusalReason.NO_EVENT, "a track call without event")
+        if type(call.event) is not str:
+            raise wrong_type(call.event, "event", "a text")
         return call.event
 
 
@@ -224,7 +239,7 @@ DESCRIPTION: Final = ImportFormat(
     summary="Segment's S3 logs: JSON lines of track, page, screen, identify, group and alias calls.",
     example="s3://logs/segment-logs/ --group-type company --store region=eu-central-1",
     options=SegmentExport,
-    make=lambda export, given: SegmentConverter(export, given.minutes),
+    make=lambda export, given: SegmentConverter(export, given.clock),
     looks_like="Segment's logs",
     recognizes=_recognizes,
     times=lambda *_: ("timestamp", "originalTimestamp"),

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from forwarder.sources.files.records import RecordBlock, SourceFile
 from forwarder.sources.imports.format import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
 from forwarder.sources.imports.formats.amplitude import KEPT, AmplitudeConverter, FirstSeenKeys
+from tests.sources.imports.preflights import ahead
 from tests.sources.imports.samples.amplitude import archive, sample
 
 FILE = SourceFile("12345_2024-03-01_10#0.json.gz", "c0ffee")
@@ -156,7 +157,7 @@ def test_the_first_time_that_is_there_counts(times: dict[str, Any], micros: int)
 
 def test_the_offset_moves_times_without_a_zone() -> None:
     """For exports that went through a tool which wrote local times."""
-    moved = AmplitudeConverter(offset_minutes=60)
+    moved = AmplitudeConverter(clock=ahead(60))
     assert one(RECORD, moved).time == MICROS - 3_600_000_000
     assert one({**RECORD, "event_time": "2024-03-01T10:20:30.456789Z"}, moved).time == MICROS
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -15,11 +17,13 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.mapping import MappingRules, TimestampRule
 from forwarder.sources.files.records import RecordBlock, SourceFile
 from forwarder.sources.imports import formats
-from forwarder.sources.imports.format import ChosenMapping, FormatContext, ImportedEvent, ImportFormat, RecordConverter
+from forwarder.sources.imports.conversion import EventFinisher, FinishedBlock, FinishPolicy
+from forwarder.sources.imports.format import ChosenMapping, FormatContext, ImportedEvent, ImportFormat, RecordConverter, RefusalReason
 from forwarder.sources.imports.formats.catalog import BY_NAME, FORMATS
 from forwarder.sources.imports.formats.csv import CsvConverter
-from forwarder.sources.imports.formats.mixpanel import ProjectZone
 from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.times import when
+from tests.sources.imports.preflights import ahead
 from tests.sources.imports.samples import csv, mapped
 from tests.support.documents import text_of
 
@@ -88,25 +92,53 @@ def test_nothing_needs_to_be_said_beside_rules(form: ImportFormat[Any]) -> None:
 )
 def test_the_offset_moves_times_without_a_zone(name: str, record: bytes) -> None:
     """An hour ahead of UTC is an hour less in UTC."""
-    assert [converted(name, record, time_offset=offset)[-1].time for offset in (60, 0)] == [NEW_YEAR, NEW_YEAR + 3_600_000_000]
+    assert [converted(name, record, zone=ahead(offset))[-1].time for offset in (60, 0)] == [NEW_YEAR, NEW_YEAR + 3_600_000_000]
 
 
 def test_whether_a_zone_is_said() -> None:
     """By the vendor, by an offset, by a project's zone, or by rules; else nobody knows."""
     assert {form.name for form in FORMATS if form.zone_said(form.options(), given())} == {"amplitude"}
-    offset = {form.name for form in FORMATS if form.takes_time_offset and form.zone_said(form.options(), given(time_offset=0))}
-    assert offset == set(BY_NAME) - {"mapping"}
-    assert BY_NAME["mixpanel"].zone_said(BY_NAME["mixpanel"].options(zone="Europe/Berlin"), given())
+    given_zone = {form.name for form in FORMATS if form.takes_zone and form.zone_said(form.options(), given(zone=UTC))}
+    assert given_zone == set(BY_NAME) - {"mapping"}
     assert BY_NAME["mapping"].zone_said(None, FormatContext(mapping=ChosenMapping(mapped.RULES, mapped.mapping, zone_said=True)))
 
 
-def test_a_projects_zone_has_to_be_one_and_alone() -> None:
-    """Beside an offset one of the two would be ignored."""
-    assert ProjectZone(zone="Europe/Berlin").clock(FormatContext()) == ZoneInfo("Europe/Berlin")
-    with pytest.raises(ConfigurationError, match="there is no zone 'Middle/Earth'"):
-        ProjectZone(zone="Middle/Earth").clock(FormatContext())
-    with pytest.raises(ConfigurationError, match="can't be beside --time-offset"):
-        ProjectZone(zone="Europe/Berlin").clock(FormatContext(time_offset=0))
+SUMMER: Final = [
+    ("2024-07-01 12:00:00", "2024-07-01T10:00:00.000Z", "summer"),
+    ("2024-01-01 12:00:00", "2024-01-01T11:00:00.000Z", "winter"),
+    ("2024-03-31 01:59:59", "2024-03-31T00:59:59.000Z", "before clocks are put forward"),
+    ("2024-03-31 02:30:00", "2024-03-31T01:30:00.000Z", "skipped: by the offset from before"),
+    ("2024-03-31 03:00:00", "2024-03-31T01:00:00.000Z", "after it"),
+    ("2024-10-27 01:59:59", "2024-10-26T23:59:59.000Z", "before clocks are put back"),
+    ("2024-10-27 02:30:00", "2024-10-27T00:30:00.000Z", "comes twice: the first"),
+    ("2024-10-27 03:00:00", "2024-10-27T02:00:00.000Z", "after it"),
+    ("2024-07-01T12:00:00Z", "2024-07-01T12:00:00.000Z", "a zone of its own"),
+    ("1900-01-01 00:00:00", "", "before 1970"),
+]
+
+
+@pytest.mark.parametrize(("shown", "utc"), [case[:2] for case in SUMMER], ids=[case[2] for case in SUMMER])
+@pytest.mark.parametrize("name", ["native", "csv", "segment", "amplitude", "mixpanel", "mixpanel-profiles"])
+def test_a_named_zone_knows_summer_time(name: str, shown: str, utc: str) -> None:
+    """In every format that takes one, the hours that are skipped or come twice are read alike."""
+    records: dict[str, dict[str, Any]] = {
+        "native": {"event": "e", "distinct_id": "u1", "timestamp": shown},
+        "csv": {"event": "e", "distinct_id": "u1", "timestamp": shown},
+        "segment": {"type": "track", "event": "e", "userId": "u1", "timestamp": shown},
+        "amplitude": {"event_type": "e", "user_id": "u1", "event_time": shown},
+        "mixpanel": {"event": "e", "properties": {"distinct_id": "u1", "time": shown}},
+        "mixpanel-profiles": {"$distinct_id": "u1", "$properties": {"$last_seen": shown}},
+    }
+    form, sink = BY_NAME[name], FinishedBlock(EventFinisher(FinishPolicy("set_once", geoip=False, job_id="j")))
+    converter = form.make(form.options(), given(zone=ZoneInfo("Europe/Berlin")))
+    converter.convert_block(RecordBlock(SourceFile("f", "5eed" * 16), 0, [json.dumps(records[name]).encode()], range(1, 2)), sink)
+    if utc:
+        assert [when(time) for time in sink.times] == [utc]
+        sent = datetime.fromisoformat(json.loads(sink.data[0])["timestamp"])
+        assert sent == datetime.fromisoformat(utc)
+    else:
+        assert not sink.data
+        assert [why.why for _, why, *_ in sink.refused] == [RefusalReason.NO_TIME]
 
 
 def test_where_times_are_looked_for_follows_what_was_said() -> None:

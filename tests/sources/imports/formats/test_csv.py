@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from forwarder.sources.files.records import RecordBlock, SourceFile
 from forwarder.sources.imports.format import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
 from forwarder.sources.imports.formats.csv import CsvConverter, CsvOptions
+from tests.sources.imports.preflights import ahead
 from tests.sources.imports.samples.csv import COLUMNS, OPTIONS, rows, sample, table
 
 FILE = SourceFile("events.csv", "c0ffee")
@@ -30,7 +31,7 @@ TYPED = CsvOptions(json=frozenset({"j"}), numbers=frozenset({"n"}), booleans=fro
 def one(row: dict[str, Any] | bytes, options: CsvOptions | None = None, first: int = 0, offset_minutes: int = 0) -> ImportedEvent:
     """The event of a row."""
     data = row if isinstance(row, bytes) else json.dumps(row).encode()
-    (event,) = CsvConverter(options, offset_minutes).convert(RecordBlock(FILE, first, [data], [first + 2]), 0)
+    (event,) = CsvConverter(options, ahead(offset_minutes)).convert(RecordBlock(FILE, first, [data], [first + 2]), 0)
     return event
 
 

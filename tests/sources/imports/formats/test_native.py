@@ -17,6 +17,7 @@ from forwarder.sources.imports.conversion import EventFinisher, FinishPolicy
 from forwarder.sources.imports.format import ImportedEvent, NativeEvents, PersonProperties, RecordRefused, RefusalReason, derived_uuid
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.times import when
+from tests.sources.imports.preflights import ahead
 from tests.sources.imports.samples.native import STRANGE, as_json, block, complete_events, sample
 
 UUID = "0198c3c0-1111-7222-8333-444455556666"
@@ -69,7 +70,7 @@ def converted(converter: NativeConverter, block: RecordBlock) -> Converted:
 
 def convert(*records: bytes | object, policy: PersonProperties = "none", time_offset: int = 0, first: int = 0) -> Converted:
     """What becomes of records."""
-    return converted(NativeConverter(policy, time_offset), block(*records, first=first))
+    return converted(NativeConverter(policy, ahead(time_offset) if time_offset else None), block(*records, first=first))
 
 
 def one(record: bytes | object, time_offset: int = 0) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import uuid5
+from zoneinfo import ZoneInfo
 
 import pytest
 import yaml
@@ -41,13 +42,14 @@ from forwarder.sources.imports.format import (
 from forwarder.sources.imports.formats import amplitude, mixpanel, segment
 from forwarder.sources.imports.formats.catalog import BY_NAME
 from forwarder.sources.imports.formats.native import NativeConverter
+from tests.sources.imports.preflights import ahead
 
 FOLDER: Final = Path(__file__).parent.parent / "golden" / "rules"
 JOB: Final = "the job"
 EVERY_EVENT: Final = {"$geoip_disable": True, "$import_job_id": JOB}
 MEMBERS: Final = ("event", "distinct_id", "timestamp")
 KNOWN: Final = {
-    *("rule", "record", "without", "text", "options", "policy", "geoip", "time_offset"),
+    *("rule", "record", "without", "text", "options", "policy", "geoip", "time_offset", "zone"),
     *(*MEMBERS, "uuid", "uuid_of", "keyed", "properties", "gone", "everything", "before", "becomes", "refused", "keeps"),
 }
 
@@ -73,7 +75,8 @@ class Outcome(NamedTuple):
 def given(table: Table, rule: Rule) -> FormatContext:
     """What is said of the import."""
     rules = table.get("mapping")
-    made = FormatContext(policy(rule), time_offset=rule.get("time_offset"))
+    zone = ZoneInfo(rule["zone"]) if "zone" in rule else ahead(rule["time_offset"]) if "time_offset" in rule else None
+    made = FormatContext(policy(rule), zone=zone)
     if rules is None:
         return made
     written = MappingRules(**{**rules, "timestamp": TimestampRule(**rules["timestamp"])})
