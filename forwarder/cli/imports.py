@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -146,13 +147,42 @@ def common_options(typed: dict[str, Any]) -> CommonOptions:
     return CommonOptions(**{each.name: typed[each.name] for each in dataclasses.fields(CommonOptions)})
 
 
+def _unknown_format(args: list[str]) -> str:
+    """What to type in place of a format that is none: a similar one, or the one that a file looks like that stands in its place."""
+    from difflib import get_close_matches
+
+    formats = f"The formats are {', '.join(BY_NAME)}."
+    if Path(args[0]).exists():
+        looks = _recognized(args[0])
+        example = looks or "FORMAT"
+        like = f", and {args[0]} looks like {BY_NAME[looks].looks_like}" if looks else ""
+        return f"The format is missing before the path{like}. Write: forwarder import {example} {' '.join(args)}\n{formats}"
+    close = get_close_matches(args[0].lower(), BY_NAME, n=1)
+    return f"Unknown format {args[0]!r}. {f'Did you mean {close[0]}? ' if close else ''}{formats}"
+
+
+def _recognized(path: str) -> str:
+    """The format that the first file of a path looks like; empty if it is none."""
+    from forwarder.core.errors import ForwarderError
+    from forwarder.sources.files.source import open_source
+    from forwarder.sources.imports.recognition import looks_of
+
+    try:
+        with open_source([path]) as source, closing(source.files()) as files:
+            first = next(files, None)
+        found = {} if first is None else looks_of(source, [first.name], FORMATS)
+        return next((each.format for each in found.values()), "")
+    except ForwarderError:
+        return ""
+
+
 class FormatGroup(Group):
     """Lists the formats if another one is typed."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that `args` name."""
         if args and not args[0].startswith("-") and args[0] not in self.commands:
-            ctx.fail(f"Unknown format {args[0]!r}. The formats are {', '.join(BY_NAME)}.")
+            ctx.fail(_unknown_format(args))
         return super().resolve_command(ctx, args)
 
 

@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cached_property
 from hashlib import blake2b
@@ -45,6 +46,8 @@ _HINT: Final = (
     "Write s3://bucket/path, gs://bucket/path or az://container/path. Credentials come from the environment or the store's own tools "
     "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY …)."
 )
+_SHOWN: Final = 5
+"""Names that a hint lists."""
 ENDS: Final = 64 << 10
 """Bytes at each end of a file that tell it from others."""
 _RANGE: Final = 4 << 20
@@ -79,6 +82,9 @@ def check_addresses(paths: Iterable[str]) -> None:
             if ":" in bucket or ("@" in bucket and not path.startswith(_WITH_CONTAINER)):
                 shown = _hidden(rest) if "@" in rest else "…"
                 raise ConfigurationError(f"{scheme}://{shown}: the address holds credentials, or a port", hint=_HINT)
+        elif path.startswith(("http://", "https://")):
+            hint = "Download it first, and name the file; or pipe it in: curl -sf ADDRESS | forwarder import FORMAT -"
+            raise ConfigurationError(f"{redact(path)}: files aren't read over HTTP", hint=hint)
         elif _URL.match(path) and not os.path.lexists(path.partition("/")[0]):
             raise ConfigurationError(f"{redact(path)}: it is not the address of an object store that can be read", hint=_HINT)
 
@@ -157,6 +163,9 @@ def local_files(path: str, options: ReadOptions) -> Iterator[LocalFile]:
     hint = "Name files, folders, patterns, URLs of object stores, or - for standard input."
     try:
         if path == "-":
+            if sys.stdin.buffer.isatty():
+                hint = "Pipe the export into the command, or name its files."
+                raise ConfigurationError("-: standard input is a terminal, not an export", hint=hint)
             yield LocalFile("-", sys.stdin.buffer)
         elif Path(path).is_dir():
             found = _folder(Path(path), options)
@@ -172,15 +181,33 @@ def local_files(path: str, options: ReadOptions) -> Iterator[LocalFile]:
         elif glob.has_magic(path):
             yield from map(LocalFile, _matching(path, options))
         else:
-            raise ConfigurationError(f"{redact(path)}: there is no such file or folder", hint=hint)
+            raise ConfigurationError(f"{redact(path)}: there is no such file or folder", hint=_nearby(path))
     except OSError as error:
         raise _unreadable(redact(plain_name(str(error.filename or path))), error.strerror or str(error)) from None
+
+
+def _nearby(path: str) -> str:
+    """What there is in place of a path or a pattern that stands for nothing: a similar name, or the names beside it."""
+    missing = Path(path)
+    while not missing.parent.is_dir():
+        missing = missing.parent
+    folder, name = missing.parent, missing.name
+    try:
+        names = sorted((each.name for each in folder.iterdir() if is_wanted(each.name)), key=natural)
+    except OSError:
+        names = []
+    if not names:
+        return f"{redact(str(folder))} has no files that can be seen."
+    for close in get_close_matches(name, names, n=1, cutoff=0.7):
+        return f"Did you mean {redact(plain_name(str(folder / close)))}?"
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return f"{redact(plain_name(str(folder)))} has {', '.join(plain_name(each) for each in names[:_SHOWN])}{more}."
 
 
 def _matching(pattern: str, options: ReadOptions) -> Iterator[Path]:
     found = [Path(each) for each in sorted(glob.glob(pattern, recursive=True), key=natural)]  # noqa: PTH207 -- it may begin at the root
     if not found:
-        raise ConfigurationError(f"{redact(pattern)}: nothing matches", hint="Try `ls` with the same pattern.")
+        raise ConfigurationError(f"{redact(pattern)}: nothing matches", hint=_nearby(pattern))
     parts = Path(pattern).parts
     _check_links(found, Path(*parts[: next(index for index, part in enumerate(parts) if glob.has_magic(part))]), options)
     for each in found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, overload
+from typing import Final, NamedTuple, overload
 
 from forwarder.core.errors import ForwarderError
 
@@ -120,6 +120,10 @@ class ReadOptions:
     """Of an object store (`region`, `endpoint`, `skip_signature` …), beside what its usual environment variables say."""
 
 
+REFETCH: Final = "Fetch or export this file again."
+"""What to do with a damaged file."""
+
+
 class BrokenSource(ForwarderError):
     """A file can't be read to its end. What came before is good; the other files of the source can still be read."""
 
@@ -127,7 +131,7 @@ class BrokenSource(ForwarderError):
 
     def __init__(self, file: str, offset: int, reason: str, hint: str = "") -> None:
         where = f"can't be read after {offset:,} bytes of its decompressed content" if offset else "can't be read"
-        super().__init__(f"{file}: {where}: {reason}", hint=hint or "Fetch or export this file again.")
+        super().__init__(f"{file}: {where}: {reason}", hint=hint or REFETCH)
         self.file, self.offset, self.reason = file, offset, reason
 
 

@@ -28,6 +28,13 @@ _NO_TEXTS: Final = frozenset({"idna", "punycode", "undefined", "unicode-escape",
 _COMMON: Final = ("utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "cp1252", "shift_jis", "gb18030")
 _CP1252_HOLES: Final = b"\x81\x8d\x8f\x90\x9d"
 _CONTROLS: Final = bytes(set(range(32)) - set(b"\t\n\r\f\x1b"))
+_MARKED: Final = {
+    "utf-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
+    "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
+}
+"""Encodings of either byte order, with their marks of it."""
+_HEAD: Final = 512
+_PART: Final = 1 << 16
 _AROUND: Final = 24
 """Bytes around one that can't be decoded, by which the encoding is guessed: a whole file may be in two of them."""
 
@@ -101,11 +108,12 @@ def as_utf8(source: Callable[[int], bytes], encoding: str) -> Callable[[int], by
 
 
 def _decoded(source: Callable[[int], bytes], encoding: str) -> Iterator[bytes]:
-    decoder = codecs.getincrementaldecoder(encoding)()
-    before, line, first = 0, 1, b""
+    first = b""
+    while len(first) < _HEAD and (data := source(_PART)):
+        first += data
+    decoder = codecs.getincrementaldecoder(_with_order(encoding, first))()
+    before, line, data = 0, 1, first
     while True:
-        data = source(1 << 16)
-        first = first or data
         failure = None
         try:
             text = decoder.decode(data, not data)
@@ -123,10 +131,22 @@ def _decoded(source: Callable[[int], bytes], encoding: str) -> Iterator[bytes]:
             yield written
         if failure is not None:
             at, bad = failure.start, failure.object[failure.start : failure.end][:4].hex()
-            hint = wrong_encoding(first, encoding, failure.object[max(0, at - _AROUND) : at + _AROUND])
+            hint = wrong_encoding(first[:_PART], encoding, failure.object[max(0, at - _AROUND) : at + _AROUND])
             number = before + len(data) - len(failure.object) + at + 1
             why = f"line {line:,}, byte {number:,}: 0x{bad} is not {encoding} ({failure.reason})"
             raise DamagedContent(why, f"{hint[0].upper()}{hint[1:]}.")
         if not data:
             return
         before += len(data)
+        data = source(_PART)
+
+
+def _with_order(encoding: str, first: bytes) -> str:
+    """An encoding with its byte order, where a text that begins so has no mark of it. Raises `DamagedContent` if it can't be seen."""
+    if encoding not in _MARKED or not first or first.startswith(_MARKED[encoding]):
+        return encoding
+    guess = guess_encoding(first) or ""
+    if guess.startswith(encoding):
+        return guess
+    hint = wrong_encoding(first, encoding)
+    raise DamagedContent(f"line 1, byte 1: there is no byte order mark of {encoding}", f"{hint[0].upper()}{hint[1:]}.")

@@ -18,7 +18,7 @@ from zlib import crc32
 import msgspec
 from msgspec import Raw
 
-from forwarder.sources.files.records import BrokenSource, RecordBlock, RecordLocation
+from forwarder.sources.files.records import REFETCH, BrokenSource, RecordBlock, RecordLocation
 from forwarder.sources.files.source import FileSource
 from forwarder.sources.imports.books import RefusalExample
 from forwarder.sources.imports.conversion import EventFilters, EventFinisher, FinishedBlock, FinishPolicy, left_out
@@ -160,11 +160,16 @@ def run_preflight(
         if is_full():
             break
     upper_case: int = getattr(converter, "upper_case_ids", 0)  # of Mixpanel alone
-    report = preflight.report(upper_case_ids=upper_case, broken=[error.message for error in broken])
+    report = preflight.report(upper_case_ids=upper_case, broken=[*map(_words, broken)])
     report.format, report.files, report.unfit_files, report.unfit_records = chosen.name, fit.files, fit.unfit_files, fit.unfit_records
     looks = looks_of(source, [name for name, _, _ in fit.unfit], formats)
     report.unfit = tuple(UnfitFile(name, count, looks[name], why) for name, count, why in fit.unfit if name in looks)
     return report, tuple(broken)
+
+
+def _words(error: BrokenSource) -> str:
+    """Why a file can't be read, and what to do if that isn't to fetch it again."""
+    return error.message if error.hint == REFETCH else f"{error.message}. {error.hint.removesuffix('.')}"
 
 
 class FormatFit:

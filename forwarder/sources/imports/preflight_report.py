@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -284,7 +285,13 @@ def unaccepted(findings: Iterable[PreflightFinding], accepted: Collection[str]) 
     unknown = sorted(set(accepted) - FINDINGS.keys())
     if unknown:
         others = ", ".join(code for code in FINDINGS if code not in STOPPING)
-        hint = f"The findings that stop an import are {', '.join(STOPPING)}; the others are {others}."
+        listed = ",".join(unknown).split(",")
+        if len(listed) > len(unknown) and FINDINGS.keys() >= {each.strip() for each in listed}:
+            hint = f"Write one each: {' '.join(f'--accept {each.strip()}' for each in listed)}."
+            raise ConfigurationError(f"no finding is called {', '.join(map(repr, unknown))}", hint=hint)
+        close = get_close_matches(unknown[0].lower().replace("_", "-"), FINDINGS, n=1)
+        meant = f"Did you mean {close[0]}? " if close else ""
+        hint = f"{meant}The findings that stop an import are {', '.join(STOPPING)}; the others are {others}."
         raise ConfigurationError(f"no finding is called {', '.join(map(repr, unknown))}", hint=hint)
     return tuple(each for each in findings if each.severity is _STOPS and each.code not in accepted)
 
@@ -432,7 +439,7 @@ class PreflightResult:
             text = Text(f"{accepted} {each.code}: ", style=_STYLES[each.severity])
             shown.append(Text().append_text(text).append(f"{_clean(each.sentence)}\n  {each.advice}"))
         end = Text("Nothing stops this import.", style="green")
-        if self.stopping and self.report.fits_nothing:
+        if self.stopping and (self.report.fits_nothing or not self.report.records):
             end = Text("This import doesn't start: there is nothing in these files that it could send.", style="bold red")
         elif accept := " ".join(f"--accept {each.code}" for each in self.stopping):
             words = "This import doesn't start: what it would do can't be undone. Fix the cause, or accept it:"

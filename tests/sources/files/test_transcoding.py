@@ -93,6 +93,16 @@ def test_a_file_reads_as_the_same_text_in_utf8(tmp_path: Path, name: str, text: 
     assert read(packed, codec, framing)[:2] == expected[:2]
 
 
+@pytest.mark.parametrize("order", ["utf-16-le", "utf-16-be"])
+def test_utf16_without_a_mark_is_read_by_its_zeros(tmp_path: Path, order: str) -> None:
+    """Either byte order, by one name."""
+    (tmp_path / "plain").write_bytes(TEXT.encode())
+    (tmp_path / "a").write_bytes(TEXT.encode(order))
+    (tmp_path / "empty").write_bytes(b"")
+    assert read(tmp_path / "a", "utf-16")[:3] == read(tmp_path / "plain", "")[:3]
+    assert read(tmp_path / "empty", "utf-16")[0] == []
+
+
 def test_without_an_encoding_utf16_is_said_to_be_it(tmp_path: Path) -> None:
     """With the option."""
     (tmp_path / "a").write_bytes(TEXT.encode("utf-16"))
@@ -116,6 +126,8 @@ def test_without_an_encoding_utf16_is_said_to_be_it(tmp_path: Path) -> None:
             "line 2, byte 15: 0x00d8",
             "A part of it is in another encoding, or damaged.",
         ),
+        (b'{"n":1}\n' * 3, "utf-16", "line 1, byte 1: there is no byte order mark of utf-16", "It looks like utf-8: leave out --encoding."),
+        (b"a", "utf-32", "line 1, byte 1: there is no byte order mark", "It looks like utf-8"),
         ("ab".encode("utf-16-le") + b"c", "utf-16-le", "line 1, byte 5: 0x63", "A part of it is in another encoding, or damaged."),
         (b"plain text\n" * 9000 + b"\x81", "cp1252", "line 9,001, byte 99,001: 0x81", "looks like latin-1"),
         ("Grüße, 日本".encode(), "ascii", "line 1, byte 3: 0xc3 is not ascii", "It looks like utf-8: leave out --encoding."),
@@ -129,7 +141,7 @@ def test_what_cant_be_decoded_is_said_with_line_and_byte(tmp_path: Path, content
             found = list[RecordBlock]()
             with pytest.raises(BrokenSource) as raised, source.blocks(file) as blocks:
                 found.extend(blocks)
-            assert sum(len(block.records) for block in found) >= content.count(b"\n") - 1
+            assert sum(len(block.records) for block in found) >= (content.count(b"\n") - 1) * ("there is no" not in place)
     assert place in raised.value.reason
     assert hint in raised.value.hint
     assert str(tmp_path / "a") in raised.value.message
