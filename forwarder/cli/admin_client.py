@@ -12,6 +12,7 @@ from typing import Final
 
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.host_port import split_host_port
+from forwarder.core.proposals import proposed
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:8321"
 MISDIRECTED: Final = 421
@@ -66,7 +67,7 @@ def _no_daemon(address: str, error: Exception) -> NoDaemon:
     why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error) or type(error).__name__
     return NoDaemon(
         f"no daemon answers at {address}: {why}",
-        hint="Start one with `forwarder run`, or name its address with `--admin ADDRESS` (its setting `admin.listen`).",
+        hint=f"Start one with `{proposed('run')}`, or name its address with `--admin ADDRESS` (its setting `admin.listen`).",
     )
 
 

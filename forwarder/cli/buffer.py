@@ -17,6 +17,7 @@ import typer
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import CommandGroup, Config, Output, TableOrJson
 from forwarder.core.installation import help_on
+from forwarder.core.proposals import proposed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +98,7 @@ def export(
     if any(content.flaws for content in contents):
         damaged = sum(flaw.events for content in contents for flaw in content.flaws)
         what = f"parts of the buffer can't be read (at least {damaged:,} events)"
-        sys.stderr.write(f"Error: {what}\n  `forwarder buffer verify` lists them.\n")
+        sys.stderr.write(f"Error: {what}\n  `{proposed('buffer verify')}` lists them.\n")
         raise typer.Exit(ExitCode.NO)
 
 

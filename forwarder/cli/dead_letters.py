@@ -24,6 +24,7 @@ from forwarder.cli.tables import EventProgress
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
 from forwarder.core.ports import Reason
+from forwarder.core.proposals import proposed
 from forwarder.deadletter.selection import DeadLetterFilter, contents, mark_for_replay, notes_of, still_marked, summaries
 from forwarder.inspect import dead_letters as found_letters
 from forwarder.inspect.dead_letters import LetterQuery, SelectedLetters, WorkerLetters, letter_files, newest, parse_query, with_content
@@ -41,8 +42,8 @@ MAX_LIMIT: Final = 10_000_000
 _PREVIEWED: Final = 10
 _MAX_NOTES: Final = 10
 _POLL_SECONDS: Final = 0.25
-_BY_HAND: Final = """  Fix a record that isn't JSON by hand: write it with `forwarder dead-letters show {letter} --raw > FILE`, edit FILE,
-  then run `forwarder dead-letters replay {letter} --with FILE`
+_BY_HAND: Final = """  Fix a record that isn't JSON by hand: write it with `{show} > FILE`, edit FILE, then run
+  `{replay}`
 """
 
 app = CommandGroup("dead-letters", "List, show, replay or drop events that could not be delivered.")
@@ -101,7 +102,7 @@ def show(
     files = _files(config, path)
     found = with_content(files, _query([name], files))
     if not found:
-        sys.stderr.write(f"Error: dead letter {name} was not found\n  `forwarder dead-letters ls` lists all of them.\n")
+        sys.stderr.write(f"Error: dead letter {name} was not found\n  `{proposed('dead-letters ls')}` lists all of them.\n")
         raise typer.Exit(ExitCode.NO)
     for file, letter, content in found:
         if raw:
@@ -247,7 +248,7 @@ def editor(expression: str, file: Path | None, selected: Sequence[SelectedLetter
 def check_rate(selected: Sequence[SelectedLetters], rate: float | None) -> None:
     """Raises `ConfigurationError` for a rate with letters of an import."""
     if rate is not None and any(_is_of_import(each.file) for each in selected):
-        raise ConfigurationError("--rate: an import sends its dead letters at its own rate", hint="Use --rate of `forwarder import`.")
+        raise ConfigurationError("--rate: an import sends its dead letters at its own rate", hint="Use --rate of the import's own command.")
 
 
 def preview(selected: Sequence[SelectedLetters], edit: Editor | None) -> None:
@@ -276,7 +277,7 @@ def check(selected: Sequence[SelectedLetters], edit: Editor | None) -> None:
     from forwarder.deadletter.editing import NotEditable, UnreadableEvent
 
     failures: list[str] = []
-    unreadable = ""
+    unreadable: tuple[object, ...] = ()
     for each in selected:
         with each.file.reading() as connection:
             for number, data in contents(connection, each.numbers):
@@ -285,12 +286,16 @@ def check(selected: Sequence[SelectedLetters], edit: Editor | None) -> None:
                 except NotEditable as error:
                     failures.append(f"{each.file.name(number)}: {without_keys(error.message, None)}")
                     if isinstance(error, UnreadableEvent):
-                        unreadable = unreadable or f"{each.file.name(number)} --path {each.file.path.parent}"
+                        unreadable = unreadable or (each.file.name(number), "--path", each.file.path.parent)
     if failures:
         shown = "\n  ".join(failures[:_MAX_NOTES])
         sys.stderr.write(f"Error: --edit fails for {letters(len(failures))}; nothing was changed\n  {shown}\n")
         if unreadable:
-            sys.stderr.write(_BY_HAND.format(letter=unreadable))
+            sys.stderr.write(
+                _BY_HAND.format(
+                    show=proposed("dead-letters show --raw", *unreadable), replay=proposed("dead-letters replay --with FILE", *unreadable)
+                )
+            )
         raise typer.Exit(ExitCode.NO)
 
 
@@ -318,7 +323,7 @@ def follow(selected: Sequence[SelectedLetters], *, wait: bool, pause: Callable[[
         else:
             marked += len(each.numbers)
     if marked:
-        typer.echo(f"{letters(marked)} marked; no daemon runs: they are sent at its next start, or by `forwarder buffer drain`")
+        typer.echo(f"{letters(marked)} marked; no daemon runs: they are sent at its next start, or by `{proposed('buffer drain')}`")
     if daemons and wait:
         return _report(daemons, _watch(daemons, pause))
     if daemons:
@@ -338,7 +343,7 @@ def _by_import(file: WorkerLetters) -> str:
         saved = read_checkpoint(file.path.parent)
     except ConfigurationError:
         saved = None
-    example = "" if saved is None else f": forwarder import {saved.job.format} {saved.job.source} …"
+    example = "" if saved is None else f": {proposed('import', saved.job.format, saved.job.source)} …"
     return f"no import runs: they are sent when its command runs again{example}"
 
 

@@ -15,6 +15,7 @@ import typer
 
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import Port
+from forwarder.core.proposals import proposed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -188,7 +189,7 @@ def _print_demo_verdict(verdict: demos.DemoVerdict) -> None:
         screen.print(f"Good: {found}; the books balance.", style="green")
         return
     books = "balance" if balanced(verdict.snapshot) else "don't balance"
-    sys.stderr.write(f"Not good: {found}; the books {books}.\n  `forwarder status` of a running demo shows the upstream's answers.\n")
+    sys.stderr.write(f"Not good: {found}; the books {books}.\n  `{proposed('status')}` of a running demo shows the upstream's answers.\n")
 
 
 async def _run_drill(ports: demos.Ports) -> DrillVerdict | None:

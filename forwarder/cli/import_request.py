@@ -25,6 +25,7 @@ from forwarder.config.settings import ImportSettings, Settings
 from forwarder.config.source_settings import MappingSettings
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.installation import help_on
+from forwarder.core.proposals import proposed
 from forwarder.daemon.mappings import mapping_of, rules_of
 from forwarder.mapping.times import zone_of
 from forwarder.sources.files.records import Framing, ReadOptions
@@ -151,7 +152,7 @@ def _chosen(
     try:
         options = form.options(**{name: frozenset(value) if isinstance(value, list | tuple) else value for name, value in own.items()})
     except ValueError as error:
-        raise ConfigurationError(str(error), hint=f"`forwarder import {form.name} --help` describes each option.") from None
+        raise ConfigurationError(str(error), hint=f"`{proposed(f'import {form.name} --help')}` describes each option.") from None
     usual = ReadOptions(framing=form.framings[0])
     values: dict[str, Any] = {each.flag: each.of(options) for each in form.said}
     values |= {name: str(getattr(reading, name)) for name in _CHANGES_RECORDS if getattr(reading, name) != getattr(usual, name)}

@@ -34,6 +34,7 @@ from forwarder.cli.options import TextOutput
 from forwarder.cli.output import can_ask, confirm, report_visible
 from forwarder.cli.tables import EVERY, console
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.proposals import proposed
 from forwarder.core.secrets import mask_key
 from forwarder.daemon.imports import ImportRun, KeyUnverified
 from forwarder.sources.files.records import BrokenSource
@@ -155,10 +156,10 @@ class ImportCommand:
         show(as_json(manifest).decode() if self.typed.output is TextOutput.JSON else as_text(manifest), broken)
         say(f"Report: {state / PAGE} (and {JSON})\nManifest: {state / MANIFEST}")
         if manifest.books.unmended:
-            say(f"Rejected records are kept: forwarder dead-letters ls --path {state}")
+            say(f"Rejected records are kept: {proposed('dead-letters ls --path', state)}")
         if manifest.complete:
             against = "--export PATH (of a sandbox: --sandbox URL)"
-            say(f"Compare it with the service: forwarder import verify --state {state} {against}")
+            say(f"Compare it with the service: {proposed('import verify --state', state)} {against}")
         return code_of(manifest, broken)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.proposals import use_configuration
 
 if TYPE_CHECKING:
     from forwarder.config.settings import Settings
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 def launch(config: Path | None) -> int:
     """Run it; returns the exit code. Raises `ForwarderError`."""
+    use_configuration(config and config.absolute())
     _import_structlog()
     from forwarder.daemon.inheritance import inherit
     from forwarder.storage.failpoints import arm_from_environment

@@ -15,6 +15,8 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from forwarder.core.proposals import use_configuration
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 WIDTH: Final = 110
@@ -38,9 +40,19 @@ class TextOutput(StrEnum):
 
 TableOrJson = Annotated[Output, typer.Option("--output", help="A table, or JSON for programs.")]
 TextOrJson = Annotated[TextOutput, typer.Option("--output", help="Text, or JSON for programs.")]
+
+
+def _remember(file: Path | None) -> Path | None:
+    """Have the commands that messages propose name the file, too."""
+    use_configuration(file)
+    return file
+
+
 Config = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="Configuration file. Default: /etc/forwarder/forwarder.yaml, if it exists."),
+    typer.Option(
+        "--config", metavar="FILE", callback=_remember, help="Configuration file. Default: /etc/forwarder/forwarder.yaml, if it exists."
+    ),
 ]
 Admin = Annotated[str | None, typer.Option("--admin", metavar="ADDRESS", help="Admin address of the daemon: host:port or unix:/path.")]
 State = Annotated[Path | None, typer.Option("--path", metavar="DIR", help="State directory to read instead of the configured one.")]

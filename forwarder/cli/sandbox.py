@@ -14,6 +14,7 @@ import uvloop
 from forwarder.config.addresses import check_host
 from forwarder.core.errors import ForwarderError
 from forwarder.core.installation import shipped
+from forwarder.core.proposals import proposed
 from forwarder.sandbox import Sandbox, SandboxOptions
 from forwarder.sandbox.app import split_address
 from forwarder.sandbox.ingest.validation import check_token
@@ -97,7 +98,7 @@ def _management(organizations: int, seed: Path | None) -> str:
     if not organizations:
         return "The management API has no organizations yet: add some, and personal keys, with --seed example, or --seed FILE."
     count = "1 organization" if organizations == 1 else f"{organizations} organizations"
-    return f"The management API has {count}; call it with a personal key of {seed or 'the seed'} (forwarder manage --help)."
+    return f"The management API has {count}; call it with a personal key of {seed or 'the seed'} ({proposed('manage --help')})."
 
 
 async def _serve(options: SandboxOptions) -> None:

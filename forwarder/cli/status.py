@@ -17,6 +17,7 @@ import typer
 from forwarder.cli.admin_client import NoDaemon, get, get_status, resolve
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import Admin, Config, Output, State, TableOrJson, Watch
+from forwarder.core.proposals import proposed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
     from forwarder.telemetry.snapshot import LaneSnapshot
 
 _BUG: Final = "This is a bug in forwarder: please report the table above."
-_DAMAGE: Final = (
-    "`forwarder buffer verify` lists damaged records: they are missing here until the next start counts them as dropped (damaged). "
-    "If nothing is damaged, this is a bug in forwarder: please report the table above."
-)
+
+
+def _damage() -> str:
+    return (
+        f"`{proposed('buffer verify')}` lists damaged records: they are missing here until the next start counts them as dropped "
+        "(damaged). If nothing is damaged, this is a bug in forwarder: please report the table above."
+    )
 
 
 def status(admin: Admin = None, config: Config = None, output: TableOrJson = Output.TABLE, watch: Watch = None) -> None:
@@ -88,11 +92,11 @@ def audit(admin: Admin = None, config: Config = None, path: State = None) -> Non
     Example: forwarder audit --config /etc/forwarder/forwarder.yaml
     """
     if path is not None:
-        _judge(_from_files(_files_at(path)), _DAMAGE)
+        _judge(_from_files(_files_at(path)), _damage())
     elif admin is not None or (files := _files_without_daemon(config)) is None:
         _judge(_from_daemon(resolve(admin, config)), _BUG)
     else:
-        _judge(_from_files(files), _DAMAGE)
+        _judge(_from_files(files), _damage())
 
 
 def explain(

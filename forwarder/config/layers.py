@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from forwarder.config.keys import Path, in_table, keys, lists
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.proposals import proposed
 from forwarder.core.secrets import mask_secrets
-
-_NEXT: Final = "When fixed: forwarder config check"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,9 @@ class InvalidConfiguration(ConfigurationError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         things = "1 thing" if len(self.problems) == 1 else f"{len(self.problems)} things"
-        super().__init__("\n".join([f"the configuration has {things} to fix", *map(str, self.problems)]), hint=_NEXT)
+        super().__init__(
+            "\n".join([f"the configuration has {things} to fix", *map(str, self.problems)]), hint=f"When fixed: {proposed('config check')}"
+        )
 
 
 class Place(StrEnum):

@@ -18,10 +18,10 @@ from forwarder.config.layers import DEFAULT, InvalidConfiguration, Layer, Origin
 from forwarder.config.section import InvalidValues, Location
 from forwarder.config.settings import Settings
 from forwarder.config.source_settings import KafkaSettings, LogSourceSettings, OtlpSettings, SourcesSettings
+from forwarder.core.proposals import proposed
 
 DEFAULT_FILE: Final = Path("/etc/forwarder/forwarder.yaml")
 _Keyed = TypeVar("_Keyed", KafkaSettings, LogSourceSettings, OtlpSettings)
-EXAMPLE: Final = "FORWARDER_UPSTREAM__URL=https://us.i.example.com forwarder run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def examine(path: Path | None, environ: Mapping[str, str], *, default_file: Path
 def _no_upstream(file: Path | None) -> Problem:
     what = "is missing: the address of the service that events go to"
     write = f"write upstream: {{url: https://us.i.example.com}} into {file}, or " if file else "for example: "
-    return Problem("", "upstream.url", what, f"{write}{EXAMPLE}")
+    return Problem("", "upstream.url", what, f"{write}FORWARDER_UPSTREAM__URL=https://us.i.example.com {proposed('run')}")
 
 
 _NAME: Final = re.compile(rf"{PREFIX}[A-Z0-9_]+|[a-z_0-9]+(?:\[\d+\])?(?:\.[a-z_0-9]+(?:\[\d+\])?)+|^[a-z_]+$")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from forwarder.config.keys import PREFIX, SEPARATOR, Path, dotted, in_table, is_number, keys, parts, sections, variable
 from forwarder.config.section import Kind, Members, Optional, Words
 from forwarder.config.values import Duration, Size, Text
+from forwarder.core.proposals import proposed
 
 if TYPE_CHECKING:
     import yaml
@@ -87,7 +88,7 @@ def suggest_variable(name: str) -> str:
     close = [other for other in known if other.endswith(SEPARATOR + given)]
     close = close or difflib.get_close_matches(SEPARATOR.join(in_table(tuple(given.split(SEPARATOR)))), known, n=1, cutoff=0.6)
     if not close:
-        return "unset it, or see `forwarder config show` for the keys (FORWARDER_SECTION__KEY)"
+        return f"unset it, or see `{proposed('config show')}` for the keys (FORWARDER_SECTION__KEY)"
     return f"did you mean {' or '.join(PREFIX + _numbered(other, numbers) for other in close)}?"
 
 

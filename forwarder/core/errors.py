@@ -32,7 +32,7 @@ class Backpressure(ForwarderError):
         self.retry_after = retry_after
 
 
-BUFFER_FULL_HINT = "the upstream is slower than the senders, or down; see `forwarder status`"
+BUFFER_FULL_HINT = "the upstream is slower than the senders, or down: the daemon's status says which"
 
 
 class BufferFull(Backpressure):

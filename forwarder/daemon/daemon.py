@@ -28,6 +28,7 @@ from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock, SystemClock
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.ports import DeadLetter, Reason
+from forwarder.core.proposals import proposed
 from forwarder.daemon.allocator import fix_thresholds
 from forwarder.daemon.inheritance import NOTHING, InheritedDescriptors
 from forwarder.daemon.pipeline import KeptDescriptors, build
@@ -254,7 +255,9 @@ class Daemon:
         try:
             await self._pipeline.start()
         except OSError as error:
-            raise ConfigurationError(f"can't start: {error.strerror or error}", hint="Run `forwarder config check` for details.") from error
+            raise ConfigurationError(
+                f"can't start: {error.strerror or error}", hint=f"Run `{proposed('config check')}` for details."
+            ) from error
         self._announce()
 
     async def _drain(self) -> None:
@@ -341,7 +344,7 @@ def _announce_unused(path: Path) -> None:
             "the files of a disk buffer aren't used",
             paths=list(map(str, unused)),
             meaning="`buffer.kind` is memory: events in these files aren't delivered.",
-            hint=f"`forwarder buffer ls {path}` lists them, `forwarder buffer drain {path}` delivers them.",
+            hint=f"`{proposed('buffer ls', path)}` lists them, `{proposed('buffer drain', path)}` delivers them.",
         )
 
 
@@ -362,7 +365,7 @@ def log_undelivered(left: Sequence[DeadLetter], kept_at: str) -> None:
     oldest = min(letter.at for letter in left)
     kept = (
         f"These events became dead letters, which are kept at {kept_at}: "
-        f"`forwarder dead-letters replay --reason {Reason.UNDELIVERED_AT_EXIT}` sends them again."
+        f"`{proposed('dead-letters replay --reason', Reason.UNDELIVERED_AT_EXIT)}` sends them again."
         if kept_at
         else "These events became dead letters, in memory only, because no directory could be used: they are lost when this process ends."
     )

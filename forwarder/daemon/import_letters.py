@@ -26,6 +26,7 @@ from typing import Final
 from forwarder.core.clock import Clock, wait_for_event
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter
+from forwarder.core.proposals import proposed
 from forwarder.deadletter.schema import UnreadableDatabase, open_readable
 from forwarder.deadletter.selection import marked_of
 from forwarder.deadletter.store import DeadLetterStore
@@ -112,7 +113,7 @@ class ImportDeadLetters(DeadLetterStore):
         if found.failing:
             return f"dead letters can't be written: {found.failing}; it is tried again every second"
         if self.is_full:
-            ask = f"replay or drop some: `forwarder dead-letters ls --path {self.folder}`"
+            ask = f"replay or drop some: `{proposed('dead-letters ls --path', self.folder)}`"
             return f"there is no room for more dead letters ({size(found.bytes)} of {size(found.limit_bytes)}); {ask}"
         return ""
 

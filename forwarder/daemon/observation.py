@@ -15,6 +15,7 @@ from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock
 from forwarder.core.event import Lane
 from forwarder.core.ports import DropReason, WhenFull
+from forwarder.core.proposals import proposed
 from forwarder.daemon.decoder import DecoderProcess
 from forwarder.daemon.key_memory import KeyMemory
 from forwarder.daemon.stores import Stores
@@ -158,7 +159,7 @@ class Observer:
         """Damage of the buffer's files, and events that were dropped because it was full."""
         if disk and disk.quarantined:
             what = plural(disk.quarantined, "quarantined file")
-            yield f"what couldn't be read of the buffer is in {what}; `forwarder buffer ls` lists what is there"
+            yield f"what couldn't be read of the buffer is in {what}; `{proposed('buffer ls')}` lists what is there"
         dropped = sum(_dropped_when_full(self._parts.books)) - self._dropped_before
         if dropped and self._when_full is not WhenFull.REJECT:
             what = plural(dropped, "event")

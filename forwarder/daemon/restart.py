@@ -18,6 +18,7 @@ from typing import Final, NoReturn
 import structlog
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.proposals import proposed
 from forwarder.daemon.inheritance import InheritedDescriptors, announced
 
 CHECK_LIMIT: Final = 60.0
@@ -119,7 +120,9 @@ class PendingRestart:
         objection = await how.objection()
         self._check = None
         if objection:
-            _log.error("can't restart in place; this process continues", why=objection, hint="Run `forwarder config check` for details.")
+            _log.error(
+                "can't restart in place; this process continues", why=objection, hint=f"Run `{proposed('config check')}` for details."
+            )
         elif not self._stop.is_set():
             _log.info("restarting in place")
             self.decided = True

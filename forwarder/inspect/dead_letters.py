@@ -18,6 +18,7 @@ from typing import Final
 
 from forwarder.config.units import parse_duration
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.proposals import proposed
 from forwarder.deadletter.schema import UnreadableDatabase, open_readable, open_writable
 from forwarder.deadletter.selection import (
     DeadLetterContent,
@@ -226,7 +227,7 @@ def _uuid(text: str) -> str:
         return uuid.UUID(text).hex
     except ValueError:
         what = f"{text!r} is neither the number of a dead letter nor a uuid"
-        raise ConfigurationError(what, hint="`forwarder dead-letters ls` shows both.") from None
+        raise ConfigurationError(what, hint=f"`{proposed('dead-letters ls')}` shows both.") from None
 
 
 def _time(text: str, now: float) -> float:

@@ -14,6 +14,7 @@ import msgspec
 from forwarder.admin.event_lookup import DEAD_LETTER, SENDING, WAITING, Sighting, WantedUuid
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
+from forwarder.core.proposals import proposed
 from forwarder.deadletter.schema import UnreadableDatabase, open_readable
 from forwarder.inspect.buffer_contents import unsettled
 from forwarder.inspect.state_files import WorkerFiles
@@ -86,4 +87,4 @@ def _letter(row: Sequence[Any], file: Path) -> Trace:
     number, reason, api_key, historical, at, why, mark, _ = row
     lane = UNDECODABLE if api_key is None else lane_label(Lane(api_key, bool(historical)))
     wish = f", marked: {mark}" if mark else ""
-    return Trace(f"dead letter {number}", lane, at, reason, why, f"in {file}{wish}; `forwarder dead-letters show {number}` shows it")
+    return Trace(f"dead letter {number}", lane, at, reason, why, f"in {file}{wish}; `{proposed(f'dead-letters show {number}')}` shows it")

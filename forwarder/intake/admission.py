@@ -412,7 +412,7 @@ class Admission:
         if not submission.source_waits:
             for key in {letter.lane.api_key for letter in letters if letter.lane}:
                 self.quotas.ask_if_unknown(key)
-        hint = "look at them with `forwarder dead-letters ls`, or raise dead_letters.max_bytes"
+        hint = "replay or drop some dead letters, or raise dead_letters.max_bytes"
         raise DeadLettersFull(f"{what} have no room for them", retry_after=5.0, hint=hint)
 
     def release(self, submission: Submission) -> None:

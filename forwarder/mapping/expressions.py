@@ -13,6 +13,7 @@ import jq
 import msgspec
 from msgspec import Raw, Struct
 
+from forwarder.core.proposals import proposed
 from forwarder.mapping.paths import Path, PathReader, parse_path
 from forwarder.mapping.problems import Unmappable, glimpse, misconfigured
 from forwarder.mapping.restrictions import Restricted, bounds, check_restrictions
@@ -145,7 +146,8 @@ def _hint(expression: str) -> str:
     word = expression.strip()
     if word.replace("_", "").replace(" ", "").replace("-", "").replace("$", "").isalnum():
         return f"""A fixed text has quotes of its own: '"{word}"'. A field of the record begins with a dot: {_field(word)}"""
-    return 'Expressions are jq: .user.id is a field, "fixed" a text, .level == "error" a condition; `forwarder mapping try` tries them.'
+    tries = f"`{proposed('mapping try')}` tries them."
+    return f'Expressions are jq: .user.id is a field, "fixed" a text, .level == "error" a condition; {tries}'
 
 
 def _field(word: str) -> str:

@@ -22,6 +22,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from forwarder.contract.endpoints import ENDPOINTS, Endpoint
 from forwarder.core.errors import ConfigurationError, cannot_listen
 from forwarder.core.host_port import join_host_port, split_host_port
+from forwarder.core.proposals import proposed
 from forwarder.pages.hosts import KnownHosts
 from forwarder.sandbox.exports import batch_exports
 from forwarder.sandbox.exports.jobs import DestinationPolicy, ExportJob, Progress
@@ -222,7 +223,7 @@ class Sandbox:
         resolver = self.options.resolver or DnsResolver()
         asynchronous = {**domains.async_handlers(resolver), **batch_exports.async_handlers(self._scheduler)}
         live, waiting = LiveEndpoints(thread, now), WaitingEndpoint(thread)
-        known = KnownHosts([split_address(self.options.listen)[0], *self.options.hosts], "`forwarder sandbox --host`")
+        known = KnownHosts([split_address(self.options.listen)[0], *self.options.hosts], f"`{proposed('sandbox --host')}`")
         service = ServiceEndpoints(thread, policy, now)
         faults = FaultEndpoints(Faults(), service)
         check_host = known.middleware(lambda request: request.match_info.route.resource in open_to_all)

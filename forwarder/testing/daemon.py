@@ -66,7 +66,7 @@ class ForwarderDaemon:
     def check(self) -> None:
         """Raises `ServerFailed` if it has ended by itself."""
         if self._process is not None and not (self._stopped or self._process.running):
-            raise ServerFailed(f"forwarder run ended with exit code {self.stop()} during the test.\n{self._process.tail()}")
+            raise ServerFailed(f"the forwarder ended with exit code {self.stop()} during the test.\n{self._process.tail()}")
 
 
 @contextmanager

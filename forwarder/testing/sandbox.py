@@ -308,7 +308,7 @@ class SandboxServer:
     def sandbox(self, api_key: str) -> AnalyticsSandbox:
         """The sandbox, empty, at the present time, without faults. Raises `ServerFailed` if it has ended."""
         if not self._process.running:
-            raise ServerFailed(f"forwarder sandbox has ended.\n{self._process.tail()}")
+            raise ServerFailed(f"the sandbox has ended.\n{self._process.tail()}")
         sandbox = AnalyticsSandbox(self.url, api_key, self._process)
         if sandbox.call("GET", "/sandbox/clock")["offset"]:  # it never goes back
             self._process.stop()

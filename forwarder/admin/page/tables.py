@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from forwarder.admin.page.markup import Markup, breakdown, code, counted, pill, section, table, text
+from forwarder.core.proposals import proposed
 from forwarder.telemetry.readable import duration, size
 from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, LogFile, LogSourceState, Snapshot
 
@@ -194,7 +195,7 @@ def _files(source: LogSourceState, now: float) -> str:
     shown = sorted(source.files, key=lambda file: -file.lag)[:_FILES]
     more = max(source.followed, len(source.files)) - len(shown)
     files = f"Files of {source.name}"
-    rest = f'<p class="soft">and {more:,} more, with less unread or none: <code>forwarder logs --all</code></p>' if more else ""
+    rest = f'<p class="soft">and {more:,} more, with less unread or none: <code>{text(proposed("logs --all"))}</code></p>' if more else ""
     return f"<h3>{text(files)}</h3>{table(_FILE_HEADS, [('', _file(file, now)) for file in shown], files)}{rest}"
 
 

@@ -32,7 +32,7 @@ from forwarder.buffer.disk.pending import (
 )
 from forwarder.buffer.disk.segment import Segment
 from forwarder.core.clock import Clock
-from forwarder.core.errors import BufferFull, DiskRefuses
+from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull, DiskRefuses
 from forwarder.core.event import Lane
 from forwarder.core.ports import DropReason
 from forwarder.storage import failpoints
@@ -117,8 +117,7 @@ class Commits:
         if self.offered and offered > MAX_PENDING:
             raise DiskRefuses("too much waits to be written: the disk is slower than the senders", hint="use a faster disk")
         if offered > self.log.room():
-            hint = "the upstream is slower than the senders, or down; see `forwarder status`"
-            raise DiskRefuses("the buffer's files are full", hint=hint)
+            raise DiskRefuses("the buffer's files are full", hint=BUFFER_FULL_HINT)
 
     def _set_room(self) -> None:
         """How much may be offered without `_check_room`: less than the room, and nothing while the disk refuses."""

@@ -15,9 +15,13 @@ import structlog
 from forwarder.buffer.disk.reading import Damage
 from forwarder.buffer.disk.segment import open_segment, read_at
 from forwarder.core.installation import help_on
+from forwarder.core.proposals import proposed
 from forwarder.storage.private import make_directory, open_file, sync_directory
 
-_HINT = f"nothing of it was deleted; see `forwarder buffer verify`, and {help_on('buffer')} for what to do"
+
+def _hint() -> str:
+    return f"nothing of it was deleted; see `{proposed('buffer verify')}`, and {help_on('buffer')} for what to do"
+
 
 _log = structlog.get_logger()
 
@@ -44,7 +48,7 @@ class Quarantine:
             what=damage.what,
             events=damage.events or "unknown",
             copy=str(self.directory / name),
-            hint=_HINT,
+            hint=_hint(),
         )
         if copied is None:
             self._copy(segment, generation, damage, name)
@@ -74,7 +78,7 @@ class Quarantine:
             why = error.strerror or str(error)
             _log.error("a file of the buffer can't be used, and can't be quarantined", file=str(file), what=what, why=why)
             return False
-        _log.error("a file of the buffer can't be used; it was quarantined whole", file=str(file), to=str(target), what=what, hint=_HINT)
+        _log.error("a file of the buffer can't be used; it was quarantined whole", file=str(file), to=str(target), what=what, hint=_hint())
         return True
 
     def count(self) -> int:

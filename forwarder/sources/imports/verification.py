@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Struct, field
 
 from forwarder.core.errors import ConfigurationError, ForwarderError
+from forwarder.core.proposals import proposed
 from forwarder.core.secrets import mask_secrets
 from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.files.source import open_source
@@ -206,7 +207,7 @@ class _SandboxClient:
             why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error) or type(error).__name__
             raise Unreachable(
                 f"no sandbox answers at {self.url}: {mask_secrets(why)}",
-                hint="Start it with `forwarder sandbox --database FILE`, or name its address with `--sandbox URL`.",
+                hint=f"Start it with `{proposed('sandbox --database FILE')}`, or name its address with `--sandbox URL`.",
             ) from error
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise Unreachable(f"{self.url} answers {status}", hint="Check its log, and try again.")

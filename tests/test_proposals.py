@@ -1,0 +1,109 @@
+"""Commands that messages propose can be pasted: they name the configuration that the user gave."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import forwarder
+from forwarder.cli.app import COMMANDS, load
+from forwarder.core.proposals import WITHOUT_CONFIG, proposed, use_configuration
+
+ROOT = Path(forwarder.__file__).parent
+A_COMMAND = re.compile(rf"\bforwarder ({'|'.join(COMMANDS)})\b")
+DOCUMENTS = ("contract", "sandbox/openapi", "cli/manage_fields.py")
+"""Modules whose texts stand in documents and in help."""
+
+
+@pytest.fixture(autouse=True)
+def no_configuration() -> Iterator[None]:
+    """No file is given before the test or after it."""
+    use_configuration(None)
+    yield
+    use_configuration(None)
+
+
+def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The texts, with their lines, of a module but its docstrings, the help of options, and the examples in help."""
+    skipped: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            skipped.add(node.value)
+        if isinstance(node, ast.keyword) and node.arg == "help":
+            skipped.update(ast.walk(node.value))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in skipped and "Example: " not in node.value:
+            yield node.lineno, node.value
+
+
+def sources() -> Iterator[tuple[str, ast.AST]]:
+    """Each module by its path."""
+    for path in sorted(ROOT.rglob("*.py")):
+        name = path.relative_to(ROOT).as_posix()
+        if not name.startswith(DOCUMENTS):
+            yield name, ast.parse(path.read_text())
+
+
+def beginning(node: ast.expr) -> str:
+    """The text that an argument begins with, up to its first value."""
+    first = node.values[0] if isinstance(node, ast.JoinedStr) else node
+    assert isinstance(first, ast.Constant), ast.unparse(node)
+    return str(first.value)
+
+
+def options_of(command: str) -> set[str]:
+    """The options of a command that is typed like this."""
+    name, *rest = command.split()
+    found: Any = load(name)
+    for word in rest:
+        if hasattr(found, "commands") and word in found.commands:
+            found = found.commands[word]
+    each = list(found.commands.values())[:1] if hasattr(found, "commands") else [found]  # a group: `import FORMAT`
+    return {option for one in each for parameter in one.params for option in parameter.opts}
+
+
+def test_no_message_proposes_a_command_by_itself() -> None:
+    """Every text with a command line in it has it from `proposed`, which adds the configuration."""
+    found = [f"{name}:{line}: {text}" for name, tree in sources() for line, text in texts(tree) if A_COMMAND.search(text)]
+    assert found == []
+
+
+def test_proposed_commands_exist_and_take_the_configuration() -> None:
+    """Each command that is proposed takes `--config`, or is one that is listed as taking none."""
+    calls = [
+        (name, beginning(node.args[0]))
+        for name, tree in sources()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "proposed"
+    ]
+    assert len(calls) > 20
+    for name, command in calls:
+        if command.endswith("--help"):
+            continue
+        assert ("--config" in options_of(command)) == (command.split()[0] not in WITHOUT_CONFIG), (name, command)
+
+
+def test_a_message_names_the_file_that_was_given(tmp_path: Path) -> None:
+    """What a command proposes after a mistake can be pasted; without the option it proposes none."""
+    file = tmp_path / "my forwarder.yaml"
+    file.write_text("log: {level: loud}")
+    environ = {"FORWARDER_ADMIN__LISTEN": f"unix:{tmp_path}/none"}
+    checked = CliRunner().invoke(load("config"), ["check", "--config", str(file)], env=environ)
+    assert f"When fixed: forwarder config check --config '{file}'" in checked.stderr
+    for config in (["--config", str(file)], []):
+        asked = CliRunner().invoke(load("status"), config, env=environ)
+        assert f"Start one with `{'forwarder run' if not config else proposed('run')}`" in asked.stderr
+
+
+def test_the_configuration_is_quoted_for_a_shell(tmp_path: Path) -> None:
+    """A name with a blank is one word; without a file nothing is added."""
+    assert proposed("status") == "forwarder status"
+    use_configuration(tmp_path / "my config.yaml")
+    assert proposed("buffer ls", "/a b") == f"forwarder buffer ls '/a b' --config '{tmp_path}/my config.yaml'"
+    assert proposed("sandbox") == "forwarder sandbox"
