@@ -140,7 +140,7 @@ def _export(directories: Sequence[Path], lane: str | None, file: BinaryIO, total
 
 def _drain(directories: Sequence[Path], settings: Settings) -> ExitCode:
     """Empty one directory after the other, as long as the upstream is available."""
-    from forwarder.cli.config import ask_upstream
+    from forwarder.cli.online import ask_upstream
     from forwarder.cli.tables import EventProgress
     from forwarder.core.clock import SystemClock
     from forwarder.inspect.drain import drain_directory

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +19,6 @@ from forwarder.cli.options import CommandGroup, Config
 if TYPE_CHECKING:
     from forwarder.config.layers import Problem
     from forwarder.config.load import Loaded
-    from forwarder.config.settings import UpstreamSettings
 
 app = CommandGroup("config", "Write, check and show the configuration, and its schema.")
 app.command()(init)
@@ -37,27 +35,47 @@ class YamlOutput(StrEnum):
 def check(
     config: Config = None,
     *,
-    online: Annotated[bool, typer.Option("--online", help="Also check that the upstream answers and knows the api_keys.")] = False,
+    online: Annotated[bool, typer.Option("--online", help="Also ask the upstream: is it the service, does it know the keys?")] = False,
+    elsewhere: Annotated[
+        bool, typer.Option("--elsewhere", help="The daemon runs on another machine: don't check directories and addresses here.")
+    ] = False,
 ) -> None:
     """Report every problem of the configuration: file, line, key, and how to fix it.
 
-    Exit codes: 0 valid; 1 the upstream doesn't know a key; 2 invalid configuration; 3 the upstream can't be reached.
+    Directories and addresses are checked on this machine, as this user: run it as the user that the daemon runs as.
+
+    Exit codes: 0 valid; 1 the upstream doesn't know a key; 2 invalid configuration; 3 the upstream can't be reached, or isn't the
+    analytics service.
 
     Example: forwarder config check --config forwarder.yaml --online
     """
     from forwarder.config.checks import advice
+    from forwarder.config.layers import Problem
     from forwarder.config.load import examine
+    from forwarder.core.users import user_name
+    from forwarder.daemon.surroundings import surrounding_risks, unusable_surroundings
 
     examined = examine(config, os.environ)
     loaded = examined.loaded
-    examined = examined.add([*_mapping_problems(loaded), *_own_address_problems(loaded)])
+    settings = loaded.settings
+    here = (
+        []
+        if elsewhere
+        else [Problem(loaded.where(each.key), each.key, each.message, each.hint) for each in unusable_surroundings(settings)]
+    )
+    examined = examined.add([*_mapping_problems(loaded), *_own_address_problems(loaded), *here])
+    if here:
+        typer.echo(f"checked on this machine as user {user_name()}; for another machine: --elsewhere", err=True)
     _end_with(examined.problems)
-    typer.echo(f"OK: {loaded.file or 'no file'}, and {_variables(loaded)} from the environment")
-    for each in advice(loaded.settings):
+    checked = "" if elsewhere else f"; checked as user {user_name()}"
+    typer.echo(f"OK: {loaded.file or 'no file'}, and {_variables(loaded)} from the environment{checked}")
+    for each in [*advice(settings), *([] if elsewhere else surrounding_risks(settings))]:
         typer.echo(f"hint: {each.key} {each.message}: {each.hint}", err=True)
     if online:
-        upstream = loaded.settings.upstream
-        answer = asyncio.run(ask_upstream(upstream, loaded.settings.sources.http.api_keys))
+        from forwarder.cli.online import ask_upstream
+
+        upstream = settings.upstream
+        answer = asyncio.run(ask_upstream(upstream, settings.sources.http.api_keys))
         code = answer.exit_code()
         typer.echo("\n".join(answer.lines(upstream.url)), err=code != ExitCode.DONE)
         raise typer.Exit(code)
@@ -128,56 +146,6 @@ def schema(
         typer.echo(schema_text().rstrip("\n"))
     else:
         write_schema(output, force=force)
-
-
-@dataclass(frozen=True, slots=True)
-class UpstreamAnswer:
-    """How the service answered for each key ("" if none is configured), and why it can't be reached, if so."""
-
-    statuses: Mapping[str, int]
-    error: str = ""
-
-    def exit_code(self) -> ExitCode:
-        """`UNREACHABLE` also if an answer is neither 200 nor 401, as an analytics service's is."""
-        if self.error or self._undecided():
-            return ExitCode.UNREACHABLE
-        return ExitCode.NO if self._unknown() else ExitCode.DONE
-
-    def lines(self, url: str) -> list[str]:
-        """The answer in words."""
-        if self.error:
-            return [f"{url} can't be reached: {self.error}", "    check upstream.url, upstream.proxy and upstream.ca_file"]
-        from forwarder.core.secrets import mask_key
-
-        known = len(self.statuses) - len(self._unknown()) - len(self._undecided()) - ("" in self.statuses)
-        answers = f"{url} answers" + (f" (HTTP {self.statuses['']})" if "" in self.statuses else f" and knows {known} of the api_keys")
-        unknown = [f"{mask_key(key)} is unknown to it: events with this key would be lost" for key in self._unknown()]
-        return [answers, *unknown, *[f"{mask_key(key)} can't be checked (HTTP {status})" for key, status in self._undecided().items()]]
-
-    def _unknown(self) -> list[str]:
-        return [key for key, status in self.statuses.items() if key and status == 401]
-
-    def _undecided(self) -> dict[str, int]:
-        return {key: status for key, status in self.statuses.items() if key and status not in {200, 401}}
-
-
-async def ask_upstream(upstream: UpstreamSettings, keys: Sequence[str]) -> UpstreamAnswer:
-    """Ask the service once for each key, or once without any, as the daemon does. Cancelling drops the connection."""
-    from forwarder.core.clock import SystemClock
-    from forwarder.core.secrets import mask_secrets
-    from forwarder.daemon.policies import open_sink
-
-    statuses: dict[str, int] = {}
-    sink = open_sink(upstream, SystemClock())
-    try:
-        for key in keys or [""]:
-            reply = await sink.decide(key)
-            if reply.status is None:
-                return UpstreamAnswer(statuses, mask_secrets(reply.error))
-            statuses[key] = reply.status
-    finally:
-        await sink.close()
-    return UpstreamAnswer(statuses)
 
 
 def _end_with(problems: Iterable[Problem]) -> None:

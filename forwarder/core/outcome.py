@@ -20,6 +20,10 @@ class Reply:
     error: str = ""
     loop: bool = False
     """Whether a forwarder on the way reports that the request leads back to it."""
+    location: str = ""
+    """Where a redirect leads, which is never followed."""
+    asks_login: bool = False
+    """Whether a login is asked for, as HTTP proxies and websites do."""
 
 
 class Scope(StrEnum):

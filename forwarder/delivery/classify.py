@@ -64,6 +64,8 @@ def summarize(reply: Reply, secret: str = "") -> str:
     """The reply in one line: the status and the beginning of the answer, without control characters, `secret` and whatever else looks like
     a key or like credentials."""
     said = _cut(reply.body.decode("utf-8", "replace"), secret)
+    if reply.location and reply.status is not None and 300 <= reply.status < 400:
+        return f"HTTP {reply.status}, a redirect to {_cut(reply.location, secret)}"
     return f"HTTP {reply.status}: {said}" if said else f"HTTP {reply.status}"
 
 

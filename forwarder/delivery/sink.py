@@ -108,7 +108,16 @@ class HttpSink:
             except (aiohttp.ClientError, OSError) as error:
                 return Reply(None, retry_after=wait, error=f"HTTP {response.status}, but {describe_network_error(error)}")
             loop = response.status == 508 and response.headers.get(ERROR_HEADER) == LOOP
-            return Reply(response.status, response.headers.get("Content-Type", ""), wait, answer, loop=loop)
+            received = response.headers
+            return Reply(
+                response.status,
+                received.get("Content-Type", ""),
+                wait,
+                answer,
+                loop=loop,
+                location=received.get("Location", ""),
+                asks_login="WWW-Authenticate" in received or "Proxy-Authenticate" in received,
+            )
 
     def _open(self) -> aiohttp.ClientSession:
         """A session. Its connections aren't limited here: the limiter and the key check do that."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from jsonschema import Draft202012Validator
 from typer.testing import CliRunner, Result
 
 from forwarder.cli.config import app
+from forwarder.core.users import user_name
+from tests.support.certificates import make_certificate
 
 GOOD, OTHER = "phc_0123456789hunter2good", "phc_0123456789hunter2gone"
 
@@ -41,6 +44,8 @@ class Service:
     answers: dict[str, int] = field(default_factory=dict)
     asked: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list)
     silent: threading.Event | None = None
+    headers: dict[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
+    body: bytes = b'{"featureFlags": {}}'
     url: str = ""
 
     def answer(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> int:
@@ -61,9 +66,11 @@ def service() -> Iterator[Service]:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             status = service.answer(self.path, dict(self.headers), body)
             self.send_response(status)
-            self.send_header("Location", "/elsewhere")
-            self.send_header("Content-Length", "0")
+            for name, value in service.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(service.body)))
             self.end_headers()
+            self.wfile.write(service.body)
 
         def log_message(self, *_: object) -> None:
             """Nothing."""
@@ -91,7 +98,7 @@ def test_check_says_ok(tmp_path: Path) -> None:
     file = tmp_path / "forwarder.yaml"
     file.write_text("upstream: {url: https://h.example.com}\n")
     result = run("check", "--config", str(file), LOG__LEVEL="debug")
-    assert (result.exit_code, result.stdout) == (0, f"OK: {file}, and 1 key from the environment\n")
+    assert (result.exit_code, result.stdout) == (0, f"OK: {file}, and 1 key from the environment; checked as user {user_name()}\n")
 
 
 def test_check_hints_at_keys_that_are_not_listed(tmp_path: Path) -> None:
@@ -100,7 +107,7 @@ def test_check_hints_at_keys_that_are_not_listed(tmp_path: Path) -> None:
     file.write_text("upstream: {url: https://h.example.com}\n")
     assert "hint: sources.http.api_keys is empty: in an outage at the first start" in run("check", "--config", str(file)).stderr
     assert "verify_keys is off" in run("check", "--config", str(file), UPSTREAM__VERIFY_KEYS="false").stderr
-    assert run("check", "--config", str(file), SOURCES__HTTP__API_KEYS="phc_a").stderr == ""
+    assert run("check", "--elsewhere", "--config", str(file), SOURCES__HTTP__API_KEYS="phc_a").stderr == ""
 
 
 def test_check_tells_everything_on_standard_error(tmp_path: Path) -> None:
@@ -217,14 +224,59 @@ def test_online_names_an_unknown_key_masked(service: Service) -> None:
     assert "hunter2" not in result.output
 
 
-@pytest.mark.parametrize("status", [302, 403, 404, 500, 503])
+@pytest.mark.parametrize("status", [403, 500, 503])
 def test_online_cannot_tell_from_other_answers(service: Service, status: int) -> None:
-    """Something that is not the service, or is not well: exit code 3, and no redirect is followed."""
+    """The service is not well: exit code 3."""
     service.answers[OTHER] = status
     result = online(service, GOOD, OTHER)
     assert result.exit_code == 3
     assert f"phc_…gone can't be checked (HTTP {status})" in result.stderr
     assert len(service.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "said", "hint"),
+    [
+        (302, {"Location": "/elsewhere"}, b"", "redirects to /elsewhere (HTTP 302)", "an address that answers itself"),
+        (200, {"Content-Type": "text/html; charset=utf-8"}, b"<html>", "a web page (HTTP 200)", "the address that SDKs send events to"),
+        (401, {"Content-Type": "text/html"}, b"<html>", "a web page (HTTP 401)", "the address that SDKs send events to"),
+        (401, {"WWW-Authenticate": "Basic"}, b"{}", "asks for a login (HTTP 401)", "upstream.proxy, with user and password"),
+        (407, {"Proxy-Authenticate": "Basic"}, b"", "asks for a login (HTTP 407)", "upstream.proxy, with user and password"),
+        (404, {"Content-Type": "application/json"}, b"{}", "has no /decide (HTTP 404)", "the address that SDKs send events to"),
+        (200, {"Content-Type": "application/json"}, b'{"status": "ok"}', "it is another API", "the address that SDKs send events to"),
+        (200, {}, b"", "it is another API", "the address that SDKs send events to"),
+    ],
+)
+def test_online_recognizes_what_is_not_the_service(
+    service: Service, *, status: int, headers: dict[str, str], body: bytes, said: str, hint: str
+) -> None:
+    """A redirect, a website, a login, another API or a wrong path: exit code 3, what answers, and what to set; nothing is followed."""
+    service.answers[GOOD], service.headers, service.body = status, headers, body
+    result = online(service, GOOD)
+    assert result.exit_code == 3
+    assert f"{service.url} " in result.stderr
+    assert said in result.stderr
+    assert hint in result.stderr
+    assert len(service.asked) == 1
+
+
+def test_online_recognizes_the_other_scheme(service: Service, tmp_path: Path) -> None:
+    """HTTPS to a port without TLS, and HTTP to one with it."""
+    result = online(service, GOOD, UPSTREAM__URL=service.url.replace("http:", "https:"))
+    assert (result.exit_code, "can't be reached" in result.stderr) == (3, True)
+    assert "this port speaks HTTP without TLS: write http:// in upstream.url" in result.stderr
+    issued = make_certificate(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(issued.cert_file, issued.key_file)
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        result = run("check", "--online", UPSTREAM__URL=f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+        thread.join()
+    assert result.exit_code == 3
+    assert "this port speaks TLS: write https:// in upstream.url" in result.stderr
 
 
 def test_online_tells_that_nobody_is_there() -> None:
