@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Table
 from rich.text import Text
 
+from forwarder.core.proposals import proposed
 from forwarder.telemetry.rates import FlowRates
 from forwarder.telemetry.readable import duration, halt_times, plural, size
 from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, LogSourceState, Snapshot, UpstreamState, Worker, by_label, unbalanced
@@ -98,7 +99,7 @@ def attention(snapshot: Snapshot) -> Iterator[Text]:
         yield Text(f"! accepts no events: {why}", style="red")
     off = [lane.label for lane in unbalanced(snapshot)]
     if off:
-        yield Text(f"! the books don't balance for {', '.join(off)}: `forwarder audit` has the figures", style="red")
+        yield Text(f"! the books don't balance for {', '.join(off)}: `{proposed('audit')}` has the figures", style="red")
     yield from _halts(by_label(snapshot.lanes), snapshot.now)
     for warning in snapshot.warnings:
         yield Text(f"! {warning}", style="yellow")

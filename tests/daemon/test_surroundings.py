@@ -109,4 +109,4 @@ def test_a_directory_that_is_in_use_or_too_small(tmp_path: Path) -> None:
     found = said(surrounding_risks(settings(tmp_path, **disk(tmp_path / "state", max_bytes="1TiB"))))
     held.release()
     assert found[0] == f"buffer.path: is {tmp_path}/state, in use by a forwarder: stop that one before another is started on it"
-    assert "are free, less than buffer.max_bytes (1.1 TB): lower buffer.max_bytes, or free space" in found[1]
+    assert "are free, less than buffer.max_bytes (1024.0 GiB): lower buffer.max_bytes, or free space" in found[1]
