@@ -159,7 +159,7 @@ def _warnings(cluster: KafkaCluster, now: float) -> Iterator[str]:
     elif cluster.state == "failed":
         yield f"{cluster.why}; nothing is read from it until this process is restarted{hint}"
     elif cluster.note:
-        yield f"{cluster.note}; the others are read"
+        yield cluster.note
     if cluster.expired:
         yield f"{cluster.expired:,} records expired unread since the start: the topic's retention is shorter than they had to wait"
     yield from _pauses(cluster)

@@ -156,7 +156,10 @@ async def test_a_secret_in_the_clear_is_warned_of_once(security: dict[str, str],
             KafkaCluster("m", state="failed", why="topic x isn't there"),
             ["kafka m: topic x isn't there; nothing is read from it until this process is restarted"],
         ),
-        (KafkaCluster("m", state="reading", note="topic x isn't there"), ["kafka m: topic x isn't there; the others are read"]),
+        (
+            KafkaCluster("m", state="reading", note="topic x is missing"),
+            ["kafka m: topic x is missing"],
+        ),
         (
             KafkaCluster("m", state="reading", partitions=(KafkaPartition("t", 0, paused="full"), KafkaPartition("t", 1)), expired=1200),
             [

@@ -17,11 +17,12 @@ from typing import Any, Final, Protocol
 from aiokafka import AIOKafkaConsumer
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.consumer import fetcher
-from aiokafka.errors import CommitFailedError, KafkaConnectionError
+from aiokafka.errors import CommitFailedError, KafkaConnectionError, KafkaError, UnknownMemberIdError
+from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 from aiokafka.structs import OffsetAndMetadata
 
 from forwarder.sources.kafka.batches import KafkaRecord, PartitionKey
-from forwarder.sources.kafka.diagnosis import Trouble, diagnose
+from forwarder.sources.kafka.diagnosis import FencedError, Trouble, diagnose
 from forwarder.sources.kafka.policy import KafkaPolicy
 from forwarder.sources.kafka.security import connection, follow
 
@@ -131,6 +132,12 @@ class RealBrokers:
         return await diagnose(policy.bootstrap_servers, policy.security, error)
 
 
+_FENCED: Final = 82
+"""FENCED_INSTANCE_ID, which the library doesn't know."""
+
+_BY_MEMBERS: Final = (JoinGroupRequest, SyncGroupRequest, HeartbeatRequest)
+
+
 class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no types
     """The library's consumer. What it calls private is looked at here and nowhere else."""
 
@@ -157,7 +164,37 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
             **connection(policy.security),
         )
         follow(self, policy.security)
+        self._policy = policy
+        self._alive = 0.0
+        """When the group last knew this member."""
+        self._fenced = False
         self._callbacks = _RebalanceCallbacks(listener)
+
+    async def start(self) -> None:
+        """See the library; then notice if another member takes this one's place, which the library passes over."""
+        await super().start()
+        if self._policy.group_instance_id is not None:
+            self._send = self._coordinator._send_req
+            self._coordinator._send_req = self._send_and_notice
+
+    async def _send_and_notice(self, request: Any) -> Any:
+        """Send a request to the group's coordinator. A static member that is unknown within its session was replaced by a namesake."""
+        response = await self._send(request)
+        code, now = getattr(response, "error_code", None), asyncio.get_running_loop().time()
+        if code == 0 and isinstance(request, _BY_MEMBERS):
+            self._alive = now
+        known = now - self._alive < self._policy.session_timeout
+        if code == _FENCED or (code == UnknownMemberIdError.errno and known and isinstance(request, HeartbeatRequest)):
+            self._fenced = True
+        return response
+
+    async def getmany(self, *args: Any, **named: Any) -> Any:
+        """See the library. A namesake is why it fails, whatever it makes of that."""
+        try:
+            return await super().getmany(*args, **named)
+        except KafkaError:
+            self.check()
+            raise
 
     def follow_topics(self, topics: Collection[str]) -> None:
         """See `GroupMember`."""
@@ -193,6 +230,8 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
 
     def check(self) -> None:
         """See `GroupMember`."""
+        if self._fenced:
+            raise FencedError(self._policy.group_instance_id, self._policy.group_id)
         if self._coordinator is not None:
             self._coordinator.check_errors()  # it does nothing more until its errors were read
         for task in self._tasks():

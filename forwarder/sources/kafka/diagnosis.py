@@ -48,6 +48,10 @@ class Trouble:
         return f"{self.key}: {self.message}"
 
 
+class FencedError(KafkaError):  # type: ignore[misc]  # the library has no types
+    """Another member of the group has this one's `group_instance_id`, and has taken its place. Its arguments are that id and the group."""
+
+
 def quiet() -> None:
     """Silence what aiokafka logs of each attempt: the source logs once what is wrong."""
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
@@ -58,6 +62,10 @@ def explain(error: BaseException) -> Trouble | None:
     match error:
         case SecurityError():
             return Trouble(error.key, error.message, error.hint)
+        case FencedError():
+            instance, group = error.args
+            message = f"another forwarder is in group {group!r} as {instance!r} too: they remove each other, and events arrive twice"
+            return Trouble("group_instance_id", message, "Give each forwarder an id of its own, or none.")
         case kafka.GroupAuthorizationFailedError():
             return Trouble("group_id", f"this user may not read in the group{_named(error)}", "Grant it READ on the group, or set another.")
         case kafka.TopicAuthorizationFailedError():

@@ -71,6 +71,9 @@ class KafkaStatistics:
 RECORDS: Final = ("taken", "tombstone", "filtered", "refused")
 COMMITS: Final = ("ok", "failed")
 
+CALM_SECONDS: Final = 300.0
+"""After so long without a conflict of names it is over."""
+
 
 class ClusterReport:
     """Collects it; each condition is logged when it begins, and not again as long as it lasts."""
@@ -83,7 +86,10 @@ class ClusterReport:
         self.why = ""
         self.hint = ""
         self.note = ""
-        """What else users should know."""
+        """Which topics are missing."""
+        self.conflict = ""
+        """That another member has this one's name, also while this one is in the group again."""
+        self._conflict_at = 0.0
         self.next_try: float | None = None
         self.records: Counter[str] = Counter(dict.fromkeys(RECORDS, 0))
         self.commits: Counter[str] = Counter(dict.fromkeys(COMMITS, 0))
@@ -122,7 +128,11 @@ class ClusterReport:
 
     def down(self, trouble: Trouble, next_try: float | None = None) -> None:
         """The brokers don't answer, or don't let it in; `next_try` is wall-clock time."""
-        if str(trouble) != self._logged:
+        repeated = str(trouble) == self._logged
+        if trouble.key == "group_instance_id":
+            repeated = bool(self.conflict)
+            self.conflict, self._conflict_at = f"{trouble.message}. {trouble.hint}", next_try or 0.0
+        if not repeated:
             _log.error("kafka: can't read", cluster=self.name, why=trouble.message, key=f"{self._key}.{trouble.key}", hint=trouble.hint)
         self._down(str(trouble), trouble.hint, next_try)
 
@@ -166,7 +176,9 @@ class ClusterReport:
         """Offsets were committed."""
         if self._commits_fail:
             _log.info("kafka: commits succeed again", cluster=self.name)
-        if self._comes_back:
+        if self.conflict and at - self._conflict_at > CALM_SECONDS:
+            self.conflict = ""
+        if self._comes_back and not self.conflict:
             _log.info("kafka: reading again", cluster=self.name)
             self._logged = ""
         self._commits_fail = self._comes_back = False

@@ -79,7 +79,7 @@ class KafkaSource:
             condition=Condition.STOPPING if stopping else report.condition,
             why=report.why,
             hint=report.hint,
-            note=report.note,
+            note=report.conflict or (f"{report.note}; the others are read" if report.note else ""),
             partitions=() if membership is None else tuple(_partition(membership, each) for each in membership.flow.partitions.values()),
             in_flight_bytes=0 if membership is None else membership.flow.bytes,
             records=dict(report.records),

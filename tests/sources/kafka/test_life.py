@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import RecordsToDelete
+from structlog.testing import capture_logs
 
 from forwarder.core.clock import SystemClock
 from forwarder.sources.kafka.diagnosis import quiet
@@ -180,6 +181,27 @@ async def test_a_static_member_comes_back_without_a_rebalance(kafka: Kafka, topi
             assert (again.assigned, other.assigned, other.source.statistics().rebalances) == (2, 2, rebalances)
             assert again.names
     assert set((again.names + other.names).values()) == {1}
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_two_members_of_one_name_are_reported(kafka: Kafka, topic: MakeTopic) -> None:
+    """Both report the id and what to do, once each, for as long as it lasts; every record is read."""
+    name = await topic(2)
+    policy = replace(policy_of(kafka, name), group_instance_id="host-a")
+    with capture_logs() as logs:
+        async with reading(policy) as one:
+            await eventually(lambda: one.assigned == 2)
+            async with reading(policy) as other:
+                await produce(kafka.bootstrap, name, values(100))
+                await eventually(lambda: all("'host-a'" in each.source.statistics().note for each in (one, other)))
+                await one.until(Condition.DOWN)
+                found = one.source.statistics()
+                assert found.why.startswith(f"group_instance_id: another forwarder is in group '{policy.group_id}' as 'host-a' too")
+                assert found.hint == "Give each forwarder an id of its own, or none."
+                await eventually(lambda: len(one.names + other.names) == 100)
+            await one.until(Condition.READING)
+            assert "'host-a'" in one.source.statistics().note
+    assert [line["key"] for line in logs if line["log_level"] == "error"] == ["sources.kafka[0].group_instance_id"] * 2
 
 
 @pytest.mark.usefixtures("hurried")
