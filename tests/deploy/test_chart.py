@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from forwarder.config.settings import Settings
+from tests.support import chart_schema
 from tests.support.certificates import make_certificate
 from tests.support.deployment import ALERTS, CHART, DASHBOARD, Document, documents, of_kind, pods, port, settings
 from tests.support.documents import text_of
@@ -33,6 +34,7 @@ from tests.support.repository import ROOT
 URL = "https://us.i.example.com"
 KEYS = "phc_0123456789abcdef0123456789abcdef\n"
 LEAST = {"config": {"upstream": {"url": URL}}}
+MORE = "config.buffer.max_bytes (5GiB) and config.dead_letters.max_bytes (256MiB) together"
 SETS: dict[str, dict[str, Any]] = {
     "the least": LEAST,
     "in memory": {
@@ -218,7 +220,15 @@ def test_everything_is_rendered_when_it_is_asked_for(tmp_path: Path) -> None:
         ({**LEAST, "mode": "statefulset", "config": {**LEAST["config"], "buffer": {"kind": "memory"}}}, "set mode: deployment"),
         ({"config": {**LEAST["config"], "admin": {"listen": "0.0.0.0:1"}}}, "/config/admin/listen"),
         ({"config": {**LEAST["config"], "sources": {"http": {"listen": "0.0.0.0:1"}}}}, "/config/sources/http/listen"),
-        ({"config": {**LEAST["config"], "shutdown": {"delay": "soon"}}}, "is not a time"),
+        ({"config": {**LEAST["config"], "shutdown": {"delay": "soon"}}}, "/config/shutdown/delay"),
+        ({"config": {"upstream": {"url": URL, "timout": "3s"}}}, "at '/config/upstream': additional properties 'timout' not allowed"),
+        ({"config": {**LEAST["config"], "batch": {"max_age": 5}}}, "/config/batch/max_age"),
+        ({**LEAST, "logs": {"config": {"buffer": {"knd": "disk"}}}}, "at '/logs/config/buffer': additional properties 'knd' not allowed"),
+        ({"config": {**LEAST["config"], "buffer": {"max_bytes": "5GiB"}}}, f"persistence.size (5Gi) can't hold {MORE}: make it 5376Mi"),
+        ({**LEAST, "persistence": {"size": "4G"}}, "persistence.size (4G) can't hold config.buffer.max_bytes (4GiB)"),
+        ({"config": {**LEAST["config"], "buffer": {"max_bytes": 2**33}}}, "persistence.size (5Gi) can't hold"),
+        ({"config": {**LEAST["config"], "dead_letters": {"max_bytes": "2GiB"}}}, "config.dead_letters.max_bytes (2GiB) together"),
+        ({**LEAST, "mode": "deployment", "emptyDir": {"sizeLimit": "1Gi"}}, "emptyDir.sizeLimit (1Gi) can't hold"),
         ({**LEAST, "image": {"tag": "latest"}}, "/image/tag"),
         ({**LEAST, "replica": 3}, "replica"),
         ({**LEAST, "logs": {"enabled": True}}, "logs.config.sources.logs is needed"),
@@ -232,6 +242,14 @@ def test_everything_is_rendered_when_it_is_asked_for(tmp_path: Path) -> None:
         "admin address",
         "address",
         "no time",
+        "misspelled key",
+        "no unit",
+        "misspelled key of the nodes",
+        "no room for dead letters",
+        "no room for the default",
+        "no room for a number of bytes",
+        "no room for many dead letters",
+        "no room in the pod",
         "latest",
         "unknown value",
         "no logs",
@@ -268,6 +286,11 @@ def test_the_documents_command_can_be_typed(command: tuple[str, str, str]) -> No
     assert done.returncode == 0, done.stderr
     services = {each["metadata"]["name"]: each["spec"]["ports"] for each in of_kind(documents(done.stdout), "Service")}
     assert [each["port"] for each in services[f"{name}-forwarder"]] == [port(Settings().sources.http.listen)]
+
+
+def test_the_configurations_schema_is_forwarders() -> None:
+    """It is the one that `forwarder config schema` prints, for `config` and for `logs.config`."""
+    assert chart_schema.FILE.read_text() == chart_schema.current(), "python -m tests.support.chart_schema writes it again"
 
 
 def test_each_value_has_a_schema() -> None:

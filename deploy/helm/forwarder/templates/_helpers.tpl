@@ -31,7 +31,37 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and (eq .Values.mode "statefulset") (ne (dig "buffer" "kind" "memory" .Values.config) "disk") -}}
 {{- fail "mode: statefulset is for config.buffer.kind: disk; with a buffer in memory set mode: deployment" -}}
 {{- end -}}
+{{- include "forwarder.room" . -}}
 {{- toYaml .Values.config -}}
+{{- end }}
+
+{{/* Bytes of a size as forwarder or Kubernetes writes it: 4GiB, 20MB, 5Gi, 5G, or a number. Empty for what the environment will say. */}}
+{{- define "forwarder.bytes" -}}
+{{- $text := ternary (printf "%.0f" (float64 .)) (toString .) (or (kindIs "float64" .) (kindIs "int64" .) (kindIs "int" .)) | replace " " "" | lower | trimSuffix "b" -}}
+{{- if not (contains "${" $text) -}}
+{{- if not (regexMatch "^[0-9]+([.][0-9]+)?([kmgt]i?)?$" $text) -}}
+{{- fail (printf "%v is not a size: write it as 4GiB in config, as 5Gi for a volume" .) -}}
+{{- end -}}
+{{- $factors := dict "" 1.0 "k" 1e3 "m" 1e6 "g" 1e9 "t" 1e12 "ki" 1024.0 "mi" 1048576.0 "gi" 1073741824.0 "ti" 1099511627776.0 -}}
+{{- mulf (regexFind "^[0-9.]+" $text | float64) (get $factors (regexFind "[a-z]*$" $text)) | int64 -}}
+{{- end -}}
+{{- end }}
+
+{{/* The volume must hold the buffer and the dead letters, both full. The defaults are forwarder's. */}}
+{{- define "forwarder.room" -}}
+{{- $stateful := eq .Values.mode "statefulset" -}}
+{{- $name := ternary "persistence.size" "emptyDir.sizeLimit" $stateful -}}
+{{- $volume := ternary .Values.persistence.size .Values.emptyDir.sizeLimit $stateful -}}
+{{- $disk := eq (dig "buffer" "kind" "memory" .Values.config) "disk" -}}
+{{- $buffer := ternary (dig "buffer" "max_bytes" "" .Values.config | default "1GiB") "0" $disk -}}
+{{- $letters := dig "dead_letters" "max_bytes" "" .Values.config | default (ternary "256MiB" "16MiB" $disk) -}}
+{{- $bytes := list (include "forwarder.bytes" $volume) (include "forwarder.bytes" $buffer) (include "forwarder.bytes" $letters) -}}
+{{- if not (has "" $bytes) -}}
+{{- $needed := add (index $bytes 1 | int64) (index $bytes 2 | int64) -}}
+{{- if lt (index $bytes 0 | int64) $needed -}}
+{{- fail (printf "%s (%v) can't hold config.buffer.max_bytes (%v) and config.dead_letters.max_bytes (%v) together: make it %dMi or larger, or lower them" $name $volume (ternary $buffer "in memory" $disk) $letters (div (add $needed 1048575) 1048576)) -}}
+{{- end -}}
+{{- end -}}
 {{- end }}
 
 {{/* Pods that read the nodes' logs: no Service for senders leads to them, so they have a name of their own. */}}
