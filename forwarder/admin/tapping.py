@@ -20,6 +20,7 @@ import msgspec
 from aiohttp import web
 
 from forwarder.core.errors import ForwarderError
+from forwarder.core.proposals import proposed
 from forwarder.core.taps import TapOutcome
 from forwarder.pages.hosts import reject_other_sites
 from forwarder.telemetry.taps import MAX_RATE, RATE, TapBatch, TapFilter, TapRequest
@@ -35,10 +36,14 @@ STALLED_SECONDS: Final = 30.0
 TapPermission: TypeAlias = Literal["local", "any", "never"]
 PollTap: TypeAlias = Callable[[TapRequest], TapBatch | Awaitable[TapBatch]]
 
-_LOCAL: Final = (
-    "/tap shows the contents of events, so it answers clients on the daemon's own machine only: run `forwarder tap` there "
-    "(`docker exec`, `kubectl exec`), or set `admin.tap` to `any`.\n"
-)
+
+def _local() -> str:
+    return (
+        f"/tap shows the contents of events, so it answers clients on the daemon's own machine only: run `{proposed('tap')}` there "
+        "(`docker exec`, `kubectl exec`), or set `admin.tap` to `any`.\n"
+    )
+
+
 _HEADERS: Final = {"Content-Type": "application/x-ndjson", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
@@ -70,7 +75,7 @@ class TapEndpoint:
         if self._permission == "never":
             raise web.HTTPForbidden(text="/tap is disabled (`admin.tap`).\n")
         if self._permission == "local" and (request.transport is None or not is_local(request.transport.get_extra_info("peername"))):
-            raise web.HTTPForbidden(text=_LOCAL)
+            raise web.HTTPForbidden(text=_local())
         reject_other_sites(request)
         try:
             wanted = parse_filter(request)

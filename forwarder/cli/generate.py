@@ -14,6 +14,7 @@ import typer
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import Admin, Config, Yes
 from forwarder.cli.target import LOOPBACK, ProjectKey, To, checked, choose_target, snapshot_of
+from forwarder.core.proposals import proposed
 
 if TYPE_CHECKING:
     from forwarder.cli.target import EventTarget
@@ -86,7 +87,7 @@ def _run(plan: LoadPlan, target: EventTarget) -> ExitCode:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             figures = runner.run(_watch(plan, target))
     except TargetUnreachable as error:
-        hint = "Start a daemon with `forwarder run`, or name another address with `--to URL`."
+        hint = f"Start a daemon with `{proposed('run')}`, or name another address with `--to URL`."
         report(ForwarderError(f"nothing accepts events at {target.address}: {error.message}", hint=hint))
         return ExitCode.UNREACHABLE
     sys.stdout.write("".join(f"{name:<10} {words}\n" for name, words in _sums(figures).items()))

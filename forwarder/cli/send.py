@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from forwarder.cli.options import Admin, Config, TextOrJson, TextOutput
 from forwarder.cli.target import ProjectKey, To, choose_target
 from forwarder.core.clock import retry_after
 from forwarder.core.errors import ConfigurationError, ForwarderError
+from forwarder.core.proposals import proposed
 
 if TYPE_CHECKING:
     from forwarder.admin.event_lookup import WantedUuid
@@ -47,7 +47,7 @@ _LONGEST_ANSWER: Final = 300
 _REJECTED: Final = {
     401: "Name a key that is accepted there with --api-key KEY.",
     404: "Name the base address of a forwarder or of the service with --to URL.",
-    503: "`forwarder status` shows why a daemon accepts no events.",
+    503: "The daemon's status shows why it accepts no events.",
 }
 """What to do about a status."""
 
@@ -188,8 +188,7 @@ class Journey:
         if found.place is EventPlace.BUFFERED:
             message = f"the event wasn't delivered within {self._seconds:g} s; {_GONE if found.why == _GONE else 'it stays buffered'}"
             hint = f"{found.hint[:1].upper()}{found.hint[1:]}. " if found.hint else ""
-            config = f" --config {shlex.quote(str(self._config))}" if self._config else ""
-            hint += f"`forwarder explain {uuid}{config}` finds it later."
+            hint += f"`{proposed('explain', uuid)}` finds it later."
         else:
             message = f"the event is a {found.place}" if found.place is EventPlace.DEAD_LETTER else f"the event was {found.place}"
             message = "the event was settled, and how can't be seen from here" if found.place is EventPlace.UNKNOWN else message
@@ -205,7 +204,7 @@ class Journey:
 
     def _unreachable(self, error: Exception) -> NoReturn:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        hint = "Start a daemon with `forwarder run`, or name another address with `--to URL`."
+        hint = f"Start a daemon with `{proposed('run')}`, or name another address with `--to URL`."
         self._error(f"nothing accepts events at {self._target.address}: {why}", hint)
         raise typer.Exit(self._end("unreachable", ExitCode.UNREACHABLE, why=why)) from error
 

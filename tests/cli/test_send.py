@@ -69,7 +69,7 @@ async def test_a_dead_letter_is_found_in_the_files(tmp_path: Path) -> None:
         done = await forwarder("send", "x", "--distinct-id", "", *options)
         assert done.code == 1
         assert "Error: the event is a dead letter: missing_distinct_id" in done.err
-        assert "`forwarder dead-letters show 1`" in done.err
+        assert f"`forwarder dead-letters show 1 {' '.join(options)}`" in done.err
         done = await forwarder("send", "x", "--distinct-id", "", "--output", "json", *options)
         assert (done.code, json.loads(done.out)["where"]) == (1, "dead letter")
 

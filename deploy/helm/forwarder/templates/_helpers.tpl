@@ -53,8 +53,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $name := ternary "persistence.size" "emptyDir.sizeLimit" $stateful -}}
 {{- $volume := ternary .Values.persistence.size .Values.emptyDir.sizeLimit $stateful -}}
 {{- $disk := eq (dig "buffer" "kind" "memory" .Values.config) "disk" -}}
-{{- $buffer := ternary (dig "buffer" "max_bytes" "" .Values.config | default "1GiB") "0" $disk -}}
-{{- $letters := dig "dead_letters" "max_bytes" "" .Values.config | default (ternary "256MiB" "16MiB" $disk) -}}
+{{- $buffer := ternary ((.Values.config.buffer | default dict).max_bytes | default "1GiB") "0" $disk -}}
+{{- $letters := (.Values.config.dead_letters | default dict).max_bytes | default (ternary "256MiB" "16MiB" $disk) -}}
 {{- $bytes := list (include "forwarder.bytes" $volume) (include "forwarder.bytes" $buffer) (include "forwarder.bytes" $letters) -}}
 {{- if not (has "" $bytes) -}}
 {{- $needed := add (index $bytes 1 | int64) (index $bytes 2 | int64) -}}
