@@ -60,7 +60,7 @@ def demo(
     configure_logging(level="error" if kafka else "warning")  # with Kafka one dead letter is part of the demo
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         verdict = runner.run(_show_demo(choose_ports(port), once=once, kafka=kafka, logs=logs))
-    _print_demo_verdict(verdict)
+    print_demo_verdict(verdict)
     raise typer.Exit(ExitCode.DONE if verdict.good else ExitCode.NO)
 
 
@@ -173,7 +173,8 @@ def _print_addresses(ports: demos.Ports, addresses: str) -> None:
     sys.stdout.flush()
 
 
-def _print_demo_verdict(verdict: demos.DemoVerdict) -> None:
+def print_demo_verdict(verdict: demos.DemoVerdict) -> None:
+    """Print the books, and one line that says what arrived; on standard error if that isn't all."""
     from forwarder.cli.tables import console, lane_table
     from forwarder.telemetry.snapshot import balanced
 
@@ -185,6 +186,9 @@ def _print_demo_verdict(verdict: demos.DemoVerdict) -> None:
     )
     if verdict.unreadable:
         found += f", {verdict.unreadable:,} unreadable and {verdict.dead:,} among the dead letters"
+    if verdict.extra or verdict.extra_dead:
+        dead = f", {verdict.extra_dead:,} dead-lettered" if verdict.extra_dead else ""
+        found += f"; beside them of yours {verdict.extra:,} delivered{dead}"
     if verdict.good:
         screen.print(f"Good: {found}; the books balance.", style="green")
         return

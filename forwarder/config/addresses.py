@@ -51,7 +51,7 @@ def parse_address(text: str) -> Address:
 
 def _socket_path(path: str) -> str:
     if not path.startswith("/"):
-        raise ValueError("the path of a Unix socket must be absolute: write unix:/run/forwarder.sock")
+        raise ValueError("the path of a Unix socket must be absolute: write unix:/run/forwarder/forwarder.sock")
     if len(path.encode()) > _SOCKET_PATH_LIMIT:
         raise ValueError(f"the path of a Unix socket may have {_SOCKET_PATH_LIMIT} bytes: choose a shorter one")
     return path

@@ -99,22 +99,25 @@ class KafkaDemo:
     async def verdict(self) -> DemoVerdict:
         """Compare what was produced with the sandbox's events."""
         found: dict[int, str] = {}
-        foreign = changed = 0
+        extra = changed = 0
         for event in await self._sandbox.events():
-            number = json.loads(event.properties).get(NUMBER)
-            if number not in self._events or number in found:
-                foreign += 1
+            properties = json.loads(event.properties)
+            number = properties.get(NUMBER) if isinstance(properties, dict) else None
+            if type(number) is not int or number not in self._events:  # somebody else's event may have any value there
+                extra += 1
                 continue
+            changed += number in found
             found[number] = event.uuid
             changed += self._events[number] not in {None, event.uuid}
-        conflicts = changed + len(await self._sandbox.conflicts())
+        changed += sum(conflict.first.uuid in set(found.values()) for conflict in await self._sandbox.conflicts())
         missing = len(self._events) - len(found)
-        return DemoVerdict(self.sent, len(found) + foreign, missing, conflicts, self.snapshot(), unreadable=self._broken)
+        return DemoVerdict(self.sent, len(found), missing, changed, self.snapshot(), unreadable=self._broken, extra=extra)
 
     def _all_settled(self) -> bool:
-        lanes = self.snapshot().lanes
-        received = sum(lane.total_received for lane in lanes)
-        return received >= self.sent + self._broken and not any(lane.buffered for lane in lanes)
+        snapshot = self.snapshot()
+        read = sum(sum(cluster.records.values()) for cluster in snapshot.kafka)
+        behind = any(cluster.lag for cluster in snapshot.kafka)
+        return read >= self._produced and not behind and not any(lane.buffered for lane in snapshot.lanes)
 
     async def _produce(self, record: SampleRecord) -> None:
         await self._producer.send(record.topic, record.value, key=record.key.encode())

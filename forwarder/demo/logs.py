@@ -132,14 +132,21 @@ class LogDemo:
     async def verdict(self) -> DemoVerdict:
         """Compare the page views that were written with the sandbox's events."""
         events = {event.uuid: event for event in await self._sandbox.events()}
-        found = Counter((event.timestamp[:19], str(json.loads(event.properties).get("$pathname"))) for event in events.values())
-        missing = (self._views - found).total()
-        return DemoVerdict(self.sent, len(events), missing, len(await self._sandbox.conflicts()), self.snapshot())
+        found = Counter((event.timestamp[:19], _pathname(event.properties)) for event in events.values())
+        own = (self._views & found).total()
+        conflicts = len(await self._sandbox.conflicts())
+        return DemoVerdict(self.sent, own, self.sent - own, conflicts, self.snapshot(), extra=len(events) - own)
 
     def _all_settled(self) -> bool:
         snapshot = self.snapshot()
         read = sum(sum(log.lines.values()) for log in snapshot.logs)
         return read >= self._log.lines and not any(lane.buffered for lane in snapshot.lanes)
+
+
+def _pathname(text: str) -> str:
+    """The path in an event's properties, which somebody else may have sent."""
+    properties = json.loads(text)
+    return str(properties.get("$pathname")) if isinstance(properties, dict) else ""
 
 
 @contextlib.asynccontextmanager

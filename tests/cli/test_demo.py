@@ -8,15 +8,18 @@ import re
 import signal
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from forwarder.cli.demo import print_drill_verdict, step_page
+from forwarder.cli.demo import print_demo_verdict, print_drill_verdict, step_page
 from forwarder.cli.tables import console
+from forwarder.demo.demo import DemoVerdict
 from forwarder.demo.drill.checks import Check, DrillVerdict, Step
 from forwarder.telemetry.snapshot import LaneSnapshot
 from tests.support.commands import forwarder, running
+from tests.support.snapshots import FULL
 
 pytest.importorskip("posthog", reason="the demo's extra isn't installed")
 
@@ -223,6 +226,13 @@ def test_what_is_wrong_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err == "Not good:\n  The upstream is down: events wait (1 of 2)\n  1 of 2 events are missing: b\n"
     print_drill_verdict(DrillVerdict((), frozenset("ab"), frozenset("ab")))
     assert capsys.readouterr().out.startswith("\nGood: 2 events sent")
+
+
+def test_events_of_the_user_are_counted_beside(capsys: pytest.CaptureFixture[str]) -> None:
+    """What somebody sent to the running demo is shown, and is no failure."""
+    lane = LaneSnapshot("phc_…1234#abcdef", received={"http": 4}, delivered=3, dead_lettered={"missing_distinct_id": 1})
+    print_demo_verdict(DemoVerdict(2, 2, 0, 0, replace(FULL, lanes=(lane,)), extra=1))
+    assert "0 changed in transit; beside them of yours 1 delivered, 1 dead-lettered; the books" in capsys.readouterr().out
 
 
 def listens(port: int) -> bool:

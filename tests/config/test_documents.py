@@ -21,6 +21,7 @@ from forwarder.config.settings import Settings
 from forwarder.config.source_settings import KafkaSettings, LogSourceSettings
 from forwarder.daemon.mappings import mapping_of
 from forwarder.sources.imports.pacing import QuietHours
+from tests.support import chart_schema
 from tests.support.certificates import make_certificate
 from tests.support.documents import page
 
@@ -144,3 +145,8 @@ def test_the_sidecar_takes_its_upstream_from_the_environment() -> None:
     file = ROOT / "config" / "sidecar.yaml"
     assert load_settings(file, {"UPSTREAM_URL": "https://mine.example.com"}).settings.upstream.url == "https://mine.example.com"
     assert load_settings(file, {}).settings.upstream.url == "https://us.i.example.com"
+
+
+def test_the_charts_schema_is_current() -> None:
+    """The chart checks `config` and `logs.config` against what `forwarder config schema` prints."""
+    assert chart_schema.FILE.read_text() == chart_schema.current(), "python -m tests.support.chart_schema writes it again"

@@ -34,7 +34,7 @@ def problems(folder: Path, text: str | bytes, **environ: str) -> list[str]:
         ("127.0.0.1:8320/", "write 127.0.0.1:8320 without the slash"),
         ("/run/forwarder.sock", "but a path\n    write unix:/run/forwarder.sock"),
         ("'::1:8320'", "write an IPv6 address in brackets and quotes, '[::1]:8320'"),
-        ("unix:forwarder.sock", "must be absolute\n    write unix:/run/forwarder.sock"),
+        ("unix:forwarder.sock", "must be absolute\n    write unix:/run/forwarder/forwarder.sock"),
         ("[127.0.0.1, 8320]", "it is a list, and this key takes one value"),
         ("yes", "YAML reads it as a boolean (as it does yes, no, on and off)\n    put it in quotes"),
     ],

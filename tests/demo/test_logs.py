@@ -43,13 +43,13 @@ async def test_everything_arrives(demo: LogDemo) -> None:
 
 
 @pytest.mark.slow
-async def test_a_page_view_that_wasnt_written_is_noticed(demo: LogDemo) -> None:
-    """A line of somebody else's makes the verdict bad."""
+async def test_a_page_view_of_somebody_else_is_counted_beside(demo: LogDemo) -> None:
+    """A line that was appended by hand is no failure of the demo."""
     await demo.traffic(1)
     demo._log.write(next(line for line in lines(9) if line.page is not None).text(MOMENT))
     assert await demo.settle()
     found = await demo.verdict()
-    assert (found.good, found.missing, found.stored) == (False, 0, found.sent + 1)
+    assert (found.good, found.missing, found.stored, found.extra) == (True, 0, found.sent, 1)
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from forwarder.config.settings import Settings
-from tests.support import chart_schema
 from tests.support.certificates import make_certificate
 from tests.support.deployment import ALERTS, CHART, DASHBOARD, Document, documents, of_kind, pods, port, settings
 from tests.support.documents import text_of
@@ -286,11 +285,6 @@ def test_the_documents_command_can_be_typed(command: tuple[str, str, str]) -> No
     assert done.returncode == 0, done.stderr
     services = {each["metadata"]["name"]: each["spec"]["ports"] for each in of_kind(documents(done.stdout), "Service")}
     assert [each["port"] for each in services[f"{name}-forwarder"]] == [port(Settings().sources.http.listen)]
-
-
-def test_the_configurations_schema_is_forwarders() -> None:
-    """It is the one that `forwarder config schema` prints, for `config` and for `logs.config`."""
-    assert chart_schema.FILE.read_text() == chart_schema.current(), "python -m tests.support.chart_schema writes it again"
 
 
 def test_each_value_has_a_schema() -> None:

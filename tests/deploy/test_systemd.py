@@ -52,6 +52,17 @@ os.execv(sys.executable, [sys.executable, "-m", "forwarder", "run"])
 EVENT = {"event": "sent", "distinct_id": "someone"}
 
 
+def test_the_sidecars_socket_is_in_the_units_folder() -> None:
+    """The unit makes the folder of the socket that it and the example name; the socket that systemd holds is outside: the folder ends."""
+    folder = f"/run/{VALUES['RuntimeDirectory']}"
+    for text in (TEXT, (ROOT / "config" / "sidecar.yaml").read_text(), (ROOT / "config" / "all.yaml").read_text()):
+        named = re.findall(r"unix:(/[\w/.-]+\w)", text)
+        assert {str(Path(each).parent) for each in named} <= {folder}
+    assert re.findall(r"unix:(/run\S+\.sock)", (ROOT / "config" / "sidecar.yaml").read_text()) == [f"{folder}/forwarder.sock"]
+    [held] = re.findall(r"ListenStream=(/\S+)", SOCKET.read_text())
+    assert not held.startswith(f"{folder}/")
+
+
 def test_it_runs_the_daemon() -> None:
     """It starts `forwarder run`, reloads by SIGHUP, and does not start again what can't be configured."""
     assert VALUES["ExecStart"].endswith("/forwarder run")

@@ -37,6 +37,13 @@ def test_there_are_rules() -> None:
     assert len(FILES) >= 2
 
 
+def test_each_alert_stands_once() -> None:
+    """In the page and in each form of the rules: a second row, or rule, of one name would say something else sooner or later."""
+    pages = re.findall(r"\bForwarder[A-Z]\w+", text_of("alerts"))
+    for names in (pages, *[[rule["alert"] for rule in rules_in(file)] for file in FILES]):
+        assert sorted(names) == sorted(DOCUMENTED)
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(ROOT).as_posix())
 def test_every_alert_is_documented_as_it_is(file: Path) -> None:
     """Each alert is in the page with its severity and its time, and no other."""
