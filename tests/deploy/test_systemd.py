@@ -56,7 +56,7 @@ def test_the_sidecars_socket_is_in_the_units_folder() -> None:
     """The unit makes the folder of the socket that it and the example name; the socket that systemd holds is outside: the folder ends."""
     folder = f"/run/{VALUES['RuntimeDirectory']}"
     for text in (TEXT, (ROOT / "config" / "sidecar.yaml").read_text(), (ROOT / "config" / "all.yaml").read_text()):
-        named = re.findall(r"unix:(/[\w/.-]+\w)", text)
+        named = re.findall(r"unix:(/run\S+\w)", text)
         assert {str(Path(each).parent) for each in named} <= {folder}
     assert re.findall(r"unix:(/run\S+\.sock)", (ROOT / "config" / "sidecar.yaml").read_text()) == [f"{folder}/forwarder.sock"]
     [held] = re.findall(r"ListenStream=(/\S+)", SOCKET.read_text())

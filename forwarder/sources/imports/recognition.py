@@ -21,6 +21,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from forwarder.core.proposals import proposed
 from forwarder.sources.files.framing import frame
 from forwarder.sources.files.records import BrokenSource, DamagedContent, Framing, ReadOptions, SourceFile
 from forwarder.sources.files.source import FileSource
@@ -62,7 +63,7 @@ class FileLooks(Struct, frozen=True):
     def todo(self, chosen: str) -> str:
         """What to do, where another format or other options were chosen: a sentence, or nothing."""
         if self.format and self.format != chosen:
-            return f"Try `forwarder import {self.format} …{f' {self.options}' if self.options else ''}`."
+            return f"Try `{proposed(f'import {self.format} … {self.options}'.rstrip())}`."
         missing = " ".join(each for each in (self.options, self.framing) if each)
         return f"Add {missing}." if missing else self.advice
 
@@ -230,5 +231,5 @@ def _of_objects(objects: Sequence[dict[str, Raw]], formats: Sequence[ImportForma
     if not objects:
         return FileLooks(f"{kind} without records")
     rules = next((each.name for each in formats if each.takes_mapping), "")
-    advice = f"Try `forwarder import {rules} …` with rules of your own." if rules else ""
+    advice = f"Try `{proposed(f'import {rules} …')}` with rules of your own." if rules else ""
     return FileLooks(f"{kind} with the {'columns' if kind == 'Parquet' else 'fields'} {fields}", advice)
