@@ -63,7 +63,8 @@ class FileLooks(Struct, frozen=True):
     def todo(self, chosen: str) -> str:
         """What to do, where another format or other options were chosen: a sentence, or nothing."""
         if self.format and self.format != chosen:
-            return f"Try `{proposed(f'import {self.format} … {self.options}'.rstrip())}`."
+            options = f" {self.options}" if self.options else ""
+            return f"Try `{proposed(f'import {self.format} …{options}')}`."
         missing = " ".join(each for each in (self.options, self.framing) if each)
         return f"Add {missing}." if missing else self.advice
 
