@@ -47,7 +47,8 @@ def parse(body: bytes) -> Snapshot:
         counts: dict[str, Any] = {name: _counted(plain.pop(name, []), parts) for name, parts in KEYED_COUNTS.items()}
         return replace(msgspec.convert(plain, Snapshot), **counts)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise NotAStatus(f"the answer isn't a status document: {error}", hint="Is this the address of forwarder's admin server?") from error
+        hint = "Name the address of forwarder's admin server: its setting is `admin.listen`, 127.0.0.1:8321 by default."
+        raise NotAStatus("what answers there is not forwarder's admin server, or one of another version", hint=hint) from error
 
 
 def _counted(listed: object, parts: tuple[str, ...]) -> dict[tuple[Any, ...], int]:

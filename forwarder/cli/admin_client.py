@@ -23,6 +23,9 @@ TIMEOUT: Final = 5.0
 ANY: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - where a daemon on all interfaces is reached
 
 
+_OTHER: Final = "Name the address of forwarder's admin server: its setting is `admin.listen`, 127.0.0.1:8321 by default."
+
+
 class NoDaemon(ForwarderError):
     """No daemon answers at the admin address."""
 
@@ -64,7 +67,12 @@ def stream(address: str, path: str) -> Iterator[tuple[int, http.client.HTTPRespo
 
 
 def _no_daemon(address: str, error: Exception) -> NoDaemon:
-    why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error) or type(error).__name__
+    if not isinstance(error, OSError):
+        return NoDaemon(f"what answers at {address} is not forwarder's admin server", hint=_OTHER)
+    why = os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
+    if isinstance(error, PermissionError):
+        hint = "Run this as a user that may connect to the socket: its owner, or a member of its group."
+        return NoDaemon(f"no daemon can be asked at {address}: {why}", hint=hint)
     return NoDaemon(
         f"no daemon answers at {address}: {why}",
         hint=f"Start one with `{proposed('run')}`, or name its address with `--admin ADDRESS` (its setting `admin.listen`).",
@@ -75,8 +83,10 @@ def get_status(address: str) -> bytes:
     """The daemon's status document. Raises `NoDaemon`, also if something else answers, and `ConfigurationError` as `get`."""
     code, body = get(address, "/status")
     if code != 200:
-        hint = body.decode(errors="replace").strip() if code == MISDIRECTED else "Is this the address of forwarder's admin server?"
+        hint = body.decode(errors="replace").strip() if code == MISDIRECTED else _OTHER
         raise NoDaemon(f"{address} answered {code} to /status", hint=hint)
+    if not body.startswith(b"{"):
+        raise NoDaemon(f"what answers at {address} is not forwarder's admin server", hint=_OTHER)
     return body
 
 
@@ -129,5 +139,6 @@ def _connection(address: str) -> http.client.HTTPConnection:
     try:
         host, port = split_host_port(address.removeprefix("http://").rstrip("/"))
     except ValueError:
-        raise ConfigurationError(f"{address!r} is not an admin address", hint="Write host:port or unix:/path.") from None
+        hint = f"Write 127.0.0.1:{address}." if address.isdecimal() else "Write host:port or unix:/path."
+        raise ConfigurationError(f"{address!r} is not an admin address", hint=hint) from None
     return http.client.HTTPConnection(ANY.get(host, host), port, timeout=TIMEOUT)

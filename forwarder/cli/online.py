@@ -5,20 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.core.outcome import Reply
 from forwarder.core.secrets import mask_key, mask_secrets
+from forwarder.telemetry.readable import duration
 
 if TYPE_CHECKING:
     from forwarder.config.settings import UpstreamSettings
 
 _FIELDS: Final = (b'"featureFlags"', b'"flags"', b'"config"', b'"supportedCompression"', b'"errorsWhileComputingFlags"')
 """Of which the service's answer to `/decide` has at least one."""
+
+CLOCK_SECONDS: Final = 60.0
+"""A difference of clocks that is worth a line."""
 
 _PROBE_SECONDS: Final = 3.0
 """How long it is tried whether the other scheme is spoken."""
@@ -31,6 +37,8 @@ class UpstreamAnswer:
     statuses: Mapping[str, int]
     error: str = ""
     hint: str = ""
+    clock_ahead: float = 0.0
+    """Seconds that this machine's clock is ahead of the upstream's."""
 
     def exit_code(self) -> ExitCode:
         """`UNREACHABLE` also if an answer is neither 200 nor 401, as an analytics service's is."""
@@ -45,7 +53,17 @@ class UpstreamAnswer:
         known = len(self.statuses) - len(self._unknown()) - len(self._undecided()) - ("" in self.statuses)
         answers = f"{url} answers" + (f" (HTTP {self.statuses['']})" if "" in self.statuses else f" and knows {known} of the api_keys")
         unknown = [f"{mask_key(key)} is unknown to it: events with this key would be lost" for key in self._unknown()]
-        return [answers, *unknown, *[f"{mask_key(key)} can't be checked (HTTP {status})" for key, status in self._undecided().items()]]
+        undecided = [f"{mask_key(key)} can't be checked (HTTP {status})" for key, status in self._undecided().items()]
+        return [answers, *unknown, *undecided, *self._clock_lines()]
+
+    def _clock_lines(self) -> list[str]:
+        if abs(self.clock_ahead) < CLOCK_SECONDS:
+            return []
+        by = f"{duration(abs(self.clock_ahead))} {'ahead of' if self.clock_ahead > 0 else 'behind'} the upstream's"
+        return [
+            f"this machine's clock is {by}: events without a timestamp get its time",
+            "    set it, for example with chrony or systemd-timesyncd",
+        ]
 
     def _unknown(self) -> list[str]:
         return [key for key, status in self.statuses.items() if key and status == 401]
@@ -60,6 +78,7 @@ async def ask_upstream(upstream: UpstreamSettings, keys: Sequence[str]) -> Upstr
     from forwarder.daemon.policies import open_sink
 
     statuses: dict[str, int] = {}
+    ahead = 0.0
     sink = open_sink(upstream, SystemClock())
     try:
         for key in keys or [""]:
@@ -69,9 +88,17 @@ async def ask_upstream(upstream: UpstreamSettings, keys: Sequence[str]) -> Upstr
                 what, hint = found or (f"can't be reached: {mask_secrets(reply.error)}", _UNREACHABLE)
                 return UpstreamAnswer(statuses, what, await _other_scheme(upstream) or hint)
             statuses[key] = reply.status
+            ahead = _clock_ahead(reply.date)
     finally:
         await sink.close()
-    return UpstreamAnswer(statuses)
+    return UpstreamAnswer(statuses, clock_ahead=ahead)
+
+
+def _clock_ahead(date: str) -> float:
+    try:
+        return time.time() - parsedate_to_datetime(date).timestamp()
+    except ValueError:  # none is given
+        return 0.0
 
 
 _UNREACHABLE: Final = "check upstream.url, upstream.proxy and upstream.ca_file"

@@ -99,7 +99,14 @@ class PlainCommand(TyperCommand):
         completed: list[str] = []
         for arg, following in pairwise([*args, "-"]):
             completed += [arg, f"{INTERVAL:g}"] if arg in bare and following.startswith("-") else [arg]
-        return super().parse_args(ctx, completed)
+        try:
+            return super().parse_args(ctx, completed)
+        except Exception as error:  # its class is the library's own
+            message = str(getattr(error, "message", ""))
+            file = next((each for each in args if each.endswith((".yaml", ".yml"))), None)
+            if file and "unexpected extra argument" in message and any("--config" in each.opts for each in self.params):
+                ctx.fail(f"{message}. Did you mean --config {file}?")
+            raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, options of no section, then each section."""

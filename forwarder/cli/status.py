@@ -78,6 +78,9 @@ def health(
     except NoDaemon as error:
         sys.stderr.write(f"{error.message}\n")
         raise typer.Exit(ExitCode.NO) from error
+    if code == 200 and body.strip() not in (b"live", b"ready"):
+        sys.stderr.write(f"what answers at {address} is not forwarder's admin server\n")
+        raise typer.Exit(ExitCode.NO)
     sys.stdout.write(body.decode(errors="replace"))
     raise typer.Exit(ExitCode.DONE if code == 200 else ExitCode.NO)
 

@@ -12,7 +12,7 @@ _TCP: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\[\]:/\s]
 _ANY: Final = {"0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
 _SOCKET_PATH_LIMIT: Final = 107
 """Bytes that the path of a Unix socket may have (the kernel's `sun_path`, less its NUL)."""
-_INGESTION_PATHS: Final = ("/batch", "/capture", "/decide", "/flags")
+_INGESTION_PATHS: Final = ("/batch", "/capture", "/decide", "/flags", "/i/v0/e", "/track", "/engage")
 _MANAGEMENT_PATHS: Final = ("/api", "/api/organizations", "/api/environments")
 
 

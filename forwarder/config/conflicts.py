@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from forwarder.config.units import format_size
 
@@ -48,21 +49,40 @@ def unusable_pair(named: Mapping[str, Path | None]) -> Iterator[Conflict]:
     cert, key = named.values()
     if cert and key and not found:
         hint = "give a PEM certificate and its own key, without passphrase"
-        yield from _refused(next(iter(named)), lambda: _load_pair(cert, key), hint)
+        wrong = [*_lacking(*named.items(), what=("CERTIFICATE", "PRIVATE KEY"))]
+        yield from wrong or _refused(next(iter(named)), lambda: _load_pair(cert, key), hint)
 
 
 def unusable_authorities(key: str, file: Path | None) -> Iterator[Conflict]:
     """The file of authorities can't be read, or holds none."""
     found = list(unreadable(key, file))
     if file is not None:
+        found = found or [*_lacking((key, file), what=("CERTIFICATE",))]
         yield from found or _refused(key, lambda: _load_authorities(file), "give certificates in PEM form")
+
+
+_NAMES: Final = {"CERTIFICATE": "certificate", "PRIVATE KEY": "private key"}
+_REASONS: Final = {"KEY_VALUES_MISMATCH": "it doesn't belong to the key in the other file"}
+
+
+def _lacking(*named: tuple[str, Path | None], what: tuple[str, ...]) -> Iterator[Conflict]:
+    """Files (by their keys) that don't hold what is expected of each: the two may be exchanged, the key may have a passphrase."""
+    for (key, file), kind in zip(named, what, strict=True):
+        text = file.read_bytes() if file else b""
+        if f"{kind}-----".encode() not in text:
+            other = next((name for label, name in _NAMES.items() if f"{label}-----".encode() in text), "")
+            instead = f", but a {other}" if other else ""
+            yield Conflict(key, f"{file} holds no {_NAMES[kind]} in PEM form{instead}", "name the file that holds it")
+        elif b"BEGIN ENCRYPTED PRIVATE KEY" in text or b"Proc-Type: 4,ENCRYPTED" in text:
+            yield Conflict(key, f"the private key in {file} has a passphrase", f"write it without: openssl pkey -in {file} -out new.pem")
 
 
 def _refused(key: str, load: Callable[[], None], hint: str) -> Iterator[Conflict]:
     try:
         load()
     except (OSError, ValueError) as error:  # an SSLError is an OSError
-        yield Conflict(key, f"can't be used: {getattr(error, 'reason', None) or error}", hint)
+        reason = getattr(error, "reason", None) or str(error)
+        yield Conflict(key, f"can't be used: {_REASONS.get(reason, reason)}", hint)
 
 
 def _load_pair(cert: Path, key: Path) -> None:

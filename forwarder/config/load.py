@@ -84,7 +84,7 @@ def examine(path: Path | None, environ: Mapping[str, str], *, default_file: Path
 
 def _no_upstream(file: Path | None) -> Problem:
     what = "is missing: the address of the service that events go to"
-    write = f"write upstream: {{url: https://us.i.example.com}} into {file}, or " if file else "for example: "
+    write = f"write upstream: {{url: https://us.i.example.com}} into {file}, or " if file else "name a file with --config FILE, or set it: "
     return Problem("", "upstream.url", what, f"{write}FORWARDER_UPSTREAM__URL=https://us.i.example.com {proposed('run')}")
 
 

@@ -83,6 +83,8 @@ def _nested(names: Path) -> str:
 def suggest_variable(name: str) -> str:
     """A hint for an unknown environment variable, with the numbers of items that it has."""
     given = name.upper().removeprefix(PREFIX)
+    if given in {"CONFIG", "CONFIG_FILE", "CONFIG_PATH"}:
+        return "name the file on the command line: --config FILE"
     numbers = [part for part in given.split(SEPARATOR) if is_number(part)]
     known = [variable(path).removeprefix(PREFIX) for path in keys()]
     close = [other for other in known if other.endswith(SEPARATOR + given)]

@@ -24,6 +24,8 @@ class Reply:
     """Where a redirect leads, which is never followed."""
     asks_login: bool = False
     """Whether a login is asked for, as HTTP proxies and websites do."""
+    date: str = ""
+    """The server's time, as its header says it."""
 
 
 class Scope(StrEnum):

@@ -116,6 +116,7 @@ class HttpSink:
                 answer,
                 loop=loop,
                 location=received.get("Location", ""),
+                date=received.get("Date", ""),
                 asks_login="WWW-Authenticate" in received or "Proxy-Authenticate" in received,
             )
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.users import user_name
 from forwarder.storage.private import NotPrivate, make_directories, open_file
 
 LOCK: Final = "lock"
@@ -115,10 +116,12 @@ def is_locked(path: Path) -> bool:
 
 def _unusable(path: Path, key: str, error: OSError) -> ConfigurationError:
     where = error.filename if isinstance(error, NotPrivate) else path
-    return ConfigurationError(
-        f"{key}: {where} can't be used: {error.strerror or error}",
-        hint=f"Set `{key}` to a directory that this user may write in.",
-    )
+    hint = f"Set `{key}` to a directory that this user may write in."
+    if isinstance(error, PermissionError):
+        hint = f"Set `{key}` to a directory that user {user_name()} may write in, or run forwarder as the user that it belongs to."
+    elif error.errno == errno.ENOSPC:
+        hint = f"Free space there, or set `{key}` to a directory on another file system."
+    return ConfigurationError(f"{key}: {where} can't be used: {error.strerror or error}", hint=hint)
 
 
 def worker_directory(path: Path, number: int) -> Path:

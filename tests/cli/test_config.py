@@ -65,7 +65,7 @@ def service() -> Iterator[Service]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             status = service.answer(self.path, dict(self.headers), body)
-            self.send_response(status)
+            self.send_response_only(status)
             for name, value in service.headers.items():
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(service.body)))
@@ -258,6 +258,14 @@ def test_online_recognizes_what_is_not_the_service(
     assert said in result.stderr
     assert hint in result.stderr
     assert len(service.asked) == 1
+
+
+def test_online_says_that_the_clock_is_off(service: Service) -> None:
+    """An hour's difference to the service's own time is a line; that changes no exit code."""
+    service.headers["Date"] = "Wed, 25 Nov 2020 12:00:00 GMT"
+    result = online(service, GOOD)
+    assert result.exit_code == 0
+    assert "ahead of the upstream's: events without a timestamp get its time" in result.stdout
 
 
 def test_online_recognizes_the_other_scheme(service: Service, tmp_path: Path) -> None:

@@ -152,10 +152,13 @@ def test_files_that_cannot_be_used_are_told(tmp_path: Path) -> None:
     locked_cert, locked_key = write_pair(tmp_path, "locked", b"passphrase")
     text = tmp_path / "text"
     text.write_text("not a certificate")
-    name = "sources.http.tls.cert_file"
-    assert "can't be used" in found(sources=tls(cert, other))[name]
-    assert "can't be used" in found(sources=tls(locked_cert, locked_key))[name]
-    assert "can't be used" in found(sources=tls(text, text))[name]
-    assert "can't be used" in found(upstream={"ca_file": text})["upstream.ca_file"]
+    name, key_name = "sources.http.tls.cert_file", "sources.http.tls.key_file"
+    assert "can't be used: it doesn't belong to the key in the other file" in found(sources=tls(cert, other))[name]
+    assert f"the private key in {locked_key} has a passphrase: write it without" in found(sources=tls(locked_cert, locked_key))[key_name]
+    exchanged = found(sources=tls(other, cert))
+    assert f"{other} holds no certificate in PEM form, but a private key: name the file that holds it" in exchanged[name]
+    assert f"{cert} holds no private key in PEM form, but a certificate: name the file that holds it" in exchanged[key_name]
+    assert f"{text} holds no certificate in PEM form" in found(sources=tls(text, text))[name]
+    assert f"{text} holds no certificate in PEM form" in found(upstream={"ca_file": text})["upstream.ca_file"]
     assert "can't be read: No such file" in found(upstream={"ca_file": tmp_path / "none"})["upstream.ca_file"]
     assert set(found(sources=tls(tmp_path / "a", tmp_path / "b"))) == {name, "sources.http.tls.key_file"}

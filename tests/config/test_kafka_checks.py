@@ -169,10 +169,10 @@ def test_each_way_to_sign_in_fits(security: dict[str, Any]) -> None:
         (sasl("PLAIN", **USER, token_file="FILE"), ["token_file"], "has an effect only with OAUTHBEARER"),
         ({"username": "u"}, ["username"], "has an effect only with PLAIN or SCRAM-SHA-256"),
         ({"ca_file": "CERT"}, ["ca_file"], "has no effect: PLAINTEXT isn't encrypted: set [0].security.protocol to SSL or SASL_SSL"),
-        ({"protocol": "SSL", "ca_file": "FILE"}, ["ca_file"], "give certificates in PEM form"),
+        ({"protocol": "SSL", "ca_file": "FILE"}, ["ca_file"], "holds no certificate in PEM form"),
         ({"protocol": "SSL", "cert_file": "CERT"}, ["key_file"], "is missing: name both files"),
         ({"protocol": "SSL", "key_file": "KEY"}, ["cert_file"], "is missing: name both files"),
-        ({"protocol": "SSL", "cert_file": "CERT", "key_file": "FILE"}, ["cert_file"], "can't be used"),
+        ({"protocol": "SSL", "cert_file": "CERT", "key_file": "FILE"}, ["key_file"], "holds no private key in PEM form"),
         ({"protocol": "SSL", "cert_file": "CERT", "key_file": "/none"}, ["key_file"], "/none can't be read"),
     ],
 )
