@@ -15,6 +15,7 @@ from rich.text import Text
 
 from forwarder.cli.output import visible
 from forwarder.cli.tables import attention
+from forwarder.core.proposals import proposed
 from forwarder.telemetry.rates import FlowRates, quantile
 from forwarder.telemetry.readable import duration, plural, size
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, UpstreamState, by_label
@@ -149,7 +150,7 @@ def _problems(snapshot: Snapshot) -> Iterator[Text]:
     for problem in shown:
         yield Text(visible(problem.plain.partition("\n")[0]), style=problem.style)
     if len(found) > len(shown):
-        yield Text(f"! {len(found) - len(shown)} more: `forwarder status` shows all", style="yellow")
+        yield Text(f"! {len(found) - len(shown)} more: `{proposed('status')}` shows all", style="yellow")
 
 
 def details(row: LaneRow | None) -> Text:
