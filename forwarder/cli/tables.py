@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Final
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -60,13 +61,33 @@ def flow(snapshot: Snapshot, rates: FlowRates | None = None) -> Text:
 
 def lane_table(lanes: Iterable[LaneSnapshot], *, books: bool) -> RenderableType:
     """One row per lane; with `books`, the difference of its books instead of the age of its oldest event."""
-    last = "books" if books else "oldest"
-    table = plain_table({"lane": False} | dict.fromkeys(("received", "delivered", "buffered", "dead letters", "dropped", last), True))
-    for lane in lanes:
-        end = _books(lane) if books else Text("" if lane.oldest_age is None else duration(lane.oldest_age))
-        figures = (f"{lane.total_received:,}", f"{lane.delivered:,}", f"{lane.buffered:,}", _reasons(lane.dead_lettered))
-        table.add_row(Text(lane.label), *figures, _reasons(lane.dropped), end)
-    return table if table.row_count else Text("  No events yet.", style="dim")
+    shown = list(lanes)
+    return _LaneTable(shown, books=books) if shown else Text("  No events yet.", style="dim")
+
+
+class _LaneTable:
+    """A table of lanes; where there is room for them, with the reasons of dead letters and drops."""
+
+    def __init__(self, lanes: Sequence[LaneSnapshot], *, books: bool) -> None:
+        self._lanes = lanes
+        self._books = books
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        whole = self._table(_reasons)
+        fits = console.measure(whole, options=options.update(width=_PLAIN_WIDTH)).maximum <= options.max_width
+        yield whole if fits else self._table(lambda counts: Text(f"{sum(counts.values()):,}"))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return console.measure(self._table(_reasons), options=options)
+
+    def _table(self, counted: Callable[[Mapping[str, int]], Text]) -> Table:
+        last = "books" if self._books else "oldest"
+        table = plain_table({"lane": False} | dict.fromkeys(("received", "delivered", "buffered", "dead letters", "dropped", last), True))
+        for lane in self._lanes:
+            end = _books(lane) if self._books else Text("" if lane.oldest_age is None else duration(lane.oldest_age))
+            figures = (f"{lane.total_received:,}", f"{lane.delivered:,}", f"{lane.buffered:,}")
+            table.add_row(Text(lane.label), *figures, counted(lane.dead_lettered), counted(lane.dropped), end)
+        return table
 
 
 def _books(lane: LaneSnapshot) -> Text:

@@ -14,9 +14,9 @@ from forwarder.telemetry.rates import rates_between
 from tests.support.snapshots import FULL, GOOD, HALTED
 
 
-def rendered(what: RenderableType) -> str:
-    """As plain text on a wide screen."""
-    console = Console(file=io.StringIO(), width=200, highlight=False)
+def rendered(what: RenderableType, width: int = 200) -> str:
+    """As plain text on a screen so wide."""
+    console = Console(file=io.StringIO(), width=width, highlight=False)
     console.print(what)
     return str(console.file.getvalue()) if isinstance(console.file, io.StringIO) else ""
 
@@ -32,6 +32,13 @@ def test_nothing_from_outside_is_markup() -> None:
 def test_reasons_of_outside_are_text_too() -> None:
     """A reason with brackets is shown as it is."""
     assert "3 [x]" in rendered(lane_table([replace(GOOD, dead_lettered={"[x]": 3})], books=True))
+
+
+@pytest.mark.parametrize(("width", "whole"), [(80, False), (200, True)])
+def test_a_narrow_table_has_counts_without_reasons(width: int, *, whole: bool) -> None:
+    """A lane is one row at 80 columns: the reasons appear where they have room."""
+    lines = rendered(lane_table([replace(GOOD, dead_lettered={"undelivered_at_exit": 5348})], books=False), width).splitlines()
+    assert (len(lines), "5,348" in lines[1], "undelivered_at_exit" in lines[1]) == (2, True, whole)
 
 
 def test_a_halt_says_since_when_and_what_is_next() -> None:
