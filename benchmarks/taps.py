@@ -32,6 +32,8 @@ BODY: Final = 50
 BUFFER: Final = "512MiB"
 """So large that a sink that is slow for a moment changes nothing."""
 CONNECTIONS: Final = 16
+OPENING: Final = 1.0
+"""Seconds of load before the turn with a tap: a tap that was just opened has the allowance of a pause."""
 SECONDS: Final = 3.0
 """Of a turn."""
 ROUNDS: Final = 15
@@ -82,6 +84,7 @@ def measure_taps(target: Target, machine: Machine, seconds: float = SECONDS, rou
             for name, wanted in TAPS.items():
                 without = turn.measure(seconds)
                 with tapped(admin, wanted) as shown:
+                    turn.measure(OPENING)
                     beside = turn.measure(seconds)
                 result.without.append(without.each)
                 result.ratios[name].append(beside.each / without.each)

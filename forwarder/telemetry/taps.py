@@ -193,12 +193,12 @@ class EventTap:
         """Look at chunks that had this outcome, as far as they are wanted and there is time."""
         if outcome not in self._outcomes:
             return
-        if (now < self._blind_until[outcome] or not self._may_look(outcome, now)) and not self._selective:
+        if self._selective:
+            chunks = self._selected(chunks)
+        if now < self._blind_until[outcome] or not self._may_look(outcome, now):
             self._skipped += sum([chunk.count for chunk in chunks])
             return
         for chunk in chunks:
-            if self._selective and not self._wants(chunk.source, chunk.lane):
-                continue
             if self._tokens[outcome] < 1 or self._seconds <= 0:
                 self._skipped += chunk.count
                 continue
@@ -233,6 +233,17 @@ class EventTap:
             return True
         self._blind_until[outcome] = now + max((1 - tokens) / self._rate, -self._seconds / SHARE)
         return False
+
+    def _selected(self, chunks: Sequence[Chunk]) -> list[Chunk]:
+        """The chunks from wanted sources and lanes; most neighbours are of the same."""
+        found, source, lane, wanted = [], "", None, False
+        for chunk in chunks:
+            if chunk.lane is not lane or chunk.source is not source:
+                source, lane = chunk.source, chunk.lane
+                wanted = self._wants(source, lane)
+            if wanted:
+                found.append(chunk)
+        return found
 
     def _wants(self, source: str, lane: Lane | None) -> bool:
         if self._sources and source not in self._sources:
