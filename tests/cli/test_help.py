@@ -104,8 +104,8 @@ def test_documents_of_one_name_are_told_apart(tmp_path: Path, monkeypatch: pytes
 
 def test_messages_name_topics_that_exist() -> None:
     """In texts of modules, in the schema's descriptions, and in the examples of configurations."""
-    places = {str(path): text for path in files(".py", "forwarder") for _, text in texts(path)}
-    named = {topic for text in places.values() for topic in TOPIC.findall(text)} | set(TOPIC.findall(json.dumps(json_schema())))
+    named = {topic for path in files(".py", "forwarder") for _, text in texts(path) for topic in TOPIC.findall(text)}
+    named |= set(TOPIC.findall(json.dumps(json_schema())))
     named |= {topic for path in files(".yaml", "config") for topic in TOPIC.findall(path.read_text("utf-8"))}
     for path in files(".py", "forwarder"):
         calls = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)]
