@@ -111,6 +111,7 @@ def status_page(snapshot: Snapshot, address: str, rates: FlowRates | None = None
     parts.extend(_kafka(cluster, snapshot.now) for cluster in snapshot.kafka)
     parts.extend(log_source(source, snapshot.now) for source in snapshot.logs)
     parts.extend(Text(_worker(worker)) for worker in snapshot.workers)
+    parts.extend(Text(f"  {notice}", style="dim") for notice in snapshot.notices)
     return Group(*parts)
 
 

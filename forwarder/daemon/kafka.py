@@ -20,11 +20,11 @@ from forwarder.sources.kafka.policy import KafkaPolicy
 from forwarder.sources.kafka.report import KafkaStatistics
 from forwarder.sources.kafka.security import Security
 from forwarder.sources.kafka.source import KafkaSource
-from forwarder.telemetry.readable import duration
+from forwarder.telemetry.readable import duration, plural
 from forwarder.telemetry.snapshot import KafkaCluster, KafkaPartition
 
 _MAX_REASONS: Final = 3
-"""Reasons to pause that a warning names for a cluster."""
+"""Reasons to pause that notices name for a cluster."""
 
 _log = structlog.get_logger(__name__)
 
@@ -58,10 +58,10 @@ class KafkaSources:
         """Commit what is settled, return the rest, leave the groups; within a few seconds. Cancelled, it cuts the connections."""
         await asyncio.gather(*[source.close() for source in self._sources])
 
-    def observe(self, now: float) -> tuple[tuple[KafkaCluster, ...], list[str]]:
-        """The state of all clusters, and warnings about them."""
+    def observe(self, now: float) -> tuple[tuple[KafkaCluster, ...], list[str], list[str]]:
+        """The state of all clusters, and warnings and notices about them."""
         clusters = tuple(_cluster(source.statistics()) for source in self._sources)
-        return clusters, list(kafka_warnings(clusters, now))
+        return clusters, list(kafka_warnings(clusters, now)), list(kafka_notices(clusters))
 
 
 def policy_of(settings: Settings, number: int, role: Role) -> KafkaPolicy:
@@ -161,12 +161,17 @@ def _warnings(cluster: KafkaCluster, now: float) -> Iterator[str]:
     elif cluster.note:
         yield cluster.note
     if cluster.expired:
-        yield f"{cluster.expired:,} records expired unread since the start: the topic's retention is shorter than they had to wait"
-    yield from _pauses(cluster)
+        yield f"{plural(cluster.expired, 'record')} expired unread since the start: the topic's retention is shorter than the delay"
+
+
+def kafka_notices(clusters: Iterable[KafkaCluster]) -> Iterator[str]:
+    """Why partitions aren't read, a sentence each: they are once there is room, or their lane is delivered again."""
+    for cluster in clusters:
+        for notice in _pauses(cluster):
+            yield f"kafka {cluster.name}: {notice}"
 
 
 def _pauses(cluster: KafkaCluster) -> Iterator[str]:
-    """Why partitions aren't read, if that isn't because of the end."""
     if cluster.state == "stopping":
         return
     reasons: dict[str, int] = {}
@@ -174,4 +179,4 @@ def _pauses(cluster: KafkaCluster) -> Iterator[str]:
         if partition.paused:
             reasons[partition.paused] = reasons.get(partition.paused, 0) + 1
     for why, count in list(reasons.items())[:_MAX_REASONS]:
-        yield f"{count} of {len(cluster.partitions)} partitions wait: {why}"
+        yield f"{count:,} of {plural(len(cluster.partitions), 'partition')} {'is' if count == 1 else 'are'} paused: {why}"

@@ -42,7 +42,7 @@ FULL: Final = 0.98
 """The share of the buffer in use from which on it counts as full: hardly a request fits any more."""
 
 MAX_NAMED: Final = 3
-"""Lanes that warnings name; the others are counted."""
+"""Lanes that notices name; the others are counted."""
 
 _FIGURES: Final = frozenset(field.name for field in fields(Snapshot))
 
@@ -88,7 +88,7 @@ class Observer:
         disk = None if stores.disk_buffer is None else stores.disk_buffer.statistics()
         buffer = disk or stores.buffer.statistics()
         passed = PassThroughStatistics({}) if parts.passthrough is None else parts.passthrough.statistics()
-        kafka, kafka_warnings = ((), []) if parts.kafka is None else parts.kafka.observe(now)
+        kafka, kafka_warnings, kafka_notices = ((), [], []) if parts.kafka is None else parts.kafka.observe(now)
         logs, log_warnings = ((), []) if parts.logs is None else parts.logs.observe()
         not_ready = _not_ready(state, buffer.bytes, buffer.limit_bytes, disk.write_error if disk else "")
         return Snapshot(
@@ -117,14 +117,14 @@ class Observer:
             ready=not not_ready,
             not_ready=not_ready,
             warnings=(
-                *_warnings(delivery, parts.intake.statistics().nulled_numbers),
-                *self._retries(delivery, now),
+                *_warnings(delivery),
                 *_passthrough_warnings(passed),
                 *kafka_warnings,
                 *log_warnings,
                 *self._buffer_warnings(disk),
                 *letters.warnings,
             ),
+            notices=(*self._retries(delivery, now), *_nulled(parts.intake.statistics().nulled_numbers), *kafka_notices),
         )
 
     def _lanes(self, delivery: DeliveryStatistics, now: float) -> tuple[LaneSnapshot, ...]:
@@ -224,11 +224,14 @@ def _histogram(counts: HistogramCounts) -> Histogram:
     return Histogram(counts.bounds, counts.counts, counts.total)
 
 
-def _warnings(delivery: DeliveryStatistics, nulled: int) -> tuple[str, ...]:
-    """Warnings about the upstream and about what it was sent."""
-    found = [f"{plural(count, 'delivered request')} with an unusual answer: {kind}" for kind, count in delivery.warnings.items()]
+def _warnings(delivery: DeliveryStatistics) -> Iterator[str]:
+    """Warnings about the upstream."""
+    for kind, count in delivery.warnings.items():
+        yield f"{plural(count, 'delivered request')} with an unusual answer: {kind}"
     if delivery.upstream.failing:
-        found.append(f"the upstream fails: {delivery.upstream.why}; events stay in the buffer")
-    if nulled:
-        found.append(f"{plural(nulled, 'number')} became null: JSON can't represent NaN and infinite ones")
-    return tuple(found)
+        yield f"the upstream fails: {delivery.upstream.why}; events stay in the buffer"
+
+
+def _nulled(count: int) -> Iterator[str]:
+    if count:
+        yield f"{plural(count, 'number')} became null: JSON can't represent NaN and infinite ones"

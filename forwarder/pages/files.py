@@ -68,8 +68,8 @@ def routes(prefix: str, package: str, names: Iterable[str]) -> list[web.Abstract
 
 
 def shared(prefix: str) -> list[web.AbstractRouteDef]:
-    """Routes for what every page has: its style and its icon."""
-    return routes(prefix, "forwarder.pages", ("base.css", "icon.svg"))
+    """Routes for what every page has: its style, its icon, and how it says times."""
+    return routes(prefix, "forwarder.pages", ("base.css", "icon.svg", "ago.js"))
 
 
 def _route(path: str, file: File) -> web.AbstractRouteDef:

@@ -33,9 +33,26 @@ def duration(seconds: float) -> str:
     return " ".join(parts[:2])
 
 
-def plural(count: int, what: str) -> str:
-    """A count for a person: `1 record`, `2,000 records`."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+def plural(count: int, one: str, many: str = "") -> str:
+    """A count with its noun: `1 record`, `2,000 records`; `many` where the plural isn't made by an s."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def relative(moment: float, now: float) -> str:
+    """A moment as seen from now, both in seconds since 1970, in one unit: `now`, `12s ago`, `in 3h`, `5 months ago`.
+
+    `pages/ago.js` says the same in a browser.
+    """
+    seconds = abs(int(now - moment))
+    if not seconds:
+        return "now"
+    unit, length = next(each for each in _UNITS if seconds >= each[1])
+    amount = seconds // length
+    words = f"{amount}{unit}" if len(unit) == 1 else plural(amount, unit)
+    return f"{words} ago" if now > moment else f"in {words}"
+
+
+_UNITS: Final = (("year", 31_557_600), ("month", 2_629_800), ("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def halt_times(lane: LaneSnapshot, now: float) -> str:

@@ -59,6 +59,7 @@ def merge(members: Sequence[WorkerShare], labels: Callable[[str], str] = str) ->
         lanes=by_label(replace(lane, label=labels(lane.label)) for member in members for lane in member.snapshot.lanes),
         buffer_limit_bytes=sum(member.snapshot.buffer_limit_bytes for member in members if member.listens),
         warnings=(*_by_worker(there, lambda snapshot: snapshot.warnings), *(_not_accepting(members) if ready else ())),
+        notices=tuple(_by_worker(there, lambda snapshot: snapshot.notices)),
         kafka=merge_sources([(member.snapshot.kafka, member.there) for member in members], "connecting"),
         logs=merge_sources([(member.snapshot.logs, member.there) for member in members], "starting"),
         ready=ready,

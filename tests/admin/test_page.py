@@ -6,7 +6,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 from forwarder.admin.page import page
-from forwarder.telemetry.snapshot import LogFile, Snapshot, State
+from forwarder.telemetry.snapshot import LogFile, Snapshot, State, Upstream, UpstreamState
 from tests.support.snapshots import FULL, GOOD, HALTED, LOGS
 
 VOID = {"meta", "br", "link", "img"}
@@ -53,12 +53,48 @@ def test_page_tells_the_facts() -> None:
     text = read(FULL).text
     for fact in ("running, ready", "9.8.7", "1,230", "1,150", "2.0 MiB of 64.0 MiB", GOOD.label, "refused 7", "1m 15s", "up 1h 1m"):
         assert fact in text
-    for fact in ("unknown_key", "401 from <b>/decide</b>", "Check the project key.", "for 1h 11m, next probe in 12s"):
+    for fact in ("unknown_key", "401 from <b>/decide</b>", "Check the project key.", "for 1h 11m , next probe in 12s"):
         assert fact in text
-    assert "30 of its events are buffered" in text
+    assert "30 events of this lane are buffered, not lost." in text
     for fact in ("https://analytics.example.com", "connection refused", "upstream is down"):
         assert fact in text
     assert "/batch" in text
+
+
+def test_one_is_singular() -> None:
+    """Of one event, request and connection the page speaks in the singular."""
+    lane = replace(HALTED, received={"http": 1}, buffered=1)
+    text = read(replace(FULL, lanes=(lane,), in_flight=1, connections=1, passthrough_requests={("/flags", 200): 1})).text
+    for words in ("1 event of this lane is buffered", "1 event received", "1 event buffered", "1 request in flight", "1 open connection"):
+        assert words in text
+    assert "1 request for flags" in text
+
+
+def test_a_busy_daemon_has_no_warning_color() -> None:
+    """Amber and red are for what needs a person: full lanes, retries, answers of the past and harmless drops have none."""
+    busy = replace(
+        GOOD, received={"http": 1_000_000}, delivered=959_997, buffered=40_000, oldest_age=0.8, dead_lettered={}, dropped={"operator": 3}
+    )
+    calm = replace(
+        FULL,
+        lanes=(busy,),
+        warnings=(),
+        notices=("lane x is sent again in 3s",),
+        upstream=Upstream("u", UpstreamState.UP),
+        kafka=(),
+        logs=(),
+        workers=(),
+    )
+    assert not {"warn", "bad"} & {word for names in read(calm).texts for word in names.split()}
+    assert "lane x is sent again in 3s" in read(calm).text
+
+
+def test_times_are_relative_and_exact() -> None:
+    """A time says how long ago it is, in an element that has the exact one as its value and its title."""
+    exact = '<time datetime="2026-01-01T01:01:04Z" title="2026-01-01 01:01:04 UTC" data-ago>1s ago</time>'
+    assert exact in page(replace(FULL, kafka=(replace(FULL.kafka[0], last_commit=FULL.now - 1),)))
+    oldest = '<time datetime="2026-01-01T00:59:50Z" title="2026-01-01 00:59:50 UTC">1m 15s</time>'
+    assert page(replace(FULL, lanes=(GOOD,))).count(oldest) == 2
 
 
 def test_page_runs_nothing_that_came_from_outside() -> None:
@@ -146,7 +182,7 @@ def test_log_sources_and_their_files() -> None:
     for fact in ("1 file can't be opened", "/var/log/<b>/secret.log", "Let forwarder's user read it.", "ended", "unmatched 30"):
         assert fact in reader.text
     assert "open 3 unreadable 1 rotated (rename) 5" in reader.text
-    assert "3 failed" in reader.text
+    assert "failed 3" in reader.text
     assert "lines web" in reader.texts
     assert not reader.tags & {"b"}
     assert "Logs" not in read(replace(FULL, logs=())).text

@@ -74,7 +74,7 @@ async def test_a_halted_lane_says_why_and_what_to_do(browser: Browser) -> None:
         note = visitor.page.locator(".note.bad")
         await expect(note).to_contain_text("is halted: unknown_key")
         await expect(note).to_contain_text("What to do: check the project key")
-        await expect(note).to_contain_text("3 of its events are buffered")
+        await expect(note).to_contain_text("3 events of this lane are buffered")
         await expect(visitor.page.locator("tr.bad").first).to_contain_text("halted: unknown_key")
         assert whole.KEY not in await visitor.page.content()
 

@@ -15,7 +15,7 @@ from forwarder.cli.tables import status_page
 from forwarder.config.settings import Settings
 from forwarder.core.ack import AckLevel
 from forwarder.core.clock import SystemClock
-from forwarder.daemon.kafka import kafka_warnings, policy_of
+from forwarder.daemon.kafka import kafka_notices, kafka_warnings, policy_of
 from forwarder.daemon.pipeline import build
 from forwarder.daemon.policies import changed_keys
 from forwarder.daemon.roles import ALONE, Role
@@ -163,8 +163,8 @@ async def test_a_secret_in_the_clear_is_warned_of_once(security: dict[str, str],
         (
             KafkaCluster("m", state="reading", partitions=(KafkaPartition("t", 0, paused="full"), KafkaPartition("t", 1)), expired=1200),
             [
-                "kafka m: 1,200 records expired unread since the start: the topic's retention is shorter than they had to wait",
-                "kafka m: 1 of 2 partitions wait: full",
+                "kafka m: 1,200 records expired unread since the start: the topic's retention is shorter than the delay",
+                "kafka m: 1 of 2 partitions is paused: full",
             ],
         ),
         (KafkaCluster("m", state="stopping", partitions=(KafkaPartition("t", 0, paused="about to end"),)), []),
@@ -172,8 +172,9 @@ async def test_a_secret_in_the_clear_is_warned_of_once(security: dict[str, str],
     ],
 )
 def test_what_a_person_should_know(cluster: KafkaCluster, words: list[str]) -> None:
-    """A sentence for each thing that isn't as it should be."""
-    assert list(kafka_warnings([cluster], NOW)) == words
+    """A sentence for each thing that isn't as it should be; that a partition is paused needs nobody."""
+    assert [*kafka_warnings([cluster], NOW), *kafka_notices([cluster])] == words
+    assert all("paused" in notice for notice in kafka_notices([cluster]))
 
 
 def test_the_status_command_shows_clusters() -> None:
@@ -189,7 +190,7 @@ def test_the_status_command_shows_clusters() -> None:
 def test_the_page_shows_clusters() -> None:
     """State, partitions with why they wait, lag, what became of records; nothing where no cluster is read."""
     shown = kafka(FULL)
-    for fact in ("main", "reading", "4,120", "max_in_flight", "2,000", "tombstone", "31.0 MiB", "2 failed", "1s ago", "expired unread"):
+    for fact in ("main", "reading", "4,120", "max_in_flight", "2,000", "tombstone", "31.0 MiB", "failed</span> 2", "expired unread"):
         assert fact in shown
     assert "topic &lt;b&gt;late&lt;/b&gt; isn&#x27;t there" in shown
     assert "nothing listens on b:9092" in shown

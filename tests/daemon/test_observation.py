@@ -127,19 +127,20 @@ async def test_the_age_goes_on_while_events_wait_to_be_sent_again(clock: FakeClo
 
 
 @pytest.mark.parametrize("status", [500, 502, 429])
-async def test_a_lane_that_fails_is_a_warning(clock: FakeClock, status: int) -> None:
-    """Answers that make one lane wait are seen, with the upstream's words and the next attempt, until they end."""
+async def test_a_lane_that_is_sent_again_is_a_notice(clock: FakeClock, status: int) -> None:
+    """Answers that make one lane wait are seen, with the upstream's words and the next attempt, until they end; nobody is needed."""
     answers = [plain(status, "overloaded", retry_after="600")]
     async with Upstream(lambda _: answers.pop() if answers else OK) as upstream, Whole(upstream.url, clock) as whole:
         await whole.take(events(1))
-        await whole.until(lambda: bool(whole.snapshot.warnings))
-        (warning,) = whole.snapshot.warnings
-        assert f"HTTP {status}: overloaded" in warning
-        assert "in 10m" in warning
-        assert whole.snapshot.lanes[0].label in warning
+        await whole.until(lambda: bool(whole.snapshot.notices))
+        (notice,) = whole.snapshot.notices
+        assert f"HTTP {status}: overloaded" in notice
+        assert "in 10m" in notice
+        assert whole.snapshot.lanes[0].label in notice
+        assert whole.snapshot.warnings == ()
         await clock.advance(601)
         await whole.emptied()
-        assert whole.snapshot.warnings == ()
+        assert whole.snapshot.notices == ()
 
 
 async def test_lanes_that_fail_are_named_up_to_a_few(clock: FakeClock) -> None:
@@ -147,8 +148,8 @@ async def test_lanes_that_fail_are_named_up_to_a_few(clock: FakeClock) -> None:
     async with Upstream(lambda _: plain(500, "broken", retry_after="600")) as upstream, Whole(upstream.url, clock) as whole:
         for number in range(5):
             await whole.take(events(1), f"phc_oneofsome{number:04}")
-        await whole.until(lambda: len(upstream.requests) == 5 and len(whole.snapshot.warnings) == 4)
-        assert whole.snapshot.warnings[3] == "2 more lanes will be sent again later"
+        await whole.until(lambda: len(upstream.requests) == 5 and len(whole.snapshot.notices) == 4)
+        assert whole.snapshot.notices[3] == "2 more lanes will be sent again later"
 
 
 async def test_lanes_are_called_by_their_labels(clock: FakeClock) -> None:
@@ -163,14 +164,14 @@ async def test_lanes_are_called_by_their_labels(clock: FakeClock) -> None:
 
 
 async def test_bad_events_and_odd_numbers_are_seen(clock: FakeClock) -> None:
-    """What was refused at receipt is counted by reason, dropped ones too, and NaN that became null is a warning."""
+    """What was refused at receipt is counted by reason, dropped ones too, and NaN that became null is noted."""
     async with Upstream() as upstream, Whole(upstream.url, clock, dead_letters={"max_bytes": "64KiB"}) as whole:
         await whole.take([b'{"distinct_id":"x","properties":{"p":"%b"}}' % (b"x" * 2000)] * 4)
         await whole.take([event("odd", properties=b'{"n":NaN,"m":-Infinity,"s":"NaN"}')])
         (lane,) = whole.snapshot.lanes
         assert (dict(lane.dead_lettered), dict(lane.dropped)) == ({"missing_event": 2}, {"invalid_overflow": 2})
         assert (lane.total_received, lane.buffered) == (5, 1)
-        assert whole.snapshot.warnings[0].startswith("2 numbers")
+        assert whole.snapshot.notices == ("2 numbers became null: JSON can't represent NaN and infinite ones",)
         await whole.emptied()
         assert upstream.requests[0].events[0]["properties"] == {"n": None, "m": None, "s": "NaN"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forwarder.telemetry.readable import duration, line_excerpt, size
+from forwarder.telemetry.readable import duration, line_excerpt, plural, relative, size
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,45 @@ def test_sizes(count: int, text: str) -> None:
 def test_durations(seconds: float, text: str) -> None:
     """Durations are told in their two largest parts, never negative (a clock may be set back)."""
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "nouns", "text"),
+    [
+        (0, ("event",), "0 events"),
+        (1, ("event",), "1 event"),
+        (2000, ("event",), "2,000 events"),
+        (2, ("property", "properties"), "2 properties"),
+    ],
+)
+def test_plurals(count: int, nouns: tuple[str, ...], text: str) -> None:
+    """One is singular, everything else plural; a noun whose plural isn't made by an s has it given."""
+    assert plural(count, *nouns) == text
+
+
+RELATIVE = [
+    (0, "now"),
+    (0.9, "now"),
+    (1, "1s ago"),
+    (59.9, "59s ago"),
+    (60, "1m ago"),
+    (3599, "59m ago"),
+    (7200, "2h ago"),
+    (86_400 * 30, "30d ago"),
+    (86_400 * 31, "1 month ago"),
+    (86_400 * 180, "5 months ago"),
+    (86_400 * 366, "1 year ago"),
+    (86_400 * 365 * 40, "39 years ago"),
+    (-0.5, "now"),
+    (-48, "in 48s"),
+    (-86_400, "in 1d"),
+]
+
+
+@pytest.mark.parametrize(("age", "text"), RELATIVE)
+def test_moments_are_seen_from_now(age: float, text: str) -> None:
+    """In one unit, the largest that fits, in the past and in the future."""
+    assert relative(1_000_000_000.0 - age, 1_000_000_000.0) == text
 
 
 @pytest.mark.parametrize(

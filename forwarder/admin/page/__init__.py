@@ -11,16 +11,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 from aiohttp import web
 
-from forwarder.admin.page.markup import Markup, breakdown, code, counted, pill, section, text
+from forwarder.admin.page.markup import Markup, breakdown, code, counted, moment, pill, section, text
 from forwarder.admin.page.tables import kafka, lanes, logs, passed, rejected, senders, upstream, workers
 from forwarder.pages import files
-from forwarder.telemetry.readable import duration, halt_times, size
-from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, State, UpstreamState, by_label
+from forwarder.telemetry.attention import (
+    BUFFER_FILLING,
+    Severity,
+    buffer_severity,
+    daemon_health,
+    dead_letter_severity,
+    drop_severity,
+    upstream_health,
+)
+from forwarder.telemetry.readable import duration, plural, size
+from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, State, by_label
 
 REFRESH_SECONDS: Final = 5
 """How often a browser without scripts asks again."""
@@ -35,13 +43,11 @@ def page(snapshot: Snapshot) -> str:
     parts = [
         notes(snapshot, own),
         flow(snapshot, own),
+        lanes(own, snapshot.now),
         kafka(snapshot),
-        lanes(own),
         logs(snapshot),
-        f'<div class="pair">{upstream(snapshot)}{senders(snapshot)}</div>',
-        rejected(snapshot),
-        passed(snapshot),
         workers(snapshot),
+        f'<div class="pair">{upstream(snapshot)}{senders(snapshot)}{rejected(snapshot)}{passed(snapshot)}</div>',
     ]
     return f"{_opening()}{head(snapshot)}<main>{''.join(parts)}</main>{_closing()}"
 
@@ -69,27 +75,24 @@ def _closing() -> str:
     )
 
 
-_MOODS = {UpstreamState.UP: "good", UpstreamState.DOWN: "bad", UpstreamState.UNKNOWN: ""}
-
-
 def head(snapshot: Snapshot) -> Markup:
     """Name, state, and when this was so."""
-    seen = datetime.fromtimestamp(snapshot.now, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    readiness = "ready" if snapshot.ready else "not ready"
+    up = moment(snapshot.started_at, snapshot.now, duration(snapshot.now - snapshot.started_at))
     return Markup(
         f'<header class="bar" data-part="head" data-now="{snapshot.now!r}" data-started="{snapshot.started_at!r}">'
         '<h1 class="brand"><img src="status/icon.svg" alt=""><span>forwarder '
         f"<small>{text(snapshot.version)}</small></span></h1>"
-        f'<p class="soft numbers">up {duration(snapshot.now - snapshot.started_at)} · <span id="seen">as of {seen}</span></p>'
-        f"{pill(f'{snapshot.state}, {readiness}', 'good' if snapshot.ready else 'bad')}"
-        f"{pill(f'upstream {snapshot.upstream.state}', _MOODS[snapshot.upstream.state])}</header>"
+        f'<p class="soft numbers">up {up} · seen <span id="seen">{moment(snapshot.now, snapshot.now)}</span></p>'
+        f'<p class="states">{pill(daemon_health(snapshot))} {pill(upstream_health(snapshot))}</p></header>'
     )
 
 
 def notes(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> Markup:
     """What needs attention, the most severe first; an empty part if nothing does."""
-    found = [*_not_accepting(snapshot), *_halts(snapshot, lanes), *_off(lanes), *(_note("warn", text(each)) for each in snapshot.warnings)]
+    found = [*_not_accepting(snapshot), *_halts(snapshot, lanes), *_off(lanes)]
+    found += [_note(Severity.WARNING, text(each)) for each in snapshot.warnings]
     label = "Needs attention" if found else "Nothing needs attention"
+    found += [_note(Severity.NEUTRAL, text(each)) for each in snapshot.notices]
     return Markup(f'<section class="notes" data-part="notes" aria-label="{label}">{"".join(found)}</section>')
 
 
@@ -97,7 +100,7 @@ def _not_accepting(snapshot: Snapshot) -> Iterator[Markup]:
     if snapshot.state is State.RUNNING and snapshot.ready:
         return
     for why in snapshot.not_ready:
-        yield _note("bad", Markup(f"<strong>Accepts nothing: {text(why)}</strong>"))
+        yield _note(daemon_health(snapshot).severity, Markup(f"<strong>Accepts nothing: {text(why)}</strong>"))
 
 
 def _halts(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> Iterator[Markup]:
@@ -105,31 +108,40 @@ def _halts(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> Iterator[Markup
         if lane.halted:
             said = f"<blockquote>{text(lane.why)}</blockquote>" if lane.why else ""
             advice = f"<p>What to do: {text(lane.hint)}</p>" if lane.hint else ""
-            title = f"<strong>Lane {code(lane.label)} is halted: {text(lane.halted)}{text(halt_times(lane, snapshot.now))}</strong>"
-            waiting = f"<p>{lane.buffered:,} of its events are buffered; none is lost.</p>" if lane.buffered else ""
-            yield _note("bad", Markup(f"{title}{said}{advice}{waiting}"))
+            title = f"<strong>Lane {code(lane.label)} is halted: {text(lane.halted)}{_halt_times(lane, snapshot.now)}</strong>"
+            pending = f"<p>{plural(lane.buffered, 'event')} of this lane {'is' if lane.buffered == 1 else 'are'} buffered, not lost.</p>"
+            yield _note(Severity.CRITICAL, Markup(f"{title}{said}{advice}{pending if lane.buffered else ''}"))
+
+
+def _halt_times(lane: LaneSnapshot, now: float) -> Markup:
+    """How long it is halted, and when it is probed next; empty if not known."""
+    if lane.halted_since is None or lane.next_probe is None:
+        return Markup("")
+    since = moment(lane.halted_since, now, duration(now - lane.halted_since))
+    return Markup(f", for {since}, next probe {moment(lane.next_probe, min(now, lane.next_probe))}")
 
 
 def _off(lanes: Iterable[LaneSnapshot]) -> Iterator[Markup]:
     for lane in lanes:
         if lane.difference:
             title = f"<strong>The books of lane {code(lane.label)} are off by {lane.difference:,}.</strong>"
-            yield _note("bad", Markup(f"{title} That is a bug."))
+            yield _note(Severity.CRITICAL, Markup(f"{title} That is a bug."))
 
 
-def _note(mood: str, body: Markup) -> Markup:
-    return Markup(f'<div class="note {mood}">{body}</div>')
+def _note(severity: Severity, body: Markup) -> Markup:
+    return Markup(f'<div class="note {severity}">{body}</div>')
 
 
 _ARROW = '<div class="arrow" aria-hidden="true"></div>'
 
 
 def flow(snapshot: Snapshot, lanes: Sequence[LaneSnapshot]) -> Markup:
-    """The diagram; in a narrow window it goes from top to bottom."""
+    """The diagram; in a narrow window it goes from top to bottom, and what isn't delivered follows at the end."""
+    dead, dropped = _sum(lane.dead_lettered for lane in lanes), _sum(lane.dropped for lane in lanes)
     boxes = (
         f"{_senders(snapshot, lanes)}{_ARROW}{_buffer(snapshot, lanes)}{_ARROW}{_upstream(snapshot, lanes)}"
-        f'<div class="ends">{_end("Dead letters", "dead", _sum(lane.dead_lettered for lane in lanes))}'
-        f"{_end('Dropped', 'dropped', _sum(lane.dropped for lane in lanes))}</div>{_through(snapshot)}"
+        f'<div class="ends">{_end("Dead letters", "dead", dead, dead_letter_severity(dead))}'
+        f"{_end('Dropped', 'dropped', dropped, drop_severity(dropped))}</div>{_through(snapshot)}"
     )
     return section("flow", "From senders to upstream", f'<div class="flow">{boxes}</div>', "way")
 
@@ -137,9 +149,9 @@ def flow(snapshot: Snapshot, lanes: Sequence[LaneSnapshot]) -> Markup:
 def _senders(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> str:
     received = _sum(lane.received for lane in lanes)
     where = ", ".join(snapshot.addresses)
-    facts = [_plural(snapshot.connections, "open connection"), *([f"at {code(where)}"] if where else [])]
-    sources = breakdown(received) if len(received) > 1 else ""
-    return _stage("senders", "Senders", (counted(sum(received.values()), "received", "all"), "events received"), facts, sources)
+    facts = [plural(snapshot.connections, "open connection"), *([f"at {code(where)}"] if where else [])]
+    sources, total = breakdown(received) if len(received) > 1 else "", sum(received.values())
+    return _stage("senders", "Senders", (counted(total, "received", "all"), _noun(total, "received")), facts, sources)
 
 
 def _buffer(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> str:
@@ -148,20 +160,27 @@ def _buffer(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> str:
     oldest = max((lane.oldest_age for lane in lanes if lane.oldest_age is not None), default=None)
     facts = [f"{size(snapshot.buffer_bytes)} of {size(snapshot.buffer_limit_bytes)}, {'on disk' if _on_disk(snapshot) else 'in memory'}"]
     if oldest is not None:
-        facts.append(f"the oldest for {duration(oldest)}")
-    limit = max(1, snapshot.buffer_limit_bytes)
-    meter = f'<meter min="0" max="{limit}" low="{limit // 2}" high="{limit * 9 // 10}" optimum="0" value="{snapshot.buffer_bytes}"></meter>'
-    in_use = f'<label><span class="unseen">Buffer in use</span>{meter}</label>'
-    return _stage("buffer", "Buffer", (Markup(f"{waiting:,}"), "events buffered"), facts, in_use)
+        facts.append(f"the oldest for {moment(snapshot.now - oldest, snapshot.now, duration(oldest))}")
+    limit, severity = max(1, snapshot.buffer_limit_bytes), buffer_severity(snapshot)
+    bounds = f'min="0" max="{limit}" low="{int(limit * BUFFER_FILLING)}" high="{limit - 1}" optimum="0"'
+    in_use = f'<label><span class="unseen">Buffer in use</span><meter {bounds} value="{snapshot.buffer_bytes}"></meter></label>'
+    kind = "buffer" if severity is Severity.GOOD else f"buffer {severity}"
+    return _stage(kind, "Buffer", (Markup(f"{waiting:,}"), _noun(waiting, "buffered")), facts, in_use)
 
 
 def _upstream(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> str:
     upstream = snapshot.upstream
-    facts = [f"{_plural(snapshot.in_flight, 'request')} in flight, at most {snapshot.concurrency_limit:g}", code(upstream.url)]
+    facts = [f"{plural(snapshot.in_flight, 'request')} in flight, at most {snapshot.concurrency_limit:g}", code(upstream.url)]
     error = f'<p class="bad-text">{text(upstream.last_error)}</p>' if upstream.last_error else ""
-    bad = " bad" if upstream.state is UpstreamState.DOWN else ""
-    figure = counted(sum(lane.delivered for lane in lanes), "delivered", "all")
-    return _stage(f"upstream{bad}", "Upstream", (figure, "events delivered"), facts, error)
+    severity = upstream_health(snapshot).severity
+    kind = f"upstream {severity}" if severity is Severity.CRITICAL else "upstream"
+    delivered = sum(lane.delivered for lane in lanes)
+    return _stage(kind, "Upstream", (counted(delivered, "delivered", "all"), _noun(delivered, "delivered")), facts, error)
+
+
+def _noun(count: int, what: str) -> str:
+    """What a large figure counts."""
+    return f"{'event' if count == 1 else 'events'} {what}"
 
 
 def _stage(kind: str, title: str, figure: tuple[Markup, str], facts: Iterable[str], more: str) -> str:
@@ -173,27 +192,21 @@ def _stage(kind: str, title: str, figure: tuple[Markup, str], facts: Iterable[st
     )
 
 
-def _end(title: str, kind: str, counts: Mapping[str, int]) -> str:
-    total = sum(counts.values())
-    some = " some" if total else ""
-    return (
-        f'<div class="card end {kind}{some}"><h3>{title}</h3><p class="figure">{counted(total, kind, "all")}</p>{breakdown(counts)}</div>'
-    )
+def _end(title: str, kind: str, counts: Mapping[str, int], severity: Severity) -> str:
+    figure = counted(sum(counts.values()), kind, "all")
+    return f'<div class="card end {kind} {severity}"><h3>{title}</h3><p class="figure">{figure}</p>{breakdown(counts)}</div>'
 
 
 def _through(snapshot: Snapshot) -> str:
     """What bypasses the buffer: calls that need the upstream's answer."""
     requests = snapshot.passthrough_requests
     total, failed = sum(requests.values()), sum(count for (_, status), count in requests.items() if status >= 500)
-    failures = f', <span class="bad-text">{failed:,} of them failed</span>' if failed else ""
+    failures = f", {failed:,} of them failed" if failed else ""
+    calls = "request" if total == 1 else "requests"
     return (
-        f'<p class="through"><strong>Passed through</strong> <span>{counted(total, "passed", "all")} requests for flags and assets'
+        f'<p class="through"><strong>Passed through</strong> <span>{counted(total, "passed", "all")} {calls} for flags and assets'
         f"{failures}: answered by the upstream, never buffered</span></p>"
     )
-
-
-def _plural(count: int, one: str) -> str:
-    return f"{count:,} {one}{'' if count == 1 else 's'}"
 
 
 def _on_disk(snapshot: Snapshot) -> bool:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from html import escape
 from typing import NewType
+
+from forwarder.telemetry.attention import HealthState
+from forwarder.telemetry.readable import relative
 
 Markup = NewType("Markup", str)
 
@@ -19,9 +23,17 @@ def code(words: str) -> Markup:
     return Markup(f"<code>{escape(words)}</code>")
 
 
-def pill(word: str, mood: str = "") -> Markup:
-    """A state in a word; `mood`: good, warn, bad, or none."""
-    return Markup(f'<span class="pill {mood}">{escape(word)}</span>')
+def pill(condition: HealthState) -> Markup:
+    """A state in a word."""
+    return Markup(f'<span class="pill {condition.severity}">{escape(condition.word)}</span>')
+
+
+def moment(at: float, now: float, words: str = "") -> Markup:
+    """A time in seconds since 1970 as it is seen from now, or in `words`; the exact one is its title."""
+    exact = datetime.fromtimestamp(at, UTC)
+    ticks = "" if words else " data-ago"
+    shown = escape(words or relative(at, now))
+    return Markup(f'<time datetime="{exact:%Y-%m-%dT%H:%M:%SZ}" title="{exact:%Y-%m-%d %H:%M:%S} UTC"{ticks}>{shown}</time>')
 
 
 def counted(count: int, what: str, of: str) -> Markup:
@@ -43,18 +55,26 @@ def section(name: str, title: str, body: str, kind: str = "card") -> Markup:
     )
 
 
-def table(heads: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]], caption: str) -> Markup:
-    """A table; each row is a class and its cells, all markup already. The first cell names the row."""
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
-    body = "".join(_row(kind, cells) for kind, cells in rows)
+def table(heads: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]], caption: str, kind: str = "") -> Markup:
+    """A table; each row is a class and its cells, all markup already. The first cell names the row.
+
+    With the kind `stacked`, each row is a block of its own in a narrow window, with the heads beside its figures. Such a table has roles,
+    because a browser takes what isn't laid out as a table for none.
+    """
+    head = "".join(f'<th scope="col" role="columnheader">{escape(name)}</th>' for name in heads)
+    body = "".join(_row(severity, heads, cells) for severity, cells in rows)
     if not body:
         return Markup('<p class="soft">None yet.</p>')
     return Markup(
-        f'<div class="across" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        f'<div class="across" tabindex="0" role="region" aria-label="{escape(caption)}"><table role="table" class="{kind}">'
+        f'<thead role="rowgroup"><tr role="row">{head}</tr></thead><tbody role="rowgroup">{body}</tbody></table></div>'
     )
 
 
-def _row(kind: str, cells: Sequence[str]) -> str:
-    first, *rest = cells
-    return f'<tr class="{kind}"><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in rest) + "</tr>"
+def _row(severity: str, heads: Sequence[str], cells: Sequence[str]) -> str:
+    rest = "".join(_cell(head, cell) for head, cell in zip(heads[1:], cells[1:], strict=True))
+    return f'<tr role="row" class="{severity}"><th scope="row" role="rowheader">{cells[0]}</th>{rest}</tr>'
+
+
+def _cell(head: str, cell: str) -> str:
+    return f'<td role="cell" data-head="{escape(head)}">{cell}</td>'

@@ -1,6 +1,8 @@
 // Keeps the page as it is now: asks for it again, and puts in the parts that changed, so that nothing flickers, scrolls or loses its place.
 // Rates are made here, of what was counted between two looks.
 
+import { tick } from "./ago.js";
+
 const EVERY = 2000; // milliseconds between two looks
 const LIMIT = 10000; // milliseconds that a look may take
 const SPAN = 10; // seconds that a rate is the mean of
@@ -131,12 +133,12 @@ function lost(error) {
   document.querySelector("header").classList.toggle("lost", error !== null);
   let note = document.getElementById("lost");
   if (error === null) return note?.remove();
-  if (note) return undefined;
+  if (note) return tick(document);
   note = document.createElement("p");
   note.id = "lost";
   note.className = "note bad";
   note.setAttribute("role", "alert");
-  note.textContent = `Disconnected: the daemon ${error.message}. The figures below are ${seen.textContent}.`;
+  note.append(`Disconnected: the daemon ${error.message}. The figures below were seen `, seen.firstChild.cloneNode(true), ".");
   document.querySelector("main").before(note);
   return undefined;
 }

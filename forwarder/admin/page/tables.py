@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from forwarder.admin.page.markup import Markup, breakdown, code, counted, pill, section, table, text
+from forwarder.admin.page.markup import Markup, breakdown, code, counted, moment, pill, section, table, text
 from forwarder.core.proposals import proposed
+from forwarder.telemetry.attention import Severity, lane_health, lane_severity, source_health, worker_health
 from forwarder.telemetry.readable import duration, size
 from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, LogFile, LogSourceState, Snapshot
 
@@ -14,23 +15,22 @@ _LANE_HEADS = ("lane", "state", "received", "buffered", "oldest", "delivered", "
 _CLUSTER_HEADS = ("cluster", "state", "partitions", "lag", "records accepted", "not settled", "commits", "last commit")
 _SOURCE_HEADS = ("source", "state", "files", "lag", "lines accepted", "bytes read", "not settled", "commits", "last commit")
 _FILE_HEADS = ("file", "lag", "position", "size", "last read")
-_BAD_STATES = ("down", "failed")
 _TOPICS = 8
 """Topics whose lag is shown separately, those with the most."""
 _FILES = 20
 """Files of a log source that are shown, those with the largest lag."""
 
 
-def lanes(found: Sequence[LaneSnapshot]) -> Markup:
+def lanes(found: Sequence[LaneSnapshot], now: float) -> Markup:
     """A row for each lane; those that need attention come first, the others in order of first appearance."""
-    ordered = sorted(found, key=lambda lane: not (lane.halted or lane.difference))
-    rows = [("bad" if lane.halted or lane.difference else "", _lane(lane)) for lane in ordered]
-    return section("lanes", f"Lanes ({len(found):,})" if found else "Lanes", table(_LANE_HEADS, rows, "Lanes"))
+    ordered = sorted(found, key=lambda lane: _ORDER[lane_severity(lane)])
+    rows = [(_row_severity(lane_severity(lane)), _lane(lane, now)) for lane in ordered]
+    return section("lanes", f"Lanes ({len(found):,})" if found else "Lanes", table(_LANE_HEADS, rows, "Lanes", "stacked"))
 
 
 def upstream(snapshot: Snapshot) -> Markup:
     """The upstream's answers."""
-    rows = [("bad" if _is_bad(name) else "", [text(name), f"{count:,}"]) for name, count in sorted(snapshot.upstream_requests.items())]
+    rows = [("", [text(name), f"{count:,}"]) for name, count in sorted(snapshot.upstream_requests.items())]
     return section("upstream", "Answers of the upstream", table(("answer", "requests"), rows, "Answers of the upstream"))
 
 
@@ -44,7 +44,7 @@ def rejected(snapshot: Snapshot) -> Markup:
     if not snapshot.rejected_requests:
         return Markup("")
     counts = sorted(snapshot.rejected_requests.items())
-    rows = [("bad", [code(path), text(reason), f"{count:,}"]) for (path, reason), count in counts]
+    rows = [("", [code(path), text(reason), f"{count:,}"]) for (path, reason), count in counts]
     return section("rejected", "Rejected requests", table(("route", "reason", "requests"), rows, "Rejected requests"))
 
 
@@ -59,17 +59,17 @@ def kafka(snapshot: Snapshot) -> Markup:
     """A row for each cluster; nothing if none is configured."""
     if not snapshot.kafka:
         return Markup("")
-    rows = [("bad" if each.state in _BAD_STATES else "", _cluster(each, snapshot.now)) for each in snapshot.kafka]
-    return section("kafka", "Kafka", table(_CLUSTER_HEADS, rows, "Kafka"))
+    rows = [(_row_severity(source_health(each).severity), _cluster(each, snapshot.now)) for each in snapshot.kafka]
+    return section("kafka", "Kafka", table(_CLUSTER_HEADS, rows, "Kafka", "stacked"))
 
 
 def logs(snapshot: Snapshot) -> Markup:
     """A row for each log source, then the files of each; nothing if none is configured."""
     if not snapshot.logs:
         return Markup("")
-    rows = [("bad" if each.state in _BAD_STATES else "", _log_source(each, snapshot.now)) for each in snapshot.logs]
+    rows = [(_row_severity(source_health(each).severity), _log_source(each, snapshot.now)) for each in snapshot.logs]
     files = "".join(_files(each, snapshot.now) for each in snapshot.logs if each.files)
-    return section("logs", "Logs", table(_SOURCE_HEADS, rows, "Logs") + files)
+    return section("logs", "Logs", table(_SOURCE_HEADS, rows, "Logs", "stacked") + files)
 
 
 def workers(snapshot: Snapshot) -> Markup:
@@ -78,10 +78,10 @@ def workers(snapshot: Snapshot) -> Markup:
         return Markup("")
     rows = [
         (
-            "bad" if worker.why else "",
+            "",
             [
                 text(worker.name),
-                text(f"{worker.state}: {worker.why}".removesuffix(": ")),
+                pill(worker_health(worker)),
                 text(worker.process or ""),
                 f"{worker.received:,}",
                 f"{worker.restarts:,}",
@@ -89,27 +89,29 @@ def workers(snapshot: Snapshot) -> Markup:
         )
         for worker in snapshot.workers
     ]
-    return section("workers", "Workers", table(("worker", "state", "process", "received", "restarts"), rows, "Workers"))
+    return section("workers", "Workers", table(("worker", "state", "process", "received", "restarts"), rows, "Workers", "stacked"))
 
 
-def _lane(lane: LaneSnapshot) -> list[str]:
+_ORDER = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.NEUTRAL: 2, Severity.GOOD: 2}
+
+
+def _row_severity(severity: Severity) -> str:
+    """The class of a row: only what needs a person now is marked as a whole."""
+    return severity if severity is Severity.CRITICAL else ""
+
+
+def _lane(lane: LaneSnapshot, now: float) -> list[str]:
     return [
         code(lane.label),
-        _state(lane),
+        pill(lane_health(lane)),
         counted(lane.total_received, "received", lane.label) + _beyond_one(lane.received),
         f"{lane.buffered:,}",
-        "" if lane.oldest_age is None else duration(lane.oldest_age),
+        "" if lane.oldest_age is None else moment(now - lane.oldest_age, now, duration(lane.oldest_age)),
         counted(lane.delivered, "delivered", lane.label),
         _reasons(lane.dead_lettered),
         _reasons(lane.dropped),
-        '<span class="good-text">balanced</span>' if not lane.difference else f'<span class="bad-text">off by {lane.difference:,}</span>',
+        "balanced" if not lane.difference else f'<span class="bad-text">off by {lane.difference:,}</span>',
     ]
-
-
-def _state(lane: LaneSnapshot) -> Markup:
-    if lane.halted:
-        return pill(f"halted: {lane.halted}", "bad")
-    return pill("buffered", "warn") if lane.buffered else pill("delivered", "good")
 
 
 def _beyond_one(counts: Mapping[str, int]) -> str:
@@ -122,32 +124,25 @@ def _reasons(counts: Mapping[str, int]) -> str:
 
 
 def _answers(requests: Mapping[tuple[str, int], int], caption: str) -> Markup:
-    rows = [
-        ("bad" if status >= 400 else "", [code(path), text(status), f"{count:,}"]) for (path, status), count in sorted(requests.items())
-    ]
+    rows = [("", [code(path), text(status), f"{count:,}"]) for (path, status), count in sorted(requests.items())]
     return table(("route", "answer", "requests"), rows, caption)
-
-
-def _is_bad(answer: str) -> bool:
-    return not answer.startswith(("2", "3"))
 
 
 def _cluster(cluster: KafkaCluster, now: float) -> list[str]:
     return [
         f'{code(cluster.name)}<br><span class="soft">group {text(cluster.group)}</span>',
-        _source_state(cluster.state, reads=cluster.reads, words=[cluster.why, cluster.note]),
+        _source_state(cluster, [cluster.why, cluster.hint, cluster.note]),
         _partitions(cluster),
         f"{cluster.lag:,}{_by_topic(cluster)}",
         counted(cluster.records.get("taken", 0), "records", cluster.name) + _others(cluster),
         text(size(cluster.in_flight_bytes)),
         _commits(cluster.commits),
-        "" if cluster.last_commit is None else text(f"{duration(now - cluster.last_commit)} ago"),
+        "" if cluster.last_commit is None else moment(cluster.last_commit, now),
     ]
 
 
-def _source_state(state: str, *, reads: bool, words: Sequence[str]) -> str:
-    mood = "good" if reads else "bad" if state in _BAD_STATES else "warn"
-    return pill(state, mood) + "".join(f"<br>{text(each)}" for each in words if each)
+def _source_state(source: KafkaCluster | LogSourceState, words: Sequence[str]) -> str:
+    return pill(source_health(source)) + "".join(f"<br>{text(each)}" for each in words if each)
 
 
 def _partitions(cluster: KafkaCluster) -> str:
@@ -170,8 +165,7 @@ def _others(cluster: KafkaCluster) -> str:
 
 
 def _commits(commits: Mapping[str, int]) -> str:
-    failed = commits.get("failed", 0)
-    return f"{commits.get('ok', 0):,}" + (f'<br><span class="bad-text">{failed:,} failed</span>' if failed else "")
+    return f"{commits.get('ok', 0):,}{breakdown({'failed': commits.get('failed', 0)})}"
 
 
 def _log_source(source: LogSourceState, now: float) -> list[str]:
@@ -179,14 +173,14 @@ def _log_source(source: LogSourceState, now: float) -> list[str]:
     rotations = {f"rotated ({kind})": count for kind, count in source.rotations.items()}
     return [
         code(source.name),
-        _source_state(source.state, reads=source.reads, words=[source.why, source.hint]),
+        _source_state(source, [source.why, source.hint]),
         f"{source.followed:,}{breakdown({'open': source.open, 'unreadable': source.unreadable, **rotations})}",
         text(size(source.lag)),
         counted(source.lines.get("taken", 0), "lines", source.name) + breakdown(others | {"bytes replaced": source.replaced}),
         counted(source.bytes, "log bytes", source.name),
         text(size(source.in_flight_bytes)),
         _commits(source.commits),
-        "" if source.last_commit is None else text(f"{duration(now - source.last_commit)} ago"),
+        "" if source.last_commit is None else moment(source.last_commit, now),
     ]
 
 
@@ -196,7 +190,7 @@ def _files(source: LogSourceState, now: float) -> str:
     more = max(source.followed, len(source.files)) - len(shown)
     files = f"Files of {source.name}"
     rest = f'<p class="soft">and {more:,} more, with less unread or none: <code>{text(proposed("logs --all"))}</code></p>' if more else ""
-    return f"<h3>{text(files)}</h3>{table(_FILE_HEADS, [('', _file(file, now)) for file in shown], files)}{rest}"
+    return f"<h3>{text(files)}</h3>{table(_FILE_HEADS, [('', _file(file, now)) for file in shown], files, 'stacked files')}{rest}"
 
 
 def _file(file: LogFile, now: float) -> list[str]:
@@ -207,5 +201,5 @@ def _file(file: LogFile, now: float) -> list[str]:
         text(size(file.lag)),
         f"{file.position:,}",
         f"{file.size:,}",
-        "" if file.last_read is None else text(f"{duration(now - file.last_read)} ago"),
+        "" if file.last_read is None else moment(file.last_read, now),
     ]

@@ -25,6 +25,7 @@ from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.format import ChosenFormat, PersonProperties, derived_uuid
 from forwarder.sources.imports.pacing import QuietHours
 from forwarder.sources.imports.times import RECENT, SECOND, parse_time, when
+from forwarder.telemetry.readable import plural
 
 
 class OtherJob(ConfigurationError):
@@ -183,7 +184,7 @@ def compare(saved: Sequence[SourceContent], found: Iterable[SourceContent]) -> l
 def _change(old: SourceContent, new: SourceContent) -> str:
     by = new.size - old.size
     if by:
-        words = f"{'grew' if by > 0 else 'shrank'} by {abs(by):,} byte{'s' * (abs(by) != 1)}, from {old.size:,} to {new.size:,}"
+        words = f"{'grew' if by > 0 else 'shrank'} by {plural(abs(by), 'byte')}, from {old.size:,} to {new.size:,}"
     else:
         what = "another beginning or end" if old.modified or new.modified else "another content (of an object: another ETag)"
         words = f"has {what} than before, and the same size"

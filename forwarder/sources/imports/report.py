@@ -31,7 +31,7 @@ from forwarder.sources.imports.books import DayTally, RecordBooks, RefusalExampl
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, SourceContent
 from forwarder.sources.imports.times import SECOND, when
 from forwarder.storage.private import atomic_file
-from forwarder.telemetry.readable import duration, plain
+from forwarder.telemetry.readable import duration, plain, plural
 
 VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
@@ -174,9 +174,9 @@ def _label(day: date, unit: str) -> str:
 def sentence(books: RecordBooks) -> str:
     """How the books balance, in figures."""
     refused, left_out = sum(books.refused.values()), sum(books.left_out.values())
-    sides = f"{books.delivered:,} delivered + {refused:,} refused + {left_out:,} left out + {books.repeats:,} repeats"
+    sides = f"{books.delivered:,} delivered + {refused:,} refused + {left_out:,} left out + {plural(books.repeats, 'repeat')}"
     mended = f" (of the refused, {books.mended:,} repaired and delivered since{', all of them' if not books.unmended else ''})"
-    return f"{books.read:,} records read = {sides}{mended if books.mended else ''}"
+    return f"{plural(books.read, 'record')} read = {sides}{mended if books.mended else ''}"
 
 
 def balance(books: RecordBooks) -> str:
@@ -189,7 +189,8 @@ def balance(books: RecordBooks) -> str:
 def outcome(manifest: ImportManifest) -> str:
     """The import in one line."""
     rate = manifest.events / max(1.0, manifest.seconds)
-    return f"{manifest.events:,} events delivered in {duration(manifest.seconds)} ({rate:,.{0 if rate >= 10 else 1}f}/s)"
+    words = f"{plural(manifest.events, 'event')} delivered in {duration(manifest.seconds)}"
+    return f"{words} ({rate:,.{0 if rate >= 10 else 1}f}/s)" if rate >= 0.1 else words
 
 
 def top(names: Mapping[str, int], most: int) -> list[tuple[str, int]]:

@@ -52,7 +52,7 @@ def told(made: ImportManifest) -> str:
 def test_the_text_has_the_outcome_the_books_and_the_reasons() -> None:
     """With an example of each reason, and what was left out by what."""
     text = told(manifest(60))
-    assert "269 events delivered in 3h (0.0/s), complete" in text
+    assert "269 events delivered in 3h, complete" in text
     assert "278 records read = 269 delivered + 5 refused + 2 left out + 2 repeats: balanced" in text
     assert "export/0.json.gz:17 there is no `time`" in text
     assert "--exclude-event" in text
