@@ -19,7 +19,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 # One process more than cores, because many tests wait for processes of their own; a test that needs quiet has no place among them.
 PARALLEL = --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') --dist worksteal
 
-.PHONY: help setup demo demo-kafka demo-logs drill check test lint types layers unit test-crash test-crash-restarts test-crash-kafka test-crash-import test-crash-logs test-browser test-sdks pictures man bench docs requirements clean
+.PHONY: help setup demo demo-kafka demo-logs drill check test lint types layers unit test-crash test-crash-restarts test-crash-kafka test-crash-import test-crash-logs test-browser test-sdks looks pictures man bench docs requirements clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -101,12 +101,16 @@ test-crash-logs: setup  ## follow a log of 1,000,000 lines, rotated 50 times and
 	LINES_OF_A_WEEK=500000 $(BIN)/pytest tests/sources/logs/test_weeks.py
 	$(BIN)/python -m tests.crash.logs $(CRASH)
 
-test-browser: $(VENV)/.browser docs  ## both pages, and the documents' site, in the system's Chromium
+test-browser: $(VENV)/.browser docs  ## the pages and the documents' site in the system's Chromium: what they do, how they look, axe-core's rules
+	$(BIN)/python -m tests.browser.rules
 	$(BIN)/pytest tests/browser
 
 test-sdks: $(VENV)/.browser  ## the official SDKs, from their registries, through forwarder; those whose tools aren't here are skipped by name
 	$(BIN)/python -m tests.sdks.installing
 	$(BIN)/pytest tests/sdks
+
+looks: $(VENV)/.browser  ## accept how the pages look now, for test-browser to compare with; look at what changed before it is committed
+	RENEW_LOOKS=1 $(BIN)/pytest tests/browser/test_looks.py -k looks_as
 
 pictures: $(VENV)/.browser  ## make the pictures of README and docs again: both pages from real traffic, an import from a real terminal
 	$(BIN)/python -m tests.browser.pictures

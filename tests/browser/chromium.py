@@ -11,6 +11,7 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -21,6 +22,8 @@ NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-
 """What the browser may be called, the first one found is taken; `CHROMIUM` in the environment names another."""
 LIMIT: Final = 15_000.0
 """Milliseconds that a page may take for anything: far more than it does, on a machine that is busy."""
+FONTS: Final = Path(__file__).with_name("fonts.conf")
+"""Which fonts it has: the same everywhere, whatever else is installed."""
 COMPLAINTS: Final = frozenset({"warning", "error", "assert"})
 
 
@@ -44,7 +47,7 @@ async def chromium() -> AsyncIterator[Browser]:
         arguments.append("--no-sandbox")  # it refuses to run as root with its sandbox; the pages are our own
     expect.set_options(timeout=LIMIT)
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=path, args=arguments)
+        browser = await playwright.chromium.launch(executable_path=path, args=arguments, env={**os.environ, "FONTCONFIG_FILE": str(FONTS)})
         try:
             yield browser
         finally:

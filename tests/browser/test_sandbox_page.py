@@ -131,6 +131,19 @@ async def test_a_view_is_in_the_address(browser: Browser) -> None:
         assert other.complaints == []
 
 
+async def test_times_are_seen_from_now(browser: Browser) -> None:
+    """A row says how long ago it came, by the sandbox's clock, and goes on saying so; the exact time is the element's value and title."""
+    clock = [1_777_882_830.0]
+    async with showing(browser, SandboxOptions(now=lambda: clock[0])) as shown:
+        await shown.client.post("/batch/", batch(event()))
+        clock[0] += 90
+        await shown.open()
+        time = shown.visit.page.locator("tr.row time")
+        await expect(time).to_have_text("1m ago")
+        await expect(time).to_have_attribute("title", re.compile(r"^4 May 2026.* 08:20:30\.000 UTC$"))
+        assert (await time.get_attribute("datetime") or "").startswith("2026-05-04T08:20:30")
+
+
 async def test_live_events_are_filtered_too(browser: Browser) -> None:
     """What arrives later is listed only if the filter lets it through."""
     async with showing(browser) as shown:
@@ -196,6 +209,29 @@ async def test_a_conflict_is_shown_byte_by_byte(browser: Browser) -> None:
         await expect(page.locator("#detail")).to_contain_text(f"differ from byte {place} on ({len(sent)} and {len(sent)} bytes)")
         await expect(page.locator("#chart")).to_have_attribute("aria-label", re.compile("1 conflict, 0 refusals"))
         await expect(page.locator("#chart .marks")).to_have_attribute("d", re.compile("^M"))
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280])
+@pytest.mark.parametrize("last", [{"total": 26}, {}, {"total": 25, "coupon": "SUMMER"}], ids=["changed", "removed", "added"])
+async def test_a_conflict_shows_where_it_is(browser: Browser, width: int, last: dict[str, Any]) -> None:
+    """Far into a large event, what differs is in sight in both versions, also where one of them has nothing there."""
+    async with showing(browser, width=width) as shown:
+        page, items = shown.visit.page, {f"item {number}": "Trail runner" for number in range(200)}
+        for properties in ({**items, "total": 25}, {**items, **last}):
+            await shown.client.post("/batch/", batch(event(uuid=UUID, properties=properties)))
+        await shown.open("#problems=1")
+        await page.click("tr.row.bad")
+        places = page.locator("#detail [data-difference]")
+        await expect(places).to_have_count(2)
+        for place in await places.all():
+            seen = """(place) => {
+              const { top, bottom } = place.getBoundingClientRect();
+              return [place.closest("pre"), document.querySelector("#detail")].every((part) => {
+                const box = part.getBoundingClientRect();
+                return top >= box.top && bottom <= box.bottom;
+              });
+            }"""
+            assert await place.evaluate(seen)
 
 
 async def _ground(page: Any, selector: str) -> str:

@@ -21,6 +21,7 @@ from tests.browser.looking import colours, overflowing, unreadable
 from tests.support import whole
 from tests.support.snapshots import FULL, GOOD, HALTED
 from tests.support.waiting import eventually
+from tests.telemetry.test_readable import RELATIVE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -139,6 +140,7 @@ async def test_a_daemon_that_is_gone(browser: Browser) -> None:
         await page.goto(f"http://{address}/status")
         await server.close()
         await expect(page.locator("#lost")).to_contain_text("Disconnected")
+        await expect(page.locator("#lost time")).to_have_attribute("title", "2026-01-01 01:01:05 UTC")
         await expect(page.locator(".senders")).to_contain_text("1,230")
         again = replace(FULL, started_at=FULL.now + 100, now=FULL.now + 101, lanes=(replace(GOOD, received={"http": 5}),))
         server = AdminServer(lambda: again)
@@ -147,6 +149,13 @@ async def test_a_daemon_that_is_gone(browser: Browser) -> None:
         await expect(page.locator(".senders .figure")).to_contain_text("5")
         assert [line for line in visitor.complaints if "net::ERR_" not in line] == []
     await server.close()
+
+
+async def test_times_are_said_alike_by_both(browser: Browser) -> None:
+    """A time is said in the same words by the server and by the script that keeps it up to date."""
+    async with showing(browser, lambda: FULL) as visitor:
+        ask = "async (ages) => { const { ago } = await import('/status/ago.js'); return ages.map((age) => ago(1e12 - age * 1000, 1e12)); }"
+        assert await visitor.page.evaluate(ask, [age for age, _ in RELATIVE]) == [words for _, words in RELATIVE]
 
 
 async def test_words_of_the_upstream_stay_text(browser: Browser) -> None:

@@ -66,7 +66,7 @@ def table(heads: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]], capti
     if not body:
         return Markup('<p class="soft">None yet.</p>')
     return Markup(
-        f'<div class="across" tabindex="0" role="region" aria-label="{escape(caption)}"><table role="table" class="{kind}">'
+        f'<div class="across" tabindex="0" role="group" aria-label="{escape(caption)}"><table role="table" class="{kind}">'
         f'<thead role="rowgroup"><tr role="row">{head}</tr></thead><tbody role="rowgroup">{body}</tbody></table></div>'
     )
 

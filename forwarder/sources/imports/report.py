@@ -44,6 +44,10 @@ NAMES: Final = 50
 FILES: Final = 200
 _TOP: Final = 10
 _HEIGHT: Final = 100
+_BAR: Final = 0.7
+"""The share of its period's width that a bar has: the rest is the gap to the next one."""
+_FEW: Final = 16
+"""Periods that a chart has room for at least: a few bars stay bars, and don't become blocks."""
 _TEMPLATE: Final = Path(__file__).with_name("report.html")
 
 
@@ -268,15 +272,15 @@ def as_text(manifest: ImportManifest) -> RenderableType:
 def html_page(manifest: ImportManifest) -> bytes:
     """The page, in UTF-8."""
     job, books, left_out = manifest.job, manifest.books, by_count(manifest.books.left_out)
-    span = f"Events from {escape(manifest.first or '')} to {escape(manifest.last or '')}." if manifest.first else "No events."
-    tiles = {
-        "records read": books.read,
-        "events delivered": manifest.events,
-        "records refused": sum(books.refused.values()),
-        **({"of these repaired since": books.mended} if books.mended else {}),
-        "records left out": sum(books.left_out.values()),
-        "repeats": books.repeats,
-    }
+    span = f"Events from {_day(manifest.first)} to {_day(manifest.last)}." if manifest.first and manifest.last else "No events."
+    tiles = [
+        (books.read, "record read", "records read", ""),
+        (manifest.events, "event delivered", "events delivered", ""),
+        (sum(books.refused.values()), "record refused", "records refused", "warn" if books.unmended > 0 else ""),
+        *([(books.mended, "of these repaired since", "of these repaired since", "")] if books.mended else []),
+        (sum(books.left_out.values()), "record left out", "records left out", ""),
+        (books.repeats, "repeat", "repeats", ""),
+    ]
     page = Template(_TEMPLATE.read_text()).substitute(
         id=escape(plain(job.id)),
         outcome=escape(outcome(manifest)),
@@ -284,13 +288,15 @@ def html_page(manifest: ImportManifest) -> bytes:
         format=_text(job.format),
         source=_text(job.source),
         span=span if manifest.complete else f"{span} It is {UNFINISHED}.",
-        tiles="".join(f'<div class="card"><dt>{name}</dt><dd>{count:,}</dd></div>' for name, count in tiles.items()),
+        tiles="".join(
+            f'<div class="card {mood}"><dt>{one if count == 1 else many}</dt><dd>{count:,}</dd></div>' for count, one, many, mood in tiles
+        ),
         sentence=sentence(books),
         mood="bad" if books.difference else "good",
         balance=balance(books),
         chart=_chart(manifest),
         refused=_card("Refused", _refused(manifest)),
-        left_out=_card("Left out", _html_table(("by", "records"), left_out)) if left_out else "",
+        left_out=_card("Left out", _html_table("Left out", ("by", "records"), left_out)) if left_out else "",
         names=_card("Delivered by name", _names(manifest.names)) if manifest.names else "",
         files=_card("Files", _files(manifest.files), "card files"),
         options=_card("The import", _options(manifest)),
@@ -308,23 +314,37 @@ def _text(value: str) -> _Markup:
     return _Markup(f"<bdi>{escape(plain(value))}</bdi>")
 
 
+def _day(time: str) -> _Markup:
+    """The day of a time in UTC; the exact one is its title."""
+    return _moment(time, "%-d %b %Y")
+
+
+def _moment(time: str, form: str = "%-d %b %Y, %H:%M:%S UTC") -> _Markup:
+    exact = datetime.fromisoformat(time)
+    return _Markup(f'<time datetime="{escape(time)}" title="{exact:%Y-%m-%d %H:%M:%S} UTC">{exact.strftime(form)}</time>')
+
+
 def _card(title: str, body: str, kind: str = "card") -> str:
     return f'<section class="{kind}"><h2>{title}</h2>{body}</section>'
 
 
-def _html_table(head: Sequence[str], rows: Sequence[Sequence[str | int]]) -> str:
-    """A table of figures, markup, and text, which is escaped."""
+def _html_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str | int]], kind: str = "") -> str:
+    """A table of figures, markup, and text, which is escaped. One of the kind `stacked` has a block a row in a narrow window."""
     columns = zip(head, rows[-1] if rows else head, strict=True)
-    heads = "".join(f'<th scope="col"{" class=n" if isinstance(cell, int) else ""}>{name}</th>' for name, cell in columns)
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
-    return f'<div class="wide" tabindex="0"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+    heads = "".join(
+        f'<th scope="col" role="columnheader"{" class=n" if isinstance(cell, int) else ""}>{name}</th>' for name, cell in columns
+    )
+    body = "".join(f'<tr role="row">{"".join(map(_cell, head, row))}</tr>' for row in rows)
+    return (
+        f'<div class="wide" tabindex="0" role="group" aria-label="{caption}"><table role="table" class="{kind}">'
+        f'<thead role="rowgroup"><tr role="row">{heads}</tr></thead><tbody role="rowgroup">{body}</tbody></table></div>'
+    )
 
 
-def _cell(value: str | int) -> str:
+def _cell(head: str, value: str | int) -> str:
     if isinstance(value, int):
-        return f"<td class=n>{value:,}</td>"
-    bar = ' class="bar"' if isinstance(value, _Markup) and value.startswith("<i") else ""
-    return f"<td{bar}>{value if isinstance(value, _Markup) else _text(value)}</td>"
+        return f'<td class=n role="cell" data-head="{head}">{value:,}</td>'
+    return f'<td role="cell" data-head="{head}">{value if isinstance(value, _Markup) else _text(value)}</td>'
 
 
 def _chart(manifest: ImportManifest) -> str:
@@ -334,29 +354,38 @@ def _chart(manifest: ImportManifest) -> str:
     most = max(max(each.source, each.delivered) for each in shown) or 1
     bars = "".join(_bar(place, each, most) for place, each in enumerate(shown))
     source, delivered = sum(each.source for each in shown), sum(each.delivered for each in shown)
-    said = f"Events per {unit}, from {shown[0].label} to {shown[-1].label}: the source has {source:,}, {delivered:,} were delivered."
-    table = _html_table((unit, "source", "delivered", "not delivered"), [(*each, each.source - each.delivered) for each in shown])
-    lines = "".join(f'<line class="grid" x1="0" x2="{len(shown)}" y1="{y}" y2="{y}" vector-effect="non-scaling-stroke"/>' for y in (0, 50))
+    missing = sum(max(0, each.source - each.delivered) for each in shown)
+    said = f"Events per {unit}, from {shown[0].label} to {shown[-1].label}: {delivered:,} delivered, {missing:,} not delivered."
+    figures = [(*each, each.source - each.delivered) for each in shown]
+    table = _html_table(f"Events per {unit}", (unit, "source", "delivered", "not delivered"), figures)
+    width = max(len(shown), _FEW)
+    lines = "".join(f'<line class="grid" x1="0" x2="{width}" y1="{y}" y2="{y}" vector-effect="non-scaling-stroke"/>' for y in (0, 50))
+    key = f'<span class="key"><i class="missing"></i>not delivered {missing:,}</span>' if missing else ""
+    last = f"<span>{shown[-1].label}</span>" if len(shown) > 1 else ""
     return f"""<section class="card">
-<h2>Events per {unit}, source against delivered</h2>
-<p class="soft"><span class="key"><i class="source"></i>source {source:,}</span>
-<span class="key"><i class="delivered"></i>delivered {delivered:,}</span></p>
-<figure class="chart" style="margin-top:12px">
+<h2>Events per {unit}</h2>
+<p class="soft"><span class="key"><i class="delivered"></i>delivered {delivered:,} of {source:,}</span>{key}</p>
+<figure class="chart">
 <div class="scale" aria-hidden="true"><span>{most:,}</span><span>0</span></div>
-<svg viewBox="0 0 {len(shown)} {_HEIGHT}" preserveAspectRatio="none" role="img" aria-label="{said}">{lines}{bars}</svg>
-<div class="ends" aria-hidden="true"><span>{shown[0].label}</span><span>{shown[-1].label if len(shown) > 1 else ""}</span></div>
+<svg viewBox="0 0 {width} {_HEIGHT}" preserveAspectRatio="none" role="img" aria-label="{said}">{lines}{bars}</svg>
+<div class="ends" aria-hidden="true" style="width:{100 * len(shown) / width:.1f}%"><span>{shown[0].label}</span>{last}</div>
 </figure>
 <details><summary>As a table</summary>{table}</details>
 </section>"""
 
 
 def _bar(place: int, each: ReportPeriod, most: int) -> str:
-    """What the source has, and on it, narrower, what was delivered: where all was, both end at the same height."""
-    source, delivered = each.source * _HEIGHT / most, each.delivered * _HEIGHT / most
+    """What was delivered, and on top of it what is missing of the source."""
+    delivered, missing = each.delivered * _HEIGHT / most, max(0, each.source - each.delivered) * _HEIGHT / most
+    x, width = place + (1 - _BAR) / 2, _BAR
+    rest = (
+        f'<rect class="missing" x="{x:.2f}" width="{width}" y="{_HEIGHT - delivered - missing:.2f}" height="{missing:.2f}"/>'
+        if missing
+        else ""
+    )
     return (
-        f"<g><title>{each.label}: source {each.source:,}, delivered {each.delivered:,}</title>"
-        f'<rect class="source" x="{place + 0.06:.2f}" width="0.88" y="{_HEIGHT - source:.2f}" height="{source:.2f}"/>'
-        f'<rect class="delivered" x="{place + 0.22:.2f}" width="0.56" y="{_HEIGHT - delivered:.2f}" height="{delivered:.2f}"/></g>'
+        f"<g><title>{each.label}: {each.delivered:,} of {plural(each.source, 'event')} delivered</title>"
+        f'<rect class="delivered" x="{x:.2f}" width="{width}" y="{_HEIGHT - delivered:.2f}" height="{delivered:.2f}"/>{rest}</g>'
     )
 
 
@@ -365,14 +394,18 @@ def _refused(manifest: ImportManifest) -> str:
     for reason, count in by_count(manifest.books.refused):
         places = ((_text(f"{each.file}:{each.line}"), _text(each.detail)) for each in manifest.examples.get(reason, []))
         rows.append((reason, count, _Markup("<br>".join(f'<span class="mono">{place}</span> {detail}' for place, detail in places))))
-    return _html_table(("reason", "records", "for example"), rows) if rows else '<p class="soft">None.</p>'
+    return _html_table("Refused", ("reason", "records", "for example"), rows, "stacked") if rows else '<p class="soft">None.</p>'
 
 
 def _names(names: Mapping[str, int]) -> str:
-    most = max(names.values())
-    shares = ((name, count, min(100.0, 100 * count / most)) for name, count in top(names, NAMES))
-    rows = [(name, count, _Markup(f'<i class="delivered" style="width:{share:.1f}%"></i>')) for name, count, share in shares]
-    return _html_table(("event", "events", ""), rows)
+    """Each name with its count, and below it a bar as long as its share of the most frequent; the rest together has none."""
+    most, rest = max(names.values()), len(names) > NAMES
+    rows = []
+    for place, (name, count) in enumerate(top(names, NAMES)):
+        share = 0.0 if rest and place == NAMES else 100 * count / most
+        bar = f'<i class="bar" style="width:{share:.1f}%"></i>' if share else ""
+        rows.append((_Markup(f"{_text(name)}{bar}"), count))
+    return _html_table("Delivered by name", ("event", "events"), rows, "named")
 
 
 def _files(files: Sequence[FileManifest]) -> str:
@@ -382,15 +415,15 @@ def _files(files: Sequence[FileManifest]) -> str:
         counts = (books.read, books.delivered, sum(books.refused.values()), sum(books.left_out.values()), books.repeats)
         rows.append((each.name, *counts, _Markup("yes" if each.complete else "no")))
     more = f'<p class="soft">And {len(files) - FILES:,} more: the manifest has all.</p>' if len(files) > FILES else ""
-    return _html_table(("file", "read", "delivered", "refused", "left out", "repeats", "complete"), rows) + more
+    return _html_table("Files", ("file", "read", "delivered", "refused", "left out", "repeats", "complete"), rows, "stacked files") + more
 
 
 def _options(manifest: ImportManifest) -> str:
-    known = {"job": manifest.job.id, "started": manifest.started, "ended": manifest.ended, "forwarder": manifest.forwarder}
-    options = {f"--{name}": value for name, value in sorted(manifest.job.options.items())}
-    rows = ((escape(plain(name)), _text(value)) for name, value in {**known, **options}.items())
-    body = "".join(f'<tr><th scope=row>{name}</th><td><span class="mono">{value}</span></td></tr>' for name, value in rows)
-    return f'<div class="wide"><table><tbody>{body}</tbody></table></div>'
+    job, options = manifest.job, {f"--{name}": _text(value) for name, value in sorted(manifest.job.options.items())}
+    known = {"job": _text(job.id), "started": _moment(manifest.started), "ended": _moment(manifest.ended)}
+    rows = {**known, "forwarder": _text(manifest.forwarder), **options}.items()
+    body = "".join(f'<tr><th scope=row>{escape(plain(name))}</th><td><span class="mono">{value}</span></td></tr>' for name, value in rows)
+    return f"<table><tbody>{body}</tbody></table>"
 
 
 class ImportStatus(Struct, frozen=True):

@@ -1,5 +1,6 @@
 // Events per second over five minutes: a bar a second, and a mark above it where a conflict or a refusal was.
 
+import { ago, follow } from "./ago.js";
 import { count, plural } from "./text.js";
 
 const SECONDS = 300;
@@ -31,6 +32,7 @@ export class Chart {
 
   add({ start, events, conflicts, refused }) {
     this.ahead = start + events.length - 1 - Math.floor(Date.now() / 1000);
+    follow(Math.abs(this.ahead) > 1 ? this.ahead * 1000 : 0);
     events.forEach((number, place) => this.seconds.set(start + place, [number, conflicts[place], refused[place]]));
     for (const second of this.seconds.keys()) if (second < this.now() - SECONDS) this.seconds.delete(second);
     this.draw();
@@ -77,7 +79,6 @@ export class Chart {
     const box = this.svg.getBoundingClientRect();
     const second = this.now() - SECONDS + 1 + Math.floor(((event.clientX - box.left) / box.width) * SECONDS);
     const [events, conflicts, refused] = this.at(second);
-    const time = new Date(second * 1000).toLocaleTimeString("en-GB");
-    this.rate.textContent = `${time}: ${plural(events, "event")}${conflicts ? `, ${plural(conflicts, "conflict")}` : ""}${refused ? `, ${plural(refused, "refusal")}` : ""}`;
+    this.rate.textContent = `${ago(second * 1000)}: ${plural(events, "event")}${conflicts ? `, ${plural(conflicts, "conflict")}` : ""}${refused ? `, ${plural(refused, "refusal")}` : ""}`;
   }
 }

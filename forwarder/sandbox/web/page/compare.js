@@ -22,6 +22,16 @@ export function comparison(first, second) {
   );
 }
 
+// Let each version show where it differs from the other one.
+export function showDifferences(part) {
+  for (const place of part.querySelectorAll(".comparison [data-difference]")) {
+    const block = place.closest("pre");
+    const above = place.getBoundingClientRect().top - block.getBoundingClientRect().top;
+    block.scrollTop += above - block.clientHeight / 3;
+  }
+  part.querySelector(".versions")?.scrollIntoView({ block: "nearest" });
+}
+
 // The first index at which two texts, or two runs of bytes, differ; null if they are equal.
 export function firstDifference(first, second) {
   const shorter = Math.min(first.length, second.length);
@@ -87,10 +97,12 @@ function runs(head, middle, same, tail) {
 
 function version(title, parts) {
   const block = el("pre", { class: "json sent", tabindex: 0, role: "group", "aria-label": title });
-  for (const [text, differs] of parts) {
-    if (differs) block.append(el("mark", {}, spaced(visible(text, AROUND))));
+  const first = parts.findIndex(([, differs]) => differs);
+  parts.forEach(([text, differs], number) => {
+    if (differs) block.append(el("mark", { "data-difference": number === first }, spaced(visible(text, AROUND))));
     else block.append(text.length > AROUND ? `${visible(text.slice(0, AROUND / 2))} … ${visible(text.slice(-AROUND / 2))}` : visible(text, AROUND));
-  }
+    if (first < 0 && number === 0) block.append(el("span", { "data-difference": true })); // something is missing here that the other one has
+  });
   return el("div", {}, el("h4", {}, title), block);
 }
 

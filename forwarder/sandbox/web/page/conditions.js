@@ -1,6 +1,6 @@
 // A flag's definition in words: who it is for, and in which shares. A definition is whatever was set: nothing in it is relied on.
 
-import { count, el, outside } from "./text.js";
+import { count, el, outside, plural } from "./text.js";
 
 const OPERATORS = {
   exact: "is",
@@ -83,7 +83,7 @@ function property({ key, operator, value, type, negation, cohort_name, group_typ
 function either(value) {
   const values = Array.isArray(value) ? value : [value];
   const shown = values.slice(0, VALUES).flatMap((each, place) => [...(place ? [" or "] : []), named(each)]);
-  return values.length > VALUES ? [...shown, ` or ${count(values.length - VALUES)} others`] : shown;
+  return values.length > VALUES ? [...shown, ` or ${plural(values.length - VALUES, "other")}`] : shown;
 }
 
 function named(value) {

@@ -1,13 +1,14 @@
 // One event, request, person or group, or a resource of the management half, whole: asked for when it is opened, by what the address says.
 
+import { tick } from "./ago.js";
 import { ask } from "./asking.js";
-import { comparison } from "./compare.js";
+import { comparison, showDifferences } from "./compare.js";
 import { flagsOf } from "./flags.js";
 import { asSent, pretty } from "./json.js";
 import { badge, button, copyButton, facts, kindBadge, properties, statusBadge } from "./parts.js";
 import { patch } from "./patch.js";
 import { Resources } from "./resources.js";
-import { bytes, clock, count, day, el, outside, plural, utf8, visible } from "./text.js";
+import { bytes, count, el, outside, plural, utf8, visible, when } from "./text.js";
 
 const LISTED = 50; // events, ids or headers that are listed
 const GOING = 1500; // milliseconds between two looks at what runs
@@ -36,13 +37,14 @@ export class Details {
     const content = await this.content(name).catch((error) => this.failed(error));
     if (turn !== this.asked) return;
     if (item(before) === item(name) && !this.panel.hidden) {
-      patch(this.panel, content); // the same with another question: where somebody is in it stays
+      this.patch(content); // the same with another question: where somebody is in it stays
       return;
     }
     this.panel.replaceChildren(...content);
     this.watch();
     this.panel.hidden = false;
     this.panel.scrollTop = 0;
+    showDifferences(this.panel);
     this.panel.focus({ preventScroll: false });
   }
 
@@ -63,10 +65,16 @@ export class Details {
     if (opened !== this.asked || turn !== this.looked) return;
     if (content !== null) {
       const focused = [...this.panel.querySelectorAll("button")].indexOf(document.activeElement);
-      patch(this.panel, content);
+      this.patch(content);
       if (focused >= 0 && !this.panel.contains(document.activeElement)) (this.panel.querySelectorAll("button")[focused] ?? this.panel).focus({ preventScroll: true });
     }
     this.watch();
+  }
+
+  // Show what differs; times that only got older don't.
+  patch(content) {
+    tick(this.panel);
+    patch(this.panel, content);
   }
 
   // Look again soon while something in the panel runs.
@@ -123,9 +131,9 @@ export class Details {
     return facts([
       ["distinct_id", this.filterLink("distinct_id", event.distinct_id)],
       ["uuid", outside(event.uuid, 80, "mono")],
-      ["happened", day(event.timestamp)],
+      ["happened", when(event.timestamp)],
       ["timestamp sent", event.timestamp_sent],
-      ["received", clock(event.received_at)],
+      ["received", when(event.received_at)],
       ["request", button(`${count(event.request)}, event ${event.index + 1} of it`, () => this.go(`request:${event.request}`), { class: "link" })],
       ["project key", this.filterLink("api_key", event.api_key, "mono")],
       ["arrival", `${count(event.arrival)}${event.historical ? ", historical" : ""}`],
@@ -178,10 +186,10 @@ export class Details {
       ["path", outside(`${request.method} ${request.path}`, 500, "mono")],
       ["query", request.query ? outside(request.query, 1000, "mono") : null],
       ["answer", outside(`${request.status} ${request.answer}`, 1000, "mono")],
-      ["received", day(request.received_at)],
+      ["received", when(request.received_at)],
       ["encoding", request.encoding],
       ["size", `${bytes(request.size)} on the wire`],
-      ["events", `${count(request.arrivals)} kept, ${count(request.duplicates)} of them duplicates, ${count(request.conflicts)} conflicts`],
+      ["events", `${count(request.arrivals)} kept: ${plural(request.duplicates, "duplicate")} and ${plural(request.conflicts, "conflict")} among them`],
       ["project key", this.filterLink("api_key", request.api_key, "mono")],
       ["historical", request.historical ? "yes" : null],
     ]);
@@ -216,7 +224,7 @@ export class Details {
     const ids = person.distinct_ids.slice(0, LISTED).map((each) => el("li", {}, this.filterLink("distinct_id", each)));
     return [
       this.head(outside(person.distinct_id, 200), person.is_identified ? badge("identified", "good") : badge("not identified")),
-      facts([["id", outside(person.id, 80, "mono")], ["made", day(person.created_at)], ["project key", this.filterLink("api_key", person.api_key, "mono")]]),
+      facts([["id", outside(person.id, 80, "mono")], ["made", when(person.created_at)], ["project key", this.filterLink("api_key", person.api_key, "mono")]]),
       el("h3", {}, "Properties"),
       properties(person.properties),
       el("h3", {}, plural(person.distinct_ids.length, "distinct id")),
@@ -235,7 +243,7 @@ export class Details {
     const own = events.length === found.length; // else another project has a group of that name, and events of both are counted
     return [
       this.head(outside(group.group_key, 200), badge(group.group_type)),
-      facts([["made", day(group.created_at)], ["changed", day(group.updated_at)], ["project key", this.filterLink("api_key", group.api_key, "mono")]]),
+      facts([["made", when(group.created_at)], ["changed", when(group.updated_at)], ["project key", this.filterLink("api_key", group.api_key, "mono")]]),
       el("h3", {}, "Properties"),
       properties(group.properties),
       ...this.eventsOf(events, own ? total : events.length),

@@ -6,7 +6,7 @@ import { aggregates, conditionsOf, filtersOf, percent, properties, share, varian
 import { pretty } from "./json.js";
 import { mood } from "./managed.js";
 import { badge, button, facts } from "./parts.js";
-import { count, day, el, outside, plural, visible } from "./text.js";
+import { count, el, outside, plural, visible, when } from "./text.js";
 
 const OVERRIDES = { groups: "Groups", person_properties: "Person properties", group_properties: "Group properties" };
 const LIKE = { groups: '{"company": "acme"}', person_properties: '{"plan": "pro"}', group_properties: '{"company": {"seats": 12}}' };
@@ -53,8 +53,8 @@ export class Flags {
         ["continuity", item.definition?.ensure_experience_continuity ? "a person keeps the value from before identification" : null],
         ["early access", filtersOf(item.definition).super_groups?.length ? "enrollment decides before the conditions" : null],
         ["holdout", filtersOf(item.definition).holdout || filtersOf(item.definition).holdout_groups?.length ? "decides before the conditions" : null],
-        ["made", day(item.created_at)],
-        ["changed", day(item.updated_at)],
+        ["made", when(item.created_at)],
+        ["changed", when(item.updated_at)],
         ["calls", item.calls ? count(item.calls) : "none yet"],
       ]),
       el("h3", {}, "Definition"),

@@ -1,6 +1,6 @@
 // JSON as it was sent, cut into tokens and laid out: never parsed, so that numbers, escapes and repeated keys stay what they are.
 
-import { count, el, visible, visibleLines } from "./text.js";
+import { el, plural, visible, visibleLines } from "./text.js";
 
 const TOKEN = /\s+|[{}[\],:]|"[^"\\]*(?:\\.[^"\\]*)*"|[^\s{}[\],:"]+|"/gsy;
 const SHOWN = 60000; // characters that are laid out; the rest can be copied
@@ -17,7 +17,7 @@ export function pretty(raw) {
   const parts = new Layout(block);
   const all = tokens(raw.slice(0, SHOWN)).filter((token) => token.trim() !== "");
   all.forEach((token, place) => parts.add(token, all[place + 1]));
-  if (raw.length > SHOWN) block.append(el("span", { class: "soft" }, `\n… ${count(raw.length - SHOWN)} characters more: Copy has them all`));
+  if (raw.length > SHOWN) block.append(el("span", { class: "soft" }, `\n… ${plural(raw.length - SHOWN, "character")} more: Copy has all`));
   return block;
 }
 
@@ -25,7 +25,7 @@ export function pretty(raw) {
 export function asSent(raw) {
   const shown = visibleLines(raw.slice(0, SHOWN), SHOWN);
   const block = el("pre", { class: "json sent", tabindex: 0, role: "group", "aria-label": "JSON as sent" }, shown);
-  if (raw.length > SHOWN) block.append(el("span", { class: "soft" }, `… ${count(raw.length - SHOWN)} characters more: Copy has them all`));
+  if (raw.length > SHOWN) block.append(el("span", { class: "soft" }, `… ${plural(raw.length - SHOWN, "character")} more: Copy has all`));
   return block;
 }
 

@@ -1,6 +1,7 @@
 // The page as a whole: what the address says is shown, what arrives is listed, what is asked for is opened.
 
 import * as address from "./address.js";
+import { tick } from "./ago.js";
 import { sparingly } from "./asking.js";
 import { Chart } from "./chart.js";
 import { Details } from "./details.js";
@@ -124,7 +125,7 @@ function notice() {
   const parts = [];
   if (rows.count) parts.push(older || missed ? `newest ${count(rows.count)}` : plural(rows.count, view.tab.slice(0, -1)));
   if (older) parts.push(`${count(older)} older`);
-  if (missed) parts.push(`${count(missed)} skipped: they came too fast to show`);
+  if (missed) parts.push(`${count(missed)} skipped: too fast to show`);
   at("notice").textContent = parts.join(" · ");
   rows.say(stream.loaded ? nothing() : "");
 }
@@ -172,7 +173,7 @@ function connection(word) {
   const state = at("state");
   const text = word === "live" && pause.on ? "paused" : word;
   if (state.textContent !== text) state.textContent = text;
-  state.className = `pill ${{ live: "good", paused: "warn", disconnected: "bad" }[text] ?? ""}`;
+  state.className = `pill ${{ live: "good", paused: "info", disconnected: "bad" }[text] ?? ""}`;
   state.dataset.state = word;
 }
 
@@ -285,6 +286,7 @@ function start() {
   addEventListener("resize", behind);
   document.addEventListener("visibilitychange", () => document.hidden || pause.on || renew());
   setInterval(announce, SAY_EVERY);
+  setInterval(() => tick(document), 1000);
   setInterval(() => pause.on || renew(), LOOK_EVERY);
   follow(null);
 }

@@ -2,17 +2,17 @@
 
 import { release } from "./conditions.js";
 import { badge } from "./parts.js";
-import { count, day, el, outside, visible } from "./text.js";
+import { count, el, outside, visible, when } from "./text.js";
 
 export const OF_PROJECTS = ["flags", "dashboards", "batch-exports"];
-const RUNS = { Completed: "good", Running: "info", Starting: "info", FailedRetryable: "warn", Cancelled: "warn", Terminated: "warn", ContinuedAsNew: "" };
+const RUNS = { Completed: "good", Running: "info", Starting: "info", FailedRetryable: "info", Cancelled: "", Terminated: "", ContinuedAsNew: "" };
 
 export const mood = {
   level: (member) => badge(member.level_name, member.level_name === "member" ? "" : "info"),
   invite: (invite) => (invite.is_expired ? badge("expired", "warn") : badge("pending", "info")),
   domain: (domain) => (domain.is_verified ? badge("verified", "good") : badge("not verified", "warn")),
   active: (flag) => (flag.definition.deleted ? badge("deleted", "bad") : flag.active ? badge("on", "good") : badge("off")),
-  paused: (batchExport) => (batchExport.paused ? badge("paused", "warn") : badge("on", "good")),
+  paused: (batchExport) => (batchExport.paused ? badge("paused") : badge("on", "good")),
   run: (run) => badge(run.status, RUNS[run.status] ?? "bad"),
   events: (project) => (project.ingested_event ? badge("has events", "good") : badge("no events yet")),
 };
@@ -22,7 +22,7 @@ export function marks(dashboard) {
   return [
     dashboard.is_primary ? badge("primary", "info") : "",
     dashboard.pinned ? badge("pinned", "info") : "",
-    dashboard.is_shared ? badge("shared", "warn") : "",
+    dashboard.is_shared ? badge("shared", "info") : "",
     dashboard.deleted ? badge("deleted", "bad") : "",
   ].filter(Boolean);
 }
@@ -48,15 +48,15 @@ const plain = { managed: true, key: (item) => String(item.id), bad: () => false 
 export const MANAGED = {
   organizations: {
     ...plain,
-    heads: ["Made", "Organization", "Members", "Projects", "Domains", "Pending invites"],
-    cells: (item) => [day(item.created_at), name(item.name), number(item.members), number(item.projects), number(item.domains), number(item.pending_invites)],
+    heads: ["Made", "Organization", "Members", "Projects", "Domains", "Invites"],
+    cells: (item) => [when(item.created_at), name(item.name), number(item.members), number(item.projects), number(item.domains), number(item.pending_invites)],
     open: (item) => `organization:${item.id}`,
   },
   projects: {
     ...plain,
     heads: ["Made", "Project", "Id", "Dashboards", "Batch exports", "Organization", "Key"],
     cells: (item) => [
-      day(item.created_at),
+      when(item.created_at),
       name(item.name, mood.events(item)),
       number(item.id),
       number(item.dashboards),
@@ -69,38 +69,38 @@ export const MANAGED = {
   members: {
     ...plain,
     heads: ["Joined", "Member", "Name", "Personal keys", "Organization"],
-    cells: (item) => [day(item.joined_at), name(item.user.email, mood.level(item)), outside(fullName(item.user), 80), number(item.personal_api_keys.length), soft(item.organization.name)],
+    cells: (item) => [when(item.joined_at), name(item.user.email, mood.level(item)), outside(fullName(item.user), 80), number(item.personal_api_keys.length), soft(item.organization.name)],
     open: (item) => `member:${item.id}`,
   },
   invites: {
     ...plain,
     heads: ["Made", "Invited", "Level", "Expires", "Organization"],
-    cells: (item) => [day(item.created_at), name(item.target_email, mood.invite(item)), mood.level(item), day(item.expires_at), soft(item.organization.name)],
+    cells: (item) => [when(item.created_at), name(item.target_email, mood.invite(item)), mood.level(item), when(item.expires_at), soft(item.organization.name)],
     open: (item) => `invite:${item.id}`,
   },
   domains: {
     ...plain,
     heads: ["Verified", "Domain", "Single sign-on", "Organization"],
-    cells: (item) => [item.verified_at ? day(item.verified_at) : soft("not yet"), name(item.domain, mood.domain(item)), soft(signOn(item)), soft(item.organization.name)],
+    cells: (item) => [item.verified_at ? when(item.verified_at) : soft("not yet"), name(item.domain, mood.domain(item)), soft(signOn(item)), soft(item.organization.name)],
     open: (item) => `domain:${item.id}`,
   },
   flags: {
     ...plain,
     heads: ["Made", "Flag", "Release", "Calls", "Project"],
-    cells: (item) => [day(item.created_at), name(item.key, mood.active(item)), soft(release(item.definition), 200), number(item.calls), soft(item.project_name ?? item.api_key)],
+    cells: (item) => [when(item.created_at), name(item.key, mood.active(item)), soft(release(item.definition), 200), number(item.calls), soft(item.project_name ?? item.api_key)],
     open: (item) => `flag:${item.id}`,
   },
   dashboards: {
     ...plain,
     heads: ["Made", "Dashboard", "Id", "Project", "Organization"],
-    cells: (item) => [day(item.created_at), name(item.name, ...marks(item)), number(item.id), outside(item.project.name, 80), soft(item.organization.name)],
+    cells: (item) => [when(item.created_at), name(item.name, ...marks(item)), number(item.id), outside(item.project.name, 80), soft(item.organization.name)],
     open: (item) => `dashboard:${item.id}`,
   },
   "batch-exports": {
     ...plain,
     heads: ["Made", "Batch export", "To", "Every", "Latest run", "Project", "Organization"],
     cells: (item) => [
-      day(item.created_at),
+      when(item.created_at),
       name(item.name, mood.paused(item)),
       outside(`${item.model} to ${item.destination.type}`, 80),
       soft(item.interval.replace(/^every /, ""), 40),

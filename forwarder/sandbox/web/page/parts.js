@@ -1,6 +1,6 @@
 // Small parts that lists and details are made of.
 
-import { bytes, clock, count, day, el, outside, plural, visible } from "./text.js";
+import { bytes, count, el, outside, plural, visible, when } from "./text.js";
 
 export function badge(word, mood = "") {
   return el("span", { class: `pill ${mood}`.trim() }, visible(word, 40));
@@ -9,7 +9,7 @@ export function badge(word, mood = "") {
 // What an arrival was, beside those before it; nothing for a new one, which most are.
 export function kindBadge(event) {
   if (event.kind === "conflict") return badge("conflict", "bad");
-  return event.kind === "duplicate" ? badge("duplicate", "warn") : "";
+  return event.kind === "duplicate" ? badge("duplicate") : "";
 }
 
 export function statusBadge(status) {
@@ -82,7 +82,7 @@ export const COLUMNS = {
   events: {
     heads: ["Time", "Event", "Distinct id", "Properties", "Key"],
     cells: (event) => [
-      clock(event.received_at),
+      when(event.received_at),
       el("span", { class: "name" }, outside(event.event, 120, "strong"), kindBadge(event)),
       outside(event.distinct_id, 80),
       outside(event.raw === "" ? "large: open it to see it" : glance(event.properties), 240, "soft"),
@@ -96,7 +96,7 @@ export const COLUMNS = {
   requests: {
     heads: ["Time", "Path", "Answer", "Encoding", "Size", "Events", "What was wrong", "Key"],
     cells: (request) => [
-      clock(request.received_at),
+      when(request.received_at),
       outside(request.method === "POST" ? request.path : `${request.method} ${request.path}`, 120, "mono strong"),
       statusBadge(request.status),
       outside(request.encoding ?? "–", 40, "soft"),
@@ -113,7 +113,7 @@ export const COLUMNS = {
   persons: {
     heads: ["Made", "Person", "Known as", "Properties", "Key"],
     cells: (person) => [
-      day(person.created_at),
+      when(person.created_at),
       el("span", { class: "name" }, outside(person.distinct_id, 120, "strong"), person.is_identified ? badge("identified", "good") : ""),
       el("span", {}, plural(person.distinct_ids.length, "id")),
       outside(glance(person.properties), 240, "soft"),
@@ -127,7 +127,7 @@ export const COLUMNS = {
   groups: {
     heads: ["Changed", "Group", "Type", "Properties", "Key"],
     cells: (group) => [
-      day(group.updated_at),
+      when(group.updated_at),
       outside(group.group_key, 120, "strong"),
       outside(group.group_type, 60),
       outside(glance(group.properties), 240, "soft"),

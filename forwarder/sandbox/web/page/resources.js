@@ -5,7 +5,7 @@ import { fullName, listed, marks, mood, signOn } from "./managed.js";
 import { Flags } from "./flags.js";
 import { badge, button, copyButton, facts, properties } from "./parts.js";
 import { Runs } from "./runs.js";
-import { count, day, el, outside, plural } from "./text.js";
+import { count, el, outside, plural, when } from "./text.js";
 
 const LISTED = 50; // of each kind that belongs to something
 
@@ -58,7 +58,7 @@ export class Resources {
   async organization(item) {
     const kinds = ["members", "projects", "invites", "domains"];
     const found = await Promise.all(kinds.map((kind) => this.belonging(kind, { organization: item.id })));
-    return { head: [outside(item.name, 200)], parts: [facts([["id", copied(item.id, "id")], ["made", day(item.created_at)]]), ...found] };
+    return { head: [outside(item.name, 200)], parts: [facts([["id", copied(item.id, "id")], ["made", when(item.created_at)]]), ...found] };
   }
 
   async project(item) {
@@ -74,8 +74,8 @@ export class Resources {
           ["organization", this.owner(item)],
           ["project key", outside(item.api_key, 40, "mono")],
           ["events", item.ingested_event ? events : "none yet: send them with this project's api_token"],
-          ["made", day(item.created_at)],
-          ["changed", day(item.updated_at)],
+          ["made", when(item.created_at)],
+          ["changed", when(item.updated_at)],
         ]),
         ...found,
         heading("Settings"),
@@ -101,9 +101,9 @@ export class Resources {
           ["e-mail", user.is_email_verified ? "verified" : "not verified"],
           ["two factors", item.is_2fa_enabled ? "yes" : "no"],
           ["social login", item.has_social_auth ? "yes" : "no"],
-          ["last login", item.last_login ? day(item.last_login) : "never"],
-          ["joined", day(item.joined_at)],
-          ["changed", day(item.updated_at)],
+          ["last login", item.last_login ? when(item.last_login) : "never"],
+          ["joined", when(item.joined_at)],
+          ["changed", when(item.updated_at)],
           ["distinct id", outside(user.distinct_id, 120, "mono")],
         ]),
         ...keys(item.personal_api_keys),
@@ -124,8 +124,8 @@ export class Resources {
           ["organization", this.owner(item)],
           ["level", mood.level(item)],
           ["invited by", by ? this.link(item.created_by.email, `member:${by.id}`) : item.created_by.email],
-          [item.is_expired ? "expired" : "expires", day(item.expires_at)],
-          ["made", day(item.created_at)],
+          [item.is_expired ? "expired" : "expires", when(item.expires_at)],
+          ["made", when(item.created_at)],
           ["message", item.message],
           ["e-mail", item.send_email ? "wanted; the sandbox writes to nobody" : "not wanted"],
           ["combines", item.combine_pending_invites ? "with pending invites" : null],
@@ -142,7 +142,7 @@ export class Resources {
         facts([
           ["id", copied(item.id, "id")],
           ["organization", this.owner(item)],
-          ["verified", item.verified_at ? day(item.verified_at) : "not yet"],
+          ["verified", item.verified_at ? when(item.verified_at) : "not yet"],
           ["single sign-on", signOn(item)],
           ["SAML entity", item.saml_entity_id],
           ["SAML address", item.saml_acs_url],
@@ -166,7 +166,7 @@ export class Resources {
           ["organization", this.owner(item)],
           ["description", item.description],
           ["tags", item.tags.map((tag) => (typeof tag === "string" ? tag : JSON.stringify(tag))).join(", ")],
-          ["made", day(item.created_at)],
+          ["made", when(item.created_at)],
           ["made by", item.created_by?.email],
           ["way", item.creation_mode],
           ["restriction", String(item.restriction_level)],

@@ -4,7 +4,7 @@ import { action, actions, confirmed, field, form, submit } from "./acting.js";
 import { ask, change } from "./asking.js";
 import { mood } from "./managed.js";
 import { badge, button, facts, properties } from "./parts.js";
-import { clock, count, day, el, outside, plural, visible } from "./text.js";
+import { count, el, outside, plural, visible, when } from "./text.js";
 
 const SHOWN = 20; // runs that are listed, and as many more at a time
 const LINES = 500; // of a log that are shown, the newest
@@ -42,11 +42,11 @@ export class Runs {
         ...places,
         ["model", item.model],
         ["interval", item.interval],
-        ["from", item.start_at && day(item.start_at)],
-        ["until", item.end_at && day(item.end_at)],
-        ["last paused", item.last_paused_at && day(item.last_paused_at)],
-        ["made", day(item.created_at)],
-        ["changed", day(item.last_updated_at)],
+        ["from", item.start_at && when(item.start_at)],
+        ["until", item.end_at && when(item.end_at)],
+        ["last paused", item.last_paused_at && when(item.last_paused_at)],
+        ["made", when(item.created_at)],
+        ["changed", when(item.last_updated_at)],
         ["query", item.hogql_query && outside(item.hogql_query, 1000, "mono")],
         ["filters", filled(item.filters) && outside(JSON.stringify(item.filters), 1000, "mono")],
       ]),
@@ -114,9 +114,9 @@ export class Runs {
       going && run.records_total_count ? el("progress", { max: run.records_total_count, value: Math.min(run.records_completed, run.records_total_count), "aria-label": "Records exported" }) : "",
       facts([
         ["records", records(run)],
-        ["started", day(run.created_at)],
-        ["finished", run.finished_at && day(run.finished_at)],
-        ["next attempt", run.next_attempt_at && day(run.next_attempt_at)],
+        ["started", when(run.created_at)],
+        ["finished", run.finished_at && when(run.finished_at)],
+        ["next attempt", run.next_attempt_at && when(run.next_attempt_at)],
         ["error", run.latest_error && outside(run.latest_error, 1000, run.status === "Completed" ? "" : "bad-text")],
         ["id", outside(run.id, 80, "mono soft")],
       ]),
@@ -163,12 +163,18 @@ function path(item) {
 function lines(run, log) {
   const shown = log.slice(-LINES).map((line) => {
     const level = String(line.level).toUpperCase();
-    return el("li", {}, el("span", { class: "soft numbers" }, clock(line.timestamp)), badge(String(line.level).toLowerCase(), LEVELS[level] ?? ""), outside(line.message, 2000, LEVELS[level] === "bad" ? "bad-text" : ""));
+    return el("li", {}, el("span", { class: "soft numbers" }, when(line.timestamp, since(run, line))), badge(String(line.level).toLowerCase(), LEVELS[level] ?? ""), outside(line.message, 2000, LEVELS[level] === "bad" ? "bad-text" : ""));
   });
   const left = log.length - shown.length;
   const none = shown.length ? "" : el("p", { class: "soft" }, "The log is empty.");
-  const older = left > 0 ? el("p", { class: "soft" }, `${count(left)} older lines are not shown.`) : "";
+  const older = left > 0 ? el("p", { class: "soft" }, `${plural(left, "older line")} not shown.`) : "";
   return el("div", { class: "log", role: "log", "aria-label": "Log of the run", tabindex: 0, "data-key": `log:${run.id}` }, older, none, el("ul", { class: "plain", "data-key": "lines" }, ...shown));
+}
+
+// How long after its run began a line was written.
+function since(run, line) {
+  const seconds = Math.max(0, Date.parse(line.timestamp) - Date.parse(run.created_at)) / 1000;
+  return seconds < 60 ? `+${seconds.toFixed(1)}s` : `+${Math.trunc(seconds / 60)}m ${Math.trunc(seconds % 60)}s`;
 }
 
 function records(run) {
@@ -224,7 +230,7 @@ function upcoming(item, { now, offset }) {
   const moved = offset >= 1 ? [` The sandbox's clock is ${ahead(offset)} ahead.`] : [];
   if (item.paused) return ["Paused: intervals that end meanwhile run once it is unpaused.", ...moved];
   if (!length) return moved;
-  return end !== null && next > end ? ["No further interval: the export has an end.", ...moved] : ["Next run: ", day(new Date(next * 1000).toISOString()), ".", ...moved];
+  return end !== null && next > end ? ["No further interval: the export has an end.", ...moved] : ["Next run: ", when(new Date(next * 1000).toISOString()), ".", ...moved];
 }
 
 function ahead(offset) {

@@ -1,5 +1,7 @@
 // Text from outside, made safe to look at: it only ever becomes text, never markup, and nothing in it can hide or reorder what stands beside it.
 
+import { ago } from "./ago.js";
+
 const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/gu;
 
 // What can't be seen, or turns the direction of what follows, as a sign that can: NUL is ␀, others are their code points.
@@ -51,21 +53,13 @@ export function plural(number, one, many = `${one}s`) {
   return `${count(number)} ${number === 1 ? one : many}`;
 }
 
-const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 });
-const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const EXACT = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3, timeZoneName: "short" });
 
-// The time of day of an ISO 8601 time, in the reader's zone; the whole of it is its title.
-export function clock(iso) {
-  return el("time", { datetime: iso, title: iso }, said(CLOCK, iso));
-}
-
-export function day(iso) {
-  return el("time", { datetime: iso, title: iso }, said(DAY, iso));
-}
-
-function said(format, iso) {
-  const time = new Date(iso);
-  return Number.isNaN(time.getTime()) ? visible(iso, 40) : format.format(time);
+// An ISO 8601 time as it is seen from now, or in words; its title is the exact one, in the reader's zone.
+export function when(iso, words = "") {
+  const time = Date.parse(iso);
+  if (Number.isNaN(time)) return el("time", {}, visible(String(iso), 40));
+  return el("time", { datetime: iso, title: EXACT.format(time), "data-ago": !words }, words || ago(time));
 }
 
 export function utf8(text) {
