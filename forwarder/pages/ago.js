@@ -22,6 +22,6 @@ export function ago(time, now = Date.now() + ahead) {
 export function tick(part) {
   for (const each of part.querySelectorAll("time[data-ago]")) {
     const words = ago(Date.parse(each.dateTime));
-    if (each.textContent !== words) each.textContent = words;
+    if (each.firstChild.data !== words) each.firstChild.data = words; // the text node stays: a selection, too
   }
 }

@@ -182,7 +182,7 @@ async def test_an_organization_opens_with_what_it_has(browser: Browser, tmp_path
         (f"project:{seed.PROJECT}", ["Settings", "timezone", "UTC", "phc_…0001", "none yet"]),
         (f"invite:{seed.INVITE}", ["nina@example.com", "pending", "olga@example.com", "the sandbox writes to nobody"]),
         (f"domain:{seed.DOMAIN}", ["_posthog-challenge.example.com", "TXT", f"forwarder manage domains verify {seed.DOMAIN}"]),
-        (f"domain:{seed.VERIFIED_DOMAIN}", ["verified", "2 Jan 2026"]),
+        (f"domain:{seed.VERIFIED_DOMAIN}", ["verified", " ago"]),
         ("dashboard:1", ["Dashboard 1", "primary", "olga@example.com"]),
         (f"batch-export:{seed.EXPORT}", ["1 run", "Failed", "0 of 7", seed.RUN]),
         (f"batch-export:{seed.PAUSED_EXPORT}", ["paused", "Unpause", "None: the export is paused"]),
