@@ -1,13 +1,15 @@
 """Pictures of pages, compared with those that were accepted: small ones, so that a page that looks the same is the same everywhere.
 
-A picture is kept at half its size in few colours, and compared after a blur: edges that another version of the browser draws a little
-otherwise don't count; a word, a colour or a box at another place does.
+A picture is kept at half its size in few colours: those of its grounds exactly, the others roughly. Text and edges are compared after a
+blur, so that what another version of the browser draws a little otherwise doesn't count; grounds, where nothing is drawn, strictly. So
+a word, a colour or a box at another place is found.
 """
 
 from __future__ import annotations
 
 import io
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +27,12 @@ TOLERANCE: Final = 40
 """Of 255, by which a pixel may differ in each colour, after the blur."""
 MOST: Final = 24
 """Pixels of a picture that may differ by more."""
-_COLOURS: Final = 48
+GROUND_TOLERANCE: Final = 4
+"""Of 255, by which a ground may differ."""
+GROUND_MOST: Final = 100
+"""Pixels of grounds that may differ by more."""
+_COLOURS: Final = 24
+"""Colours of grounds, and as many for everything else."""
 
 
 def check(name: str, png: bytes) -> None:
@@ -34,7 +41,8 @@ def check(name: str, png: bytes) -> None:
     if os.environ.get(RENEW) == "1":
         ACCEPTED.mkdir(exist_ok=True)
         if not path.exists() or _differing(_opened(path), found) is not None:
-            found.quantize(_COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
+            _in_few_colours(found).save(path, optimize=True)
+            assert _differing(_opened(path), found) is None, f"{name} can't be kept in so few colours"
         return
     assert path.exists(), f"{name} has no accepted picture: `make looks` makes it"
     accepted = _opened(path)
@@ -59,14 +67,43 @@ def _opened(path: Path) -> Image.Image:
         return picture.convert("RGB")
 
 
+def _in_few_colours(picture: Image.Image) -> Image.Image:
+    parts = iter(picture.tobytes())
+    pixels = list(zip(parts, parts, parts, strict=True))
+    flat = Counter(colour for colour, edge in zip(pixels, _edges(picture).tobytes(), strict=True) if not edge)
+    grounds = {colour: index for index, (colour, _) in enumerate(flat.most_common(_COLOURS))}
+    others = picture.quantize(_COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    indices = bytes(grounds.get(colour, len(grounds) + other) for colour, other in zip(pixels, others.tobytes(), strict=True))
+    made = Image.frombytes("P", picture.size, indices)
+    made.putpalette([*(part for colour in grounds for part in colour), *(others.getpalette() or [])])
+    return made
+
+
 def _differing(one: Image.Image, other: Image.Image) -> Image.Image | None:
     """Where two pictures differ, white on black; None where they don't."""
     size = (max(one.width, other.width), max(one.height, other.height))
-    blurred = [_padded(each, size).filter(ImageFilter.BoxBlur(1)) for each in (one, other)]
-    channels = ImageChops.difference(*blurred).split()
-    worst = ImageChops.lighter(ImageChops.lighter(channels[0], channels[1]), channels[2])
-    mask = worst.point(lambda value: 255 if value > TOLERANCE else 0)
-    return mask if one.size != other.size or mask.histogram()[255] > MOST else None
+    padded = [_padded(each, size) for each in (one, other)]
+    drawn = _over(_distance(*(each.filter(ImageFilter.BoxBlur(1)) for each in padded)), TOLERANCE)
+    flat = ImageChops.multiply(*(ImageChops.invert(_edges(each)) for each in padded))
+    grounds = ImageChops.multiply(_over(_distance(*padded), GROUND_TOLERANCE), flat)
+    if one.size == other.size and drawn.histogram()[255] <= MOST and grounds.histogram()[255] <= GROUND_MOST:
+        return None
+    return ImageChops.lighter(drawn, grounds)
+
+
+def _distance(one: Image.Image, other: Image.Image) -> Image.Image:
+    """How far two pictures differ at each pixel, in the colour in which they differ most."""
+    red, green, blue = ImageChops.difference(one, other).split()
+    return ImageChops.lighter(ImageChops.lighter(red, green), blue)
+
+
+def _over(distance: Image.Image, limit: int) -> Image.Image:
+    return distance.point(lambda value: 255 if value > limit else 0)
+
+
+def _edges(picture: Image.Image) -> Image.Image:
+    """Where a picture isn't of one colour all around, white on black."""
+    return _over(_distance(picture.filter(ImageFilter.MaxFilter(5)), picture.filter(ImageFilter.MinFilter(5))), 0)
 
 
 def _padded(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
