@@ -148,7 +148,7 @@ async def _speaks_plain(host: str, port: int) -> bool:
         answer = await reader.read(400)
         return answer.startswith(b"HTTP/") and b"HTTPS" not in answer
     finally:
-        writer.close()
+        await _closed(writer)
 
 
 async def _speaks_tls(host: str, port: int) -> bool:
@@ -156,5 +156,11 @@ async def _speaks_tls(host: str, port: int) -> bool:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     _, writer = await asyncio.open_connection(host, port, ssl=context)
-    writer.close()
+    await _closed(writer)
     return True
+
+
+async def _closed(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(OSError):  # the server may have cut the connection
+        await writer.wait_closed()
