@@ -293,7 +293,7 @@ def _aside(files: Sequence[QuarantinedFile]) -> Iterator[str]:
     from forwarder.telemetry.readable import size
 
     if files:
-        yield f"! quarantined because it could not be read ({len(files)}; {help_on('buffer')} says what to do with it):"
+        yield f"! quarantined because it could not be read ({len(files)}; {help_on('inspect-buffer')} says what to do with it):"
         yield from (f"    {file.file}, {size(file.size)}, {_iso(file.at)}" + (f": {file.what}" if file.what else "") for file in files)
 
 

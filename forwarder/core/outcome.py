@@ -68,7 +68,7 @@ class Bisect:
 
 
 class HaltReason(StrEnum):
-    """Why a lane takes part in no delivery for now (closed set; documented in docs/explanation/delivery.md)."""
+    """Why a lane takes part in no delivery for now (closed set; documented in docs/reference/reasons.md)."""
 
     UNKNOWN_KEY = "unknown_key"
     """The upstream doesn't know the project key (401 from it, or from the key check)."""

@@ -24,7 +24,7 @@ class Ordering(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why an event became a dead letter (closed set; documented in docs/how-to/operations.md)."""
+    """Why an event became a dead letter (closed set; documented in docs/reference/reasons.md)."""
 
     MISSING_EVENT = "missing_event"
     MISSING_DISTINCT_ID = "missing_distinct_id"
@@ -60,7 +60,7 @@ class WhenFull(StrEnum):
 
 
 class DropReason(StrEnum):
-    """Why an event was dropped (closed set; documented in docs/how-to/operations.md)."""
+    """Why an event was dropped (closed set; documented in docs/reference/reasons.md)."""
 
     INVALID_OVERFLOW = "invalid_overflow"
     """Rejected at receipt, and the dead letters' share for such is full."""

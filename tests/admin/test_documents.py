@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -12,29 +11,30 @@ from forwarder.cli.exit_codes import ExitCode
 from forwarder.core.outcome import HaltReason
 from forwarder.core.ports import DropReason, Reason
 from tests.support.documents import text_of
+from tests.support.repository import files
 
-TEXT = text_of("operations")
+TEXT = text_of("operations", "restart")
 
 
 def table(title: str, text: str = TEXT) -> set[str]:
     """The first column of the section's table."""
     section = text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
-    return {cell.strip("` ") for cell in re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)} - {"reason", "code"}
+    return {cell.strip("` ") for cell in re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)} - {"reason", "Code"}
 
 
 @pytest.mark.parametrize(
-    ("page", "title", "values"),
-    [("operations", "Halted lanes", HaltReason), ("dead-letters", "Reasons", Reason), ("operations", "Dropped events", DropReason)],
+    ("title", "values"),
+    [("Halted lanes", HaltReason), ("Dead letters", Reason), ("Dropped events", DropReason)],
     ids=str,
 )
-def test_closed_sets_are_documented(page: str, title: str, values: type[HaltReason | Reason | DropReason]) -> None:
+def test_closed_sets_are_documented(title: str, values: type[HaltReason | Reason | DropReason]) -> None:
     """Each reason that exists is documented, and no other."""
-    assert table(title, text_of(page)) == {value.value for value in values}
+    assert table(title, text_of("reasons")) == {value.value for value in values}
 
 
 def test_exit_codes_are_documented() -> None:
     """The codes that commands use are in the table."""
-    assert {str(code.value) for code in ExitCode} == table("Exit codes")
+    assert {str(code.value) for code in ExitCode} == table("Exit codes", text_of("commands"))
 
 
 def test_commands_are_real() -> None:
@@ -44,5 +44,5 @@ def test_commands_are_real() -> None:
 
 def test_admin_paths_are_real() -> None:
     """The admin server's paths are those of the table."""
-    source = (Path(__file__).parents[2] / "forwarder" / "admin" / "server.py").read_text()
-    assert set(re.findall(r'web\.get\("(/\w+)"', source)) == {path for path in table("Monitoring") if path.startswith("/")}
+    source = "".join(path.read_text() for path in files(".py", "forwarder/admin"))
+    assert set(re.findall(r'(?:web\.|add_)get\("(/\w+)"', source)) == {path for path in table("Monitoring") if path.startswith("/")}

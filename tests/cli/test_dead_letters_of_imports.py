@@ -22,7 +22,7 @@ from tests.support.documents import text_of
 
 CUT = b'{"event":"sign up","text":"\xff'
 JOB = ImportJob("0190a0a0-0000-5000-8000-000000000000", "mixpanel", "/data/export")
-DOCUMENT = text_of("dead-letters")
+DOCUMENT = text_of("repair-imports")
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_a_checkpoint_that_can_not_be_read_hides_nothing_else(state: Path) -> No
 
 def test_the_reasons_are_documented() -> None:
     """Each of a format, with that of its letter."""
-    section = DOCUMENT.partition("\n## Dead letters of an import\n")[2]
+    section = DOCUMENT.partition("\n## What can be repaired\n")[2]
     rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \|$", section, re.MULTILINE)
     assert dict(rows) == {str(why): str(reason) for why, reason in REASONS.items()}
 

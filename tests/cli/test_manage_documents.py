@@ -19,7 +19,7 @@ from tests.sandbox.client import Client, talking
 from tests.support.documents import text_of
 
 ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = text_of("manage")
+PAGE: Final = text_of("manage", "manage-commands")
 ORGANIZATION: Final = "01900000-0000-7000-8000-000000000001"
 KEY: Final = "phx_sandbox_olga_everything_0001"
 

@@ -262,7 +262,7 @@ def test_what_cant_work_is_refused(values: dict[str, Any], says: str, tmp_path: 
     assert says in done.stderr
 
 
-DOCUMENT = text_of("deploy")
+DOCUMENT = text_of("deploy", "deploy-kubernetes")
 
 
 @pytest.mark.parametrize("block", [each for each in re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL) if "replicas:" in each])

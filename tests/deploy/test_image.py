@@ -126,5 +126,5 @@ def test_the_samples_requirements_are_those_that_are_tested() -> None:
 
 def test_no_file_names_an_image_without_version() -> None:
     """`latest` is in no file that is deployed: nobody could say what runs."""
-    where = [*files("", "deploy"), ROOT / "Dockerfile", page("deploy")]
+    where = [*files("", "deploy"), ROOT / "Dockerfile", page("deploy"), page("deploy-kubernetes")]
     assert [name(path) for path in where if re.search(r"\w:latest\b", path.read_text())] == []

@@ -12,13 +12,13 @@ from forwarder import __version__
 from forwarder.config.keys import keys
 from forwarder.config.settings import Settings
 from tests.support.deployment import CHART, DEPLOY, DIGEST, IMAGE, port, texts
-from tests.support.documents import page
+from tests.support.documents import page, text_of
 from tests.support.go_tools import PROMTOOL
 from tests.support.repository import ROOT, name
 from tests.support.typed import command, commands, options
 
-DOCUMENT = page("deploy")
-EVERYTHING = [*texts(), (DOCUMENT, DOCUMENT.read_text())]
+DOCUMENTS = (page("deploy"), page("deploy-kubernetes"))
+EVERYTHING = [*texts(), *((path, path.read_text()) for path in DOCUMENTS)]
 KEYS = {".".join(path) for path in keys()}
 SECTIONS = {key.partition(".")[0] for key in KEYS if "." in key}
 
@@ -73,6 +73,6 @@ def test_ports_are_the_defaults() -> None:
 
 def test_relative_paths_in_the_document_exist() -> None:
     """Files and folders that its commands name are there."""
-    named = set(re.findall(r"(?<![\w/.])(deploy/[\w./-]*\w|config/[\w./-]*\w)", DOCUMENT.read_text()))
+    named = set(re.findall(r"(?<![\w/.])(deploy/[\w./-]*\w|config/[\w./-]*\w)", text_of(*DOCUMENTS)))
     assert named
     assert [each for each in named if not (ROOT / each).exists()] == []

@@ -24,8 +24,7 @@ from tests.support.documents import text_of
 from tests.support.management import EXPORT, ORGANIZATION, OWNER_KEY, PAUSED_EXPORT, PROJECT, SEED, TOKEN
 from tests.support.shells import Shell, posted
 
-PAGE: Final = text_of("migration")
-[RECIPE] = re.findall(r"^## Around a project's exports\n(.*?)^## ", PAGE, re.DOTALL | re.MULTILINE)
+RECIPE: Final = text_of("migration-exports")
 FIRST: Final = datetime(2024, 2, 27, 23, 59, 59, 250_000, UTC)
 """The last second of a day; the events go on into March, by way of the 29th of February."""
 COUNT: Final = 400

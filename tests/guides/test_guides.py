@@ -46,7 +46,7 @@ def test_commands_are_real(file: Path) -> None:
     assert set(re.findall(r"`make ([a-z-]+)", text_of(file))) <= set(targets)
 
 
-@pytest.mark.parametrize(("title", "text"), sections(text_of("what-happens-when")).items())
+@pytest.mark.parametrize(("title", "text"), sections(text_of("what-happens-when", "what-happens-here", "what-happens-sources")).items())
 def test_each_situation_is_told_whole(title: str, text: str) -> None:
     """What the sender sees, what becomes of the events, what a person sees, what to do, and at least one test that shows it."""
     assert [part for part in PARTS if text.count(part) != 1] == []
@@ -55,5 +55,5 @@ def test_each_situation_is_told_whole(title: str, text: str) -> None:
 
 def test_security_is_shown_by_tests() -> None:
     """Each thing that a hostile sender can try names the test that holds it off, but what nothing prevents."""
-    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", sections(text_of("security"))["Hostile senders"], re.MULTILINE)
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", text_of("hostile-senders"), re.MULTILINE)
     assert {attempt for attempt, answer in rows if not proofs(answer)} == {"attempt", "forged events"}

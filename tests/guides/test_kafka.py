@@ -14,7 +14,7 @@ from forwarder.core.ports import Reason
 from tests.support.certificates import make_certificate
 from tests.support.documents import sections, text_of
 
-TEXT = text_of("kafka")
+TEXT = text_of("kafka", "kafka-operate")
 PARTS = sections(TEXT)
 SECURITY = re.findall(r"^\| ([^|]+) \| `(\{.*?\})`", PARTS["Security"], re.MULTILINE)
 DEFAULTS = KafkaSettings()

@@ -25,7 +25,7 @@ from forwarder.sources.logs.formats import line_format
 from tests.support.documents import sections, spans, text_of
 from tests.support.repository import ROOT
 
-TEXT: Final = text_of("logs")
+TEXT: Final = text_of("logs", "log-files")
 PARTS: Final = sections(TEXT)
 RECIPES: Final = text_of("log-recipes")
 FOLDER: Final = ROOT / "config" / "recipes"

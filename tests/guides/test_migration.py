@@ -32,7 +32,7 @@ from tests.support.documents import page, sections, spans, text_of
 from tests.support.repository import ROOT
 from tests.support.upstream import OK, Answer, Request, Upstream
 
-TEXT: Final = text_of("migration")
+TEXT: Final = text_of("migration", "migration-exports", "repair-imports", "imports")
 PARTS: Final = sections(TEXT)
 BLOCK: Final = re.compile(r"^```(?:sh)?\n(.*?)^```", re.DOTALL | re.MULTILINE)
 BLOCKS: Final = BLOCK.findall(TEXT)
@@ -47,7 +47,10 @@ def command_lines(text: str) -> list[str]:
     return [each for each in typed if each.split()[1] in {"import", "dead-letters", "manage"}]
 
 
-TYPED: Final = (page("migration"), page("dead-letters"), ROOT / "README.md")
+TYPED: Final = (
+    *(page(title) for title in ("migration", "migration-exports", "repair-imports", "imports", "dead-letters")),
+    ROOT / "README.md",
+)
 
 
 def groups() -> dict[str, Any]:
@@ -73,7 +76,7 @@ def test_each_command_can_be_typed(line: str) -> None:
         assert context.params
 
 
-@pytest.mark.parametrize("page", ["migration", "import-formats", "import-preflight"])
+@pytest.mark.parametrize("page", ["migration", "imports", "import-formats", "import-preflight"])
 def test_each_option_in_the_text_exists(page: str) -> None:
     """Those of imports, and what goes with them."""
     every = groups()

@@ -1,4 +1,4 @@
-"""The documents as a site: its navigation has every page, and no link leaves docs/. `make docs` builds it strictly."""
+"""The documents as a site: its navigation has every page, pages are short, and no link leaves docs/. `make docs` builds it strictly."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.documents import DOCS, anchors, links
+from tests.support.documents import DOCS, anchors, links, text_of
 from tests.support.repository import ROOT, name
 
 PAGES = sorted(DOCS.rglob("*.md"))
+LONGEST = 1500
+"""Words of a page that is read from its beginning to its end."""
 
 
 def _pages(navigation: list[Any]) -> Iterator[str]:
@@ -34,3 +36,8 @@ def test_links_lead_somewhere(file: Path) -> None:
     found = list(links(file))
     assert [str(target) for target, _ in found if not (target.exists() and target.is_relative_to(DOCS))] == []
     assert [(target.name, anchor) for target, anchor in found if anchor and anchor not in anchors(target)] == []
+
+def test_pages_are_short() -> None:
+    """A page that isn't a reference can be read in one go."""
+    words = {path.relative_to(DOCS).as_posix(): len(text_of(path).split()) for path in PAGES}
+    assert {page: count for page, count in words.items() if count > LONGEST and not page.startswith("reference/")} == {}

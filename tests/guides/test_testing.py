@@ -20,7 +20,7 @@ from forwarder.testing import plugin
 from forwarder.testing.sandbox import AnalyticsSandbox, running_sandbox
 from tests.support.documents import sections, text_of
 
-TEXT: Final = text_of("testing")
+TEXT: Final = text_of("testing", "testing-http")
 BLOCKS: Final = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
 SHELL: Final = [block for language, block in BLOCKS if language == "sh" and "curl" in block]
 FILES: Final = {language: [block for name, block in BLOCKS if name == language] for language in ("yaml", "js", "go")}
@@ -99,7 +99,8 @@ def test_files_for_ci_can_be_read(text: str) -> None:
 
 def test_every_member_of_a_fault_is_there() -> None:
     """And no other."""
-    assert {name for cell in cells("Faults") for name in re.findall(r"`(\w+)`", cell)} == set(FaultSpec.model_fields)
+    cells_of_faults = re.findall(r"^\| (`.*?) \|", text_of("sandbox-faults"), re.MULTILINE)
+    assert {name for cell in cells_of_faults for name in re.findall(r"`(\w+)`", cell)} == set(FaultSpec.model_fields)
 
 
 def test_functions_and_fixtures_are_there() -> None:

@@ -17,7 +17,7 @@ from tests.support.documents import text_of
 from tests.support.repository import ROOT
 from tests.support.waiting import in_thread
 
-SECTION = text_of("manage").partition("\n## From Python\n")[2].partition("\n## ")[0]
+SECTION = text_of("manage-python")
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL)
 SHOWN = [
     ["Add this TXT record to the DNS: ", "olga@example.com 15", "mia@example.com 1", "domains update: HTTP 400 verification_needed: "],

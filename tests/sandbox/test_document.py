@@ -11,7 +11,7 @@ import pytest
 from forwarder.contract.resources import Domain, RunStatus
 from forwarder.sandbox.conditions.matching import OPERATORS
 from forwarder.sandbox.exports.records import EVENT_COLUMNS, PERSON_COLUMNS
-from forwarder.sandbox.openapi import LISTINGS
+from forwarder.sandbox.openapi import LISTINGS, document
 from forwarder.sandbox.seed_entries import (
     SETTINGS,
     Seed,
@@ -32,7 +32,8 @@ from forwarder.sandbox.seed_entries import (
 )
 from tests.support.documents import text_of
 
-TEXT = "\n".join(text_of(page) for page in ("sandbox", "sandbox-flags", "sandbox-exports"))
+TEXT = text_of("sandbox", "sandbox-flags", "sandbox-exports")
+ENDPOINTS = TEXT + text_of("sandbox-faults", "testing-http")
 SIGN_ON = set(Domain.__annotations__) - {"id", "domain", "is_verified", "verified_at", "verification_challenge", "has_saml"}
 SECTIONS: dict[str, type[SeedEntry]] = {
     "`organizations`": SeedOrganization,
@@ -95,3 +96,9 @@ def test_every_operator_of_a_condition_is_there() -> None:
     """In a row that says what it matches."""
     section = TEXT.partition("| operator | matches")[2].partition("\n\n")[0]
     assert set(re.findall(r"`([a-z_]+)`", "\n".join(line.split(" | ")[0] for line in section.splitlines()))) == OPERATORS
+
+
+@pytest.mark.parametrize("path", [path for path in document()["paths"] if path.startswith("/sandbox/")])
+def test_every_endpoint_of_its_own_is_there(path: str) -> None:
+    """By its whole path; the description of the endpoints is held against the application elsewhere."""
+    assert re.search(rf"{re.escape(path)}(?![\w/])", ENDPOINTS)

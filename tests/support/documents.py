@@ -23,9 +23,9 @@ def page(title: str) -> Path:
     return found
 
 
-def text_of(document: Path | str) -> str:
-    """A document's text, by its file or its name."""
-    return (document if isinstance(document, Path) else page(document)).read_text("utf-8")
+def text_of(*documents: Path | str) -> str:
+    """The text of documents, one after the other, by their files or their names."""
+    return "\n".join((each if isinstance(each, Path) else page(each)).read_text("utf-8") for each in documents)
 
 
 GUIDES: Final = tuple(
@@ -33,16 +33,26 @@ GUIDES: Final = tuple(
     for title in (
         "connect-sdks",
         "what-happens-when",
+        "what-happens-here",
+        "what-happens-sources",
         "alerts",
         "security",
+        "hostile-senders",
         "kafka",
+        "kafka-operate",
         "migration",
+        "migration-exports",
+        "repair-imports",
+        "imports",
         "import-formats",
         "import-preflight",
         "first-party",
         "logs",
+        "log-files",
         "log-recipes",
         "testing",
+        "testing-http",
+        "sandbox-faults",
         "sandbox",
         "sandbox-flags",
         "sandbox-exports",

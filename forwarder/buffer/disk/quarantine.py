@@ -20,7 +20,7 @@ from forwarder.storage.private import make_directory, open_file, sync_directory
 
 
 def _hint() -> str:
-    return f"nothing of it was deleted; see `{proposed('buffer verify')}`, and {help_on('buffer')} for what to do"
+    return f"nothing of it was deleted; see `{proposed('buffer verify')}`, and {help_on('inspect-buffer')} for what to do"
 
 
 _log = structlog.get_logger()
