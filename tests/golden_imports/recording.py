@@ -39,6 +39,7 @@ SOON: Final = {"FORWARDER_DELIVERY__RETRY__INITIAL": "10ms", "FORWARDER_DELIVERY
 """A service that refuses everything at first is asked again."""
 _UNSTABLE: Final = {"forwarder", "started", "ended", "seconds", "modified", "upstream"}
 """What depends on the moment, the machine or the version."""
+_MESSAGES: Final = {"why", "detail"}
 _WORDS: Final = {"sentence", "advice", "requests", "now", "format", "files", "unfit", "unfit_files", "unfit_records", "unchecked"}
 """Of the analysis: words, how batches will be cut, and the moment."""
 
@@ -252,6 +253,13 @@ def run_case(case: GoldenCase, folder: Path) -> dict[str, Any]:
         "preflight": stable(json.loads((state / "preflight.json").read_text()), folder, _WORDS),
         "letters": letters(state, folder),
     }
+
+
+def without_messages(value: Any) -> Any:
+    """The same without the words of why a record is refused; its reason stays."""
+    if isinstance(value, dict):
+        return {name: without_messages(each) for name, each in value.items() if name not in _MESSAGES}
+    return [without_messages(each) for each in value] if isinstance(value, list) else value
 
 
 def target(service: RecordingService, state: Path) -> tuple[str | Path, ...]:

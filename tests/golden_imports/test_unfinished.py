@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.golden_imports.recording import load
+from tests.golden_imports.recording import load, without_messages
 from tests.golden_imports.unfinished import OLD, OldState, resume
 
 
@@ -25,9 +25,9 @@ def test_an_import_of_the_old_version_is_resumed(old: OldState, tmp_path: Path) 
         order = [each for each in events if each in now["events"].get(who, [])]
         assert [each for each in now["events"].get(who, []) if each in events] == order, who
     assert now["code"] == golden["code"]
-    assert now["letters"] == golden["letters"]
+    assert without_messages(now["letters"]) == without_messages(golden["letters"])
     assert now["verified"] == golden["verified"]
-    assert now["manifest"] == golden["manifest"]
+    assert without_messages(now["manifest"]) == without_messages(golden["manifest"])
     if not old.killed:
         assert len(sent) == golden["manifest"]["books"]["mended"], "only what was marked is sent"
 
