@@ -14,7 +14,7 @@ INSTEAD: Final = {
     r"told": "reported, said",
     r"in earnest": "in production",
     r"at hand": "available, pending",
-    r"(?:go|goes|going|gone|went) on with": "resume, continue",
+    r"(?:go|goes|going|gone|went) on(?! to)": "resume, continue, be sent",
     r"mend(?:s|ed|ing)?": "fix, repair, correct",
     r"(?:let|lets|letting) in": "authenticate, accept",
     r"turn(?:s|ed|ing)? away": "reject",
@@ -38,12 +38,30 @@ INSTEAD: Final = {
     r"in (?:the|its|their) place of": "instead of",
     r"(?<!there )is no (?:setting|uuid|time|key|number|rate|name|file|directory)": "is not a …, unknown …",
     r"things? to mend": "errors",
+    r"everybody": "every person, all users",
+    r"in vain": "without a result",
+    r"(?:is|are) wanted": "is required, needed",
+    r"patience": "timeout, retry, backoff",
+    r"for ever": "permanently, indefinitely",
+    r"takes? the place of": "replaces",
+    r"of (?:its|their) own accord": "by itself, automatically",
+    r"the other way round": "the reverse",
+    r"once and for all": "permanently",
+    r"turn(?:s|ed)? down": "reject",
+    r"parcels?": "batch",
+    r"in (?:the )?long run": "eventually",
     r"(?:look|looks|looked) at first": "preflight",
 }
 """Patterns of phrases, and what the field says."""
 PHRASES: Final = re.compile(r"\b(?:" + "|".join(INSTEAD) + r")\b", re.IGNORECASE)
 
-DOCUMENTS: Final = [path for path in [*files(".md"), *files(".yaml", "config")] if path.name not in ("CHANGELOG.md", "interface.md")]
+SHOWN: Final = ((".md", ""), (".yaml", "config"), (".yaml", "deploy"), (".txt", "deploy"), (".js", "forwarder"), (".html", "forwarder"))
+"""How names of files end that people read, and where these are: documents, examples, manifests, pages."""
+_COMMENT: Final = re.compile(r"(?<!:)//.*")
+"""What a page's script says to those who read it: that isn't shown."""
+AS_THEY_WERE: Final = ("interface.md",)
+"""In the words of the service."""
+DOCUMENTS: Final = [path for suffix, folder in SHOWN for path in files(suffix, folder) if path.name not in AS_THEY_WERE]
 
 
 def _texts(path: Path) -> Iterator[tuple[int, str]]:
@@ -70,11 +88,11 @@ def test_help_and_messages_are_plain_english() -> None:
 
 
 def test_documents_are_plain_english() -> None:
-    """No document, and no comment of an example configuration, has one of the phrases."""
+    """No document, no text of a page, and no comment of an example or a manifest has one of the phrases."""
     found = [
         f"{name(path)}:{line}: {phrase[0]!r}"
         for path in DOCUMENTS
         for line, text in enumerate(path.read_text().splitlines(), 1)
-        for phrase in PHRASES.finditer(text)
+        for phrase in PHRASES.finditer(_COMMENT.sub("", text) if path.suffix == ".js" else text)
     ]
     assert found == []

@@ -22,7 +22,7 @@ from forwarder.admin.page import page
 from forwarder.admin.page import routes as page_routes
 from forwarder.admin.status import encode
 from forwarder.admin.tapping import PollTap, TapEndpoint, TapPermission
-from forwarder.core.errors import cannot_listen
+from forwarder.core.error_text import cannot_listen
 from forwarder.core.host_port import split_host_port
 from forwarder.pages.files import HEADERS
 from forwarder.pages.hosts import KnownHosts

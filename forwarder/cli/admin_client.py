@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.host_port import split_host_port
 from forwarder.core.proposals import proposed
@@ -69,7 +70,7 @@ def stream(address: str, path: str) -> Iterator[tuple[int, http.client.HTTPRespo
 def _no_daemon(address: str, error: Exception) -> NoDaemon:
     if not isinstance(error, OSError):
         return NoDaemon(f"what answers at {address} is not forwarder's admin server", hint=_OTHER)
-    why = os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
+    why = error_text(error)
     if isinstance(error, PermissionError):
         hint = "Run this as a user that may connect to the socket: its owner, or a member of its group."
         return NoDaemon(f"no daemon can be asked at {address}: {why}", hint=hint)

@@ -94,10 +94,10 @@ def export(
         with atomic_file(output, replace=force) as file:
             count = _export(directories, lane, file, total)
     where = f" to {output}" if output else ""
-    sys.stderr.write(f"{count:,} events exported{where}. They contain project keys: protect them like the keys.\n")
+    sys.stderr.write(f"{_events(count)} exported{where}. Events contain project keys: protect them like the keys.\n")
     if any(content.flaws for content in contents):
         damaged = sum(flaw.events for content in contents for flaw in content.flaws)
-        what = f"parts of the buffer can't be read (at least {damaged:,} events)"
+        what = f"parts of the buffer can't be read (at least {_events(damaged)})"
         sys.stderr.write(f"Error: {what}\n  `{proposed('buffer verify')}` lists them.\n")
         raise typer.Exit(ExitCode.NO)
 
@@ -158,7 +158,7 @@ def _drain(directories: Sequence[Path], settings: Settings) -> ExitCode:
             done = asyncio.run(drain_directory(settings, directory, SystemClock(), progress.advance))
         still = max(done.left_events, _inspect([directory])[0].events)
         dead = f", {done.buried:,} became dead letters" if done.buried else ""
-        typer.echo(f"{directory}: {done.delivered:,} events delivered{dead}, {still:,} left")
+        typer.echo(f"{directory}: {_events(done.delivered)} delivered{dead}, {still:,} left")
         if done.unreachable:
             sys.stderr.write(f"Error: the upstream is unavailable: {done.unreachable}\n  The remaining events stay in the buffer.\n")
             return ExitCode.UNREACHABLE
@@ -298,7 +298,9 @@ def _aside(files: Sequence[QuarantinedFile]) -> Iterator[str]:
 
 
 def _events(count: int) -> str:
-    return "1 event" if count == 1 else f"{count:,} events"
+    from forwarder.telemetry.readable import plural
+
+    return plural(count, "event")
 
 
 def _iso(when: float) -> str:

@@ -192,5 +192,6 @@ def _own_address_problems(loaded: Loaded) -> Iterable[Problem]:
 
 
 def _variables(loaded: Loaded) -> str:
-    count = len({origin.name for origin in loaded.origins.values() if origin.place == "environment"})
-    return "1 key" if count == 1 else f"{count} keys"
+    from forwarder.telemetry.readable import plural
+
+    return plural(len({origin.name for origin in loaded.origins.values() if origin.place == "environment"}), "key")

@@ -15,6 +15,7 @@ from typing import Annotated, Final
 
 import typer
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.installation import help_on, shipped
 
@@ -133,4 +134,4 @@ def _write(file: Path, text: str, *, force: bool) -> None:
     except FileExistsError:
         raise ConfigurationError(f"{file} exists already", hint=f"{_ANOTHER}, or replace it with --force.") from None
     except OSError as error:
-        raise ConfigurationError(f"{file} can't be written: {error.strerror or error}", hint=f"{_ANOTHER}.") from error
+        raise ConfigurationError(f"{file} can't be written: {error_text(error)}", hint=f"{_ANOTHER}.") from error

@@ -23,7 +23,7 @@ from forwarder.core.secrets import mask_key, mask_secrets
 from forwarder.deadletter.selection import DeadLetterContent, DeadLetterSummary
 from forwarder.inspect.dead_letters import WorkerLetters
 from forwarder.sources.imports.blocks import SOURCE
-from forwarder.telemetry.readable import duration, size
+from forwarder.telemetry.readable import duration, plural, size
 
 _MAX_WHY: Final = 80
 _MAX_WHERE: Final = 50
@@ -32,7 +32,7 @@ _MAX_BYTES: Final = 32
 
 def letters(count: int) -> str:
     """`3 dead letters`."""
-    return "1 dead letter" if count == 1 else f"{count:,} dead letters"
+    return plural(count, "dead letter")
 
 
 def print_table(found: Sequence[tuple[WorkerLetters, DeadLetterSummary]], total: int, now: float) -> None:

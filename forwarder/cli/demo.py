@@ -16,6 +16,7 @@ import typer
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import Port
 from forwarder.core.proposals import proposed
+from forwarder.telemetry.readable import plural
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -162,7 +163,7 @@ def _screen(demo: AnyDemo) -> RenderableType:
 
     snapshot = demo.snapshot()
     what = DRAINING if demo.stopping else "Ctrl-C drains and prints the books."
-    sent = Text(f"  Sent {demo.sent:,} events{demo.details()}. {what}", style="dim")
+    sent = Text(f"  Sent {plural(demo.sent, 'event')}{demo.details()}. {what}", style="dim")
     return Group(flow(snapshot), Text(), lane_table(snapshot.lanes, books=True), Text(), sent)
 
 
@@ -181,7 +182,7 @@ def print_demo_verdict(verdict: demos.DemoVerdict) -> None:
     screen = console()
     screen.print(lane_table(verdict.snapshot.lanes, books=True))
     found = (
-        f"{verdict.sent:,} events sent, {verdict.stored:,} in the sandbox, "
+        f"{plural(verdict.sent, 'event')} sent, {verdict.stored:,} in the sandbox, "
         f"{verdict.missing:,} missing, {verdict.conflicts:,} changed in transit"
     )
     if verdict.unreadable:

@@ -131,7 +131,7 @@ def _command_help(words: Sequence[str]) -> None:
 
 
 def _show(write: Callable[[Console], None], *, paged: bool) -> None:
-    """Write to the terminal, through its pager if that is wanted; plain text elsewhere."""
+    """Write to the terminal, through its pager if asked to; plain text elsewhere."""
     from rich.console import Console
 
     terminal = sys.stdout.isatty()

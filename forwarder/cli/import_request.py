@@ -23,6 +23,7 @@ from forwarder.config.layers import InvalidConfiguration
 from forwarder.config.load import Loaded, load_part
 from forwarder.config.settings import ImportSettings, Settings
 from forwarder.config.source_settings import MappingSettings
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.installation import help_on
 from forwarder.core.proposals import proposed
@@ -134,7 +135,7 @@ def folders(root: Path) -> list[Path]:
         return [folder for folder in inside if any((folder / name).is_file() for name in names) or is_locked(folder)]
     except OSError as error:
         hint = "Run this as the user that imports, or name one folder with --state DIR."
-        raise ConfigurationError(f"{root} can't be listed: {error.strerror or error}", hint=hint) from error
+        raise ConfigurationError(f"{root} can't be listed: {error_text(error)}", hint=hint) from error
 
 
 def _checked(name: str, check: Callable[[Given], Checked], given: Given) -> Checked:

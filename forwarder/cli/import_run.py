@@ -212,7 +212,7 @@ class ImportDisplay:
 
     def analyzed(self, records: int, content: int) -> None:
         """Show how much of the source is analyzed."""
-        line = f"analyzing the source: {records:,} records, {size(content)}, {self.rate(records):,.0f} a second"
+        line = f"analyzing the source: {plural(records, 'record')}, {size(content)}, {self.rate(records):,.0f} a second"
         self._show(Text(line), line, refresh=_REFRESH)
 
     def sent(self, progress: ImportProgress) -> None:
@@ -226,9 +226,9 @@ class ImportDisplay:
         )
         bar = Table.grid(padding=(0, 1, 0, 0))
         bar.add_row(Text("importing"), ProgressBar(total or 1, done if total else 0, width=_BAR), Text(figures))
-        counts = {"delivered": progress.delivered, "refused": progress.refused, "left out": progress.left_out, "repeats": progress.repeats}
-        counted = ", ".join(f"{count:,} {what}" for what, count in counts.items())
-        books = f"{progress.read:,} records read: {counted}; {progress.in_flight:,} events in flight"
+        counts = {"delivered": progress.delivered, "refused": progress.refused, "left out": progress.left_out}
+        counted = ", ".join([*(f"{count:,} {what}" for what, count in counts.items()), plural(progress.repeats, "repeat")])
+        books = f"{plural(progress.read, 'record')} read: {counted}; {plural(progress.in_flight, 'event')} in flight"
         rows: list[RenderableType] = [bar, Text(f"  {books}", style="dim")]
         line = f"importing: {figures}; {books}"
         if progress.waiting:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from forwarder.contract.endpoints import ENDPOINTS, Endpoint, IdKind
 from forwarder.contract.resources import LEVELS
+from forwarder.core.error_text import error_text
 
 NULL: Final = "null"
 """How null is typed for a field that may be null."""
@@ -249,4 +250,4 @@ def _file(file: Path) -> str:
     try:
         return file.read_text("utf-8-sig")
     except (OSError, ValueError) as error:
-        raise ValueError(f"{file} can't be read: {getattr(error, 'strerror', None) or 'it is not UTF-8 text'}") from None
+        raise ValueError(f"{file} can't be read: {error_text(error)}") from None

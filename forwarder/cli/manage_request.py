@@ -1,6 +1,6 @@
 """From the command line and the configuration to a call: address, key, ids, and body. Options override what `--data` has.
 
-Invariant: the key is never an option's value, nor part of a message: a command line can be read by everybody on the machine, and stays in
+Invariant: the key is never an option's value, nor part of a message: a command line can be read by every user of the machine, and stays in
 the shell's history.
 """
 

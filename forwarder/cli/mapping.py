@@ -21,7 +21,7 @@ from forwarder.cli.output import visible_lines
 from forwarder.cli.sample import FOLLOWED_LINES, Sample, opened
 from forwarder.cli.trial import Trial, TrialOutcome, TrialResult, TrialTally, interruptible, trial_source
 from forwarder.core.secrets import mask_secrets
-from forwarder.telemetry.readable import line_excerpt
+from forwarder.telemetry.readable import line_excerpt, plural
 
 _MEMBERS: Final = 2_000
 """Characters that are shown of what a format makes of a line."""
@@ -121,7 +121,7 @@ def print_tally(tally: TrialTally) -> None:
     from forwarder.cli.tables import console
 
     total, unmatched = sum(tally.counts.values()), tally.counts[TrialOutcome.UNMATCHED]
-    records = "1 record" if total == 1 else f"{total:,} records"
+    records = plural(total, "record")
     figures = {"sent": tally.counts[TrialOutcome.SENT], "skipped by where": tally.counts[TrialOutcome.SKIPPED]}
     figures |= ({"not of the format": unmatched} if unmatched else {}) | {"not sent": tally.rejected}
     console().print(f"{records}: {', '.join(f'{count:,} {what}' for what, count in figures.items())}")

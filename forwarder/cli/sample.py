@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.files.records import DamagedContent
 from forwarder.sources.files.unpacking import Decompress, PeekedStream, find_decompressor
@@ -50,7 +51,7 @@ class Sample:
             if self._follow and self._is_file and decompress is None:
                 yield from self._growth()
         except (OSError, DamagedContent) as error:
-            why = getattr(error, "strerror", None) or error
+            why = error_text(error)
             raise ConfigurationError(f"{self._path or 'standard input'} can't be read: {why}", hint="See what came before.") from error
 
     def _all(self, decompress: Decompress | None) -> Iterator[bytes]:
@@ -126,7 +127,7 @@ def opened(sample: str, lines: int | None, *, follow: bool) -> Iterator[Sample]:
     try:
         file = path.open("rb")
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
-        why = getattr(error, "strerror", None) or error
+        why = error_text(error)
         raise ConfigurationError(f"{sample} can't be read: {why}", hint="Name a file of records.") from error
     with closing(Sample(file, path, FOLLOWED_LINES if follow and lines is None else lines, follow=follow)) as made:
         yield made

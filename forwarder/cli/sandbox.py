@@ -12,6 +12,7 @@ import typer
 import uvloop
 
 from forwarder.config.addresses import check_host
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ForwarderError
 from forwarder.core.installation import shipped
 from forwarder.core.proposals import proposed
@@ -68,7 +69,7 @@ def _folder(path: Path | None) -> Path | None:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ForwarderError(f"--export-root: {path}: {error.strerror}", hint="Name a directory that can be written to.") from None
+            raise ForwarderError(f"--export-root: {path}: {error_text(error)}", hint="Name a directory that can be written to.") from None
     return path
 
 
@@ -97,7 +98,9 @@ def _check(key: str) -> None:
 def _management(organizations: int, seed: Path | None) -> str:
     if not organizations:
         return "The management API has no organizations yet: add some, and personal keys, with --seed example, or --seed FILE."
-    count = "1 organization" if organizations == 1 else f"{organizations} organizations"
+    from forwarder.telemetry.readable import plural
+
+    count = plural(organizations, "organization")
     return f"The management API has {count}; call it with a personal key of {seed or 'the seed'} ({proposed('manage --help')})."
 
 

@@ -25,6 +25,7 @@ from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import Admin, Config, TextOrJson, TextOutput
 from forwarder.cli.target import ProjectKey, To, choose_target
 from forwarder.core.clock import retry_after
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.proposals import proposed
 
@@ -203,7 +204,7 @@ class Journey:
         raise typer.Exit(self._end("rejected", code, why=reason))
 
     def _unreachable(self, error: Exception) -> NoReturn:
-        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        why = error_text(error)
         hint = f"Start a daemon with `{proposed('run')}`, or name another address with `--to URL`."
         self._error(f"nothing accepts events at {self._target.address}: {why}", hint)
         raise typer.Exit(self._end("unreachable", ExitCode.UNREACHABLE, why=why)) from error

@@ -116,7 +116,7 @@ def _check_base(text: str, example: str, endpoints: tuple[str, ...], endpoint: s
         raise ValueError("it must have no query and no fragment: end it before the ? or #")
     path = parts.path.rstrip("/")
     if path.endswith(endpoints):
-        raise ValueError(f"it is the base address that is wanted: leave out the path of the endpoint, such as {endpoint}")
+        raise ValueError(f"it is the base address that belongs here: leave out the path of the endpoint, such as {endpoint}")
     return f"{parts.scheme}://{parts.netloc}{path}"
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from forwarder.core.error_text import error_text
+
 _PROJECT_KEY: Final = re.compile(r"[\x01-\x7f]{1,64}")
 _PERSONAL_KEY: Final = re.compile(r"[\x21-\x7e]{1,200}")
 
@@ -54,8 +56,7 @@ def _text(file: Path) -> str:
     try:
         return file.read_text("utf-8-sig")
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "its path or its text is not one"
-        raise ValueError(f"{file} can't be read, {reason}: name a text file in UTF-8, with one key a line") from error
+        raise ValueError(f"{file} can't be read ({error_text(error)}): name a text file in UTF-8, with one key a line") from error
 
 
 def _keys(text: str, place: str, check: Callable[[str], str]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.config.units import format_size
+from forwarder.core.error_text import error_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def unreadable(key: str, file: Path | None) -> Iterator[Conflict]:
     try:
         file.open("rb").close()
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
-        yield Conflict(key, f"{file} can't be read: {getattr(error, 'strerror', None) or error}", "name a file that this user may read")
+        yield Conflict(key, f"{file} can't be read: {error_text(error)}", "name a file that this user may read")
 
 
 def unusable_pair(named: Mapping[str, Path | None]) -> Iterator[Conflict]:
@@ -81,8 +82,8 @@ def _refused(key: str, load: Callable[[], None], hint: str) -> Iterator[Conflict
     try:
         load()
     except (OSError, ValueError) as error:  # an SSLError is an OSError
-        reason = getattr(error, "reason", None) or str(error)
-        yield Conflict(key, f"can't be used: {_REASONS.get(reason, reason)}", hint)
+        why = _REASONS.get(getattr(error, "reason", None) or "") or error_text(error)
+        yield Conflict(key, f"can't be used: {why}", hint)
 
 
 def _load_pair(cert: Path, key: Path) -> None:

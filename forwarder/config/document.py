@@ -20,6 +20,7 @@ import yaml
 from forwarder.config.keys import Path, dotted, in_table, keys, lists, sections, short_forms
 from forwarder.config.layers import InvalidConfiguration, Layer, Origin, Place, Problem, Sourced, what_and_hint
 from forwarder.config.suggestions import explain_syntax, no_section, spelled_otherwise, suggest_key
+from forwarder.core.error_text import error_text
 from forwarder.core.users import user_name
 
 TAGS: Final = "tag:yaml.org,2002:"
@@ -64,8 +65,9 @@ def _read(file: FilePath) -> str:
     try:
         return file.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        reason = error.strerror or "can't be read"
-        raise InvalidConfiguration([Problem(str(file), "", f"can't be read: {reason}", _unreadable_hint(file, error))]) from error
+        raise InvalidConfiguration(
+            [Problem(str(file), "", f"can't be read: {error_text(error)}", _unreadable_hint(file, error))]
+        ) from error
     except UnicodeDecodeError as error:
         raise InvalidConfiguration([Problem(str(file), "", "isn't UTF-8 text", "save it as UTF-8")]) from error
 

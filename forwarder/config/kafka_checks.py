@@ -71,7 +71,7 @@ def _topics(key: str, cluster: KafkaSettings) -> Iterator[Conflict]:
 def _project_key(key: str, cluster: KafkaSettings) -> Iterator[Conflict]:
     yield from two_project_keys(key, cluster.api_key, cluster.api_key_file)
     if cluster.format == "json" and not _knows_project_key(cluster):
-        message = "is missing: what a mapping makes names no project key, so that no event would go on"
+        message = "is missing: what a mapping makes names no project key, so that no event would be sent"
         yield Conflict(f"{key}.api_key", message, f"set it, {key}.api_key_file or {key}.api_key_header")
 
 

@@ -27,6 +27,7 @@ from forwarder.config.addresses import (
 from forwarder.config.api_keys import check_personal_key, check_project_key
 from forwarder.config.section import InvalidValues, Items, JsonSchema, Kind, Location, Words, collecting, kind_of, read_text
 from forwarder.config.units import NEVER, TIMES, format_duration, format_size, parse_duration, parse_size
+from forwarder.core.error_text import error_text
 
 _T = TypeVar("_T")
 
@@ -316,7 +317,7 @@ def check_pattern(text: str) -> str:
     try:
         re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"{text!r} is no regular expression ({error}): fix it") from error
+        raise ValueError(f"{text!r} is no regular expression ({error_text(error)}): fix it") from error
     return text
 
 

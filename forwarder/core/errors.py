@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable
 
 
@@ -140,22 +138,3 @@ class ConfigurationError(ForwarderError):
     """The configuration can't be used."""
 
     code = "configuration"
-
-
-def cannot_listen(key: str, listen: str, error: OSError) -> ConfigurationError:
-    """The error for an address that can't be listened on; `key` is the setting that holds it."""
-    port = listen.rpartition(":")[2]
-    if error.errno == errno.EADDRINUSE:
-        from forwarder.core.port_owner import owner_of_port  # noqa: PLC0415 - only a mistake needs it
-
-        owner = owner_of_port(int(port)) if port.isdecimal() else ""
-        what, hint = f"{owner or 'something else'} listens there", f"Stop it, or set `{key}` to another address."
-    elif error.errno == errno.EACCES and port.isdecimal():
-        from forwarder.core.users import user_name  # noqa: PLC0415
-
-        what = f"user {user_name()} may not listen on a port below 1024"
-        hint = f"Set `{key}` to a higher port, give the process CAP_NET_BIND_SERVICE, or have systemd's socket unit listen."
-    else:
-        what = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)  # a name's error is below 0
-        hint = f"Set `{key}` to an address of this machine that this user may listen on."
-    return ConfigurationError(f"{key}: can't listen on {listen}: {what}", hint=hint)

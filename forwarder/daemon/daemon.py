@@ -26,6 +26,7 @@ from forwarder.admin.event_lookup import Sighting, WantedUuid
 from forwarder.admin.server import AdminServer
 from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock, SystemClock
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.ports import DeadLetter, Reason
 from forwarder.core.proposals import proposed
@@ -36,7 +37,7 @@ from forwarder.daemon.restart import SIGNALS, InPlaceRestart, PendingRestart, un
 from forwarder.daemon.roles import ALONE, Role
 from forwarder.storage.directory import LOG, worker_directories, worker_directory
 from forwarder.telemetry.labels import LaneLabels
-from forwarder.telemetry.readable import size
+from forwarder.telemetry.readable import plural, size
 from forwarder.telemetry.snapshot import Snapshot, State
 from forwarder.telemetry.taps import TapBatch, TapRequest
 
@@ -212,7 +213,7 @@ class Daemon:
     def on_stop_signal(self, number: signal.Signals) -> None:
         """Begin the shutdown; the second time, end the process at once."""
         if not self._stop.is_set() or self.restarting.withdraw():
-            _log.info("stopping", signal=number.name, takes_for_seconds=self._settings.shutdown.delay)
+            _log.info("stopping", signal=number.name, accepts_for_seconds=self._settings.shutdown.delay)
             self._stop.set()
             return
         log_interrupted(self._settings, number, self._pipeline.snapshot().buffered)
@@ -255,9 +256,7 @@ class Daemon:
         try:
             await self._pipeline.start()
         except OSError as error:
-            raise ConfigurationError(
-                f"can't start: {error.strerror or error}", hint=f"Run `{proposed('config check')}` for details."
-            ) from error
+            raise ConfigurationError(f"can't start: {error_text(error)}", hint=f"Run `{proposed('config check')}` for details.") from error
         self._announce()
 
     async def _drain(self) -> None:
@@ -320,7 +319,7 @@ def announce_buffer(settings: Settings, snapshot: Snapshot, path: Path) -> None:
             path=str(path),
             found=snapshot.buffer_found,
             meaning=f"Events are buffered on disk, at {path}, in at most {size(snapshot.buffer_limit_bytes)}: they outlive this process. "
-            f"{snapshot.buffer_found} events were found there.",
+            f"Found there: {plural(snapshot.buffer_found, 'event')}.",
         )
         return
     _log.warning(

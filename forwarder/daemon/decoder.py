@@ -18,6 +18,7 @@ from typing import Final
 import structlog
 
 from forwarder.core.clock import Clock, Timer
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import Backpressure, BufferFull, RequestTooLarge
 from forwarder.intake.decoder_jobs import CPU_SECONDS, FRAME, decode_head
 
@@ -108,7 +109,7 @@ class DecoderProcess:
                 self._process = _popen(self._command, its)
             except OSError as error:
                 mine.close()
-                _log.error("the decoder process can't be started", why=str(error))
+                _log.error("the decoder process can't be started", why=error_text(error))
                 raise Backpressure("large requests can't be decoded now", retry_after=5.0) from error
         self.starts += 1
         mine.setblocking(False)

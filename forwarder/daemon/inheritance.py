@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from forwarder.config.settings import Settings
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 
 VARIABLE: Final = "_FORWARDER_INHERITED"
@@ -102,7 +103,7 @@ def inherit(environment: MutableMapping[str, str]) -> InheritedDescriptors:
             os.set_inheritable(descriptor, False)
         except OSError as error:
             raise ConfigurationError(
-                f"descriptor {descriptor} was announced as inherited, but can't be used: {error.strerror}",
+                f"descriptor {descriptor} was announced as inherited, but can't be used: {error_text(error)}",
                 hint="LISTEN_FDS counts the sockets that a service manager passes, from descriptor 3 on.",
             ) from error
     return inherited

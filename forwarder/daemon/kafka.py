@@ -101,10 +101,10 @@ def policy_of(settings: Settings, number: int, role: Role) -> KafkaPolicy:
 
 def _warn_of_secrets_in_the_clear(policies: Sequence[KafkaPolicy]) -> None:
     for policy in [each for each in policies if each.security.shows_its_secret]:
-        what = "the password" if policy.security.mechanism == "PLAIN" else "the token"
         _log.warning(
-            f"kafka: {what} is sent over the network in the clear",
+            "kafka: a secret is sent over the network in the clear",
             cluster=policy.name,
+            secret="password" if policy.security.mechanism == "PLAIN" else "token",
             key=f"{policy.key}.security.protocol",
             hint="Set it to SASL_SSL, if the brokers have a port for that.",
         )

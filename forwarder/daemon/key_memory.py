@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from forwarder.core.clock import Clock, Timer
+from forwarder.core.error_text import error_text
 from forwarder.intake.lanes import KnownKeys
 from forwarder.storage.key_file import KNOWN_KEYS, KeyHashes, merge_keys, read_keys
 
@@ -103,7 +104,7 @@ class KeyMemory:
             self._known.remember(hashes)
 
     def _report(self, error: OSError) -> None:
-        why = error.strerror or str(error)
+        why = error_text(error)
         if why != self._failing:
             meaning = "A key that is verified now may be unknown after a restart, until the upstream verifies it again."
             hint = "Make the directory writable, or list the keys in sources.http.api_keys."

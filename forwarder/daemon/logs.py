@@ -17,6 +17,7 @@ from forwarder.config.settings import Settings
 from forwarder.config.source_settings import LogSourceSettings
 from forwarder.core.ack import AckLevel
 from forwarder.core.clock import Clock
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.records import RecordIntake
 from forwarder.daemon.mappings import log_mapping
@@ -153,7 +154,7 @@ def _split(source: LogSourceSettings, key: str) -> Callable[[int], Splitter]:
         start = None if lines.start is None else re.compile(lines.start.encode())
     except re.error as error:
         hint = "It is searched in bytes of UTF-8: leave out what is for text alone, such as (?u)."
-        raise ConfigurationError(f"{key}.multiline.start: {lines.start!r} can't be used: {error}", hint=hint) from error
+        raise ConfigurationError(f"{key}.multiline.start: {lines.start!r} can't be used: {error_text(error)}", hint=hint) from error
     return partial(Splitter, max_record=source.max_line, start=start, max_wait=lines.max_wait, cri=source.format == "cri")
 
 

@@ -46,7 +46,6 @@ from forwarder.delivery.batching import Batcher
 from forwarder.delivery.delivery import Delivery
 from forwarder.delivery.halting import Halts
 from forwarder.delivery.keys import KeyCheck, KeyStatus
-from forwarder.delivery.sink import describe_network_error
 from forwarder.intake.admission import Admission
 from forwarder.intake.intake import Intake
 from forwarder.intake.lanes import KnownKeys, LaneRegistry
@@ -139,7 +138,7 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
     intake = Intake(admission, policy=policy, ordering_of=ordering_of, headroom=headroom, decoder=decoder, path=path, otlp=otlp)
     replayer = stores.open_replayer(intake, clock)
 
-    passthrough = PassThrough(pass_through_policy(settings, sink), clock, describe_network_error) if settings.passthrough.enabled else None
+    passthrough = PassThrough(pass_through_policy(settings, sink), clock) if settings.passthrough.enabled else None
     listener = HttpListener(http, intake, clock, headroom, passthrough, path=path)
     kafka = _kafka_sources(settings, role, SourceIntake(admission, delivery, halts, intake, source="kafka"), clock)
     logs = _log_sources(settings, role, SourceIntake(admission, delivery, halts, intake, source="logs"), clock, stores)

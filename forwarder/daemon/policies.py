@@ -12,6 +12,7 @@ from typing import Final
 from forwarder.config.keys import dotted, is_number, leaves
 from forwarder.config.settings import Settings, UpstreamSettings
 from forwarder.core.clock import Clock
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
 from forwarder.core.path import ForwarderPath
@@ -89,7 +90,9 @@ def open_sink(
         policy = UpstreamPolicy(upstream.url, upstream.compression == "gzip", upstream.timeout, ca_file, upstream.proxy, tuple(headers))
         return HttpSink(policy, clock, path)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigurationError(f"upstream.ca_file {ca_file} can't be used: {error}", hint="Give a readable PEM file.") from error
+        raise ConfigurationError(
+            f"upstream.ca_file {ca_file} can't be used: {error_text(error)}", hint="Give a readable PEM file."
+        ) from error
 
 
 def intake_policy(settings: Settings) -> IntakePolicy:

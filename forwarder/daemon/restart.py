@@ -17,6 +17,7 @@ from typing import Final, NoReturn
 
 import structlog
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.proposals import proposed
 from forwarder.daemon.inheritance import InheritedDescriptors, announced
@@ -46,7 +47,7 @@ class InPlaceRestart:
                 *self._check, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
             )
         except OSError as error:
-            return f"{self._check[0]} can't be started: {error.strerror or error}"
+            return f"{self._check[0]} can't be started: {error_text(error)}"
         try:
             async with asyncio.timeout(CHECK_LIMIT):
                 output, _ = await process.communicate()
@@ -114,7 +115,7 @@ class PendingRestart:
         try:
             self._how.replace(self.kept)
         except OSError as error:
-            raise ConfigurationError(f"can't restart in place: {error.strerror or error}", hint="Start forwarder again.") from error
+            raise ConfigurationError(f"can't restart in place: {error_text(error)}", hint="Start forwarder again.") from error
 
     async def _decide(self, how: InPlaceRestart) -> None:
         objection = await how.objection()

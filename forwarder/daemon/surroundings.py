@@ -14,7 +14,8 @@ from pathlib import Path
 
 from forwarder.config.conflicts import Conflict
 from forwarder.config.settings import Settings
-from forwarder.core.errors import ConfigurationError, cannot_listen
+from forwarder.core.error_text import cannot_listen, error_text
+from forwarder.core.errors import ConfigurationError
 from forwarder.core.users import user_name
 from forwarder.sources.http.sockets import bind_tcp, parse_listen
 from forwarder.storage.directory import DEAD_LETTERS, LOCK, LOG, is_locked, worker_directories
@@ -79,7 +80,7 @@ def _unwritable(key: str, path: Path) -> Iterator[Conflict]:
                 yield Conflict(key, _denied(each, path), f"give it to the user that forwarder runs as, or set {key} to another directory")
                 return
     except OSError as error:
-        yield Conflict(key, f"{path} can't be used: {error.strerror}", f"set {key} to another directory")
+        yield Conflict(key, f"{path} can't be used: {error_text(error)}", f"set {key} to another directory")
 
 
 def _denied(place: Path, path: Path) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import jq
 import msgspec
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.mapping.restrictions import Restricted, bounds, check_restrictions
 
@@ -70,10 +71,10 @@ class Replacement:
             self._data = path.read_bytes().strip()
             _members(self._data)
         except OSError as error:
-            raise ConfigurationError(f"--with: {path} can't be read: {error.strerror or error}", hint="Name a file.") from error
+            raise ConfigurationError(f"--with: {path} can't be read: {error_text(error)}", hint="Name a file.") from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            hint = "It takes the place of the whole record. `jq . FILE` shows where it isn't JSON."
-            raise ConfigurationError(f"--with: {path} isn't one JSON object: {error}", hint=hint) from error
+            hint = "It replaces the whole record. `jq . FILE` shows where it isn't JSON."
+            raise ConfigurationError(f"--with: {path} isn't one JSON object: {error_text(error)}", hint=hint) from error
 
     def apply(self, event: bytes) -> bytes:  # noqa: ARG002 - see the class
         """See `Edit.apply`."""

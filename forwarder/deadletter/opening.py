@@ -20,6 +20,7 @@ from typing import Any, Final
 import structlog
 from isal.isal_zlib import crc32
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.ports import Reason
 from forwarder.deadletter.schema import DeadLetterDatabase, UnreadableDatabase, check, open_readable, open_writable
@@ -57,14 +58,14 @@ def open_file(directory: Path, now: float) -> OpenedDatabase:
     try:
         return OpenedDatabase(DeadLetterDatabase(path, _checked(open_writable(path))))
     except UnreadableDatabase as error:
-        return _replace_unreadable(path, str(error), now)
+        return _replace_unreadable(path, error_text(error), now)
     except (sqlite3.Error, OSError) as error:
         return _read_only(path, why_of(error), now)
 
 
 def why_of(error: BaseException) -> str:
     """The error in words, without paths."""
-    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    return error_text(error)
 
 
 def _checked(connection: sqlite3.Connection) -> sqlite3.Connection:
@@ -133,7 +134,7 @@ def _read_only(path: Path, failing: str, now: float) -> OpenedDatabase:
         except (sqlite3.Error, OSError):
             connection = _copied(path)
     except UnreadableDatabase as error:
-        return _replace_unreadable(path, str(error), now)
+        return _replace_unreadable(path, error_text(error), now)
     except (sqlite3.Error, OSError) as error:
         raise ConfigurationError(
             f"{path} can't be read: {why_of(error)}", hint="Make it readable and writable for this user, or set `dead_letters.path`."

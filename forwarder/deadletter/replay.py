@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from forwarder.core.clock import Clock, Timer
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import Backpressure, ForwarderError
 from forwarder.core.event import split_events
 from forwarder.core.ports import Incoming, Reason, RequestIntake, Revived
@@ -199,5 +200,5 @@ def _unfit(marked: MarkedDeadLetter) -> str:
     try:
         events = len(split_events(b"[%b]" % marked.data))
     except (msgspec.DecodeError, RecursionError) as error:
-        return f"it can't be sent as it is: {error}"
+        return f"it can't be sent as it is: {error_text(error)}"
     return "" if events == 1 else "it is not one event"

@@ -27,6 +27,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
+from forwarder.core.error_text import error_text
 from forwarder.storage.private import open_file
 
 VERSION: Final = 2
@@ -165,7 +166,7 @@ def _classified(error: BaseException) -> BaseException:
     """`UnreadableDatabase` if the error says that the file is corrupt or of another kind; else the error itself."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
-        return UnreadableDatabase(str(error))
+        return UnreadableDatabase(error_text(error))
     return error
 
 

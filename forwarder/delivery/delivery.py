@@ -22,6 +22,7 @@ import structlog
 
 from forwarder.core.ack import Ack
 from forwarder.core.clock import Backoff, Clock, Timer, wait_for_event
+from forwarder.core.error_text import error_text
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.outcome import Reply
 from forwarder.core.ports import Buffer, DeadLetters, Ledger, Ordering, Sink
@@ -260,7 +261,7 @@ class Delivery:
             reply = await self._sink.send(attempt.batch)
         except Exception as error:
             _log.exception("sending failed unexpectedly", lane=lane_label(attempt.lane))
-            reply = Reply(None, error=f"unexpected: {type(error).__name__}")
+            reply = Reply(None, error=error_text(error))
         seconds = self._clock.monotonic() - began
         suspects = NO_SUSPECTS
         if reply.status == HTTPStatus.BAD_REQUEST and not attempt.part.inspected:

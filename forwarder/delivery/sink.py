@@ -22,6 +22,7 @@ from isal import isal_zlib
 
 from forwarder import __version__
 from forwarder.core.clock import Clock, retry_after
+from forwarder.core.error_text import error_text
 from forwarder.core.event import Batch
 from forwarder.core.outcome import Reply
 from forwarder.core.path import ERROR_HEADER, HEADER, LOOP, ForwarderPath
@@ -98,7 +99,7 @@ class HttpSink:
         except TimeoutError:
             return Reply(None, error=f"no whole answer within {timeout:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return Reply(None, error=describe_network_error(error))
+            return Reply(None, error=error_text(error))
 
     async def _exchange(self, session: aiohttp.ClientSession, url: str, body: BodyPieces, headers: dict[str, str]) -> Reply:
         async with session.post(url, data=body, headers=headers, allow_redirects=False, proxy=self._policy.proxy) as response:
@@ -106,7 +107,7 @@ class HttpSink:
             try:
                 answer = await _read(response)
             except (aiohttp.ClientError, OSError) as error:
-                return Reply(None, retry_after=wait, error=f"HTTP {response.status}, but {describe_network_error(error)}")
+                return Reply(None, retry_after=wait, error=f"HTTP {response.status}, but {error_text(error)}")
             loop = response.status == 508 and response.headers.get(ERROR_HEADER) == LOOP
             received = response.headers
             return Reply(
@@ -196,38 +197,3 @@ def _retry_after(value: str | None, now: float) -> float | None:
     """The wait that an answer asks for, at most `MAX_RETRY_AFTER`."""
     seconds = retry_after(value, now)
     return None if seconds is None else min(seconds, MAX_RETRY_AFTER)
-
-
-def describe_network_error(error: Exception) -> str:
-    """The error in a few words."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"the certificate of {error.host} isn't trusted: {_certificate_words(error.certificate_error)}"
-    if isinstance(error, aiohttp.ClientHttpProxyError):
-        return f"the proxy refuses the connection: HTTP {error.status}"
-    if isinstance(error, aiohttp.ClientProxyConnectionError):
-        return f"no connection to the proxy: {_os_words(error.os_error)}"
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return f"unknown host {error.host}: {_os_words(error.os_error)}"
-    if isinstance(error, aiohttp.ClientConnectorSSLError):
-        return f"no TLS with {error.host}: {_os_words(error.os_error)}"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return f"no connection to {error.host}:{error.port}: {_os_words(error.os_error)}"
-    if isinstance(error, aiohttp.ClientPayloadError):
-        return "the answer was cut off before its end"
-    if isinstance(error, aiohttp.ServerDisconnectedError):
-        return "the connection was closed before an answer came"
-    if isinstance(error, ConnectionResetError):
-        return "the connection was reset"
-    if isinstance(error, OSError):
-        return f"the connection failed: {_os_words(error)}"
-    return f"the answer couldn't be understood ({type(error).__name__})"
-
-
-def _certificate_words(error: Exception) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return error.verify_message
-    return type(error).__name__
-
-
-def _os_words(error: OSError) -> str:
-    return (error.strerror or type(error).__name__).lower()

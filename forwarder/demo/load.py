@@ -21,8 +21,8 @@ import aiohttp
 import msgspec
 
 from forwarder.core.clock import Clock, retry_after, wait_for_event
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ForwarderError
-from forwarder.delivery.sink import describe_network_error
 from forwarder.demo.traffic import ShopEvent, crowd
 
 CONNECTIONS: Final = 8
@@ -212,7 +212,7 @@ class LoadGenerator:
             async with session.post(self._endpoint.url, data=body, headers={"Content-Type": "application/json"}) as response:
                 await response.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            what = describe_network_error(error)
+            what = error_text(error)
             if not figures.requests:
                 self.stop()
                 raise TargetUnreachable(what) from error

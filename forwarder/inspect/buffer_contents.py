@@ -19,6 +19,7 @@ from forwarder.buffer.disk.format import SEGMENT_HEADER_SIZE, decode_segment_hea
 from forwarder.buffer.disk.reading import FileProblem
 from forwarder.buffer.disk.recovery import RecoveredLog, UnsettledRecord, recover
 from forwarder.buffer.disk.segment import open_segment, read_at
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
 from forwarder.inspect.state_files import holder
@@ -132,7 +133,7 @@ def process_of(directory: Path) -> int | None:
 def unreadable(directory: Path, error: OSError) -> ConfigurationError:
     """The error for files that can't be read."""
     where = error.filename or directory
-    return ConfigurationError(f"{where} can't be read: {error.strerror or error}", hint="Run this as the user that forwarder runs as.")
+    return ConfigurationError(f"{where} can't be read: {error_text(error)}", hint="Run this as the user that forwarder runs as.")
 
 
 def _content(lane: Lane, found: RecoveredLog) -> LaneContent:

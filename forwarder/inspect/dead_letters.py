@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.config.units import parse_duration
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.proposals import proposed
 from forwarder.deadletter.schema import UnreadableDatabase, open_readable, open_writable
@@ -88,7 +89,7 @@ class WorkerLetters:
             yield
         except (UnreadableDatabase, sqlite3.Error, OSError) as error:
             raise ConfigurationError(
-                f"{self.path} can't be used: {error}",
+                f"{self.path} can't be used: {error_text(error)}",
                 hint="Run this as the user that forwarder runs as. The next start quarantines a damaged file and recovers what it can.",
             ) from error
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from forwarder.admin.event_lookup import DEAD_LETTER, SENDING, WAITING, Sighting, WantedUuid
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
 from forwarder.core.proposals import proposed
@@ -80,7 +81,7 @@ def _in_letters(wanted: WantedUuid, file: Path) -> Iterator[Trace]:
 
 def unreadable_letters(file: Path, error: Exception) -> ConfigurationError:
     """The error for a dead letters' file that can't be read."""
-    return ConfigurationError(f"{file} can't be read: {error}", hint="Run this as the user that forwarder runs as.")
+    return ConfigurationError(f"{file} can't be read: {error_text(error)}", hint="Run this as the user that forwarder runs as.")
 
 
 def _letter(row: Sequence[Any], file: Path) -> Trace:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.config.settings import Settings
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.daemon.logs import DIRECTORY
 from forwarder.inspect.state_files import dead_letter_roots
@@ -46,7 +47,7 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except OSError as error:
         hint = "Run this as the user that forwarder runs as."
-        raise ConfigurationError(f"{path} can't be read: {error.strerror or error}", hint=hint) from error
+        raise ConfigurationError(f"{path} can't be read: {error_text(error)}", hint=hint) from error
 
 
 def _source(name: str, rows: Sequence[StoredPosition]) -> LogSourceState:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forwarder.config.settings import Settings
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.storage.directory import DEAD_LETTERS, LOCK, LOG, state_directories, worker_directories
 
@@ -109,7 +110,7 @@ def _has_log(directory: Path) -> bool:
 
 
 def _unreadable(path: Path, error: OSError) -> NotABuffer:
-    return NotABuffer(f"{path} can't be read: {error.strerror or error}", hint="Run this as the user that forwarder runs as.")
+    return NotABuffer(f"{path} can't be read: {error_text(error)}", hint="Run this as the user that forwarder runs as.")
 
 
 def _what_is_wrong(path: Path) -> str:

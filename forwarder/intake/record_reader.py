@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec import Raw
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ForwarderError, InvalidRequest, InvalidToken, RequestTooLarge, TogetherTooLarge
 from forwarder.core.event import EVENT_OVERHEAD, NO_IDS, Lane, split_events
 from forwarder.core.ports import DeadLetter, Incoming, Reason
@@ -188,7 +189,7 @@ class RecordBatchReader:
             reason, why = _REASONS.get(type(error), Reason.UNDECODABLE), error.message
         except Exception as error:  # a record that makes it fail would make it fail each time, and hold up its partition for ever
             self._report(facts.name)
-            reason, why = Reason.UNDECODABLE, f"unforeseen: {type(error).__name__}"
+            reason, why = Reason.UNDECODABLE, error_text(error)
         return _RecordContent(rejected=[(None, RejectedEvent(reason, value, why=why))])
 
     def _letters(

@@ -16,6 +16,7 @@ import structlog
 
 from forwarder.core.ack import Ack, AckCallback, AckLevel
 from forwarder.core.clock import Clock
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import (
     Backpressure,
     BufferFull,
@@ -290,7 +291,7 @@ class _LargeRecord:
             if isinstance(error, Backpressure):
                 raise
             reason = Reason.TOO_LARGE if isinstance(error, RequestTooLarge) else Reason.UNDECODABLE
-            content.letters = [self._letter(None, RejectedEvent(reason, value, why=str(error)))]
+            content.letters = [self._letter(None, RejectedEvent(reason, value, why=error_text(error)))]
         else:
             content.nulled = decoded.head.nulled
             for chunk in await bodies.sliced(decoded.chunks(0.0, "")):
@@ -306,7 +307,7 @@ class _LargeRecord:
 
     def fail(self, error: Exception) -> None:
         """It couldn't be read now: its source repeats it."""
-        self.error = error if isinstance(error, Backpressure) else Backpressure(f"a large record could not be decoded: {error}")
+        self.error = error if isinstance(error, Backpressure) else Backpressure(f"a large record could not be decoded: {error_text(error)}")
         self._finish()
 
     def _finish(self) -> None:

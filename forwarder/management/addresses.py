@@ -16,6 +16,7 @@ from yarl import URL
 
 from forwarder.config.addresses import check_management, check_proxy
 from forwarder.contract.endpoints import Endpoint
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.management.errors import InvalidCall
 
@@ -65,7 +66,7 @@ def tls_context(base: str, ca_file: str | Path | None) -> ssl.SSLContext | None:
     except ssl.SSLError:
         words = f"{ca_file} holds no certificate in PEM form"
     except OSError as error:
-        words = f"{ca_file} can't be read: {error.strerror}"
+        words = f"{ca_file} can't be read: {error_text(error)}"
     raise ConfigurationError(f"ca_file: {words}", hint="Give a PEM file with the certificates of the authorities to trust.")
 
 

@@ -8,8 +8,6 @@ and what to check.
 
 from __future__ import annotations
 
-import os
-import ssl
 from dataclasses import dataclass, field
 from ssl import SSLContext
 from typing import Final, NoReturn
@@ -20,6 +18,7 @@ from yarl import URL
 
 from forwarder import __version__
 from forwarder.core.clock import retry_after
+from forwarder.core.error_text import error_text
 
 LARGEST_ANSWER: Final = 64 * 1024 * 1024
 LARGEST_ERROR: Final = 64 * 1024
@@ -189,21 +188,14 @@ def connection_failure(error: Exception) -> ConnectionFailure:
 def _connect_failure(error: Exception) -> ConnectionFailure | None:
     """The failure to get a connection, if that is what it is: nothing was sent."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        words = f"the certificate of {error.host} isn't trusted: {_certificate_words(error.certificate_error)}"
-        return ConnectionFailure(UNTRUSTED, words, _TRUST, sent=False, again=False)
+        return ConnectionFailure(UNTRUSTED, error_text(error), _TRUST, sent=False, again=False)
     if isinstance(error, aiohttp.ClientHttpProxyError):
-        words = f"the proxy refuses the connection: HTTP {error.status}"
-        return ConnectionFailure(PROXY, words, _CHECK_PROXY, sent=False, again=error.status >= 500)
+        return ConnectionFailure(PROXY, error_text(error), _CHECK_PROXY, sent=False, again=error.status >= 500)
     if isinstance(error, aiohttp.ClientProxyConnectionError):
-        return ConnectionFailure(PROXY, f"no connection to the proxy: {_os_words(error.os_error)}", _CHECK_PROXY, sent=False)
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return ConnectionFailure(UNREACHABLE, f"unknown host {error.host}: {_os_words(error.os_error)}", _CHECK_URL, sent=False)
-    if isinstance(error, aiohttp.ClientConnectorSSLError):
-        return ConnectionFailure(UNREACHABLE, f"no TLS with {error.host}:{error.port}: {_os_words(error.os_error)}", _ODD, sent=False)
+        return ConnectionFailure(PROXY, error_text(error), _CHECK_PROXY, sent=False)
     if isinstance(error, aiohttp.ClientConnectorError):
-        return ConnectionFailure(
-            UNREACHABLE, f"no connection to {error.host}:{error.port}: {_os_words(error.os_error)}", _CHECK_URL, sent=False
-        )
+        hint = _ODD if isinstance(error, aiohttp.ClientConnectorSSLError) else _CHECK_URL
+        return ConnectionFailure(UNREACHABLE, error_text(error), hint, sent=False)
     return None
 
 
@@ -212,12 +204,10 @@ def _exchange_failure(error: Exception) -> ConnectionFailure:
         words = "the answer was cut off before its end, or can't be decompressed"
     elif isinstance(error, ConnectionBroken):
         words = str(error)
-    elif isinstance(error, ConnectionResetError):
-        words = "the connection was reset"
     elif isinstance(error, OSError):
-        words = f"the connection failed: {_os_words(error)}"
+        words = error_text(error)
     else:
-        return ConnectionFailure(BROKEN, f"the answer isn't HTTP as it should be ({type(error).__name__})", _ODD, sent=True)
+        return ConnectionFailure(BROKEN, "the answer isn't valid HTTP", _ODD, sent=True)
     return ConnectionFailure(BROKEN, words, _CHECK_SERVICE, sent=True)
 
 
@@ -230,21 +220,6 @@ async def unrepeated(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
     except aiohttp.ServerDisconnectedError:
         words = "the connection was closed before an answer came"
     except aiohttp.ClientOSError as error:
-        # without a number it is aiohttp's own: it found the connection closed, and names the whole address
-        words = (
-            f"the connection failed: {_os_words(error)}" if error.errno else "the connection was closed while the request was being sent"
-        )
+        # without a number it is aiohttp's own: it found the connection closed
+        words = error_text(error) if error.errno else "the connection was closed while the request was being sent"
     raise ConnectionBroken(words)
-
-
-def _certificate_words(error: Exception) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return error.verify_message
-    return type(error).__name__
-
-
-def _os_words(error: OSError) -> str:
-    if isinstance(error, ssl.SSLError):  # its number isn't the system's
-        return (error.reason or type(error).__name__).replace("_", " ").lower()
-    words = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror  # a name's error is below 0
-    return (words or type(error).__name__).lower()

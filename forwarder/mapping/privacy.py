@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from forwarder.core.error_text import error_text
 from forwarder.mapping.expressions import Expressions
 from forwarder.mapping.paths import Path, PathReader, parse_path
 from forwarder.mapping.problems import Unmappable, misconfigured
@@ -183,7 +184,7 @@ def _salt(rule: HashRule, key: str) -> bytes:
     try:
         salt = rule.salt_file.read_bytes().strip()
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
-        raise misconfigured(key, f"{rule.salt_file} can't be read: {getattr(error, 'strerror', None) or error}", _SALT_HINT) from error
+        raise misconfigured(key, f"{rule.salt_file} can't be read: {error_text(error)}", _SALT_HINT) from error
     if not salt:
         raise misconfigured(key, f"{rule.salt_file} is empty", _SALT_HINT)
     return salt

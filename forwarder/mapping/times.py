@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from forwarder.core.error_text import error_text
 from forwarder.mapping.problems import Unmappable, described, misconfigured
 from forwarder.mapping.rules import TimestampRule
 
@@ -147,7 +148,7 @@ def _parser(key: str, form: str) -> Callable[[str], datetime] | None:
     try:
         read = datetime.strptime(_SAMPLE.strftime(form), form)
     except (ValueError, re.error) as error:  # re.error: %Y twice
-        raise misconfigured(key, f"{form!r} can't be read: {error}", f"Write {_FORMATS}.") from error
+        raise misconfigured(key, f"{form!r} can't be read: {error_text(error)}", f"Write {_FORMATS}.") from error
     if read.year != _SAMPLE.year:
         if (read.month, read.day) != (_SAMPLE.month, _SAMPLE.day):
             raise misconfigured(key, f"{form!r} says no day", f"Write {_FORMATS}.")

@@ -20,7 +20,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from forwarder.contract.endpoints import ENDPOINTS, Endpoint
-from forwarder.core.errors import ConfigurationError, cannot_listen
+from forwarder.core.error_text import cannot_listen
+from forwarder.core.errors import ConfigurationError
 from forwarder.core.host_port import join_host_port, split_host_port
 from forwarder.core.proposals import proposed
 from forwarder.pages.hosts import KnownHosts
@@ -274,7 +275,7 @@ class _WithoutQuotes(logging.Filter):
         """Keep every record."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, HttpProcessingError):
-            record.msg, record.args, record.exc_info = "a request could not be read as HTTP: %s", (type(error).__name__,), None
+            record.msg, record.args, record.exc_info = "a request could not be read as HTTP", (), None
         return True
 
 

@@ -15,6 +15,7 @@ from pydantic import (
     ValidationError,
 )
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.installation import help_on
 from forwarder.sandbox.seed_entries import (
@@ -52,7 +53,7 @@ def _load(path: Path) -> Any:
             raise ConfigurationError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes", hint="Send the events to the sandbox instead.")
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigurationError(f"{path} can't be read: {error.strerror}", hint=hint) from None
+        raise ConfigurationError(f"{path} can't be read: {error_text(error)}", hint=hint) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark is not None else ""

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.users import user_name
 from forwarder.storage.private import NotPrivate, make_directories, open_file
@@ -121,7 +122,7 @@ def _unusable(path: Path, key: str, error: OSError) -> ConfigurationError:
         hint = f"Set `{key}` to a directory that user {user_name()} may write in, or run forwarder as the user that it belongs to."
     elif error.errno == errno.ENOSPC:
         hint = f"Free space there, or set `{key}` to a directory on another file system."
-    return ConfigurationError(f"{key}: {where} can't be used: {error.strerror or error}", hint=hint)
+    return ConfigurationError(f"{key}: {where} can't be used: {error_text(error)}", hint=hint)
 
 
 def worker_directory(path: Path, number: int) -> Path:

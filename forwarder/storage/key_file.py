@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from forwarder.core.error_text import error_text
 from forwarder.storage.private import open_file
 
 KNOWN_KEYS: Final = "known-keys.json"
@@ -78,7 +79,7 @@ def read_keys(path: Path) -> KeyHashes | None:
             return KeyHashes(bytes.fromhex(content.salt), [bytes.fromhex(each) for each in content.keys[-MAX_KEYS:]])
         why = f"it is of version {content.version}"
     except ValueError as error:
-        why = str(error)
+        why = error_text(error)
     _log.warning("the file of known project keys can't be read; it will be replaced, and keys are verified again", path=str(path), why=why)
     return None
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 
 DIRECTORY_MODE: Final = 0o700
@@ -144,4 +145,4 @@ def _exists(target: Path) -> ConfigurationError:
 
 
 def _unwritable(target: Path, error: OSError) -> ConfigurationError:
-    return ConfigurationError(f"{target} can't be written: {error.strerror or error}", hint="Name a file in a directory with room.")
+    return ConfigurationError(f"{target} can't be written: {error_text(error)}", hint="Name a file in a directory with room.")

@@ -30,7 +30,7 @@ INTERVAL: Final = 60.0
 MAX_MESSAGES: Final = 1000
 """Messages that are counted by themselves; further ones of a logger and level count as one."""
 
-WHAT: Final = ("lane", "reason", "cluster", "topic", "worker", "upstream", "file")
+WHAT: Final = ("lane", "reason", "cluster", "topic", "worker", "upstream", "file", "path")
 """The values that make lines with the same message differ in kind."""
 
 _Key: TypeAlias = tuple[Any, ...]

@@ -1,7 +1,8 @@
 """The daemon's log: structlog, with the standard library's loggers (aiohttp, asyncio, warnings) led through the same lines.
 
-Invariant: the last step masks every line as a whole (messages, values, tracebacks), so that nothing written through here holds a key
-or an address's credentials. Lines of one kind that come again and again are counted, not written (`log_limiter.py`), except at level debug.
+Invariants: a line of JSON begins with level, time and event; what differs between lines of one kind is in fields, not in the event. The
+last step masks every line as a whole (messages, values, tracebacks), so that nothing written through here holds a key or an address's
+credentials. Lines of one kind that come again and again are counted, not written (`log_limiter.py`), except at level debug.
 """
 
 from __future__ import annotations
@@ -11,18 +12,22 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Literal, Protocol, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from forwarder.core.clock import Timer
+from forwarder.core.error_text import error_text
 from forwarder.core.secrets import mask_secrets
 from forwarder.telemetry.log_limiter import LogLimiter
 
 LogFormat: TypeAlias = Literal["json", "console"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+
+FIRST: Final = ("level", "timestamp", "event")
+"""The members with which each line of JSON begins."""
 
 
 class LogClock(Protocol):
@@ -113,7 +118,7 @@ class StandardErrorHandler(logging.Handler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
         """Name the logger and nothing else: the library's own report would show the arguments unmasked."""
         if sys.stderr and not sys.stderr.closed:
-            sys.stderr.write(f"a log line of {record.name} could not be written: {type(sys.exception()).__name__}\n")
+            sys.stderr.write(f"a log line of {record.name} could not be written\n")
 
 
 def configure_logging(format: LogFormat | None = None, level: LogLevel = "info") -> None:  # noqa: A002 - named as the setting is
@@ -165,12 +170,47 @@ def _formatter(format: LogFormat, *, colors: bool) -> logging.Formatter:  # noqa
 
 def _renderers(format: LogFormat, *, colors: bool) -> list[Processor]:  # noqa: A002 - as above
     if format == "console":
-        return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)]
-    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_dumps)]
+        return [_for_people, structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)]
+    return [structlog.processors.format_exc_info, _in_order, structlog.processors.JSONRenderer(serializer=_dumps)]
 
 
-def _dumps(line: EventDict, default: Any = repr, **_options: Any) -> str:
-    return json.dumps(line, default=default, ensure_ascii=False)
+def _in_order(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
+    """The members of a line in the order in which it is read."""
+    first = {name: line.pop(name) for name in FIRST if name in line}
+    return {**first, **line}
+
+
+def _dumps(line: EventDict, **_options: Any) -> str:
+    return json.dumps(line, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: object) -> object:
+    """What JSON has no form for, as text or as a list."""
+    if isinstance(value, BaseException):
+        return error_text(value)
+    return (
+        sorted(map(str, value))
+        if isinstance(value, set | frozenset)
+        else value.decode(errors="replace")
+        if isinstance(value, bytes)
+        else str(value)
+    )
+
+
+def _for_people(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
+    """Fields as a person writes them: the console would show lists, mappings and truth as Python does."""
+    return {name: value if name == "exc_info" else _shown(value) for name, value in line.items()}
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "none"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_shown(key)}: {_shown(each)}" for key, each in value.items())
+    plain = value if isinstance(value, str | int | float | list | tuple) else _plain(value)
+    return ", ".join(str(_shown(each)) for each in plain) if isinstance(plain, list | tuple) else plain
 
 
 def mask_line(_logger: WrappedLogger, _method: str, line: str | EventDict) -> str:

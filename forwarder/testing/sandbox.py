@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
 
+from forwarder.core.error_text import error_text
 from forwarder.testing.process import ServerFailed, ServerProcess
 
 TIMEOUT: Final = 10.0
@@ -228,7 +229,7 @@ class AnalyticsSandbox:
             content = answer.read()
         except (OSError, http.client.HTTPException) as error:
             said = "" if self._server is None else f"\n{self._server.tail()}"
-            raise ServerFailed(f"the sandbox at {self.url} does not answer {method} {path}: {error!r}.{said}") from error
+            raise ServerFailed(f"the sandbox at {self.url} does not answer {method} {path}: {error_text(error)}.{said}") from error
         finally:
             connection.close()
         if answer.headers.get_content_type() == "application/json":

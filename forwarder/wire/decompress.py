@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 
 from isal import isal_zlib
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import InvalidRequest, RequestTooLarge
 
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
@@ -50,7 +51,7 @@ def _unzstd_frame(data: bytes, at: int, room: int, limit: int, parts: list[bytes
         try:
             part = decoder.decompress(data[at : at + piece])
         except zstandard.ZstdError as error:
-            raise InvalidRequest(f"the body isn't zstd: {error}") from None
+            raise InvalidRequest(f"the body isn't zstd: {error_text(error)}") from None
         at = min(at + piece, len(data))
         room -= len(part)
         if room < 0:
@@ -90,7 +91,7 @@ def inflate(data: bytes, limit: int) -> bytes:
     try:
         text = decoder.decompress(data, limit + 1)
     except _ZLIB_ERROR as error:
-        raise InvalidRequest(f"the body isn't deflate: {error}") from None
+        raise InvalidRequest(f"the body isn't deflate: {error_text(error)}") from None
     if len(text) > limit:
         raise _too_large(limit)
     if not decoder.eof:
@@ -121,7 +122,7 @@ def peek(data: bytes, coding: str, size: int) -> bytes:
     try:
         return bytes(begin())  # type: ignore[no-untyped-call]
     except error as broken:
-        raise InvalidRequest(f"the body isn't {coding}: {broken}") from None
+        raise InvalidRequest(f"the body isn't {coding}: {error_text(broken)}") from None
 
 
 def _deflate_bits(data: bytes) -> int:

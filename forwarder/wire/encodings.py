@@ -13,6 +13,7 @@ from typing import Final, cast
 
 from isal import igzip_lib, isal_zlib
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import InvalidRequest, RequestTooLarge, UnsupportedMedia
 from forwarder.core.ports import Incoming
 from forwarder.wire import lz64
@@ -139,7 +140,7 @@ def gunzip(data: bytes, limit: int) -> bytes:
         try:
             part = inflate.decompress(data, room + 1)
         except _GZIP_ERROR as error:
-            raise InvalidRequest(f"the body isn't gzip: {error}") from None
+            raise InvalidRequest(f"the body isn't gzip: {error_text(error)}") from None
         room -= len(part)
         if room < 0:
             raise RequestTooLarge(f"decompressed, the body is over {limit} bytes")

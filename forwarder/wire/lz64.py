@@ -9,6 +9,8 @@ from __future__ import annotations
 import binascii
 from typing import Final
 
+from forwarder.core.error_text import error_text
+
 MAX_WIRE_BYTES: Final = 1024 * 1024
 """Bodies over this are rejected: browsers send a few kilobytes, and decompressing takes about 0.3 seconds a megabyte."""
 
@@ -37,7 +39,7 @@ def decompress(text: bytes, limit: int) -> bytes:
     try:
         data = _bytes_of(text)
     except binascii.Error as error:
-        raise CorruptError(str(error)) from None
+        raise CorruptError(error_text(error)) from None
     units = "".join(_entries(data, limit)).encode("utf-16-le", "surrogatepass")
     text_bytes = units.decode("utf-16-le", "surrogatepass").encode("utf-8", "backslashreplace")
     if len(text_bytes) > limit:

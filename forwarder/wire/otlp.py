@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Raw, Struct
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import InvalidRequest, RequestTooLarge, UnsupportedMedia
 from forwarder.core.ports import Incoming
 from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork
@@ -206,7 +207,7 @@ def _parse_json(text: bytes, effort: Effort) -> _ExportRequest:
     try:
         return _decode_json(text)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"the body isn't an ExportLogsServiceRequest: {error}") from None
+        raise InvalidRequest(f"the body isn't an ExportLogsServiceRequest: {error_text(error)}") from None
     except MALFORMED as error:
         if len(text) > effort.repaired:
             raise TooMuchWork from None
@@ -220,7 +221,7 @@ def _parse_repaired(text: bytes, error: Exception) -> _ExportRequest:
     except msgspec.ValidationError as invalid:
         raise InvalidRequest(f"the body isn't an ExportLogsServiceRequest: {invalid}") from None
     except MALFORMED:
-        raise InvalidRequest(f"the body isn't JSON: {error}") from None
+        raise InvalidRequest(f"the body isn't JSON: {error_text(error)}") from None
 
 
 class _Reading:

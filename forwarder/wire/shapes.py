@@ -14,6 +14,7 @@ from typing import ClassVar, Final, TypeVar
 import msgspec
 from msgspec import Raw, Struct, field
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import InvalidRequest, InvalidToken, NoKey, RequestTooLarge
 from forwarder.core.event import split_events
 from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort
@@ -150,7 +151,7 @@ def _read_repaired(text: bytes, error: Exception, max_events: int, read: Callabl
             check_effort(request.events, effort.events)
             _part_garbled(request, masked, nulled_text)
     except MALFORMED:
-        raise InvalidRequest(f"the body isn't JSON: {error}") from None
+        raise InvalidRequest(f"the body isn't JSON: {error_text(error)}") from None
     request.nulled = nulled
     return request
 

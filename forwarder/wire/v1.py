@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import InvalidRequest, NoKey, RequestTooLarge, UnsupportedMedia
 from forwarder.core.event import split_events
 from forwarder.core.ports import Incoming, Reason, V1Head
@@ -109,7 +110,7 @@ def _repaired(text: bytes, error: Exception) -> tuple[_V1Envelope, _Text]:
     try:
         return with_spare_frames(_decode_envelope, readable), _Text(readable, received, marked, nulled)
     except MALFORMED:
-        raise InvalidRequest(f"the body isn't JSON: {error}") from None
+        raise InvalidRequest(f"the body isn't JSON: {error_text(error)}") from None
 
 
 def _read_events(batch: Raw, text: _Text, rewriter: Rewriter) -> V1Request:

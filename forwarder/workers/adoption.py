@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 
 from forwarder.config.settings import Settings
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.storage.directory import (
     ASIDE,
@@ -94,7 +95,7 @@ def _remove(directory: Path) -> bool:
     try:
         return _is_known(directory) and _delete(directory)
     except OSError as error:
-        _log.warning("an empty directory can't be removed", path=str(directory), why=error.strerror)
+        _log.warning("an empty directory can't be removed", path=str(directory), why=error_text(error))
         return False
     finally:
         lock.release()

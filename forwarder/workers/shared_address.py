@@ -11,7 +11,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from forwarder.core.errors import cannot_listen
+from forwarder.core.error_text import cannot_listen
 from forwarder.daemon.inheritance import InheritedDescriptors
 from forwarder.sources.http.sockets import KEY, TcpAddress, adopt, bind_tcp, bind_unix, describe, duplicates, parse_listen, remove_unix
 

@@ -126,7 +126,7 @@ class Supervisor:
     def on_stop_signal(self, number: signal.Signals) -> None:
         """Have the workers drain; the second time, kill them and end at once."""
         if not self._stop.is_set() or self.restarting.withdraw():
-            _log.info("stopping", signal=signal.Signals(number).name, takes_for_seconds=self._settings.shutdown.delay)
+            _log.info("stopping", signal=signal.Signals(number).name, accepts_for_seconds=self._settings.shutdown.delay)
             self._stop.set()
             return
         for worker in self._workers.values():

@@ -22,6 +22,7 @@ import structlog
 
 from forwarder.admin.event_lookup import Sighting, WantedUuid
 from forwarder.core.clock import Backoff, Clock, wait_for_event
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.telemetry.snapshot import Snapshot, Worker
 from forwarder.telemetry.taps import TapBatch, TapRequest
@@ -214,7 +215,7 @@ class WorkerProcess:
             with its:
                 self._process = process = await self._spawn(its.fileno())
         except OSError as error:
-            self._cause = f"its process can't be started: {error}"
+            self._cause = f"its process, {self._how.command[0]}, can't be started: {error_text(error)}"
             await line.close()
             return 1
         except BaseException:

@@ -151,7 +151,7 @@ async def test_a_deleted_flag(browser: Browser, tmp_path: Path) -> None:
         await expect(page.locator("#detail .detail-head .pill")).to_have_text("deleted")
         await page.fill('#detail [name="distinct_id"]', "ann")
         await page.keyboard.press("Enter")
-        await expect(page.locator("#detail .result")).to_contain_text("nobody gets it")
+        await expect(page.locator("#detail .result")).to_contain_text("no one gets it")
 
 
 async def test_turning_off_and_on(browser: Browser, tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ async def test_an_organization_opens_with_what_it_has(browser: Browser, tmp_path
     ("opened", "words"),
     [
         (f"project:{seed.PROJECT}", ["Settings", "timezone", "UTC", "phc_…0001", "none yet"]),
-        (f"invite:{seed.INVITE}", ["nina@example.com", "pending", "olga@example.com", "the sandbox writes to nobody"]),
+        (f"invite:{seed.INVITE}", ["nina@example.com", "pending", "olga@example.com", "the sandbox sends none"]),
         (f"domain:{seed.DOMAIN}", ["_posthog-challenge.example.com", "TXT", f"forwarder manage domains verify {seed.DOMAIN}"]),
         (f"domain:{seed.VERIFIED_DOMAIN}", ["verified", " ago"]),
         ("dashboard:1", ["Dashboard 1", "primary", "olga@example.com"]),

@@ -293,7 +293,7 @@ def test_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown.out == ""
     assert shown.err == (
         "importing: 300 of 1,000 events, 20 a second, 35s left; "
-        "1,300 records read: 1,200 delivered, 20 refused, 1 left out, 1 repeats; 3 events in flight\n"
+        "1,300 records read: 1,200 delivered, 20 refused, 1 left out, 1 repeat; 3 events in flight\n"
     )
 
 

@@ -189,7 +189,7 @@ def test_a_file_holds_one_key(tmp_path: Path, text: str, words: str) -> None:
 def test_a_file_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Is told by the setting that names it."""
     settings(monkeypatch, url=URL, organization="o", api_key_file="/nowhere/at.all")
-    assert refused().startswith("management.api_key_file: /nowhere/at.all can't be read, No such file or directory")
+    assert refused().startswith("management.api_key_file: /nowhere/at.all can't be read (No such file or directory)")
 
 
 @pytest.mark.parametrize("url", ["service.example.com", "https://user:hunter2@service.example.com", f"{URL}/api/", f"{URL}?a=1"])

@@ -15,7 +15,8 @@ from click.testing import CliRunner, Result
 
 from forwarder.cli.app import load
 from forwarder.config.load import load_settings
-from forwarder.core.errors import ConfigurationError, ForwarderError, cannot_listen
+from forwarder.core.error_text import cannot_listen
+from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.users import user_name
 from forwarder.daemon.surroundings import unusable_surroundings
 from forwarder.storage.directory import LockedDirectory

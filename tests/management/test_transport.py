@@ -279,7 +279,7 @@ async def test_what_is_not_http() -> None:
         port = server.sockets[0].getsockname()[1]
         async with Client(f"http://127.0.0.1:{port}", KEY) as client:
             error = await refusal(client.domains.delete(ORGANIZATION, DOMAIN))
-    assert "the answer isn't HTTP as it should be" in str(error)
+    assert "the answer isn't valid HTTP" in str(error)
     assert error.unsure
 
 
@@ -311,15 +311,15 @@ def test_an_unknown_host() -> None:
 
 
 def test_errors_of_the_system() -> None:
-    """An error without words is named by its kind."""
-    assert connection_failure(OSError()).words == "the connection failed: oserror"
+    """One without words is an error of the system; a connection that was reset is called so."""
+    assert connection_failure(OSError()).words == "the system reports an error"
     assert connection_failure(aiohttp.ClientConnectionResetError("Cannot write to closing transport")).words == "the connection was reset"
 
 
 def test_a_certificate_error_without_words() -> None:
     """A certificate that another library refuses is one all the same."""
     found = connection_failure(aiohttp.ClientConnectorCertificateError(CONNECTION_KEY, ValueError("no")))
-    assert found.words == "the certificate of service.invalid isn't trusted: ValueError"
+    assert found.words == "the certificate of service.invalid isn't trusted: no"
     assert not found.again
 
 

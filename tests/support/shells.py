@@ -6,6 +6,7 @@ import asyncio
 import os
 import shlex
 import shutil
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -43,6 +44,8 @@ class Shell:
 
     folder: Path
     variables: Mapping[str, str] = field(default_factory=dict)
+    limit: float = LIMIT
+    """Seconds that a block may take."""
 
     def prepare(self) -> None:
         """Put the tools in place."""
@@ -50,7 +53,8 @@ class Shell:
         tools.mkdir()
         if shutil.which("jq") is None:
             self._program(tools / "jq", JQ)
-        self._program(tools / "forwarder", f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m forwarder "$@"\n')
+        for name, module in (("forwarder", "-m forwarder"), ("pytest", "-m pytest"), ("python", "")):
+            self._program(tools / name, f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {module} "$@"\n')
 
     @staticmethod
     def _program(path: Path, text: str) -> None:
@@ -67,13 +71,14 @@ class Shell:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=alone,
+            preexec_fn=_hear_interrupts,
         )
 
     async def run(self, block: str) -> Finished:
-        """What a block leaves; it is killed after `LIMIT` seconds."""
+        """What a block leaves; it is killed after `limit` seconds."""
         process = await self.started(block)
         try:
-            async with asyncio.timeout(LIMIT):
+            async with asyncio.timeout(self.limit):
                 out, err = await process.communicate()
         finally:
             if process.returncode is None:
@@ -87,6 +92,11 @@ class Shell:
         found = await self.run(block)
         assert found.code == 0, found
         return found.out
+
+
+def _hear_interrupts() -> None:
+    """Ctrl-C ends a program that was started from a terminal; tests that run in the background would let it be ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 async def posted(url: str, content: object) -> None:

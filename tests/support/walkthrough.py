@@ -10,7 +10,6 @@ import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tests.support.commands import LIMIT
 from tests.support.markdown import Step, unseen
 from tests.support.shells import Shell
 
@@ -38,10 +37,10 @@ class _Terminal:
         self.ended = True
         self.changed.set()
 
-    async def showing(self, shows: tuple[str, ...]) -> None:
-        """Return once it has shown these lines; fails when it ends before, or after `LIMIT` seconds."""
+    async def showing(self, shows: tuple[str, ...], limit: float) -> None:
+        """Return once it has shown these lines; fails when it ends before, or after `limit` seconds."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LIMIT):
+            async with asyncio.timeout(limit):
                 while unseen(shows, self.output) and not self.ended:
                     self.changed.clear()
                     await self.changed.wait()
@@ -77,8 +76,9 @@ class Walkthrough:
         for step in steps:
             try:
                 await self._do(step)
-            except AssertionError as error:
-                raise AssertionError(f"line {step.line}: {step.text or step.name}\n{error}") from error
+            except (AssertionError, TimeoutError) as error:
+                why = str(error) or f"it isn't over after {self.shell.limit:g} s"
+                raise AssertionError(f"line {step.line}: {step.text or step.name}\n{why}") from error
 
     async def _do(self, step: Step) -> None:
         text, shows = self._here(step.text), tuple(map(self._here, step.shows))
@@ -87,20 +87,20 @@ class Walkthrough:
         elif step.action == "start":
             terminal = self._terminals[step.name] = _Terminal(await self.shell.started(f"exec 2>&1\n{text}", alone=True))
             self._tasks.create_task(terminal.read())
-            await terminal.showing(shows)
+            await terminal.showing(shows, self.shell.limit)
         elif step.action == "interrupt":
             terminal = self._terminals[step.name]
             before, terminal.output = terminal.output, ""
             terminal.signal(signal.SIGINT)
-            async with asyncio.timeout(LIMIT):
+            async with asyncio.timeout(self.shell.limit):
                 await terminal.process.wait()
-            await terminal.showing(shows)
+            await terminal.showing(shows, self.shell.limit)
             terminal.output = before + terminal.output
         else:
-            done = await self.shell.run(text)
+            done = await self.shell.run(f"exec 2>&1\n{text}")
             assert done.code == step.code, done
-            line = unseen(shows, done.out + done.err)
-            assert not line, f"{line!r} isn't shown:\n{done.out}{done.err}"
+            line = unseen(shows, done.out)
+            assert not line, f"{line!r} isn't shown:\n{done.out}"
 
     def _here(self, text: str) -> str:
         return self._words.sub(lambda match: self._replaced[match[0]], text)

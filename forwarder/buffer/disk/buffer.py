@@ -25,6 +25,7 @@ from forwarder.buffer.disk.segment import Segment, StoredRecord
 from forwarder.buffer.holdings import BufferStatistics, PoolOf, drop_oldest, no_pool, settle_acks, withdraw
 from forwarder.core.ack import Ack, AckCallback
 from forwarder.core.clock import Clock
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull, RequestTooLarge
 from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, Chunk, Lane
 from forwarder.core.lanes import LaneQueue
@@ -365,7 +366,7 @@ class DiskBuffer:
 
     def read_failed(self, error: Exception) -> None:
         """Log it, once for each reason, and try again in a second."""
-        why = getattr(error, "strerror", None) or repr(error)
+        why = error_text(error)
         if why != self._unreadable:
             unexpected = not isinstance(error, OSError)
             _log.error("events on disk can't be read now; reading is tried again each second", why=why, exc_info=unexpected)

@@ -32,6 +32,7 @@ from forwarder.buffer.disk.pending import (
 )
 from forwarder.buffer.disk.segment import Segment
 from forwarder.core.clock import Clock
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull, DiskRefuses
 from forwarder.core.event import Lane
 from forwarder.core.ports import DropReason
@@ -351,10 +352,10 @@ class Commits:
 
     def _failed(self, pending: PendingGroup, error: Exception) -> None:
         """Nothing of the group counts: reject awaited offers, and keep the rest for the next group."""
-        why = getattr(error, "strerror", None) or str(error)
+        why = error_text(error)
         if self.refusing != why:
             where = str(self.log.directory)
-            _log.error("the disk refuses to write; senders get 503 until it takes it again", why=why, directory=where, hint=_HINT)
+            _log.error("the disk refuses to write; senders get 503 until it can be written", why=why, directory=where, hint=_HINT)
         self.refusing = why
         self.held_back = True
         self.log.abandon(pending.group)

@@ -21,6 +21,7 @@ from forwarder.buffer.disk.reading import SegmentScan
 from forwarder.buffer.disk.recovery import RecoveredLog, recover
 from forwarder.buffer.disk.segment import Segment, open_segment
 from forwarder.core.clock import Clock
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
 from forwarder.core.ports import Fate, Ordering
@@ -74,7 +75,7 @@ def open_buffer(directory: Path, committer: Committer, clock: Clock, policy: Ope
         found = recover(log_directory, dead_letters.places())
     except OSError as error:
         raise ConfigurationError(
-            f"buffer.path: {error.filename or log_directory} can't be read: {error.strerror or error}",
+            f"buffer.path: {error.filename or log_directory} can't be read: {error_text(error)}",
             hint="Set `buffer.path` to a directory that this user may read and write.",
         ) from error
     if failpoints.ARMED:
@@ -175,7 +176,7 @@ def _remove(path: Path) -> None:
     try:
         path.unlink()
     except OSError as error:
-        _log.debug("a file that isn't needed can't be deleted", file=str(path), why=error.strerror or str(error))
+        _log.debug("a file that isn't needed can't be deleted", file=str(path), why=error_text(error))
 
 
 def _sync(log: Log) -> None:
@@ -183,11 +184,11 @@ def _sync(log: Log) -> None:
     try:
         log.sync({segment.fd for segment in log.in_use})
     except OSError as error:
-        _log.error("what was found on disk can't be synced", why=error.strerror or str(error))
+        _log.error("what was found on disk can't be synced", why=error_text(error))
     try:
         log.make_spare()
     except OSError as error:
-        _log.warning("there is no room for a spare file of the buffer", why=error.strerror or str(error))
+        _log.warning("there is no room for a spare file of the buffer", why=error_text(error))
 
 
 def _segment(scan: SegmentScan) -> Segment:

@@ -14,6 +14,7 @@ import structlog
 
 from forwarder.buffer.disk.reading import Damage
 from forwarder.buffer.disk.segment import open_segment, read_at
+from forwarder.core.error_text import error_text
 from forwarder.core.installation import help_on
 from forwarder.core.proposals import proposed
 from forwarder.storage.private import make_directory, open_file, sync_directory
@@ -62,7 +63,7 @@ class Quarantine:
                 os.close(fd)
             self._write(name, data, f"{damage.what}: {damage.size} bytes at {damage.offset} of {segment.name}, generation {generation}")
         except OSError as error:
-            _log.error("damaged bytes can't be copied to the quarantine", why=error.strerror or str(error))
+            _log.error("damaged bytes can't be copied to the quarantine", why=error_text(error))
 
     def move(self, file: Path, what: str) -> bool:
         """Move a whole file; return whether that succeeded."""
@@ -75,7 +76,7 @@ class Quarantine:
             sync_directory(file.parent)
             self._note(target.name, what)
         except OSError as error:
-            why = error.strerror or str(error)
+            why = error_text(error)
             _log.error("a file of the buffer can't be used, and can't be quarantined", file=str(file), what=what, why=why)
             return False
         _log.error("a file of the buffer can't be used; it was quarantined whole", file=str(file), to=str(target), what=what, hint=_hint())

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from forwarder.core.error_text import error_text
 from forwarder.demo.broker.jars import BrokerUnavailable, class_path, java
 
 START_SECONDS: Final = 40.0
@@ -168,7 +169,7 @@ class Broker:
                 [*self._java(), *tool], check=True, capture_output=True, stdin=subprocess.DEVNULL, env=environment, timeout=START_SECONDS
             )
         except subprocess.SubprocessError as error:
-            words = getattr(error, "stderr", None) or getattr(error, "stdout", None) or type(error).__name__.encode()
+            words = getattr(error, "stderr", None) or getattr(error, "stdout", None) or error_text(error).encode()
             raise BrokerUnavailable(f"the broker's storage can't be made: {words.decode(errors='replace').strip()}") from error
 
     def _java(self) -> list[str]:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ForwarderError
 from forwarder.core.installation import install_extra
 
@@ -114,7 +115,7 @@ def _fetch(context: Any, jar: Jar, folder: Path) -> None:
         fetched = Path(context.project(jar.group, jar.artifact).at_version(jar.version).artifact().resolve())
     except Exception as error:  # the client of the repositories lets through whatever its own libraries raise
         raise BrokerUnavailable(
-            f"{jar.file}, a part of Apache Kafka, can't be fetched: {error}",
+            f"{jar.file}, a part of Apache Kafka, can't be fetched: {error_text(error)}",
             hint="Set KAFKA_BOOTSTRAP_SERVERS=host:port to use a broker that runs already, or name a repository that this machine "
             "reaches under [repositories] in jgo's configuration (~/.config/jgo.conf), and try again.",
         ) from error

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from forwarder.telemetry.readable import plural
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, unbalanced
 
 NAMED: Final = 5
@@ -90,11 +91,11 @@ class DrillVerdict:
         problems = [f"{step.title}: {check.claim} ({check.seen})" for step in self.steps for check in step.checks if not check.good]
         problems += [f"{step.title}: the books of {label} don't balance" for step in self.steps for label in step.off]
         if self.missing:
-            problems.append(f"{len(self.missing):,} of {len(self.sent):,} events are missing: {_named(self.missing)}")
+            problems.append(f"{len(self.missing):,} of {plural(len(self.sent), 'event')} are missing: {_named(self.missing)}")
         if self.foreign:
-            problems.append(f"{self.foreign:,} events are in the sandbox that the drill didn't send")
+            problems.append(f"{plural(self.foreign, 'event')} in the sandbox that the drill didn't send")
         if self.conflicts:
-            problems.append(f"{self.conflicts:,} events arrived changed")
+            problems.append(f"{plural(self.conflicts, 'event')} arrived changed")
         problems += [f"the books of {label} don't balance" for label in self.off]
         return problems
 
@@ -147,7 +148,9 @@ def counted(claim: str, seen: int, expected: int) -> Check:
 def balanced_books(snapshot: Snapshot) -> Check:
     """The books balance at this instant."""
     off = [lane.label for lane in unbalanced(snapshot)]
-    return Check("the books balance", bool(snapshot.lanes) and not off, f"off: {', '.join(off)}" if off else f"{len(snapshot.lanes)} lanes")
+    return Check(
+        "the books balance", bool(snapshot.lanes) and not off, f"off: {', '.join(off)}" if off else plural(len(snapshot.lanes), "lane")
+    )
 
 
 def lane_of(snapshot: Snapshot, label: str) -> LaneSnapshot:

@@ -21,6 +21,7 @@ import msgspec
 
 from forwarder.admin.status import parse
 from forwarder.core.clock import Clock
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ForwarderError
 from forwarder.demo.demo import Ports
 from forwarder.demo.drill.checks import FlagCall
@@ -197,7 +198,7 @@ class DrillProbe:
             async with self._client.get(url, headers={"Accept": "application/json"}, timeout=LIMIT) as response:
                 return response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
-            why = str(error) or type(error).__name__
+            why = error_text(error)
             raise NoAnswer(f"{url} doesn't answer: {why}", hint="The machine may be overloaded: try again.") from error
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from forwarder.core.error_text import error_text
 from forwarder.sandbox.exports.jobs import DestinationFailed, DestinationPolicy, ExportMisconfigured
 from forwarder.storage.private import DIRECTORY_MODE, FILE_MODE, make_directories
 
@@ -38,7 +39,7 @@ class FolderDestination:
                 _replace(folder, name, content)
         except OSError as error:
             where = f"folder {self._path}" if self._path.parts else "folder of exports"
-            raise DestinationFailed(f"The {where} can't be written to: {error.strerror or error}.") from None
+            raise DestinationFailed(f"The {where} can't be written to: {error_text(error)}.") from None
 
     @contextmanager
     def _open(self) -> Iterator[int]:

@@ -24,6 +24,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
+from forwarder.core.error_text import error_text
 from forwarder.core.secrets import mask_secrets
 from forwarder.sandbox.exports.jobs import DestinationFailed, DestinationPolicy, ExportMisconfigured
 
@@ -116,7 +117,7 @@ async def send(request: DestinationRequest, url: DestinationUrl, policy: Destina
     except TimeoutError:
         raise DestinationFailed(f"{url.shown} didn't answer within {limit:g} seconds.") from None
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        why = scrub(str(error) or type(error).__name__, request.secrets)
+        why = scrub(error_text(error), request.secrets)
         raise DestinationFailed(f"{url.shown} can't be reached: {why}") from None
 
 

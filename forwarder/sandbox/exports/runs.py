@@ -31,6 +31,7 @@ from forwarder.sandbox.exports.intervals import LENGTHS, ExportSchedule, TimeRan
 from forwarder.sandbox.exports.jobs import ExportJob, Selection
 from forwarder.sandbox.manage.call import row, rows
 from forwarder.sandbox.protocol.times import format_time, parse_time
+from forwarder.telemetry.readable import plural
 
 ATTEMPTS: Final = 5
 FIRST_WAIT: Final = timedelta(seconds=2)
@@ -138,7 +139,7 @@ def complete_run(database: sqlite3.Connection, run: str, now: datetime) -> None:
     total = found["records_completed"] if found["records_total_count"] is None else found["records_total_count"]
     done = format_time(now)
     if _update(database, run, now, status="Completed", finished_at=done, due_at=None, latest_error="", records_total_count=total):
-        write_log(database, run, "info", f"Completed with {found['records_completed']:,} records.", now)
+        write_log(database, run, "info", f"Completed with {plural(found['records_completed'], 'record')}.", now)
 
 
 def finish_run(database: sqlite3.Connection, run: str, status: RunStatus, message: str, now: datetime) -> bool:

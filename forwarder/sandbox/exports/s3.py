@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from forwarder.core.error_text import error_text
 from forwarder.core.installation import install_extra
 from forwarder.sandbox.exports.jobs import DestinationFailed, DestinationPolicy, ExportJob, ExportMisconfigured
 from forwarder.sandbox.exports.network import DestinationRequest, DestinationUrl, scrub, send
@@ -99,7 +100,7 @@ class S3Destination:
             raise self._unusable(error) from None
 
     def _unusable(self, error: Exception) -> ExportMisconfigured:
-        why = scrub(str(error).partition("\n")[0], self._keys)  # the lines behind are the error in its own language
+        why = scrub(error_text(error), self._keys)
         return ExportMisconfigured(f"The bucket {self._bucket} can't be used: {why}")
 
     def _credentials(self) -> S3Credential:

@@ -20,6 +20,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
+from forwarder.core.error_text import error_text
 from forwarder.sandbox.exports import runs
 from forwarder.sandbox.exports.jobs import DestinationFailed, ExportJob, ExportMisconfigured, ExportRecords
 from forwarder.sandbox.exports.runs import DueRun
@@ -194,7 +195,7 @@ class ExportScheduler:
             message = str(error)
         except Exception as error:
             _LOG.exception("The run %s failed", job.run)
-            message = f"The sandbox failed ({type(error).__name__}); its log says why."
+            message = f"The sandbox failed ({error_text(error)}); its log says why."
         else:
             return lambda database, now: runs.complete_run(database, job.run, now)
         return lambda database, now: runs.fail_attempt(database, job.run, message, now)

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import maxminddb
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 
 _HEADERS: Final = ("http_x_forwarded_for", "x-forwarded-for")
@@ -44,7 +45,7 @@ class Places:
         try:
             self._reader = maxminddb.open_database(path)
         except OSError as error:
-            raise ConfigurationError(f"{path} can't be read: {error.strerror or error}", hint=hint) from None
+            raise ConfigurationError(f"{path} can't be read: {error_text(error)}", hint=hint) from None
         except (maxminddb.InvalidDatabaseError, ValueError):
             raise ConfigurationError(f"{path} is not a database of places", hint=hint) from None
 

@@ -221,7 +221,7 @@ def _whole(data: bytes, limit: int, *, ended: bool) -> bytes:
     if len(data) >= limit:
         raise RequestRejected(413, f"the decompressed body is not smaller than {limit} bytes")
     if not ended:
-        raise RequestRejected(400, "the compressed body is cut off, or goes on after its end")
+        raise RequestRejected(400, "the compressed body is cut off, or continues after its end")
     return data
 
 

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
+from forwarder.core.error_text import error_text
 from forwarder.sandbox.protocol.http import RequestRejected
 from forwarder.sandbox.protocol.json_scanner import InvalidJson, JsonMember, JsonScanner
 from forwarder.sandbox.protocol.times import format_time, happened_at, parse_time
@@ -91,7 +92,7 @@ def read_envelope(text: str) -> EventEnvelope:
             raise RequestRejected(400, "the body is neither an object nor an array")
         scanner.finish(end)
     except InvalidJson as error:
-        raise RequestRejected(400, f"the body is not JSON: {error}") from None
+        raise RequestRejected(400, f"the body is not JSON: {error_text(error)}") from None
     return envelope
 
 
@@ -102,7 +103,7 @@ def read_object(text: str) -> dict[str, Any]:
         value, end = scanner.value(scanner.first())
         scanner.finish(end)
     except InvalidJson as error:
-        raise RequestRejected(400, f"the body is not JSON: {error}") from None
+        raise RequestRejected(400, f"the body is not JSON: {error_text(error)}") from None
     if not isinstance(value, dict):
         raise RequestRejected(400, "the body is not an object")
     return value

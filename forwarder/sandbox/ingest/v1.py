@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from forwarder.core.error_text import error_text
 from forwarder.sandbox.ingest.decoding import ENCODINGS, ReceivedRequest, decompress
 from forwarder.sandbox.ingest.parsing import EventElement, EventEnvelope, import_job_of, lacks_survey, parse_uuid, read_array
 from forwarder.sandbox.ingest.recording import Exchange
@@ -132,7 +133,7 @@ def _read_body(body: bytes) -> EventEnvelope:
     except UnicodeDecodeError:
         raise V1Rejected("request_parsing_error", "the body is not UTF-8") from None
     except InvalidJson as error:
-        raise V1Rejected("request_parsing_error", f"the body is not JSON: {error}") from None
+        raise V1Rejected("request_parsing_error", f"the body is not JSON: {error_text(error)}") from None
 
 
 def _read_text(text: str) -> EventEnvelope:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import yaml
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _load_records(path: Path) -> dict[str, Sequence[str]]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigurationError(f"--dns: {path} can't be read: {error.strerror}", hint=_HINT) from None
+        raise ConfigurationError(f"--dns: {path} can't be read: {error_text(error)}", hint=_HINT) from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
         raise ConfigurationError(f"--dns: {path} is neither YAML nor JSON", hint=_HINT) from None
     return _check_records(path, {} if content is None else content)

@@ -164,7 +164,7 @@ def _get_operation(path: str, schemas: Schemas) -> Operation:
         return _get(path, "The definitions, as the oldest SDKs ask for them.", token, {**found, **not_allowed}, secret=True)
     if path.endswith("/remote_config"):
         found = {"200": answer("The payload", {}), "404": answer("There is no such flag, or it has no payload", error)}
-        return _get(path, "The payload of one flag, for everybody.", in_path(path) + token, {**found, **not_allowed}, secret=True)
+        return _get(path, "The payload of one flag, for all persons.", in_path(path) + token, {**found, **not_allowed}, secret=True)
     if path in LIST_PATHS:
         listed = token + stages if path.endswith("features") else token
         return _get(path, "A list that a browser's SDK asks for.", listed, {"200": answer("The list", OBJECT), **missing})

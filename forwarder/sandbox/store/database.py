@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.sandbox.store.effects import Effects, StoredGroup, StoredPerson
 from forwarder.sandbox.store.records import (
@@ -64,7 +65,9 @@ class Store:
             self._prepare()
         except sqlite3.Error as error:
             self._connection.close()
-            raise ConfigurationError(f"{path} can't be used as a sandbox database: {error}", hint="Name another file.") from None
+            raise ConfigurationError(
+                f"{path} can't be used as a sandbox database: {error_text(error)}", hint="Name another file."
+            ) from None
         except ConfigurationError:
             self._connection.close()
             raise
@@ -252,7 +255,7 @@ def _connect(path: Path | None) -> sqlite3.Connection:
             make_file(path.resolve())  # it holds people's events; what SQLite makes beside it has the same permissions
         return sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False, cached_statements=512)
     except (sqlite3.Error, OSError) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or error
+        why = error_text(error)
         raise ConfigurationError(f"{path} can't be opened: {why}", hint="Name a file in a directory that can be written to.") from None
 
 

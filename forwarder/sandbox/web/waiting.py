@@ -21,6 +21,7 @@ from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.records import EventFilter, ListingPage, StoredEvent
 from forwarder.sandbox.store.thread import StoreThread
 from forwarder.sandbox.web.queries import event_filter, listing_page, show_event
+from forwarder.telemetry.readable import plural
 
 TIMEOUT: Final = 10.0
 MAX_TIMEOUT: Final = 300.0
@@ -59,14 +60,14 @@ class ArrivalReport:
         else:
             named = ", ".join(f"{name} {count}" for name, count in self.names)
             more = ", …" if sum(count for _, count in self.names) < self.events else ""
-            texts = [f"The sandbox has {_plural(self.events, 'event')}: {named}{more}."]
+            texts = [f"The sandbox has {plural(self.events, 'event')}: {named}{more}."]
         if self.not_ingested:
-            texts.append(f"{_plural(self.not_ingested, 'event')} in accepted requests {_was(self.not_ingested)} not ingested.")
+            texts.append(f"{plural(self.not_ingested, 'event')} in accepted requests {_was(self.not_ingested)} not ingested.")
         if self.last_rejected is not None:
             path, status, answer = self.last_rejected
             last = f"{mask_secrets(path)} was answered {status}" if status else f"the connection of {mask_secrets(path)} was reset"
             reason = f" ({mask_secrets(answer.strip())[:200]})" if answer.strip() else ""
-            texts.append(f"{_plural(self.rejected, 'request')} {_was(self.rejected)} rejected; the last one: {last}{reason}.")
+            texts.append(f"{plural(self.rejected, 'request')} {_was(self.rejected)} rejected; the last one: {last}{reason}.")
         return " ".join(texts)
 
 
@@ -107,7 +108,7 @@ class AwaitedEvents:
         if self.wanted.api_key is not None:
             criteria += f"{' and ' if criteria else ''}the given api_key"
         which = f" with {criteria}" if criteria else ""
-        return f"{count} of {_plural(self.count, 'event')}{which} arrived within {self.timeout:g} s."
+        return f"{count} of {plural(self.count, 'event')}{which} arrived within {self.timeout:g} s."
 
 
 class WaitingEndpoint:
@@ -183,10 +184,6 @@ def _number(request: web.Request, name: str, default: str) -> float:
     if not (math.isfinite(number) and number >= 0):
         raise web.HTTPBadRequest(text=f"{name} is not a number from 0 on\n")
     return number
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _was(count: int) -> str:

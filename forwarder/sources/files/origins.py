@@ -25,6 +25,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.installation import install_extra
 from forwarder.core.secrets import mask_secrets
@@ -136,7 +137,7 @@ class LocalFile:
             try:
                 return Path(self._path).open("rb")
             except OSError as error:
-                raise _unreadable(self.name, error.strerror) from None
+                raise _unreadable(self.name, error_text(error)) from None
         if self._spool is None:
             self._spool = tempfile.TemporaryFile()  # noqa: SIM115 -- closed with it
             shutil.copyfileobj(self._pipe, self._spool, 1 << 20)
@@ -183,7 +184,7 @@ def local_files(path: str, options: ReadOptions) -> Iterator[LocalFile]:
         else:
             raise ConfigurationError(f"{redact(path)}: there is no such file or folder", hint=_nearby(path))
     except OSError as error:
-        raise _unreadable(redact(plain_name(str(error.filename or path))), error.strerror or str(error)) from None
+        raise _unreadable(redact(plain_name(str(error.filename or path))), error_text(error)) from None
 
 
 def _nearby(path: str) -> str:

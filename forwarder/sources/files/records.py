@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple, overload
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ForwarderError
 
 
@@ -146,4 +147,4 @@ class DamagedContent(Exception):
 
 def reason(error: BaseException) -> str:
     """Why a file can't be read, in one line."""
-    return (str(error) or type(error).__name__).splitlines()[0].rstrip()
+    return error_text(error)

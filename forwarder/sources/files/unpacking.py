@@ -25,6 +25,7 @@ from typing import BinaryIO, Final, cast
 import zstandard
 from isal import isal_zlib
 
+from forwarder.core.error_text import error_text
 from forwarder.sources.files.origins import is_wanted, natural, plain_name
 from forwarder.sources.files.records import DamagedContent, ReadOptions, reason
 from forwarder.sources.files.transcoding import guess_encoding
@@ -114,7 +115,7 @@ class PeekedStream:
                 parts.append(data)
                 count += len(data)
         except _DAMAGED as error:
-            self._failure = DamagedContent(f"it is damaged: {error}")
+            self._failure = DamagedContent(f"it is damaged: {error_text(error)}")
         except FAILURES as error:
             self._failure = DamagedContent(reason(error), getattr(error, "hint", ""))
         whole = b"".join(parts)

@@ -314,7 +314,7 @@ class HttpConnection(asyncio.Protocol):
         elif cause is None:
             self._reject(answers.bad_request(f"This is not HTTP as it should be: {error}."))
         else:
-            log.error("A request could not be answered.", exc_info=cause)
+            log.error("a request could not be answered", exc_info=cause)
             self._reject(answers.INTERNAL_ERROR)
 
     def _wait_for_more(self, size: int) -> None:

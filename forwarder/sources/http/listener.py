@@ -21,7 +21,7 @@ from typing import Any, Final
 import structlog
 
 from forwarder.core.clock import Clock, Timer, wait_for_event
-from forwarder.core.errors import cannot_listen
+from forwarder.core.error_text import cannot_listen, error_text
 from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import RequestIntake
 from forwarder.core.shares import Headroom
@@ -297,5 +297,5 @@ def _why_no_file_opens() -> str:
     try:
         os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:
-        return os.strerror(error.errno) if error.errno in (errno.EMFILE, errno.ENFILE) else ""
+        return error_text(error) if error.errno in (errno.EMFILE, errno.ENFILE) else ""
     return ""

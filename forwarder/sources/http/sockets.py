@@ -10,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from forwarder.core.errors import ConfigurationError, cannot_listen
+from forwarder.core.error_text import cannot_listen, error_text
+from forwarder.core.errors import ConfigurationError
 from forwarder.core.host_port import join_host_port, split_host_port
 
 UNIX_MODE: Final = 0o660
@@ -97,7 +98,7 @@ def adopt(descriptor: int, key: str = KEY) -> socket.socket:
     except OSError as error:
         with suppress(OSError):
             os.close(descriptor)
-        why = f"{key}: the inherited descriptor {descriptor} is not a socket: {error.strerror}"
+        why = f"{key}: the inherited descriptor {descriptor} is not a socket: {error_text(error)}"
         raise ConfigurationError(why, hint="Have the service manager pass listening stream sockets.") from error
     try:
         inherited.getpeername()

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, cast
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.shares import Pool
 from forwarder.sources.http.connection import HttpConnection, ListenerState
@@ -105,7 +106,7 @@ def reload_tls(context: ssl.SSLContext, cert_file: Path, key_file: Path) -> None
             target.load_cert_chain(cert_file, key_file, password=_reject_password)
         except (OSError, ValueError) as error:
             raise ConfigurationError(
-                f"The certificate {cert_file} and its key {key_file} can't be used: {error}",
+                f"The certificate {cert_file} and its key {key_file} can't be used: {error_text(error)}",
                 hint="Give a PEM certificate chain and its unencrypted PEM key, readable by this user.",
             ) from error
 

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 from msgspec import Raw, Struct, field
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.sources.imports.books import ImportTotals, RecordBooks, RefusalExample, check_days
 from forwarder.storage.directory import LockedDirectory
@@ -220,7 +221,7 @@ def read_checkpoint(folder: Path) -> ImportCheckpoint | None:
         return None
     except (OSError, ValueError) as error:
         raise CheckpointDamaged(
-            f"{path} can't be read: {(isinstance(error, OSError) and error.strerror) or error}",
+            f"{path} can't be read: {error_text(error)}",
             hint="Nothing was changed. Bring the file back from a backup; or start over with another `--state`: the same source and "
             "options give the same uuids and times, so the service counts again nothing that it has.",
         ) from error

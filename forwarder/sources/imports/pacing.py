@@ -23,6 +23,7 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from forwarder.core.clock import Clock
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Batch
 from forwarder.core.outcome import Reply
@@ -161,7 +162,7 @@ class ImportPace:
             try:
                 self._from = self._line.book(count / rate, now)
             except OSError as error:
-                what = f"{error.filename or 'the file of the rate'} can't be used: {error.strerror or error}"
+                what = f"{error.filename or 'the file of the rate'} can't be used: {error_text(error)}"
                 hint = "Processes that import to the same project share their rate by this small file: make it writable, or its folder."
                 failure = ConfigurationError(what, hint=hint)
                 if self.on_failure is None:

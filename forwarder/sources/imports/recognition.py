@@ -28,7 +28,7 @@ from forwarder.sources.files.source import FileSource
 from forwarder.sources.files.transcoding import guess_encoding
 from forwarder.sources.files.unpacking import PeekedStream
 from forwarder.sources.imports.format import ImportFormat
-from forwarder.telemetry.readable import plain
+from forwarder.telemetry.readable import plain, plural
 
 SAMPLE: Final = 200
 """Records by which a file is recognized."""
@@ -90,7 +90,7 @@ def unfit_table(files: Sequence[UnfitFile], more: int) -> Iterator[RenderableTyp
     yield table
     yield from (Text(f"  {why}", style="dim") for why in dict.fromkeys(_plain(each.why).plain for each in files if each.why))
     if more:
-        yield Text(f"and {more:,} more files")
+        yield Text(f"and {plural(more, 'more file')}")
     yield Text()
 
 

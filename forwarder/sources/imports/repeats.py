@@ -24,6 +24,7 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import Final, NamedTuple, Self
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.imports.times import DAY
 from forwarder.storage.private import make_file
@@ -240,4 +241,4 @@ def _usable(path: Path) -> Iterator[None]:
         yield
     except (sqlite3.Error, OSError) as error:
         hint = "It holds what was seen: 20 to 40 bytes for each event."
-        raise ConfigurationError(f"{path} can't be used: {error}", hint=hint) from error
+        raise ConfigurationError(f"{path} can't be used: {error_text(error)}", hint=hint) from error

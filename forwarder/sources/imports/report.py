@@ -26,6 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forwarder import __version__
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.imports.books import DayTally, RecordBooks, RefusalExample, check_days
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, SourceContent
@@ -124,7 +125,7 @@ def read_manifest(path: Path) -> ImportManifest:
         manifest = msgspec.json.decode(path.read_bytes(), type=ImportManifest)
         _check(manifest)
     except (OSError, ValueError) as error:  # msgspec's errors are such, too
-        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        why = error_text(error)
         hint = "Name the manifest.json that an import wrote."
         raise ConfigurationError(f"{path} can't be used as a manifest: {why}", hint=hint) from error
     return manifest
@@ -458,7 +459,7 @@ class ImportStatus(Struct, frozen=True):
         span = f", of {made.first} to {made.last}" if made.first else ""
         done, known, all_known = file_progress(saved)
         more = "" if all_known or not known else ", as far as they are known"
-        yield f"  {made.events:,} events delivered{span}; {done:,} of {known:,} files done{more}"
+        yield f"  {plural(made.events, 'event')} delivered{span}; {done:,} of {plural(known, 'file')} done{more}"
 
     def plain(self) -> dict[str, Any]:
         """For machines."""

@@ -32,6 +32,7 @@ from typing import BinaryIO, Final, NamedTuple, Self
 import msgspec
 import zstandard
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.files.records import SourceFile
 from forwarder.sources.files.source import FileSource
@@ -307,7 +308,7 @@ class EventSorter:
             with os.fdopen(open_file(path, os.O_WRONLY | os.O_EXCL), "wb") as file:  # it holds records of people
                 yield from write_blocks(file, entries, blake2b())
         except OSError as error:
-            raise _cannot_sort(self._folder, error.strerror or error) from error
+            raise _cannot_sort(self._folder, error_text(error)) from error
         self._paths.append(path)
 
     def _remove_all(self) -> None:
@@ -371,7 +372,7 @@ class EventSpool:
                     yield written
                 file.flush()
             except OSError as error:
-                raise _cannot_sort(self.folder, error.strerror or error) from error
+                raise _cannot_sort(self.folder, error_text(error)) from error
         about.digest = digest.hexdigest()
 
     def keep(self, about: SpoolIndex) -> None:
@@ -387,8 +388,8 @@ class EventSpool:
         except (OSError, DamagedBlocks) as error:
             (self.folder / FILE).unlink(missing_ok=True)
             raise SpoolDamaged(
-                f"{self.folder / SPOOL}: {error}",
-                hint="Run the same command again: the source is sorted anew, and the import resumes where it stopped. Check the disk.",
+                f"{self.folder / SPOOL}: {error_text(error)}",
+                hint="Run the same command again: the source is sorted again, and the import resumes where it stopped. Check the disk.",
             ) from error
 
     def remove(self) -> None:

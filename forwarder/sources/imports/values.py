@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Raw
 
+from forwarder.core.error_text import error_text
 from forwarder.sources.files.transcoding import not_utf8
 from forwarder.sources.imports.format import RecordRefused, RefusalReason
 
@@ -53,10 +54,10 @@ def decode_record(record: bytes, decode: Callable[[bytes], Decoded], wrong: str 
         return decode(record)
     except msgspec.ValidationError as error:
         if record.lstrip()[:1] == b"{":
-            raise RecordRefused(RefusalReason.WRONG_TYPE, f"{wrong}{error}") from error
-        raise RecordRefused(RefusalReason.NOT_JSON, f"{wrong}{error}" if wrong else "the record isn't a JSON object") from error
+            raise RecordRefused(RefusalReason.WRONG_TYPE, f"{wrong}{error_text(error)}") from error
+        raise RecordRefused(RefusalReason.NOT_JSON, f"{wrong}{error_text(error)}" if wrong else "the record isn't a JSON object") from error
     except (ValueError, RecursionError) as error:  # of msgspec and of UTF-8
-        raise RecordRefused(RefusalReason.NOT_JSON, f"the record isn't a JSON object: {error}") from error
+        raise RecordRefused(RefusalReason.NOT_JSON, f"the record isn't a JSON object: {error_text(error)}") from error
 
 
 def check_utf8(record: bytes) -> None:

@@ -9,7 +9,6 @@ from the source's records, and the service keeps them. Memory doesn't grow with 
 from __future__ import annotations
 
 import http.client
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
@@ -21,6 +20,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 from msgspec import Struct, field
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.proposals import proposed
 from forwarder.core.secrets import mask_secrets
@@ -154,7 +154,7 @@ def read_exports(paths: Sequence[str], job: str | None, options: ReadOptions, fo
                                 stored.add(row.uuid, row.timestamp)
                                 count += 1
                         except ValueError as error:  # msgspec's errors are, too
-                            message = f"{blocks.name}:{line} is not an exported event: {error}"
+                            message = f"{blocks.name}:{line} is not an exported event: {error_text(error)}"
                             raise ConfigurationError(message, hint=_EXPORT_HINT) from error
                     found(count)
     return stored
@@ -204,7 +204,7 @@ class _SandboxClient:
             with closing(self._connection.getresponse()) as response:
                 status, body = response.status, response.read()
         except (OSError, http.client.HTTPException, ValueError) as error:
-            why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error) or type(error).__name__
+            why = error_text(error)
             raise Unreachable(
                 f"no sandbox answers at {self.url}: {mask_secrets(why)}",
                 hint=f"Start it with `{proposed('sandbox --database FILE')}`, or name its address with `--sandbox URL`.",
@@ -219,7 +219,7 @@ class _SandboxClient:
             if status == HTTPStatus.OK:
                 return msgspec.json.decode(body, type=kind)
         except ValueError as error:  # msgspec's errors are, too
-            why = f"its answer can't be read: {error}"
+            why = f"its answer can't be read: {error_text(error)}"
         raise ConfigurationError(f"{self.url} is not a sandbox of this version: {why}", hint=_SANDBOX_HINT)
 
     def close(self) -> None:

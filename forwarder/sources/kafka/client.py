@@ -207,7 +207,7 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
         await coordinator.ensure_coordinator_known()
         async with coordinator._commit_lock:
             if generation <= 0 or coordinator.generation != generation:  # an empty group would accept a commit without one
-                raise CommitFailedError("the group has divided the partitions anew, or doesn't know this member any more")
+                raise CommitFailedError("the group has divided the partitions again, or doesn't know this member any more")
             await coordinator._do_commit_offsets(None, {key: OffsetAndMetadata(offset, "") for key, offset in offsets.items()})
 
     def reached(self, key: PartitionKey) -> int | None:

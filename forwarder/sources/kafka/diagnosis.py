@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import errno
 import logging
-import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -25,6 +24,7 @@ from aiokafka.errors import KafkaError, UnsupportedSaslMechanismError
 from aiokafka.protocol.admin import SaslHandShakeRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
+from forwarder.core.error_text import error_text
 from forwarder.sources.kafka.security import PASSWORDS, Security, SecurityError, ServerUnproven, connection, tls
 
 WORDS: Final = 300
@@ -187,7 +187,7 @@ def _of_network(error: BaseException, address: str) -> Trouble | None:
     if isinstance(error, TimeoutError | asyncio.TimeoutError | kafka.RequestTimedOutError):
         return Trouble("bootstrap_servers", f"{address} doesn't answer", "A firewall may drop what is sent there.")
     if isinstance(error, OSError) and error.errno in {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EACCES, errno.EPERM}:
-        return Trouble("bootstrap_servers", f"{address} can't be reached: {os.strerror(error.errno).lower()}")
+        return Trouble("bootstrap_servers", f"{address} can't be reached: {error_text(error)}")
     return None
 
 
@@ -235,7 +235,7 @@ async def diagnose(servers: Sequence[str], security: Security, error: BaseExcept
     found = await asyncio.gather(*[_within(limit, _ask(server, security, limit)) for server in servers])
     troubles = [trouble for trouble in found if trouble is not None]
     if len(troubles) < len(found) or not troubles:  # one of them is well: what failed is over, or lies elsewhere
-        return Trouble("bootstrap_servers", f"{', '.join(servers)}: {_text_of(error)}")
+        return Trouble("bootstrap_servers", f"{', '.join(servers)}: {error_text(error)}")
     return min(troubles, key=lambda trouble: trouble.key == "bootstrap_servers")
 
 
@@ -279,7 +279,7 @@ async def _why(address: str, security: Security, error: BaseException, limit: fl
         found = speaks_tls(address, security) if await _handshake(address, _unchecked()) else None
     if found is None and not security.signs_in and (offered := await _offered(address, security, limit)):
         found = asks_for_login(address, security, offered)
-    return found or Trouble("bootstrap_servers", f"{address}: {_text_of(error)}")
+    return found or Trouble("bootstrap_servers", f"{address}: {error_text(error)}")
 
 
 async def _why_no_tls(address: str, security: Security, limit: float) -> Trouble | None:
@@ -356,7 +356,3 @@ def _unchecked() -> ssl.SSLContext:
 def _parts(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
-
-
-def _text_of(error: BaseException) -> str:
-    return str(error) or type(error).__name__

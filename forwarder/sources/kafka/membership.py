@@ -21,6 +21,7 @@ from aiokafka.errors import (
 )
 
 from forwarder.core.clock import Clock, wait_for_event
+from forwarder.core.error_text import error_text
 from forwarder.core.records import RecordIntake
 from forwarder.sources.kafka.batches import PartitionKey
 from forwarder.sources.kafka.client import Brokers, Interrupted, answered, ended
@@ -248,7 +249,7 @@ class Membership:
                 self._report.commit_refused()
                 self._fail(error)
             except (KafkaError, OSError, TimeoutError) as error:
-                self._report.commit_failed(str(error) or "no broker has answered in time")
+                self._report.commit_failed(error_text(error))
                 self._check_now.set()
             else:
                 self.flow.committed(offsets)
@@ -368,7 +369,7 @@ class Membership:
                 await self.client.stop()
             stopped = True
         except Exception as error:
-            _log.debug("kafka: leaving the group failed", cluster=self._policy.name, why=str(error) or type(error).__name__)
+            _log.debug("kafka: leaving the group failed", cluster=self._policy.name, why=error_text(error))
         finally:
             if not stopped:
                 await self.client.cut()

@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 
+from forwarder.core.error_text import error_text
 from forwarder.sources.kafka.diagnosis import Trouble
 
 _log = structlog.get_logger(__name__)
@@ -148,9 +149,9 @@ class ClusterReport:
 
     def broken(self, error: Exception, next_try: float) -> None:
         """Reading failed in an unforeseen way; `next_try` is wall-clock time."""
-        why = f"reading failed in an unforeseen way: {type(error).__name__}"
+        why = f"reading failed: {error_text(error)}"
         if why != self._logged:
-            _log.error("kafka: reading failed in an unforeseen way; it begins anew", cluster=self.name, exc_info=error)
+            _log.error("kafka: reading failed in an unforeseen way; it is restarted", cluster=self.name, exc_info=error)
         self._down(why, "That is a bug: the log has more.", next_try)
 
     def _down(self, why: str, hint: str, next_try: float | None) -> None:
@@ -200,7 +201,7 @@ class ClusterReport:
     def went_back(self, topic: str, partition: int, offset: int) -> None:
         """A partition ends before what was to be read next: it is read from `offset` on, where it begins."""
         _log.warning(
-            "kafka: a partition begins again: its topic was made anew, or its brokers lost records",
+            "kafka: a partition begins again: its topic was created again, or its brokers lost records",
             cluster=self.name,
             topic=topic,
             partition=partition,

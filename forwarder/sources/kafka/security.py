@@ -29,6 +29,7 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection, OAuthAuthenticator, ScramAuthenticator
 from aiokafka.errors import KafkaError
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ForwarderError
 from forwarder.core.installation import install_extra
 
@@ -175,10 +176,9 @@ def _mismatch(error: ssl.SSLError, cert_file: Path, key_file: Path) -> str:
 
 
 def _unreadable(file: Path | None, error: OSError | ValueError, otherwise: str) -> str:
-    words = getattr(error, "strerror", None)
-    if isinstance(error, ssl.SSLError) or words is None:
+    if isinstance(error, ssl.SSLError | ValueError):
         return f"{file} {otherwise}"
-    return f"{file} can't be read: {words}"
+    return f"{file} can't be read: {error_text(error)}"
 
 
 ANSWER_SECONDS: Final = 10.0
@@ -379,7 +379,7 @@ def _signer() -> Callable[[str], tuple[str, int]]:
 
 def _aws_words(error: Exception) -> str:
     """Without credentials the signer stumbles over None."""
-    return "there are none" if isinstance(error, AttributeError) else f"{type(error).__name__}: {str(error)[:WORDS]}"
+    return "there are none" if isinstance(error, AttributeError) else error_text(error)[:WORDS]
 
 
 def _one_word(key: str, text: str, otherwise: str) -> str:
@@ -404,8 +404,8 @@ def _words(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return "its certificate isn't trusted (`ca_file` may hold its authority)"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return (error.os_error.strerror or type(error.os_error).__name__).lower()
-    return str(error) if type(error) is ValueError else type(error).__name__
+        return error_text(error.os_error)
+    return error_text(error)
 
 
 class SecurityError(ForwarderError, KafkaError):  # type: ignore[misc]  # aiokafka's is untyped
@@ -439,7 +439,7 @@ def read_file(key: str, file: Path) -> str:
     except UnicodeDecodeError:
         raise SecurityError(key, f"{file} isn't text in UTF-8") from None  # the error would hold the bytes
     except (OSError, ValueError) as error:
-        raise SecurityError(key, f"{file} can't be read: {getattr(error, 'strerror', None) or 'its path is not one'}") from error
+        raise SecurityError(key, f"{file} can't be read: {error_text(error)}") from error
     if not text.strip():
         raise SecurityError(key, f"{file} is empty")
     return text

@@ -20,6 +20,7 @@ from typing import Final
 
 import structlog
 
+from forwarder.core.error_text import error_text
 from forwarder.sources.logs.discovery import Discovery, FoundFile, find_file
 from forwarder.sources.logs.followed import Block, FileKey, FollowedFile, FollowStatistics
 from forwarder.sources.logs.identity import Recognition
@@ -469,9 +470,10 @@ class Follower:
 
     def _store_failed(self, error: Exception) -> None:
         self._commits["failed"] += 1
-        why = f"{self._store.path}: {error}"
+        words = error_text(error)
+        why = f"{self._store.path}: {words}"
         if why != self._failing:
-            _log.error(f"logs: positions can't be stored in {why}", source=self._policy.name, hint=_STORE_HINT)
+            _log.error("logs: positions can't be stored", source=self._policy.name, path=str(self._store.path), why=words, hint=_STORE_HINT)
         self._failing = why
 
     # What is known

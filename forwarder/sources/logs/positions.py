@@ -26,6 +26,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.storage.private import make_file
 
@@ -253,11 +254,11 @@ def _unusable(path: Path, error: sqlite3.Error | OSError) -> ConfigurationError:
         or type(error) is sqlite3.DatabaseError
     ):
         return ConfigurationError(
-            f"the positions of log files in {path} are damaged: {error}",
+            f"the positions of log files in {path} are damaged: {error_text(error)}",
             hint="Restore the file from a backup; or remove it, and those beside it that begin with its name: then the files are read from "
             "the beginning, and their events have the same uuids as before.",
         )
     return ConfigurationError(
-        f"the positions of log files in {path} can't be used: {getattr(error, 'strerror', None) or error}",
+        f"the positions of log files in {path} can't be used: {error_text(error)}",
         hint="Let this user write in that directory, and see that its disk has room.",
     )

@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 
+from forwarder.core.error_text import error_text
 from forwarder.sources.logs.contents import TAIL, FileContent, digest
 from forwarder.sources.logs.splitting import LogRecords, Splitter
 
@@ -98,14 +99,15 @@ class ReadTroubles:
 
     def report(self, path: str, error: OSError) -> None:
         """This can't be read now."""
-        why = f"{path} can't be read: {error.strerror or error}"
+        words = error_text(error)
+        why = f"{path} can't be read: {words}"
         if self._known.get(path, ("",))[0] != why:
             hint = _HINTS.get(error.errno or 0, "Check the disk or network that it is on; reading is retried.")
             self._known[path] = why, hint
             if len(self._known) <= _LOGGED:
-                _log.error(f"logs: {why}", source=self._source, hint=hint)
+                _log.error("logs: a file can't be read", source=self._source, path=path, why=words, hint=hint)
             elif len(self._known) == _LOGGED + 1:
-                _log.error(f"logs: more than {_LOGGED} files can't be read; the others aren't logged", source=self._source, hint=hint)
+                _log.error("logs: more files can't be read than are logged", source=self._source, logged=_LOGGED, hint=hint)
 
     def over(self, path: str) -> None:
         """This was read."""

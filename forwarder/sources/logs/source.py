@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from forwarder.core.clock import Backoff, Clock, wait_for_event
+from forwarder.core.error_text import error_text
 from forwarder.core.records import RecordIntake
 from forwarder.sources.logs.flow import LEAST_PAUSE, RESULTS, LogFlow
 from forwarder.sources.logs.followed import Block, FollowStatistics
@@ -170,7 +171,7 @@ class LogSource:
                 pause = await self._turn()
             except Exception as error:
                 failures += 1
-                self._error = f"{type(error).__name__}: {error}"
+                self._error = error_text(error)
                 self._changed = None
                 _log.exception("logs: a round of reading failed; it is tried again", source=self._policy.name)
                 await wait_for_event(self._closing, PAUSES.equal_jitter(failures), self._clock)

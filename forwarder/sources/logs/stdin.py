@@ -20,6 +20,7 @@ from typing import Final
 import structlog
 
 from forwarder.core.clock import Clock
+from forwarder.core.error_text import error_text
 from forwarder.core.records import RecordIntake
 from forwarder.core.watermark import Watermark
 from forwarder.sources.logs.flow import RESULTS, LogFlow
@@ -138,8 +139,8 @@ class StdinSource:
                 if not data:
                     break
         except OSError as error:
-            self._error = f"standard input can't be read: {error.strerror or error}"
-            _log.error("logs: standard input can't be read", why=error.strerror or str(error), source=self._policy.name)
+            self._error = f"standard input can't be read: {error_text(error)}"
+            _log.error("logs: standard input can't be read", why=error_text(error), source=self._policy.name)
         self._ended = not self._stopping and not self._error
         await self._hand_over()
         while self._flow.outstanding:

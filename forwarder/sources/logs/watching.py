@@ -18,6 +18,7 @@ from typing import Final
 import structlog
 
 from forwarder.core.clock import Clock, wait_for_event
+from forwarder.core.error_text import error_text
 
 _GATHER_MILLISECONDS: Final = 100
 """The longest time in which changes are gathered before they are reported."""
@@ -113,7 +114,7 @@ class Watch:
             for changes in found:
                 loop.call_soon_threadsafe(self._add, {path for _, path in changes}, stop)
         except Exception as error:
-            why = (str(error) or type(error).__name__).splitlines()[0]
+            why = error_text(error)
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self._fail, why, stop)
         finally:
@@ -131,8 +132,9 @@ class Watch:
             return
         if why and why != self._failed:
             _log.warning(
-                f"logs: changes of directories can't be watched: {why}",
+                "logs: changes of directories can't be watched",
                 source=self._name,
+                why=why,
                 hint=f"New lines are found by looking every {self._poll_interval:g} s. On Linux, raise fs.inotify.max_user_watches"
                 " and fs.inotify.max_user_instances to have them at once.",
             )

@@ -50,7 +50,7 @@ def test_all_there_is_good() -> None:
         ({"steps": (GOOD, BAD)}, "The upstream is down: events wait (1 of 2)"),
         ({"steps": (GOOD, OFF)}, "A key is wrong: the books of L don't balance"),
         ({"stored": frozenset("a")}, "1 of 2 events are missing: b"),
-        ({"stored": frozenset("abc")}, "1 events are in the sandbox that the drill didn't send"),
+        ({"stored": frozenset("abc")}, "1 event in the sandbox that the drill didn't send"),
         ({"conflicts": 3}, "3 events arrived changed"),
         ({"off": ("phc_…1234#abcdef",)}, "the books of phc_…1234#abcdef don't balance"),
     ],

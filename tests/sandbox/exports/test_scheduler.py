@@ -65,7 +65,7 @@ STORIES: Final = {
     "it fails five times": Story(
         "down " * 5, "hour wait wait wait wait", [[S, R, *ATTEMPT * 4, "Failed"]], "the bucket is down", ["5 of 5", "Failed"]
     ),
-    "a bug is like a failure": Story("broken ok", "hour wait", [[S, R, *ATTEMPT, "Completed"]], log=["ZeroDivisionError", "Completed"]),
+    "a bug is like a failure": Story("broken ok", "hour wait", [[S, R, *ATTEMPT, "Completed"]], log=["zero division", "Completed"]),
     "the configuration is wrong": Story("wrong", "hour wait", [[S, R, "Failed"]], "no such bucket", ["Failed: no such bucket"]),
     "the export is deleted while it runs": Story("hang", "begin delete", [[S, R, "Cancelled"]], "The batch export was deleted."),
     "the export is deleted while it waits": Story("down", "hour delete wait", [[S, R, F, "Cancelled"]], "The batch export was deleted."),

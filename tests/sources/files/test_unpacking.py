@@ -141,5 +141,5 @@ def test_a_failure_is_raised_after_all_bytes_before_it_and_stays(size: int) -> N
         found += stream.read(size)
     assert (found, stream.offset) == (content, 100)
     for _ in range(2):
-        with pytest.raises(DamagedContent, match="the disk fails"):
+        with pytest.raises(DamagedContent, match="Input/output error"):
             stream.read(size)

@@ -277,7 +277,7 @@ def test_damage_is_told_and_the_next_run_sorts_anew(tmp_path: Path, what: str) -
     found: list[SortedEvent] = []
     with pytest.raises(SpoolDamaged, match=r"sorted.spool") as raised:
         found.extend(entry for block in spool.read(about, 0) for entry in block)
-    assert "sorted anew" in raised.value.hint
+    assert "sorted again" in raised.value.hint
     assert found == entries(10)[: len(found)]
     assert spool.find({"a.jsonl": 7}) is None
 

@@ -190,7 +190,7 @@ def test_a_file_that_may_not_be_read(logs: FollowedLogs) -> None:
     denied = _failing_open(path, errno.EACCES)
     with capture_logs() as logged:
         assert logs.read() + logs.read() == ["two"]
-    assert [(entry["log_level"], str(path) in entry["event"], "group" in entry["hint"]) for entry in logged] == [("error", True, True)]
+    assert [(entry["log_level"], entry["path"] == str(path), "group" in entry["hint"]) for entry in logged] == [("error", True, True)]
     assert "Permission denied" in logs.follower.statistics().why
     denied.undo()
     assert logs.read() == ["one"]
@@ -240,7 +240,9 @@ def test_a_disk_error(logs: FollowedLogs) -> None:
         patch.setattr(os, "pread", fail)
         with capture_logs() as logged:
             assert logs.read() + logs.read() == []
-        assert [entry["event"] for entry in logged] == [f"logs: {path} can't be read: Input/output error"]
+        assert [(entry["event"], entry["path"], entry["why"]) for entry in logged] == [
+            ("logs: a file can't be read", str(path), "Input/output error")
+        ]
         patch.setattr(os, "pread", real)
         assert logs.read() == ["one", "two"]
 

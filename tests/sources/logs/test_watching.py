@@ -97,5 +97,5 @@ async def test_directories_that_cannot_be_watched(monkeypatch: pytest.MonkeyPatc
             assert await waiting is None
     assert attempts == 3
     assert [entry["log_level"] for entry in logged] == ["warning"]
-    assert "No space left on device" in logged[0]["event"]
+    assert logged[0]["why"] == "No space left on device"
     await watch.close()

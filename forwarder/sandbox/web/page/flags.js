@@ -72,7 +72,7 @@ export class Flags {
 
   release(item, own) {
     const conditions = conditionsOf(item.definition);
-    if (!conditions.length) return [el("h3", {}, "Conditions"), el("p", { class: "soft" }, "None: nobody gets this flag.")];
+    if (!conditions.length) return [el("h3", {}, "Conditions"), el("p", { class: "soft" }, "None: no one gets this flag.")];
     const made = conditions.map((condition, place) => this.condition(item, condition, place, own));
     return [el("h3", {}, conditions.length > 1 ? `${plural(conditions.length, "condition")}, the first that matches decides` : "Condition"), el("ol", { class: "plain conditions", "data-key": "conditions" }, ...made)];
   }
@@ -124,7 +124,7 @@ export class Flags {
   result(own, found, wanted) {
     if (found.error) return [el("p", { class: "note bad" }, visible(found.error, 1000))];
     const who = outside(wanted.distinct_id, 200, "strong");
-    if (!own) return [el("p", { class: "note" }, "This flag is not evaluated: nobody gets it.")];
+    if (!own) return [el("p", { class: "note" }, "This flag is not evaluated: no one gets it.")];
     return [el("div", { class: "note" }, el("p", { class: "name" }, who, " gets ", value(own)), el("p", {}, outside(why(own), 1000)), payload(own))];
   }
 

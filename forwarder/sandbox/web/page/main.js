@@ -180,7 +180,7 @@ function connection(word) {
 function togglePause() {
   pause.on = !pause.on;
   at("pause").setAttribute("aria-pressed", String(pause.on));
-  at("pause").textContent = pause.on ? "Go on" : "Pause";
+  at("pause").textContent = pause.on ? "Resume" : "Pause";
   if (!pause.on) {
     release(true);
     renew();

@@ -127,7 +127,7 @@ export class Resources {
           [item.is_expired ? "expired" : "expires", when(item.expires_at)],
           ["made", when(item.created_at)],
           ["message", item.message],
-          ["e-mail", item.send_email ? "wanted; the sandbox writes to nobody" : "not wanted"],
+          ["e-mail", item.send_email ? "requested; the sandbox sends none" : "not requested"],
           ["combines", item.combine_pending_invites ? "with pending invites" : null],
         ]),
         access.length ? [heading("Access to private projects"), el("ul", { class: "plain" }, ...access)] : [],

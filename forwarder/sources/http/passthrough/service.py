@@ -57,16 +57,13 @@ class PassThroughStatistics:
 class PassThrough:
     """The pass-through of one listener."""
 
-    def __init__(
-        self, policy: PassThroughPolicy, clock: Clock, describe: Callable[[Exception], str] = lambda error: type(error).__name__
-    ) -> None:
-        """`describe`: an error on the way to the upstream in words that name nothing secret."""
+    def __init__(self, policy: PassThroughPolicy, clock: Clock) -> None:
         self.allowed = PassedRoutes()
         self.max_body = policy.max_body
         self._policy = policy
         self._clock = clock
-        self._main = PassThroughUpstream(policy.url, policy, describe, clock)
-        self._assets = self._main if policy.assets_url == policy.url else PassThroughUpstream(policy.assets_url, policy, describe, clock)
+        self._main = PassThroughUpstream(policy.url, policy, clock)
+        self._assets = self._main if policy.assets_url == policy.url else PassThroughUpstream(policy.assets_url, policy, clock)
         self._definitions = FlagDefinitions(self._main, clock, timeout=policy.flags_timeout, max_age=policy.definitions_max_age)
         self._flags = Pool(FLAG_PERMITS)
         self._others = Pool(OTHER_PERMITS)
@@ -191,7 +188,7 @@ async def _guard(exchange: PassedExchange, run: Callable[[], Coroutine[Any, Any,
     except SenderStalled:
         exchange.fail(_TOO_MANY)  # never written: its answer has begun
     except Exception:
-        log.exception("A request could not be passed through.")
+        log.exception("a request could not be passed through")
         exchange.fail(answers.INTERNAL_ERROR)
 
 

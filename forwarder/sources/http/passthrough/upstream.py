@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
@@ -20,6 +19,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from forwarder.core.clock import Backoff, Clock, Timer
+from forwarder.core.error_text import error_text
 from forwarder.sources.http.protocol import answers
 from forwarder.sources.http.protocol.answers import HttpAnswer, Rejection
 
@@ -66,13 +66,11 @@ class PassThroughPolicy:
 class PassThroughUpstream:
     """One address. The session opens with the first request; `close` ends it."""
 
-    def __init__(self, url: str, policy: PassThroughPolicy, describe: Callable[[Exception], str], clock: Clock) -> None:
-        """`describe`: an error in words that name nothing secret."""
+    def __init__(self, url: str, policy: PassThroughPolicy, clock: Clock) -> None:
         self.url = url
         self.breaker = CircuitBreaker()
         self._base = url.rstrip("/")
         self._policy = policy
-        self._describe = describe
         self._clock = clock
         self._session: aiohttp.ClientSession | None = None
 
@@ -113,7 +111,7 @@ class PassThroughUpstream:
         if isinstance(error, TimeoutError):
             self._report_failure(permit, "no answer in time")
             return _OUT_OF_TIME
-        self._report_failure(permit, self._describe(error))
+        self._report_failure(permit, error_text(error))
         return _FAILED
 
     def completed(self, status: int) -> None:

@@ -36,7 +36,7 @@ def answer_to(error: Exception) -> HttpAnswer:
     """The answer to what the intake raised; one that it may not raise is logged."""
     answer = answers.of_error(error)
     if answer is None:
-        log.error("The intake failed.", exc_info=error)
+        log.error("the intake failed", exc_info=error)
         return answers.INTERNAL_ERROR
     error.__traceback__ = None  # an error that is raised again and again must not collect the frames of every request
     return answer

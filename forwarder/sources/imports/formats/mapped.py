@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.mapping import Mapping, NotJson, Unmappable
 from forwarder.sources.files.records import Framing, RecordBlock
@@ -65,7 +66,7 @@ class MappedConverter(RecordConverter):
             raise RecordRefused(RefusalReason.UNMAPPABLE, str(error)) from error
         except (NotJson, msgspec.DecodeError, UnicodeDecodeError) as error:  # what the rules passed over, only decoding sees
             check_utf8(record)
-            raise RecordRefused(RefusalReason.NOT_JSON, str(error)) from error
+            raise RecordRefused(RefusalReason.NOT_JSON, error_text(error)) from error
 
 
 def _event(mapped: _MappedEvent, block: RecordBlock, index: int, *member: int) -> ImportedEvent:

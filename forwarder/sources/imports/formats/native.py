@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
+from forwarder.core.error_text import error_text
 from forwarder.core.event import split_events
 from forwarder.sources.files.records import RecordBlock
 from forwarder.sources.imports.format import (
@@ -247,7 +248,7 @@ def readable_text(record: bytes) -> bytes:
     if _error_in(text) is None:
         return text
     is_half_pair = _error_in(mask_lone_surrogates(text)) is None
-    raise RecordRefused(RefusalReason.NOT_JSON, "a string in it holds half a surrogate pair" if is_half_pair else str(error))
+    raise RecordRefused(RefusalReason.NOT_JSON, "a string in it holds half a surrogate pair" if is_half_pair else error_text(error))
 
 
 def _error_in(text: bytes) -> Exception | None:

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.mapping.times import zone_of
 from forwarder.sources.logs.formats.access import access_parser
@@ -74,7 +75,7 @@ def _compiled(pattern: str | None, key: str) -> re.Pattern[str]:
     try:
         compiled = re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
-        raise ConfigurationError(f"{key}: {pattern!r} is not a regular expression: {error}", hint=_PATTERN_HINT) from error
+        raise ConfigurationError(f"{key}: {pattern!r} is not a regular expression: {error_text(error)}", hint=_PATTERN_HINT) from error
     if not compiled.groupindex:
         raise ConfigurationError(f"{key}: {pattern!r} has no named group, so lines would have no fields", hint=_PATTERN_HINT)
     return compiled
