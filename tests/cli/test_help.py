@@ -70,7 +70,7 @@ def test_a_command_is_shown() -> None:
     ("asked", "hint"),
     [
         (["bufer"], "Did you mean `forwarder help buffer`?"),
-        (["kafka.md"], "Did you mean `forwarder help kafka`?"),
+        (["kafka.md"], "Did you mean `forwarder help kafka`"),
         (["config", "chek"], "`forwarder help config"),
         (["qqqqqq"], "`forwarder help` lists the topics."),
     ],
@@ -111,7 +111,7 @@ def test_messages_name_topics_that_exist() -> None:
         calls = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)]
         used = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "help_on"]
         named |= {argument.value for call in used for argument in call.args if isinstance(argument, ast.Constant)}
-    assert {"buffer", "mapping", "sandbox", "log-recipes"} <= named
+    assert {"inspect-buffer", "mapping", "sandbox", "log-recipes"} <= named
     assert named - topics().keys() - COMMANDS.keys() == set()
 
 
