@@ -112,6 +112,13 @@ test-sdks: $(VENV)/.browser  ## the official SDKs, from their registries, throug
 looks: $(VENV)/.browser  ## accept how the pages look now, for test-browser to compare with; look at what changed before it is committed
 	RENEW_LOOKS=1 $(BIN)/pytest tests/browser/test_looks.py -k looks_as
 
+.PHONY: release-check first-hour
+release-check: setup  ## build the wheel and the source archive, and prove each in a fresh environment outside the repository; RELEASE="--output dist" keeps both
+	$(BIN)/python -m tests.release $(RELEASE)
+
+first-hour: setup  ## what the README and the first tutorial say, typed in a fresh clone by a newcomer, each step with its time
+	$(BIN)/python -m tests.first_hour
+
 pictures: $(VENV)/.browser  ## make the pictures of README and docs again: both pages from real traffic, an import from a real terminal
 	$(BIN)/python -m tests.browser.pictures
 

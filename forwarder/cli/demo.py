@@ -87,10 +87,10 @@ async def _show_demo(ports: demos.Ports, *, once: bool, kafka: bool, logs: bool)
     from forwarder.demo.demo import LIVE_PAUSE, VISITORS
 
     async with _open_demo(ports, kafka=kafka, logs=logs) as demo:
+        _stop_on_signals(demo)  # before the addresses are there: whoever reads them may press Ctrl-C
         _print_addresses(
-            ports, f"{demo.entrance}\nstatus           http://{demo.admin_address}/status\nsandbox          {demo.sandbox_url}/\n"
+            ports, f"{demo.entrance}\nstatus            http://{demo.admin_address}/status\nsandbox           {demo.sandbox_url}/\n"
         )
-        _stop_on_signals(demo)
         task = asyncio.create_task(_send(demo, VISITORS, 0.0) if once else _send(demo, None, LIVE_PAUSE))
         await _watch(demo, task)
         await task

@@ -8,12 +8,9 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
-import pty
 import random
 import re
 import signal
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -22,12 +19,11 @@ from typing import Final
 
 from playwright.async_api import Browser
 from rich.console import Console
-from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from tests.browser.chromium import visit
+from tests.browser.terminals import THEME, record, screen
 from tests.end_to_end.importing import sandbox
-from tests.support.commands import command_line, environment
 from tests.support.waiting import in_thread
 
 COUNT: Final = 32_000
@@ -37,12 +33,6 @@ KILLED_AT: Final = 14_000
 """Events, at least, that have arrived before it is killed."""
 NAMES: Final = ("$mp_web_page_view",) * 6 + ("product viewed",) * 4 + ("product added",) * 2 + ("order placed",)
 LEFT_OUT: Final = "\x1b[2m… three records before and after, events by name and by day, what would be refused …\x1b[0m"
-THEME: Final = TerminalTheme(
-    (41, 41, 41),
-    (197, 200, 198),
-    [(75, 78, 85), (204, 85, 90), (152, 168, 75), (208, 179, 68), (96, 138, 177), (152, 114, 159), (104, 160, 179), (197, 200, 198)],
-    [(154, 155, 153), (255, 38, 39), (0, 130, 61), (208, 132, 66), (25, 132, 233), (255, 44, 122), (57, 130, 128), (253, 253, 197)],
-)
 FRAME: Final = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
 .{unique_id}-matrix {{
@@ -67,7 +57,6 @@ font-variant-east-asian: full-width;
 </svg>
 """
 """Rich's own, without fonts that would be loaded from elsewhere."""
-_CONTROL: Final = re.compile(r"(\r?\n|\r|\x1b\[\d*A|\x1b\[2K|\x1b\[\?25[lh])")
 
 
 def export(folder: Path) -> None:
@@ -87,47 +76,10 @@ def export(folder: Path) -> None:
         (folder / f"2024-{month:02}.json.gz").write_bytes(gzip.compress(b"\n".join(content)))
 
 
-def screen(shown: str) -> list[str]:
-    """The lines that a terminal shows in the end, with their colours: what was erased or written over is gone."""
-    lines, at = [""], 0
-    for part in _CONTROL.split(shown):
-        if part.endswith("\n"):
-            at += 1
-            lines += [""] * (at == len(lines))
-        elif part.endswith("A") and part.startswith("\x1b"):
-            at -= int(part[2:-1] or 1)
-        elif part == "\x1b[2K":
-            lines[at] = ""
-        elif not _CONTROL.fullmatch(part):
-            lines[at] += part
-    return lines
-
-
 def in_terminal(arguments: list[str], env: Mapping[str, str], watch: Callable[[str], bool] = lambda _: False) -> list[str]:
-    """What `forwarder` shows; killed once `watch` says so of what has come."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        command_line(arguments), env=environment(env), stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
-    )
-    os.close(theirs)
-    shown = ""
-    try:
-        while part := _some(ours):
-            shown += part
-            if watch(shown[-2000:]):
-                process.send_signal(signal.SIGKILL)
-    finally:
-        process.kill()
-        process.wait()
-        os.close(ours)
-    return screen(shown)
-
-
-def _some(terminal: int) -> str:
-    try:
-        return os.read(terminal, 1 << 16).decode(errors="replace")
-    except OSError:  # the other end is closed
-        return ""
+    """What `forwarder` shows in the end; killed once `watch` says so of what has come."""
+    written = record(arguments, env, lambda part, _: signal.SIGKILL if watch(part) else None)
+    return screen("".join(part for _, part in written))
 
 
 def half_done(shown: str) -> bool:

@@ -1,6 +1,7 @@
 """`make pictures`: the README's pictures of both pages, of real traffic through a real forwarder into a real sandbox; and one of the
 sandbox's management half, with the two organizations of a seed; of a flag and of a batch export, by the example of a seed; those of an
-import (`import_pictures`), and of a terminal that watches a daemon (`watch_pictures`).
+import (`import_pictures`), of a terminal that watches a daemon (`watch_pictures`), and the README's own, a moving one
+and bars.
 
 Five minutes of a small shop: three apps, one of which changes an order and sends it again under its old uuid (a conflict), one whose
 project key nobody knows (a halted lane), and somebody who sends rubbish. The sandbox's clock is turned so that it takes seconds.
@@ -28,15 +29,17 @@ from playwright.async_api import Browser, expect
 from forwarder.admin.server import AdminServer
 from forwarder.core.clock import SystemClock
 from forwarder.sandbox import Sandbox, SandboxOptions
+from tests.browser.bars import bars
 from tests.browser.chromium import chromium, visit
 from tests.browser.import_pictures import shoot_import
+from tests.browser.moving_picture import moving_picture, recorded_demo
 from tests.browser.watch_pictures import shoot_watching
 from tests.support.repository import ROOT
 from tests.support.waiting import in_thread
 from tests.support.whole import Whole
 
 MINUTES: Final = 5
-PICTURES: Final = ("*-page*.png", "*-management*.png", "*-flags*.png", "*-exports*.png", "import*.svg", "import-report*.png", "t?p.svg")
+PICTURES: Final = ("*-page*.png", "*-management*.png", "*-flags*.png", "*-exports*.png", "*.svg", "import-report*.png")
 WIDTH, HEIGHT = 1280, 800
 APPS: Final = {"web": "phc_shopweb_project_key_Qm4T", "ios": "phc_shopios_project_key_9xKe", "android": "phc_shopdroid_project_key_7Rza"}
 UNKNOWN: Final = "phc_a_key_that_nobody_knows_Zz81"
@@ -255,6 +258,12 @@ async def _posted(session: aiohttp.ClientSession, url: str, content: Any) -> Non
         assert response.status == 200, await response.text()
 
 
+def draw_readme(folder: Path) -> None:
+    """The README's own: the demo as it moves, and the bars."""
+    (folder / "demo.svg").write_text(moving_picture(recorded_demo()), "utf-8")
+    (folder / "throughput.svg").write_text(bars(), "utf-8")
+
+
 async def main(folder: Path, *, dark: bool) -> None:
     """Make the pictures."""
     stands, behind = [time.time() - MINUTES * 60], [0.0]
@@ -273,6 +282,7 @@ async def main(folder: Path, *, dark: bool) -> None:
         await shoot_decisions(browser, folder, dark=dark)
         await shoot_import(browser, folder, dark=dark)
     await shoot_watching(folder)
+    await in_thread(lambda: draw_readme(folder))
     for path in await in_thread(lambda: sorted(path for name in PICTURES for path in folder.glob(name))):
         sys.stdout.write(f"{path} {path.stat().st_size:,} bytes\n")
 

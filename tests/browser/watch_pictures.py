@@ -29,7 +29,8 @@ from benchmarks.processes import free_port
 from forwarder.cli.admin_client import NoDaemon, get
 from forwarder.cli.top_screen import HISTORY
 from forwarder.core.errors import ConfigurationError
-from tests.browser.import_pictures import FRAME, THEME
+from tests.browser.import_pictures import FRAME
+from tests.browser.terminals import THEME
 from tests.end_to_end.importing import sandbox
 from tests.support.commands import running
 from tests.support.waiting import LIMIT, eventually, in_thread

@@ -1,4 +1,4 @@
-"""What the README tells people to use, used."""
+"""What the README and the page of uses tell people to use, used."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 
 from forwarder.config.load import load_settings
+from tests.support.documents import text_of
 from tests.support.repository import ROOT
 
 README = (ROOT / "README.md").read_text()
+USES = text_of("uses")
 
 
-@pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", README, re.DOTALL))
+@pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", USES, re.DOTALL))
 def test_its_configurations_are_valid(block: str, tmp_path: Path) -> None:
-    """Every configuration in it can be used as it stands; files that it names are made up."""
+    """Every configuration can be used as it stands; files that it names are made up."""
     keys = tmp_path / "project-keys"
     keys.write_text("phc_0123456789abcdef0123456789abcdef\n")
     password = tmp_path / "password"
@@ -32,3 +34,8 @@ def test_its_environment_names_are_settings() -> None:
     """Every FORWARDER_ name with a value in it is a setting."""
     named = dict(re.findall(r"(FORWARDER_[A-Z_]+)=(https?://[\w./:-]+)", README))
     assert load_settings(None, named, default_file=Path("/nonexistent")).settings.upstream.url == "https://us.i.example.com"
+
+
+def test_it_is_read_in_a_minute_or_two() -> None:
+    """What doesn't fit has a page of its own."""
+    assert len(README.split()) <= 900

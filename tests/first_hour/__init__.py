@@ -1,0 +1,1 @@
+"""A newcomer's first hour, typed as the documents say: `make first-hour`."""

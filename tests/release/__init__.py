@@ -1,0 +1,1 @@
+"""What is handed out, proved as its user has it: `make release-check`."""
