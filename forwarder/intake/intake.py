@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from forwarder.core.ack import AckCallback, AckLevel
-from forwarder.core.errors import Backpressure, Draining, InvalidAck, InvalidRequest, RequestTooLarge
+from forwarder.core.errors import Backpressure, Draining, ForwarderError, InvalidAck, InvalidRequest, RequestTooLarge
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.path import ForwarderPath, RequestPath
 from forwarder.core.ports import DeadLetter, EventResults, Incoming, Ordering, OtlpHead, PatientWaiter, V1Head
@@ -33,7 +33,7 @@ from forwarder.wire.decompress import ZSTD_MAGIC
 from forwarder.wire.effort import INLINE, UNBOUNDED, Effort, TooMuchWork
 from forwarder.wire.encodings import GZIP_MAGIC, decode_body
 from forwarder.wire.identity import check_token
-from forwarder.wire.shapes import read_request
+from forwarder.wire.shapes import MALFORMED, is_utf8, read_outline, read_request, with_spare_frames
 
 if TYPE_CHECKING:
     from forwarder.intake.otlp import OtlpMapping
@@ -46,6 +46,9 @@ LARGE_TEXT: Final = 1 << 20
 
 SMALL_BODY: Final = 64 * 1024
 """Bytes on the wire up to which decoding takes little time, whatever they are."""
+
+OUTLINED_TEXT: Final = 2048
+"""Bytes of a text from which on a batch is outlined first: for less it would not pay."""
 
 _COMPRESSED: Final = (GZIP_MAGIC, ZSTD_MAGIC)
 _BY_HEADER: Final = (b"br", b"deflate")
@@ -135,22 +138,34 @@ class Intake:
             self._check_elsewhere(incoming, error)
             return self._decode_elsewhere(incoming, body, level, now, callback)
         if incoming.client is None and len(text) <= self._max_single and incoming.revived is None and b"_=" not in incoming.query:
-            single = read_single(text, ordered=self._live_is_ordered)
+            single = read_single(text, now, self._max_single, ordered=self._live_is_ordered)
             if single is not None:
-                api_key, ids = single
+                api_key, ids, data = single
                 lane = self._lanes.live(api_key)
                 if incoming.path is not None or self._path.active:
                     self._path.note(lane, incoming.path)
-                return self.admission.admit_one(Chunk(lane, text, 1, ids, now, incoming.source), level, callback)
+                return self.admission.admit_one(Chunk(lane, data, 1, ids, now, incoming.source), level, callback)
         effort = self.effort if incoming.revived is None else UNBOUNDED
         try:
             if len(text) > self._usual_text:
                 self._check_headroom(incoming, len(text), effort)
-            request = read_request(text, self._quotas.max_events, effort=effort)
-            content = self._reader.read(request, incoming, self._received(incoming, now), effort)
+            content = self._read_outlined(text, incoming, now) if len(text) > OUTLINED_TEXT and incoming.revived is None else None
+            if content is None:
+                request = read_request(text, self._quotas.max_events, effort=effort)
+                content = self._reader.read(request, incoming, self._received(incoming, now), effort)
         except TooMuchWork:
             return self._decode_elsewhere(incoming, body, level, now, callback)
         return self.admission.admit(self._submission(content, incoming, now, callback), level)
+
+    def _read_outlined(self, text: bytes, incoming: Incoming, now: float) -> RequestContent | None:
+        """What is in a batch in its usual form, without a pass that only finds its events; None: all else, which is read the whole way."""
+        try:
+            request = read_outline(text) if text.isascii() or is_utf8(text) else None
+            if request is None:
+                return None
+            return with_spare_frames(lambda _: self._reader.read_together(request, incoming, now, self.effort), text)
+        except (ForwarderError, *MALFORMED):  # the whole way says what is wrong
+            return None
 
     def _is_behind_large(self, incoming: Incoming, callback: AckCallback) -> bool:
         """Whether the request was queued behind a large one of its connection. Raises `Draining`."""

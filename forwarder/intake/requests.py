@@ -14,7 +14,7 @@ from forwarder.core.event import Lane
 from forwarder.core.ports import Incoming, Reason
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.stamp_event import AT_RECEIPT, StampContext
-from forwarder.intake.stamping import RejectedEvent, StampedEvents, stamp
+from forwarder.intake.stamping import RejectedEvent, StampedEvents, stamp, stamp_together
 from forwarder.wire.effort import UNBOUNDED, Effort, check_effort
 from forwarder.wire.shapes import Request, check_count, split_by_token
 from forwarder.wire.timestamps import SenderClock, read_sender_clock
@@ -87,7 +87,7 @@ class RequestReader:
         for lane, events in parts:
             if self._check_room is not None:
                 self._check_room(lane, len(memoryview(events)))
-            stamped = stamp(events, self._context(request, lane, incoming, received, effort))
+            stamped = stamp(events, self._context(request, lane, incoming, received, effort.events))
             if v1 is not None:
                 _note_stamps(v1, stamped)
             rejected += [(lane, each) for each in stamped.rejected]
@@ -99,7 +99,21 @@ class RequestReader:
             raise InvalidRequest("there are no events in the request")
         return content
 
-    def _context(self, request: Request, lane: Lane, incoming: Incoming, now: float, effort: Effort) -> StampContext:
+    def read_together(self, request: Request, incoming: Incoming, received: float, effort: Effort) -> RequestContent | None:
+        """Stamp a request of one project key whose events are not decoded yet; None unless that can be done at once, for all of them.
+
+        Raises what lanes and quotas raise, and what `stamp_together` does.
+        """
+        if request.token is None:
+            return None
+        lane = Lane(request.token, request.historical)
+        self._lanes.check({lane})
+        if self._check_room is not None:
+            self._check_room(lane, len(memoryview(request.events)))
+        stamped = stamp_together(request.events, self._context(request, lane, incoming, received, effort.events))
+        return RequestContent([(lane, stamped)]) if stamped is not None and stamped.count else None
+
+    def _context(self, request: Request, lane: Lane, incoming: Incoming, now: float, effort: int) -> StampContext:
         clock = SenderClock(request.sent_at) if request.sent_at is not None else read_sender_clock(incoming.query, now)
         skew = 0.0 if clock.sent_at is None else clock.sent_at - now
         client = incoming.client
@@ -114,7 +128,7 @@ class RequestReader:
             max_events=self._rules.max_events,
             reports_changes=isinstance(request, V1Request),
             event=incoming.event,
-            effort=effort.events,
+            effort=effort,
         )
 
 

@@ -56,7 +56,7 @@ _OBJECT: Final = b"{"
 _NULL: Final = b"null"
 _NO_NAME: Final = (b"", _NULL)
 _NUMBER_STARTS: Final = b"-0123456789"
-_FALSY: Final = (b"", b"false", b"null")
+FALSY: Final = (b"", b"false", b"null")
 _decode_any = msgspec.json.Decoder().decode
 
 
@@ -146,7 +146,7 @@ def stamp_event(data: bytes, context: StampContext, index: int = 0) -> StampedEv
     reason = (None if nameless else _name_problem(head.event)) or (None if own else Reason.MISSING_DISTINCT_ID)
     if reason:
         return reason
-    time = _own_time(head)
+    time = own_time(head.timestamp)
     if context.timeless and time is None:
         return Reason.MISSING_TIMESTAMP
     uuid = b"" if _is_valid_uuid(head.uuid) else _new_uuid(context, index)
@@ -165,7 +165,7 @@ def _name_problem(name: Raw) -> Reason | None:
 
 
 def _new_uuid(context: StampContext, index: int) -> bytes:
-    return new_uuid7(context.now) if context.uuid_of is None else context.uuid_of(index)
+    return new_uuids7(context.now, 1)[0] if context.uuid_of is None else context.uuid_of(index)
 
 
 class _New(NamedTuple):
@@ -217,7 +217,7 @@ def _edited(data: bytes, head: LooseHead, properties: LooseProperties, context: 
         stamps.set(b"event", head.event, new.event)
     if offset is not None:
         stamps.edits.remove_member(stamps.locator.span(head.offset))
-    if context.ip is not None and bytes(properties.geoip_disable) in _FALSY:
+    if context.ip is not None and bytes(properties.geoip_disable) in FALSY:
         _stamp_ip(stamps, head.properties, properties, context.ip)
     return stamps.made()
 
@@ -242,20 +242,26 @@ def _offset(raw: Raw) -> float | None:
 
 def _timestamp(own: datetime | None, properties: LooseProperties, offset: float | None, context: StampContext) -> bytes | None:
     """The event's time as JSON text, by the service's rules at receipt (wire facts: Time); None if its own stays as it is."""
-    corrected = context.has_sent_at and bytes(properties.ignore_sent_at) in _FALSY
+    corrected = context.has_sent_at and bytes(properties.ignore_sent_at) in FALSY
     if own and (corrected or offset is None or context.timeless):
-        if not corrected or not context.skew:
-            return None
-        time = shifted(own, -context.skew)
-    elif offset is not None:
-        time = shifted(at(context.now if context.offset_base is None else context.offset_base), -offset / 1000)
-    else:
-        time = None
+        return corrected_time(own, context) if corrected and context.skew else None
+    base = context.now if context.offset_base is None else context.offset_base
+    return _receipt_unless(None if offset is None else shifted(at(base), -offset / 1000), context)
+
+
+def corrected_time(own: datetime | None, context: StampContext) -> bytes:
+    """An event's own time by a right clock, as JSON text; that of receipt where it has none, or where the calendar ends."""
+    return _receipt_unless(None if own is None else shifted(own, -context.skew), context)
+
+
+def _receipt_unless(time: datetime | None, context: StampContext) -> bytes:
+    """A time as JSON text; that of receipt if there is none."""
     return time_text(context.now) if time is None else b'"%b"' % format_timestamp(time)
 
 
-def _own_time(head: LooseHead) -> datetime | None:
-    return parse_timestamp(_decode_any(head.timestamp)) if first_byte(head.timestamp) == b'"' else None
+def own_time(timestamp: Raw) -> datetime | None:
+    """The time that a member stands for; None if it is absent or none."""
+    return parse_timestamp(_decode_any(timestamp)) if first_byte(timestamp) == b'"' else None
 
 
 @lru_cache(maxsize=16)
@@ -302,10 +308,14 @@ def derived_uuid(name: str) -> bytes:
     return uuid5(RECORD_NAMESPACE, name.encode("utf-8", "replace"))
 
 
-def new_uuid7(now: float) -> bytes:
-    """A new UUID of version 7, as text."""
-    random = int.from_bytes(os.urandom(10))
-    value = (int(now * 1000) & 0xFFFF_FFFF_FFFF) << 80 | random
-    value = value & ~(0xF << 76) & ~(0x3 << 62) | 0x7 << 76 | 0x2 << 62
-    text = b"%032x" % value
-    return b"%b-%b-%b-%b-%b" % (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
+_RANDOM_BITS: Final = b"\x0f\xff\x3f\xff\xff\xff\xff\xff\xff\xff"
+_VERSION_AND_VARIANT: Final = b"\x70\x00\x80\x00\x00\x00\x00\x00\x00\x00"
+
+
+def new_uuids7(now: float, count: int) -> list[bytes]:
+    """New UUIDs of version 7, as text: one block of randomness for all."""
+    time = b"%012x" % (int(now * 1000) & 0xFFFF_FFFF_FFFF)
+    begin = b"%b-%b-" % (time[:8], time[8:])
+    random = int.from_bytes(os.urandom(10 * count)) & int.from_bytes(_RANDOM_BITS * count) | int.from_bytes(_VERSION_AND_VARIANT * count)
+    digits = b"%0*x" % (20 * count, random)
+    return [b"%b%b-%b-%b" % (begin, digits[i : i + 4], digits[i + 4 : i + 8], digits[i + 8 : i + 20]) for i in range(0, 20 * count, 20)]

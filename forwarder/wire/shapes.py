@@ -119,6 +119,29 @@ def read_request(text: bytes, max_events: int = sys.maxsize, *, foreign: bool = 
         return _read_repaired(text, error, max_events, read, effort)
 
 
+def read_outline(text: bytes) -> Request | None:
+    """The request that a batch object of valid UTF-8 stands for, if its events are an array: they aren't decoded, and may be anything.
+
+    None where that can't be said without decoding them. The place of the array is a guess (from the first bracket to the last one), and
+    proven: the decoder finds `batch` there when the array is replaced by an empty one. It saves a pass over the events (0.26 of 1.2 µs an
+    event of a batch of 50, to the buffer).
+    """
+    start, end = text.find(b"["), text.rfind(b"]") + 1
+    if not 0 < start < end:
+        return None
+    outer = b"%b[]%b" % (text[:start], text[end:])
+    try:
+        envelope = _decode_envelope(outer)
+        if envelope.batch is ABSENT or Locator(outer).span(envelope.batch) != (start, start + 2):
+            return None
+        token = _token_of(envelope, foreign=False)
+        historical = read_historical(envelope.historical_migration)
+    except (*MALFORMED, InvalidRequest, InvalidToken):
+        return None
+    sent_at = None if envelope.sent_at is ABSENT else _sent_at(envelope.sent_at)
+    return None if token is None else Request(text[start:end], token, historical, sent_at)
+
+
 def is_utf8(text: bytes) -> bool:
     """Whether the text is UTF-8: the service refuses a whole request that isn't."""
     try:

@@ -6,8 +6,8 @@ the two addresses is its offset. Nothing is searched for, so a value can't be co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
 from _cffi_backend import FFI  # what generated modules use: faster than the package around it, whose parser for C takes 1.5 MB
 from msgspec import Raw
@@ -81,10 +81,27 @@ class Edits:
 
     def made(self) -> bytes:
         """The text with all replacements."""
-        parts: list[bytes] = []
-        at = 0
-        for start, end, new in sorted(self._edits):
-            parts += (self._text[at:start], new)
-            at = end
-        parts.append(self._text[at:])
-        return b"".join(parts)
+        return spliced(self._text, in_order(self._edits))
+
+
+class Splices(NamedTuple):
+    """Replacements in the order of the text, as columns: where the bytes begin and end that are replaced, and what replaces them."""
+
+    begins: Sequence[int]
+    ends: Sequence[int]
+    new: Sequence[bytes]
+
+
+def in_order(edits: Iterable[tuple[int, int, bytes]]) -> Splices:
+    """Replacements by their places."""
+    ordered = sorted(edits)
+    return Splices(*zip(*ordered, strict=True)) if ordered else Splices((), (), ())
+
+
+def spliced(text: bytes, splices: Splices, start: int = 0, end: int | None = None) -> bytes:
+    """The text from `start` to `end` with replacements that don't overlap."""
+    begins, ends, new = splices
+    pieces = [b""] * (2 * len(new) + 1)
+    pieces[0::2] = [text[after:before] for after, before in zip((start, *ends), (*begins, end), strict=True)]
+    pieces[1::2] = new
+    return b"".join(pieces)

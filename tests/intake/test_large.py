@@ -117,11 +117,12 @@ async def test_the_pieces_of_a_large_body_are_one_lane() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        batch(*[EVENT] * (INLINE.events + 1)),
+        batch(*[{**EVENT, "uuid": None}] * (INLINE.events + 1)),
+        batch(*[EVENT] * (5 * INLINE.events + 1)),
         [{**EVENT, "api_key": KEY}] * (INLINE.events + 1),
         batch(*[{}] * (INLINE.events + 1)),
     ],
-    ids=["stamps", "keys", "invalid"],
+    ids=["replaced", "stamps", "keys", "invalid"],
 )
 async def test_many_events_that_need_work_are_a_large_body(rig: Rig, body: Any) -> None:
     """Few bytes can take long too."""

@@ -24,11 +24,11 @@ from tests.support.records import RecordList, RecordsRig, record_list
 from tests.support.waiters import Told
 
 LANE = Lane(KEY)
-EVENT = {"event": "e", "distinct_id": "d"}
+EVENT = {"event": "e", "distinct_id": "d", "uuid": None}
 
 
 def large(events: int = INLINE.events + 1) -> RecordList:
-    """One record with more events than are stamped at once."""
+    """One record with more events, of which each is stamped by itself, than are stamped at once."""
     return record_list(batch(*[EVENT] * events))
 
 
