@@ -23,12 +23,14 @@ from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.plain_records import (
     PlainHead,
     PlainProperties,
+    all_ids,
     all_plain,
     common_key,
-    complete_ids,
     completed,
+    completed_all,
     id_of,
     key_of_complete,
+    lacking,
     plain_or_none,
     time_of,
     uuid_of,
@@ -108,7 +110,7 @@ class RecordBatchReader:
                 content.events.append((lane, StampedEvents(joined, len(values), NO_IDS)))
                 return
         heads = all_plain(values, joined, max_event)
-        if heads is None or not self._read_complete(heads, joined, records.api_key, content):
+        if heads is None or not self._read_together(records, heads, joined, content):
             self._read_each(records, heads or plain_or_none(values, max_event), now, content)
 
     def _lane_of(self, api_key: str) -> Lane | None:
@@ -118,12 +120,18 @@ class RecordBatchReader:
         except InvalidToken:
             return None
 
-    def _read_complete(self, heads: list[PlainHead], joined: bytes, api_key: str | None, content: BatchContent) -> bool:
-        """All records together, if nothing has to be stamped; `joined`: by commas."""
-        ids, key = complete_ids(heads), common_key(heads, api_key)
+    def _read_together(self, records: RecordBatch, heads: list[PlainHead], joined: bytes, content: BatchContent) -> bool:
+        """All records of one project key, of which each has an id; `joined`: by commas. False if one needs more than a uuid and a time."""
+        ids, key = all_ids(heads), common_key(heads, records.api_key)
         lane = None if ids is None or key is None else self._lane_of(key)
         if ids is None or lane is None:
             return False
+        incomplete = lacking(heads)
+        if incomplete:
+            whole = completed_all(records.values, heads, {index: records.facts(index) for index in incomplete}, self._rules.max_event)
+            if whole is None:
+                return False
+            joined = b",".join(whole)
         content.events.append((lane, StampedEvents(joined, len(heads), self._keys(lane, ids, [head.properties for head in heads]))))
         return True
 

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from forwarder.core.ports import Reason
-from forwarder.core.uuids import uuid5
+from forwarder.core.uuids import uuid5, uuids5
 from forwarder.wire.identity import ABSENT, canonical_id, first_byte, id_text
 from forwarder.wire.splice import Edits, Locator
 from forwarder.wire.timestamps import at, format_timestamp, parse_timestamp, shifted
@@ -264,14 +264,18 @@ def own_time(timestamp: Raw) -> datetime | None:
     return parse_timestamp(_decode_any(timestamp)) if first_byte(timestamp) == b'"' else None
 
 
-@lru_cache(maxsize=16)
 def time_text(seconds: float) -> bytes:
-    """A time of receipt as JSON text; one for all events of a request, or of a record."""
+    """A time of receipt as JSON text."""
     milliseconds = round(seconds * 1000)
     if milliseconds / 1000 != seconds:
-        return b'"%b"' % format_timestamp(at(seconds))
-    second, rest = divmod(milliseconds, 1000)
-    return b'"%b.%03dZ"' % (_second_text(second), rest)
+        return _odd_time_text(seconds)
+    return b'"%b.%03dZ"' % (_second_text(milliseconds // 1000), milliseconds % 1000)
+
+
+@lru_cache(maxsize=16)
+def _odd_time_text(seconds: float) -> bytes:
+    """One with microseconds; that of a request is the same for all its events."""
+    return b'"%b"' % format_timestamp(at(seconds))
 
 
 @lru_cache(maxsize=16)
@@ -306,6 +310,11 @@ RECORD_NAMESPACE: Final = bytes.fromhex("6f3c7b0a2d5e4c1f9a8b5d7e1c0f4a62")
 def derived_uuid(name: str) -> bytes:
     """The UUID, as text, of an event's position: the same each time it is read."""
     return uuid5(RECORD_NAMESPACE, name.encode("utf-8", "replace"))
+
+
+def derived_uuids(names: Sequence[str]) -> list[bytes]:
+    """`derived_uuid` of each."""
+    return uuids5(RECORD_NAMESPACE, [name.encode("utf-8", "replace") for name in names])
 
 
 _RANDOM_BITS: Final = b"\x0f\xff\x3f\xff\xff\xff\xff\xff\xff\xff"

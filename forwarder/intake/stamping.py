@@ -14,9 +14,10 @@ Measured, CPU time per event of 600 bytes in `stamp`, batches of 50: complete 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from io import BytesIO
 from itertools import chain, islice
 from typing import Final, NamedTuple, Protocol
@@ -48,9 +49,8 @@ _JOINED_AT_ONCE: Final = 1000
 _TOGETHER_PER_ALONE: Final = 5
 """Events that are stamped together in the time in which one is stamped by itself."""
 _QUOTE: Final = ord('"')
-_IP_MEMBER_BYTES: Final = len(b'"$ip":,')
 _STAMP_BYTES: Final = 128
-"""No uuid and time take more, with their keys."""
+"""No uuid, time and key of `$ip` take more."""
 _MAX_OPENINGS: Final = 500
 """A text with no more brackets and braces than this is not nested too deep for any decoder."""
 MAX_FLAT: Final = 2 * _MAX_OPENINGS
@@ -263,25 +263,32 @@ def stamp_together(events: bytes | Raw, context: StampContext) -> StampedEvents 
     keys = order_keys(ids, [head.properties for head in full]) if context.ordered else NO_IDS
     if is_complete and context.ip is None and not has_skew:
         return StampedEvents(memoryview(events)[1:-1].tobytes(), len(heads), keys)
-    added = (0 if is_complete and not has_skew else _STAMP_BYTES) + (0 if context.ip is None else len(context.ip) + _IP_MEMBER_BYTES)
-    if len(memoryview(events)) + added > context.max_event:
-        return None
-    text, locator = bytes(events), Locator(events)
-    stamps: list[Splices | None] = []
+    kinds: list[Callable[[Locator], Splices | None]] = []
     if not is_complete:
-        stamps.append(_missing_stamps(events, heads, locator, context))
+        kinds.append(partial(_missing_stamps, events, heads, context))
     if has_skew:
-        stamps.append(_corrected_times(events, full, locator, context))
+        kinds.append(partial(_corrected_times, events, full, context))
     if context.ip is not None:
-        stamps.append(_addresses(events, text, full, locator, context.ip))
-    known = [each for each in stamps if each is not None]
-    if len(known) < len(stamps):
+        kinds.append(partial(_addresses, events, full, context.ip))
+    data = _spliced(events, kinds, context)
+    return None if data is None else StampedEvents(data, len(heads), keys)
+
+
+def _spliced(events: bytes | Raw, kinds: Sequence[Callable[[Locator], Splices | None]], context: StampContext) -> bytes | None:
+    """The events with splices of one or more kinds, joined by commas; None if a kind can't be, or an event could be too large then."""
+    most = _STAMP_BYTES + (0 if context.ip is None else len(context.ip))
+    if len(memoryview(events)) + most > context.max_event:
         return None
-    splices = known[0] if len(known) == 1 else in_order(chain.from_iterable([zip(*each, strict=True) for each in known]))
-    return StampedEvents(spliced(text, splices, 1, len(text) - 1), len(heads), keys)
+    locator = Locator(events)
+    made = [splices for kind in kinds if (splices := kind(locator)) is not None]
+    if len(made) < len(kinds):
+        return None
+    splices = made[0] if len(made) == 1 else in_order(chain.from_iterable([zip(*each, strict=True) for each in made]))
+    text = bytes(events)
+    return spliced(text, splices, 1, len(text) - 1)
 
 
-def _missing_stamps(events: bytes | Raw, heads: Sequence[_Head], locator: Locator, context: StampContext) -> Splices | None:
+def _missing_stamps(events: bytes | Raw, heads: Sequence[_Head], context: StampContext, locator: Locator) -> Splices | None:
     """The uuids and times that events lack, each in front of its event; None where only `stamp_event` does what the context asks for."""
     nameless = [at for at, head in enumerate(heads) if head.uuid is UNSET]
     timeless = [at for at, head in enumerate(heads) if head.timestamp is UNSET]
@@ -302,7 +309,7 @@ def _missing_stamps(events: bytes | Raw, heads: Sequence[_Head], locator: Locato
     return Splices(begins, begins, stamps)
 
 
-def _corrected_times(events: bytes | Raw, heads: Sequence[_FullHead], locator: Locator, context: StampContext) -> Splices:
+def _corrected_times(events: bytes | Raw, heads: Sequence[_FullHead], context: StampContext, locator: Locator) -> Splices:
     """The times by a right clock, where the events' own are by their sender's."""
     own = [
         located.timestamp
@@ -314,7 +321,7 @@ def _corrected_times(events: bytes | Raw, heads: Sequence[_FullHead], locator: L
     return Splices(begins, ends, [corrected_time(own_time(time), context) for time in own])
 
 
-def _addresses(events: bytes | Raw, text: bytes, heads: Sequence[_FullHead], locator: Locator, ip: bytes) -> Splices | None:
+def _addresses(events: bytes | Raw, heads: Sequence[_FullHead], ip: bytes, locator: Locator) -> Splices | None:
     """`$ip` at the beginning of the properties that want it; None if some may be empty."""
     try:
         located = _decode_properties(events)
@@ -326,6 +333,7 @@ def _addresses(events: bytes | Raw, text: bytes, heads: Sequence[_FullHead], loc
         if properties.ip is ABSENT and (properties.geoip_disable is ABSENT or bytes(properties.geoip_disable) in FALSY)
     ]
     begins = [at + 1 for at in locator.offsets(wanting)]
+    text = memoryview(events)
     if [text[at] for at in begins].count(_QUOTE) < len(begins):
         return None  # no member follows at once: perhaps none at all
     return Splices(begins, begins, [b'"$ip":%b,' % ip] * len(begins))

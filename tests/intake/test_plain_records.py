@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.intake.plain_records import all_plain, common_key, complete_ids, key_of_complete, plain_or_none
+from forwarder.intake.plain_records import all_ids, all_plain, common_key, key_of_complete, lacking, plain_or_none
 from tests.support.intakes import KEY, UUID, stamped_event
 
 
@@ -56,7 +56,7 @@ def key(*records: bytes, default: str | None = None) -> str | None:
     """That of records that are read together, because each is complete; else None."""
     joined = b",".join(records)
     heads = all_plain(records, joined, MAX_EVENT)
-    found = None if heads is None or complete_ids(heads) is None else common_key(heads, default)
+    found = None if heads is None or all_ids(heads) is None or lacking(heads) else common_key(heads, default)
     assert key_of_complete(records, joined, default, MAX_EVENT) == found
     return found
 
