@@ -13,8 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from multidict import CIMultiDict
-
 from forwarder.core.path import HEADER
 from forwarder.sources.http.protocol.headers import HeaderLine, value_of
 from forwarder.sources.http.protocol.routes import Route, count_requests, origin_form
@@ -121,35 +119,40 @@ _NOT_TO_SENDER: Final = _HOP_BY_HOP | {b"content-length", b"alt-svc", b"strict-t
 
 _CORS: Final = b"access-control-"
 
-VIA: Final = "1.1 forwarder"
+VIA: Final = b"1.1 forwarder"
 
 
-def headers_for_upstream(lines: Sequence[HeaderLine], peer: str | None, path: str = "") -> CIMultiDict[str]:
-    """The headers to send on. `peer`: the sender's address, to be added to those that it says it speaks for; None for none.
-
-    `path`: the forwarders that the request has passed; empty for no header. Raises `UnicodeDecodeError` for a value that isn't UTF-8.
+def lines_for_upstream(lines: Sequence[HeaderLine], peer: str | None, path: str = "") -> bytes:
+    """The header lines to send on, each with its end. `peer`: the sender's address, to be added to those that it says it speaks for; None
+    for none. `path`: the forwarders that the request has passed; empty for no header. Raises `UnicodeDecodeError` for what isn't UTF-8.
     """
-    dropped = _NOT_TO_UPSTREAM | named_by_connection(lines)
-    headers = CIMultiDict([(name.decode(), value.decode()) for name, value in lines if name.lower() not in dropped])
-    if hops := [*_values(lines, b"x-forwarded-for"), *([peer] if peer else [])]:
-        headers.add("X-Forwarded-For", ", ".join(hops))
-    headers.add("Via", ", ".join([*_values(lines, b"via"), VIA]))
+    named = named_by_connection(lines)
+    dropped = _NOT_TO_UPSTREAM | named if named else _NOT_TO_UPSTREAM
+    sent = [b"%b: %b\r\n" % line for line in lines if line[0].lower() not in dropped]
+    if hops := [*_values(lines, b"x-forwarded-for"), *([peer.encode()] if peer else [])]:
+        sent.append(b"X-Forwarded-For: %b\r\n" % b", ".join(hops))
+    sent.append(b"Via: %b\r\n" % b", ".join([*_values(lines, b"via"), VIA]))
     if path:
-        headers.add(HEADER, path)
-    return headers
+        sent.append(b"%b: %b\r\n" % (HEADER.encode(), path.encode()))
+    joined = b"".join(sent)
+    if not joined.isascii():
+        joined.decode()
+    return joined
 
 
 def lines_for_sender(lines: Iterable[HeaderLine], *, cross_origin: bool) -> list[HeaderLine]:
     """The header lines to answer with. `cross_origin`: the request has `Origin`, and it is ours to say who may read the answer."""
     kept = list(lines)
-    dropped = _NOT_TO_SENDER | named_by_connection(kept)
+    named = named_by_connection(kept)
+    dropped = _NOT_TO_SENDER | named if named else _NOT_TO_SENDER
     return [line for line in kept if not ((name := line[0].lower()) in dropped or (cross_origin and name.startswith(_CORS)))]
 
 
-def _values(lines: Iterable[HeaderLine], name: bytes) -> list[str]:
-    return [value.decode() for key, value in lines if key.lower() == name and value.strip()]
+def _values(lines: Iterable[HeaderLine], name: bytes) -> list[bytes]:
+    return [value for key, value in lines if len(key) == len(name) and key.lower() == name and value.strip()]
 
 
 def named_by_connection(lines: Iterable[HeaderLine]) -> set[bytes]:
     """The headers that `Connection` names: they are meant for this hop alone."""
-    return {token.strip().lower() for token in value_of(lines, b"connection").split(b",")}
+    named = value_of(lines, b"connection")
+    return {token.strip().lower() for token in named.split(b",")} if named else set()

@@ -15,15 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-import aiohttp
-
 from forwarder.core.clock import Clock
 from forwarder.sources.http.passthrough.allowed import (
     PassedRequest,
-    headers_for_upstream,
     lines_for_sender,
+    lines_for_upstream,
     named_by_connection,
 )
+from forwarder.sources.http.passthrough.connections import OutgoingRequest, UpstreamAnswer
 from forwarder.sources.http.passthrough.upstream import PassThroughUpstream, PausableTimeout
 from forwarder.sources.http.protocol.answers import HttpAnswer
 from forwarder.sources.http.protocol.headers import HeaderLine, value_of
@@ -46,7 +45,7 @@ class UpstreamResponse:
     """A response of the upstream, all of it."""
 
     status: int
-    reason: str | None
+    reason: bytes | None
     lines: Sequence[HeaderLine]
     """Its headers, as they are to be passed on."""
     body: bytes
@@ -174,12 +173,13 @@ class FlagDefinitions:
             lines.append((b"If-None-Match", entry.response.etag))
         try:
             async with PausableTimeout(self._clock, self._timeout, total=True):
-                response = await self._upstream.ask(permit, b"GET", request.target, headers_for_upstream(lines, request.peer, request.path))
+                sent = lines_for_upstream(lines, request.peer, request.path)
+                response = await self._upstream.ask(permit, OutgoingRequest(b"GET", request.target, sent, 0, None))
                 try:
                     fetched = await _read_whole(response)
                 finally:
                     response.release()
-        except (aiohttp.ClientError, OSError) as error:
+        except OSError as error:
             return FetchFailure(self._upstream.failed(permit, error), tried=True)
         except BaseException:
             self._upstream.breaker.abandoned(permit)
@@ -194,13 +194,13 @@ class FlagDefinitions:
             self._uncacheable.popitem(last=False)
 
 
-async def _read_whole(response: aiohttp.ClientResponse) -> Fetched:
-    """The whole response, if it can be cached. Raises `aiohttp.ClientError` or `OSError`."""
-    lines = lines_for_sender(response.raw_headers, cross_origin=True)  # CORS headers depend on the Origin of each sender
+async def _read_whole(response: UpstreamAnswer) -> Fetched:
+    """The whole response, if it can be cached. Raises `OSError`."""
+    lines = lines_for_sender(response.lines, cross_origin=True)  # CORS headers depend on the Origin of each sender
     if not _is_for_all(lines):
         return UncacheableResponse(response.status)
     body = bytearray()
-    async for piece in response.content.iter_any():
+    async for piece in response.pieces():
         body += piece
         if len(body) > MAX_ENTRY:
             return UncacheableResponse(response.status)

@@ -8,12 +8,10 @@ sender doesn't read. An exchange that fails before its answer has begun is answe
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterable, Iterable
 from http import HTTPStatus
 from typing import Final, NamedTuple
-
-from aiohttp import payload
-from aiohttp.abc import AbstractStreamWriter
 
 from forwarder.core.clock import Clock
 from forwarder.core.shares import Headroom
@@ -32,6 +30,7 @@ STALLED: Final = 75.0
 """Seconds for which a sender may leave an answer unread before its connection is dropped."""
 
 _BODILESS: Final = frozenset({204, 304})
+_PRINTABLE: Final = re.compile(rb"[ -~]*")
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
@@ -43,7 +42,7 @@ class ResponseHead(NamedTuple):
     """The head of the upstream's response, as it is to be written. `length`: of its body; None if it isn't known."""
 
     status: int
-    reason: str | None
+    reason: bytes | None
     lines: Iterable[HeaderLine]
     length: bytes | None
 
@@ -80,23 +79,34 @@ class PassedExchange:
 
     # What the upstream brings
 
-    async def answer(self, head: ResponseHead, pieces: AsyncIterable[bytes]) -> None:
-        """Write the answer, in its turn and as fast as it is read. Raises what `pieces` raises; cancelled or failed, it is not complete."""
+    async def answer(self, head: ResponseHead, first: bytes, more: AsyncIterable[bytes] | None) -> None:
+        """Write the answer, in its turn and as fast as it is read. `first`: what is there of its body; `more`: what follows, if any does.
+
+        Raises what `more` raises; cancelled or failed, the answer is not complete.
+        """
         bodiless = self.request.method == b"HEAD" or head.status in _BODILESS
         framing, chunked = _framing(head, bodiless=bodiless, chunks_understood=self.request.chunks_understood)
         start = b"".join([_status_line(head), *[b"%b: %b\r\n" % line for line in head.lines], framing])
         answer = self._answer
         await self._until_turn()
-        answer.begin(head.status, start)
+        piece = _chunk(first) if chunked and first else first
+        answer.begin(head.status, start, piece if more is not None or not chunked else piece + _LAST_CHUNK)
+        if more is not None:
+            await self._write(more, chunked=chunked)
+        answer.end()
+
+    async def _write(self, pieces: AsyncIterable[bytes], *, chunked: bool) -> None:
+        answer = self._answer
+        if answer.unread:
+            await self._until_read()
         async for piece in pieces:
             self.timeout.progressed()
             if piece:
-                answer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+                answer.write(_chunk(piece) if chunked else piece)
             if answer.unread:
                 await self._until_read()
         if chunked:
             answer.write(_LAST_CHUNK)
-        answer.end()
 
     def fail(self, answer: HttpAnswer) -> None:
         """Answer this, if that is still possible; else end the connection."""
@@ -116,6 +126,10 @@ class PassedExchange:
         self.timeout.reading(expected=True)
 
 
+def _chunk(piece: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(piece), piece)
+
+
 def _framing(head: ResponseHead, *, bodiless: bool, chunks_understood: bool) -> tuple[bytes, bool]:
     """The header line that frames the body, and whether it is in chunks; without either, the end of the connection ends the body.
 
@@ -131,9 +145,9 @@ def _framing(head: ResponseHead, *, bodiless: bool, chunks_understood: bool) -> 
 def _status_line(head: ResponseHead) -> bytes:
     """The first line of an answer, with the upstream's words if they can be repeated."""
     status, reason = head.status, head.reason
-    if reason is None or not (reason.isascii() and reason.isprintable()):
-        reason = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
-    return b"HTTP/1.1 %d %b\r\n" % (status, reason.encode())
+    if reason is None or _PRINTABLE.fullmatch(reason) is None:
+        reason = HTTPStatus(status).phrase.encode() if status in HTTPStatus._value2member_map_ else b""
+    return b"HTTP/1.1 %d %b\r\n" % (status, reason)
 
 
 class PassedBody:
@@ -185,6 +199,19 @@ class PassedBody:
         self._empty()
         return piece
 
+    @property
+    def whole(self) -> bytes | None:
+        """All of it, if it has arrived and none of it was read; that reads it."""
+        if not self._ended or self._discarded or len(self._window) < self.length:
+            return None
+        piece = bytes(self._window)
+        self._empty()
+        return piece
+
+    def progressed(self) -> None:
+        """The upstream took what was read."""
+        self._timeout.progressed()
+
     def discard(self) -> None:
         """Nobody reads it any more. Safe to call twice."""
         self._discarded = True
@@ -198,42 +225,3 @@ class PassedBody:
         if self._holding:
             self._holding = False
             self._life.release_body()
-
-
-class OutgoingBody(payload.Payload):
-    """A `PassedBody` as aiohttp sends it: as it comes in, in chunks if its length isn't known (`size` is None)."""
-
-    def __init__(self, body: PassedBody, size: int | None, timeout: PausableTimeout) -> None:
-        super().__init__(body, content_type="application/octet-stream")  # not sent: the sender says what it is, or nothing
-        self._length = size
-        self._timeout = timeout
-        self._begun = False
-
-    @property
-    def size(self) -> int | None:
-        """Bytes of the whole body."""
-        return self._length
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:  # noqa: ARG002 - aiohttp's
-        """Not for use: the body isn't held whole."""
-        raise TypeError("a body that is passed on can't be shown")
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        """Write the body. However this ends, the rest of it is discarded. Cancellation leaves it half written.
-
-        Raises `ConnectionError` the second time, when aiohttp repeats a GET with a body: the first part of that is gone.
-        """
-        if self._begun:
-            raise ConnectionError("a body that is passed on can't be sent twice")
-        self._begun = True
-        body: PassedBody = self._value
-        try:
-            while piece := await body.read():
-                await writer.write(piece)
-                self._timeout.progressed()
-        finally:
-            body.discard()
-
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:  # noqa: ARG002 - aiohttp's
-        """As `write`: the parser of the request checks the length."""
-        await self.write(writer)

@@ -8,24 +8,23 @@ that comes here is buffered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import aiohttp
 import structlog
-from multidict import CIMultiDict
 
 from forwarder.core.clock import Clock, wait_for_event
 from forwarder.core.shares import Headroom, Pool
-from forwarder.sources.http.passthrough.allowed import PassedRequest, PassedRoutes, headers_for_upstream, lines_for_sender
+from forwarder.sources.http.passthrough.allowed import PassedRequest, PassedRoutes, lines_for_sender, lines_for_upstream
+from forwarder.sources.http.passthrough.connections import OutgoingRequest
 from forwarder.sources.http.passthrough.definitions import FlagDefinitions, UpstreamResponse
-from forwarder.sources.http.passthrough.exchange import OutgoingBody, PassedExchange, ResponseHead, SenderStalled
+from forwarder.sources.http.passthrough.exchange import PassedExchange, ResponseHead, SenderStalled
 from forwarder.sources.http.passthrough.upstream import RETRY_AFTER, BreakerPermit, PassThroughPolicy, PassThroughUpstream, PausableTimeout
 from forwarder.sources.http.protocol import answers
 from forwarder.sources.http.protocol.answer_queue import AnswerQueue
 from forwarder.sources.http.protocol.answers import HttpAnswer
-from forwarder.sources.http.protocol.headers import HeaderLine, value_of
+from forwarder.sources.http.protocol.headers import value_of
 from forwarder.sources.http.protocol.lifecycle import Lifecycle
 
 log = structlog.get_logger(__name__)
@@ -79,7 +78,7 @@ class PassThrough:
         cacheable = self._definitions.serves(request)
         upstream = self._assets if request.route.assets else self._main
         try:
-            headers = headers_for_upstream(request.lines, request.peer, request.path)
+            lines = lines_for_upstream(request.lines, request.peer, request.path)
         except UnicodeDecodeError:
             return _NOT_TEXT
         pool = self._flags if request.route.latency_sensitive else self._others
@@ -91,9 +90,9 @@ class PassThrough:
             return permit
         exchange = PassedExchange(request, queue, life, headroom, clock=self._clock, timeout=self._timeout(request))
         if permit is None:
-            task = self._start(exchange, lambda: self._serve(exchange, upstream, headers))
+            task = self._start(exchange, lambda: self._serve(exchange, upstream, lines))
         else:
-            task = self._start(exchange, lambda: self._forward(exchange, upstream, permit, headers))
+            task = self._start(exchange, lambda: self._forward(exchange, upstream, permit, lines))
             task.add_done_callback(lambda _: upstream.breaker.abandoned(permit))  # a task that is cancelled before it starts runs nothing
         task.add_done_callback(lambda _: pool.release(request.sender))
         return exchange
@@ -109,7 +108,7 @@ class PassThrough:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._definitions.close()
         for upstream in self._upstreams():
-            await upstream.close()
+            upstream.close()
 
     def statistics(self) -> PassThroughStatistics:
         """Counts since the start, and the state now."""
@@ -137,27 +136,25 @@ class PassThrough:
         if not self._tasks:
             self._idle.set()
 
-    async def _serve(self, exchange: PassedExchange, upstream: PassThroughUpstream, headers: CIMultiDict[str]) -> None:
+    async def _serve(self, exchange: PassedExchange, upstream: PassThroughUpstream, lines: bytes) -> None:
         """Answer from the cache, if that will do."""
         found = await self._definitions.get(exchange.request)
         if isinstance(found, UpstreamResponse):
             length = b"%d" % len(found.body) if found.status != 304 else None
-            await exchange.answer(ResponseHead(found.status, found.reason, found.lines, length), _once(found.body))
+            await exchange.answer(ResponseHead(found.status, found.reason, found.lines, length), found.body, None)
             return
         permit = upstream.begin() if found is None else found
         if isinstance(permit, HttpAnswer):
             exchange.fail(permit)
         else:
-            await self._forward(exchange, upstream, permit, headers)
+            await self._forward(exchange, upstream, permit, lines)
 
-    async def _forward(
-        self, exchange: PassedExchange, upstream: PassThroughUpstream, permit: BreakerPermit, headers: CIMultiDict[str]
-    ) -> None:
+    async def _forward(self, exchange: PassedExchange, upstream: PassThroughUpstream, permit: BreakerPermit, lines: bytes) -> None:
         """Ask the upstream, and give its answer."""
         try:
             async with exchange.timeout:
-                status = await self._exchange(exchange, upstream, permit, headers)
-        except (aiohttp.ClientError, OSError) as error:
+                status = await self._exchange(exchange, upstream, permit, lines)
+        except OSError as error:
             exchange.fail(upstream.failed(permit, error))
         except BaseException:
             upstream.breaker.abandoned(permit)
@@ -165,17 +162,15 @@ class PassThrough:
         else:
             upstream.completed(status)
 
-    async def _exchange(
-        self, exchange: PassedExchange, upstream: PassThroughUpstream, permit: BreakerPermit, headers: CIMultiDict[str]
-    ) -> int:
+    async def _exchange(self, exchange: PassedExchange, upstream: PassThroughUpstream, permit: BreakerPermit, lines: bytes) -> int:
         request = exchange.request
-        body = OutgoingBody(exchange.body, request.content_length, exchange.timeout) if request.content_length != 0 else None
-        response = await upstream.ask(permit, request.method, request.target, headers, body)
+        body = exchange.body if request.content_length != 0 else None
+        response = await upstream.ask(permit, OutgoingRequest(request.method, request.target, lines, request.content_length, body))
         try:
-            length = None if b"transfer-encoding" in _names(response.raw_headers) else value_of(response.raw_headers, b"content-length")
-            lines = lines_for_sender(response.raw_headers, cross_origin=bool(request.origin))
-            head = ResponseHead(response.status, response.reason, lines, length or None)
-            await exchange.answer(head, response.content.iter_any())
+            length = None if value_of(response.lines, b"transfer-encoding") else value_of(response.lines, b"content-length")
+            kept = lines_for_sender(response.lines, cross_origin=bool(request.origin))
+            head = ResponseHead(response.status, response.reason, kept, length or None)
+            await exchange.answer(head, *response.body())
         finally:
             response.release()
         return response.status
@@ -190,11 +185,3 @@ async def _guard(exchange: PassedExchange, run: Callable[[], Coroutine[Any, Any,
     except Exception:
         log.exception("a request could not be passed through")
         exchange.fail(answers.INTERNAL_ERROR)
-
-
-async def _once(body: bytes) -> AsyncIterator[bytes]:
-    yield body
-
-
-def _names(lines: Iterable[HeaderLine]) -> set[bytes]:
-    return {name.lower() for name, _ in lines}

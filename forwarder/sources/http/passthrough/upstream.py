@@ -1,7 +1,6 @@
 """One address that requests are passed to: its connections, its circuit breaker, its time limits, and the meaning of its failures.
 
-Nothing is followed, repeated, decompressed or remembered: no redirects, no cookies, no headers of aiohttp's but Host, length and chunks.
-The target goes on byte for byte. (aiohttp repeats a GET or HEAD by itself if a connection that was kept turns out to be closed.)
+Its connections are those of `connections.py`. The target goes on byte for byte; a redirect is passed on, not followed.
 """
 
 from __future__ import annotations
@@ -13,13 +12,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
 
-import aiohttp
 import structlog
-from multidict import CIMultiDict
-from yarl import URL
 
 from forwarder.core.clock import Backoff, Clock, Timer
 from forwarder.core.error_text import error_text
+from forwarder.sources.http.passthrough.connections import BrokenAnswer, OutgoingRequest, UpstreamAnswer, UpstreamConnections
 from forwarder.sources.http.protocol import answers
 from forwarder.sources.http.protocol.answers import HttpAnswer, Rejection
 
@@ -30,11 +27,6 @@ RETRY_AFTER: Final = 2
 
 GATEWAY: Final = frozenset({502, 503, 504})
 """Answers of a gateway whose upstream isn't there."""
-
-_NOT_SET: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
-_MAX_LINE: Final = 32 * 1024
-_READ: Final = 32 * 1024
-"""Half of what is read ahead of an answer that its sender doesn't read."""
 
 _BROKEN: Final = re.compile(rb"[\r\n\0]")
 """In a header's value: an answer could be read as two."""
@@ -64,15 +56,13 @@ class PassThroughPolicy:
 
 
 class PassThroughUpstream:
-    """One address. The session opens with the first request; `close` ends it."""
+    """One address. Its first connection opens with the first request; `close` drops them all."""
 
     def __init__(self, url: str, policy: PassThroughPolicy, clock: Clock) -> None:
         self.url = url
         self.breaker = CircuitBreaker()
-        self._base = url.rstrip("/")
-        self._policy = policy
         self._clock = clock
-        self._session: aiohttp.ClientSession | None = None
+        self._connections = UpstreamConnections(url, tls=policy.tls, proxy=policy.proxy, connect_timeout=policy.connect_timeout)
 
     def begin(self) -> BreakerPermit | HttpAnswer:
         """The permit to ask, or the answer while the circuit breaker is open."""
@@ -82,24 +72,15 @@ class PassThroughUpstream:
             return permit
         return answers.unavailable("The upstream fails; it will be asked again soon.", self.breaker.retry_after(now), Rejection.UPSTREAM)
 
-    async def ask(
-        self, permit: BreakerPermit, method: bytes, target: bytes, headers: CIMultiDict[str], body: aiohttp.Payload | None = None
-    ) -> aiohttp.ClientResponse:
-        """The response, of which the head has come in; the caller releases it. Raises `aiohttp.ClientError` or `OSError`, for `failed`.
+    async def ask(self, permit: BreakerPermit, request: OutgoingRequest) -> UpstreamAnswer:
+        """The response, of which the head has come in; the caller releases it. Raises `OSError`, for `failed`.
 
         Cancellation drops the connection; the caller reports it to the circuit breaker, by `abandoned`.
         """
-        response = await self._open().request(
-            method.decode(),
-            URL(self._base + target.decode(), encoded=True),
-            data=body,
-            headers=headers,
-            allow_redirects=False,
-            proxy=self._policy.proxy,
-        )
-        if response.status < 200 or any(_BROKEN.search(value) for _, value in response.raw_headers):
-            response.close()
-            raise aiohttp.ClientPayloadError(f"an answer that can't be passed on, HTTP {response.status}")
+        response = await self._connections.ask(request)
+        if response.status < 200 or any(_BROKEN.search(value) for _, value in response.lines):
+            response.release()
+            raise BrokenAnswer(f"an answer that can't be passed on, HTTP {response.status}")
         if response.status in GATEWAY:
             self._report_failure(permit, f"HTTP {response.status}")
         else:
@@ -119,10 +100,9 @@ class PassThroughUpstream:
         if status not in GATEWAY:
             self.breaker.succeeded()
 
-    async def close(self) -> None:
-        """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
+    def close(self) -> None:
+        """Drop all connections."""
+        self._connections.close()
 
     def _report_failure(self, permit: BreakerPermit, why: str) -> None:
         before = self.breaker.open
@@ -135,22 +115,6 @@ class PassThroughUpstream:
         self.breaker.answered()
         if before is not None:
             log.info("calls are passed through again", upstream=self.url, after=round(self._clock.monotonic() - before.since, 1))
-
-    def _open(self) -> aiohttp.ClientSession:
-        """A session. Its connections aren't limited here: the number of exchanges is."""
-        if self._session is None:
-            policy = self._policy
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, ssl=policy.tls or True),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None, connect=policy.connect_timeout),
-                skip_auto_headers=_NOT_SET,
-                auto_decompress=False,
-                read_bufsize=_READ,
-                max_line_size=_MAX_LINE,
-                max_field_size=_MAX_LINE,
-            )
-        return self._session
 
 
 FAILURES: Final = 5

@@ -301,8 +301,8 @@ class StreamedAnswer:
         elif self._queue.pending[0] is pending:
             self.has_turn.set()
 
-    def begin(self, status: int, start: bytes) -> None:
-        """Write the head: `start`, without the empty line, and count it. Only in its turn."""
+    def begin(self, status: int, start: bytes, first: bytes) -> None:
+        """Write the head (`start`, without the empty line) and the `first` piece of the body, and count it. Only in its turn."""
         self.begun = True
         pending = self._queue.pending[0]
         if pending.route is not None:
@@ -310,7 +310,7 @@ class StreamedAnswer:
         if self._is_last():
             self._life.phase = ENDING
             start += answers.CLOSE
-        self._life.write(start + pending.headers + b"\r\n")
+        self._life.write(b"%b%b\r\n%b" % (start, pending.headers, first))
 
     def write(self, data: bytes) -> None:
         """Write a piece of the body, as it is to be on the wire."""

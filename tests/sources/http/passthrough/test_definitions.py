@@ -283,7 +283,7 @@ async def test_an_upstream_that_was_asked_for_others_is_closed_in_time() -> None
 
 def answer(body: bytes = b"", *lines: tuple[bytes, bytes]) -> UpstreamResponse:
     """An answer with this body."""
-    return UpstreamResponse(200, "OK", lines, body)
+    return UpstreamResponse(200, b"OK", lines, body)
 
 
 def test_keys() -> None:

@@ -1,0 +1,495 @@
+"""Connections to one upstream, over which requests are passed: kept open, one request at a time on each.
+
+A request's head is written as bytes, its body as it comes; a response is read as it comes, a window of it at a time. Nothing is followed,
+decompressed or remembered. Invariants: a connection is used again only after a whole response to a whole request; bytes that belong to no
+response close it; a response that ends early raises, so that a part of a body never passes for all of it; what is read ahead of an answer
+that its sender doesn't read is bounded. A request without a body that asks only (GET, HEAD) is sent a second time, on a new connection, if
+the kept one turned out to be closed before any of the response came (RFC 9112, 9.3.1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+import ssl
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Final, NamedTuple, Protocol
+
+import httptools
+from aiohappyeyeballs import start_connection
+from yarl import URL
+
+from forwarder.sources.http.protocol.headers import HeaderLine, value_of
+
+KEPT_SECONDS: Final = 15.0
+"""For how long a connection without a request is kept."""
+
+MAX_KEPT: Final = 256
+"""Connections that are kept without a request."""
+
+READ_AHEAD: Final = 64 * 1024
+"""Bytes of a response that may wait for its sender to read them; past it no more is read from the upstream."""
+
+MAX_HEAD: Final = 128 * 1024
+"""Bytes that come in before the end of a response's head, at most."""
+
+_MAX_PROXY_HEAD: Final = 16 * 1024
+_FALLBACK_DELAY: Final = 0.1
+"""Seconds until the next of several addresses is tried beside one that doesn't answer (RFC 8305)."""
+_REPEATED: Final = frozenset({b"GET", b"HEAD"})
+_BODILESS: Final = frozenset({204, 304})
+_SWITCHING: Final = 101
+_LAST_CHUNK: Final = b"0\r\n\r\n"
+
+
+class BrokenAnswer(ConnectionError):
+    """The upstream's response is no HTTP, or ends early."""
+
+
+class ProxyRefusal(ConnectionError):
+    """The proxy doesn't connect to the upstream."""
+
+
+class OutgoingBody(Protocol):
+    """The body of a request."""
+
+    @property
+    def whole(self) -> bytes | None:
+        """All of it, if it has come in and was not read yet; that reads it."""
+
+    async def read(self) -> bytes:
+        """What has come in, waiting for it; empty at the end."""
+
+    def discard(self) -> None:
+        """The rest isn't needed."""
+
+    def progressed(self) -> None:
+        """The upstream took what was read."""
+
+
+class OutgoingRequest(NamedTuple):
+    """A request to send on."""
+
+    method: bytes
+    target: bytes
+    lines: bytes
+    """Its header lines but those of host and framing, each with its end."""
+    length: int | None
+    """Of its body; None: in chunks."""
+    body: OutgoingBody | None
+
+    @property
+    def chunked(self) -> bool:
+        """Whether its body is sent in chunks."""
+        return self.length is None and self.body is not None
+
+
+class UpstreamAnswer:
+    """A response, of which the head has come in."""
+
+    __slots__ = ("_arrived", "_connection", "_error", "_pieces", "_size", "complete", "lines", "reason", "status")
+
+    def __init__(self, connection: UpstreamConnection) -> None:
+        self._connection = connection
+        self._pieces: deque[bytes] = deque()
+        self._size = 0
+        self._arrived: asyncio.Future[None] | None = None
+        self._error: Exception | None = None
+        self.complete = False
+        """Whether all of it has come in."""
+        self.status = 0
+        self.reason = b""
+        self.lines: list[HeaderLine] = []
+
+    def body(self) -> tuple[bytes, AsyncIterator[bytes] | None]:
+        """What has come in of the body, and what follows; None if that is all."""
+        first = b"".join(self._pieces)
+        self._pieces.clear()
+        self._size = 0
+        self._connection.resume()
+        return first, None if self.complete else self.pieces()
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body as it comes. Raises `BrokenAnswer` where it is cut short; cancellation reads nothing more."""
+        while True:
+            while self._pieces:
+                piece = self._pieces.popleft()
+                self._size -= len(piece)
+                if self._size <= READ_AHEAD:
+                    self._connection.resume()
+                yield piece
+            if self._error is not None:
+                raise self._error
+            if self.complete:
+                return
+            await self.wait()
+
+    async def wait(self) -> None:
+        """Wait until more of it comes in, or it ends."""
+        self._arrived = asyncio.get_running_loop().create_future()
+        try:
+            await self._arrived
+        finally:
+            self._arrived = None
+
+    async def head(self) -> None:
+        """Wait for the head. Raises `BrokenAnswer`, or what ended the connection."""
+        while not self.status:
+            if self._error is not None:
+                raise self._error
+            await self.wait()
+
+    def add(self, piece: bytes) -> None:
+        """More of the body came in."""
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if self._size > READ_AHEAD:
+            self._connection.pause()
+        self.wake()
+
+    def end(self, error: Exception | None = None) -> None:
+        """All of it came in, or no more will."""
+        self.complete = error is None
+        self._error = error
+        self.wake()
+
+    def wake(self) -> None:
+        """Something has changed."""
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
+
+    def release(self) -> None:
+        """The sender has it, or needs no more of it: the connection is free, or closed if more would come. Safe to call twice."""
+        self._connection.release(self)
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """One connection. `sent` and `answer` belong to the request that is on it."""
+
+    def __init__(self, on_free: Callable[[UpstreamConnection], None], on_lost: Callable[[UpstreamConnection], None]) -> None:
+        self._on_free = on_free
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._answer: UpstreamAnswer | None = None
+        self._bodiless = self._interim = self._until_end = self._paused = False
+        self._writer: asyncio.Task[None] | None = None
+        self._writable: asyncio.Future[None] | None = None
+        self._head_bytes = 0
+        self._reusable = False
+        self.begun = False
+        """Whether anything has come in since the last request."""
+        self.idle_since = 0.0
+
+    # What a request does
+
+    def ask(self, request: OutgoingRequest, head: bytes) -> UpstreamAnswer:
+        """Send a request, `head` to its empty line; its response, of which nothing has come in."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the connection is closed")
+        self._answer = answer = UpstreamAnswer(self)
+        self._bodiless = request.method == b"HEAD"
+        self._interim = self._until_end = self.begun = False
+        self._head_bytes = 0
+        body = request.body
+        whole = b"" if body is None else body.whole
+        if body is not None and (whole is None or request.chunked):
+            transport.write(head)
+            writing = self._write(body, whole or b"", chunked=request.chunked)
+            self._writer = asyncio.create_task(writing, name="send the body of a passed request")
+            return answer
+        transport.write(head + (whole or b""))
+        if body is not None:
+            body.progressed()
+            body.discard()
+        return answer
+
+    def release(self, answer: UpstreamAnswer) -> None:
+        """See `UpstreamAnswer.release`."""
+        if answer is not self._answer:
+            return
+        self._answer = None
+        writer, self._writer = self._writer, None
+        if writer is not None and not writer.done():
+            writer.cancel()
+        elif answer.complete and self._reusable and self._transport is not None and not self._transport.is_closing():
+            self.resume()
+            self._on_free(self)
+            return
+        self.abort()
+
+    def abort(self) -> None:
+        """Drop the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def pause(self) -> None:
+        """Read no more for now."""
+        if not self._paused and self._transport is not None and not self._transport.is_closing():
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self._paused and self._transport is not None and not self._transport.is_closing():
+            self._paused = False
+            self._transport.resume_reading()
+
+    async def _write(self, body: OutgoingBody, first: bytes, *, chunked: bool) -> None:
+        """Send the body as it comes. However this ends, the rest of it is discarded."""
+        try:
+            while piece := first or await body.read():
+                first = b""
+                if self._transport is None:
+                    return  # `connection_lost` has ended the response
+                self._transport.write(_chunk(piece) if chunked else piece)
+                if self._writable is not None:
+                    await self._writable
+                body.progressed()
+            if chunked and self._transport is not None:
+                self._transport.write(_LAST_CHUNK)
+        finally:
+            body.discard()
+
+    # What the transport does
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called once."""
+        self._transport = transport  # type: ignore[assignment]  # a stream's
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the response; of none, if there is no request."""
+        answer = self._answer
+        if answer is None or answer.complete:
+            self.abort()
+            return
+        self.begun = True
+        if not answer.status:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._broken("its answer is no HTTP")
+        else:
+            if not answer.status and self._head_bytes > MAX_HEAD:
+                self._broken("the head of its answer is too large")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection is over: that may be the end of a response."""
+        self._transport = None
+        self.resume_writing()
+        answer = self._answer
+        if answer is not None and not answer.complete:
+            if error is None and self._until_end and answer.status:
+                answer.end()
+            else:
+                answer.end(
+                    error if isinstance(error, OSError) else BrokenAnswer("the connection was closed before the answer was complete")
+                )
+        self._on_lost(self)
+
+    def pause_writing(self) -> None:
+        """The upstream doesn't read."""
+        self._writable = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        """It reads."""
+        writable, self._writable = self._writable, None
+        if writable is not None and not writable.done():
+            writable.set_result(None)
+
+    # What the parser finds
+
+    def on_message_begin(self) -> None:
+        """A response begins; behind a complete one none should."""
+        answer = self._answer
+        if answer is not None and answer.complete:
+            self._broken("it answers twice")
+
+    def on_status(self, status: bytes) -> None:
+        """The words of the status line, or a part of them."""
+        if self._answer is not None:
+            self._answer.reason += status
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header line."""
+        if self._answer is not None and not self._answer.status:
+            self._answer.lines.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """The head has come in; a preliminary one is skipped."""
+        answer = self._answer
+        if answer is None:
+            return
+        status = self._parser.get_status_code()
+        self._interim = 100 <= status < 200 and status != _SWITCHING
+        if self._interim:
+            answer.lines.clear()
+            answer.reason = b""
+            return
+        answer.status = status
+        bodiless = self._bodiless or status in _BODILESS
+        self._until_end = (
+            not bodiless and not value_of(answer.lines, b"content-length") and not value_of(answer.lines, b"transfer-encoding")
+        )
+        if self._bodiless and status not in _BODILESS:
+            self._reusable = self._parser.should_keep_alive()
+            self._parser = httptools.HttpResponseParser(self)  # the other one waits for the body that there is none of
+            answer.end()
+        else:
+            answer.wake()
+
+    def on_body(self, piece: bytes) -> None:
+        """A piece of the body."""
+        if self._answer is None or self._answer.complete:
+            self._broken("its answer has no end")
+        else:
+            self._answer.add(piece)
+
+    def on_message_complete(self) -> None:
+        """All of the response has come in."""
+        answer = self._answer
+        if answer is None or answer.complete or self._interim:
+            return
+        self._reusable = self._parser.should_keep_alive() and not self._until_end
+        answer.end()
+
+    def _broken(self, why: str) -> None:
+        self._reusable = False
+        if self._answer is not None and not self._answer.complete:
+            self._answer.end(BrokenAnswer(why))
+        self.abort()
+
+
+class UpstreamConnections:
+    """The connections to one address, or to the proxy before it."""
+
+    def __init__(self, url: str, *, tls: ssl.SSLContext | None, proxy: str | None, connect_timeout: float) -> None:
+        address = URL(url)
+        self._tls = (tls or ssl.create_default_context()) if address.scheme == "https" else None
+        self._host = address.raw_host or ""
+        self._port = address.port or 80
+        self._authority = address.raw_authority.rpartition("@")[2].encode()
+        self._connect_timeout = connect_timeout
+        self._proxy = None if proxy is None else URL(proxy)
+        self._credentials = b"" if self._proxy is None else _credentials(self._proxy)
+        self._prefix = address.raw_path.rstrip("/").encode()
+        if self._proxy is not None and self._tls is None:
+            self._prefix = b"http://%b%b" % (self._authority, self._prefix)
+        self._kept: list[UpstreamConnection] = []
+        self._open: set[UpstreamConnection] = set()
+
+    async def ask(self, request: OutgoingRequest) -> UpstreamAnswer:
+        """The response, of which the head has come in; the caller releases it.
+
+        Raises `OSError`: `TimeoutError` where no connection comes about in time. Cancellation drops the connection.
+        """
+        head = self._head(request)
+        connection = self._take()
+        if connection is not None:
+            try:
+                return await _with_head(connection.ask(request, head))
+            except OSError:
+                if connection.begun or request.method not in _REPEATED or request.body is not None:
+                    raise
+        connection = await self._connect()
+        return await _with_head(connection.ask(request, head))
+
+    def close(self) -> None:
+        """Drop all connections."""
+        for connection in list(self._open):
+            connection.abort()
+
+    def _head(self, request: OutgoingRequest) -> bytes:
+        method, target, lines, length, body = request
+        if body is None:
+            framing = b"" if method in _REPEATED else b"Content-Length: 0\r\n"
+        else:
+            framing = b"Transfer-Encoding: chunked\r\n" if length is None else b"Content-Length: %d\r\n" % length
+        login = self._credentials if self._tls is None else b""
+        return b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%b%b%b\r\n" % (method, self._prefix, target, self._authority, login, lines, framing)
+
+    def _take(self) -> UpstreamConnection | None:
+        """The kept connection that was used last, if it is not too old."""
+        oldest = asyncio.get_running_loop().time() - KEPT_SECONDS
+        while self._kept:
+            connection = self._kept.pop()
+            if connection in self._open and connection.idle_since > oldest:
+                return connection
+            connection.abort()
+        return None
+
+    def _free(self, connection: UpstreamConnection) -> None:
+        now = asyncio.get_running_loop().time()
+        connection.idle_since = now
+        self._kept.append(connection)
+        while self._kept[0].idle_since < now - KEPT_SECONDS or len(self._kept) > MAX_KEPT:
+            self._kept.pop(0).abort()
+
+    async def _connect(self) -> UpstreamConnection:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(self._connect_timeout):
+            first = self._proxy
+            host, port = (self._host, self._port) if first is None else (first.raw_host or "", first.port or 80)
+            infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            connected = await start_connection(infos, happy_eyeballs_delay=_FALLBACK_DELAY, interleave=1)
+            try:
+                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if first is not None and self._tls is not None:
+                    await self._tunnel(connected)
+                name = self._host if self._tls is not None else None
+                _, connection = await loop.create_connection(self._made, sock=connected, ssl=self._tls, server_hostname=name)
+            except BaseException:
+                connected.close()
+                raise
+        return connection
+
+    def _made(self) -> UpstreamConnection:
+        connection = UpstreamConnection(self._free, self._lost)
+        self._open.add(connection)
+        return connection
+
+    def _lost(self, connection: UpstreamConnection) -> None:
+        self._open.discard(connection)
+        if connection in self._kept:
+            self._kept.remove(connection)
+
+    async def _tunnel(self, connected: socket.socket) -> None:
+        """Have the proxy connect to the upstream (RFC 9110, 9.3.6). Raises `ProxyRefusal`."""
+        loop = asyncio.get_running_loop()
+        target = b"%b:%d" % (self._host.encode() if ":" not in self._host else b"[%b]" % self._host.encode(), self._port)
+        await loop.sock_sendall(connected, b"CONNECT %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (target, target, self._credentials))
+        head = b""
+        while b"\r\n\r\n" not in head:
+            piece = await loop.sock_recv(connected, 4096)
+            head += piece
+            if not piece or len(head) > _MAX_PROXY_HEAD:
+                raise ProxyRefusal("the proxy closed the connection")
+        status = head.split(b" ", 2)[1:2]
+        if not (head.startswith(b"HTTP/1.") and status and status[0][:1] == b"2"):
+            code = status[0][:3].decode("ascii", "replace") if status else "?"
+            raise ProxyRefusal(f"the proxy refuses the connection: HTTP {code}")
+
+
+async def _with_head(answer: UpstreamAnswer) -> UpstreamAnswer:
+    try:
+        await answer.head()
+    except BaseException:
+        answer.release()
+        raise
+    return answer
+
+
+def _credentials(proxy: URL) -> bytes:
+    """The header line that logs in at a proxy; empty without a user."""
+    if proxy.user is None:
+        return b""
+    pair = f"{proxy.user}:{proxy.password or ''}".encode()
+    return b"Proxy-Authorization: Basic %b\r\n" % base64.b64encode(pair)
+
+
+def _chunk(piece: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(piece), piece)
