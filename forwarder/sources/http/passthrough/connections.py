@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import socket
 import ssl
 from collections import deque
@@ -36,6 +37,7 @@ MAX_HEAD: Final = 128 * 1024
 """Bytes that come in before the end of a response's head, at most."""
 
 _MAX_PROXY_HEAD: Final = 16 * 1024
+_STATUS_LINE: Final = re.compile(rb"HTTP/1\.[01] ([0-9]{3})[ \r]")
 _FALLBACK_DELAY: Final = 0.1
 """Seconds until the next of several addresses is tried beside one that doesn't answer (RFC 8305)."""
 _REPEATED: Final = frozenset({b"GET", b"HEAD"})
@@ -468,10 +470,11 @@ class UpstreamConnections:
             head += piece
             if not piece or len(head) > _MAX_PROXY_HEAD:
                 raise ProxyRefusal("the proxy closed the connection")
-        status = head.split(b" ", 2)[1:2]
-        if not (head.startswith(b"HTTP/1.") and status and status[0][:1] == b"2"):
-            code = status[0][:3].decode("ascii", "replace") if status else "?"
-            raise ProxyRefusal(f"the proxy refuses the connection: HTTP {code}")
+        first = _STATUS_LINE.match(head)
+        if first is None:
+            raise ProxyRefusal("the proxy's answer is no HTTP")
+        if not first[1].startswith(b"2"):
+            raise ProxyRefusal(f"the proxy refuses the connection: HTTP {first[1].decode()}")
 
 
 async def _with_head(answer: UpstreamAnswer) -> UpstreamAnswer:

@@ -1,0 +1,246 @@
+"""Connections to the upstream: when one is used again, what ends one, and the way through a proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forwarder.sources.http.passthrough.connections import (
+    KEPT_SECONDS,
+    MAX_HEAD,
+    OutgoingRequest,
+    ProxyRefusal,
+    UpstreamAnswer,
+    UpstreamConnections,
+)
+from tests.support.certificates import make_certificate
+from tests.support.listening import LIMIT, turns
+from tests.support.origin import OK, Asked, always, ok, origin, whole
+
+GET = OutgoingRequest(b"GET", b"/flags?v=2", b"Accept: */*\r\n", 0, None)
+
+
+@contextlib.asynccontextmanager
+async def connections(url: str, **options: Any) -> AsyncIterator[UpstreamConnections]:
+    """Connections to an address, dropped at the end."""
+    made = UpstreamConnections(url, **{"tls": None, "proxy": None, "connect_timeout": LIMIT, **options})
+    try:
+        yield made
+    finally:
+        made.close()
+        await turns()
+
+
+async def content(answer: UpstreamAnswer) -> bytes:
+    """The body of an answer, which is released."""
+    try:
+        first, more = answer.body()
+        return first + (b"" if more is None else b"".join([piece async for piece in more]))
+    finally:
+        answer.release()
+
+
+async def get(to: UpstreamConnections, method: bytes = b"GET") -> tuple[int, bytes]:
+    """Ask without a body."""
+    answer = await asyncio.wait_for(to.ask(GET._replace(method=method)), LIMIT)
+    return answer.status, await asyncio.wait_for(content(answer), LIMIT)
+
+
+async def test_a_connection_is_used_again() -> None:
+    """After whole answers to whole requests, also to HEAD, and after those without a body."""
+    answers = iter([OK, b"HTTP/1.1 304 Not Modified\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n", OK])
+
+    async def each(request: Asked) -> None:
+        await request.write(next(answers))
+
+    async with origin(each) as upstream, connections(upstream.url) as to:
+        assert [await get(to, method) for method in (b"GET", b"GET", b"HEAD", b"GET")] == [
+            (200, b"ok"),
+            (304, b""),
+            (200, b""),
+            (200, b"ok"),
+        ]
+        assert upstream.connections == 1
+        assert upstream.asked[0].lines == [("host", f"127.0.0.1:{upstream.port}"), ("accept", "*/*")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "body"),
+    [
+        (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", b"ok"),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", b"ok"),
+        (OK + b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad", b"ok"),
+        (OK + b"\x00", b"ok"),
+    ],
+    ids=["close", "1.0", "two answers", "more bytes"],
+)
+async def test_a_connection_that_is_not_used_again(answer: bytes, body: bytes) -> None:
+    """Where the upstream says so, and where it sends what belongs to no answer: that never reaches the next request."""
+    async with origin(always(answer)) as upstream, connections(upstream.url) as to:
+        assert await get(to) == (200, body)
+        upstream.handler = ok
+        assert await get(to) == (200, b"ok")
+        assert upstream.connections == 2
+
+
+async def test_an_answer_that_ends_with_its_connection() -> None:
+    """It has neither length nor chunks: its end is the connection's."""
+
+    async def until_end(request: Asked) -> None:
+        await request.write(b"HTTP/1.1 200 OK\r\n\r\nto the", b" end")
+        request.writer.write_eof()
+        await request.reader.read()
+        raise ConnectionResetError
+
+    async with origin(until_end) as upstream, connections(upstream.url) as to:
+        assert await get(to) == (200, b"to the end")
+
+
+async def test_preliminary_answers_are_skipped() -> None:
+    """100 and 103 come before the answer, and are none."""
+    early = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
+    async with origin(always(early + whole(b"ok", "X-A: 1"))) as upstream, connections(upstream.url) as to:
+        answer = await to.ask(GET)
+        assert (answer.status, answer.reason, answer.lines) == (200, b"OK", [(b"Content-Length", b"2"), (b"X-A", b"1")])
+        assert await content(answer) == b"ok"
+
+
+async def test_a_head_without_end() -> None:
+    """Its bytes are bounded: the answer is broken, and its connection dropped."""
+
+    async def endless(request: Asked) -> None:
+        await request.write(b"HTTP/1.1 200 OK\r\n", *[b"X-%d: %b\r\n" % (number, b"x" * 1000) for number in range(MAX_HEAD // 1000 + 100)])
+        await request.reader.read()
+
+    async with origin(endless) as upstream, connections(upstream.url) as to:
+        with pytest.raises(ConnectionError):
+            await asyncio.wait_for(to.ask(GET), LIMIT)
+
+
+async def test_a_kept_connection_that_was_closed() -> None:
+    """A request that only asks goes out again on a new one; one that could do something twice doesn't."""
+    async with origin() as upstream, connections(upstream.url) as to:
+        assert await get(to) == (200, b"ok")
+
+        async def closes(request: Asked) -> None:
+            upstream.handler = ok
+            raise ConnectionResetError
+
+        upstream.handler = closes
+        assert await get(to) == (200, b"ok")
+        assert upstream.connections == 2
+        upstream.handler = closes
+        with pytest.raises(ConnectionError):
+            await get(to, b"POST")
+        assert len(upstream.asked) == 4
+
+
+async def test_a_new_connection_that_is_closed() -> None:
+    """A request is never sent a third time, nor a second time on a second new connection."""
+
+    async def closes(request: Asked) -> None:
+        raise ConnectionResetError
+
+    async with origin(closes) as upstream, connections(upstream.url) as to:
+        with pytest.raises(ConnectionError):
+            await get(to)
+        assert len(upstream.asked) == 1
+
+
+async def test_an_old_connection_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has waited for longer than upstreams keep theirs."""
+    async with origin() as upstream, connections(upstream.url) as to:
+        assert await get(to) == (200, b"ok")
+        loop = asyncio.get_running_loop()
+        later = loop.time() + KEPT_SECONDS + 1
+        with monkeypatch.context() as patch:
+            patch.setattr("forwarder.sources.http.passthrough.connections.asyncio.get_running_loop", lambda: _Later(loop, later))
+            assert to._take() is None
+        assert await get(to) == (200, b"ok")
+        assert upstream.connections == 2
+
+
+class _Later:
+    """A loop on which it is later."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
+        self._loop = loop
+        self._now = now
+
+    def time(self) -> float:
+        """The later time."""
+        return self._now
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+
+class Tunnel:
+    """A proxy that connects its clients to one server, whatever they ask for."""
+
+    def __init__(self, port: int, answer: bytes) -> None:
+        self.port = port
+        self.answer = answer
+        self.heads: list[bytes] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One client."""
+        self.heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(self.answer)
+        if not self.answer.startswith(b"HTTP/1.1 200"):
+            writer.close()
+            return
+        there, back = await asyncio.open_connection("127.0.0.1", self.port)
+        await asyncio.gather(self._copy(reader, back), self._copy(there, writer))
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while piece := await reader.read(65536):
+                writer.write(piece)
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "refusal"),
+    [
+        (b"HTTP/1.1 200 Connection established\r\nX-A: 1\r\n\r\n", ""),
+        (b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n", "the proxy refuses the connection: HTTP 407"),
+        (b"no HTTP\r\n\r\n", "the proxy's answer is no HTTP"),
+        (b"", "the proxy closed the connection"),
+    ],
+    ids=["200", "407", "no HTTP", "closed"],
+)
+async def test_an_upstream_with_tls_behind_a_proxy(answer: bytes, refusal: str, tmp_path: Path) -> None:
+    """The proxy connects to it, and sees neither request nor answer; it may ask for a password."""
+    certificate = make_certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate.cert_file, certificate.key_file)
+    trust = ssl.create_default_context(cafile=str(certificate.cert_file))
+    async with origin() as upstream:
+        await upstream.stop()
+        await upstream.start(context)
+        tunnel = Tunnel(upstream.port, answer)
+        proxy = await asyncio.start_server(tunnel.serve, "127.0.0.1", 0)
+        port = proxy.sockets[0].getsockname()[1]
+        url = f"https://localhost:{upstream.port}"
+        try:
+            async with connections(url, tls=trust, proxy=f"http://user:pass%20word@127.0.0.1:{port}") as to:
+                if refusal:
+                    with pytest.raises(ProxyRefusal, match=refusal):
+                        await asyncio.wait_for(to.ask(GET), LIMIT)
+                else:
+                    assert await get(to) == (200, b"ok")
+                    assert await get(to) == (200, b"ok")
+        finally:
+            proxy.close()
+        assert tunnel.heads[0].startswith(b"CONNECT localhost:%d HTTP/1.1\r\nHost: localhost:%d\r\n" % (upstream.port, upstream.port))
+        assert b"Proxy-Authorization: Basic dXNlcjpwYXNzIHdvcmQ=\r\n" in tunnel.heads[0]
+        assert len(tunnel.heads) == 1
+        assert [asked.target for asked in upstream.asked] == ([] if refusal else ["/flags?v=2"] * 2)
