@@ -36,6 +36,8 @@ class Peer:
     """The address to stamp where no proxy says otherwise."""
     sender: str
     """Who shares the listener with other senders (`core/shares.py`), where no proxy says otherwise."""
+    text: str | None = None
+    """The address as text."""
 
 
 class ClientAddresses:
@@ -54,7 +56,8 @@ class ClientAddresses:
             return Peer(None, trusted=False, stamp=None, sender=sender)
         if not isinstance(peername, tuple):
             return Peer(None, trusted=True, stamp=None, sender=sender)
-        return Peer(address, trusted=address is not None and self._trusts(address), stamp=stampable(address), sender=sender)
+        trusted = address is not None and self._trusts(address)
+        return Peer(address, trusted, stampable(address), sender, None if address is None else str(address))
 
     def sender(self, peer: Peer, forwarded_for: bytes, forwarded: bytes) -> str:
         """Who shares, for a request of `peer` with these header values, which are those of a trusted one, or empty."""

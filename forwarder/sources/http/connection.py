@@ -447,7 +447,7 @@ class HttpConnection(asyncio.Protocol):
             chunks_understood=chunks_understood,
             origin=head.origin,
             path="" if state.path is None else state.path.after(head.path),
-            peer=None if peer.address is None else str(peer.address),
+            peer=peer.text,
             sender=self._sender_of_request(),
         )
         service = state.passthrough

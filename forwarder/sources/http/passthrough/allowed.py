@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from forwarder.core.path import HEADER
 from forwarder.sources.http.protocol.headers import HeaderLine, value_of
@@ -75,8 +75,7 @@ class PassedRoutes:
         return count_requests(self.all())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassedRequest:
+class PassedRequest(NamedTuple):
     """The head of a request that goes through, as it came."""
 
     route: PassedRoute
@@ -126,33 +125,47 @@ def lines_for_upstream(lines: Sequence[HeaderLine], peer: str | None, path: str 
     """The header lines to send on, each with its end. `peer`: the sender's address, to be added to those that it says it speaks for; None
     for none. `path`: the forwarders that the request has passed; empty for no header. Raises `UnicodeDecodeError` for what isn't UTF-8.
     """
-    named = named_by_connection(lines)
-    dropped = _NOT_TO_UPSTREAM | named if named else _NOT_TO_UPSTREAM
-    sent = [b"%b: %b\r\n" % line for line in lines if line[0].lower() not in dropped]
-    if hops := [*_values(lines, b"x-forwarded-for"), *([peer.encode()] if peer else [])]:
-        sent.append(b"X-Forwarded-For: %b\r\n" % b", ".join(hops))
-    sent.append(b"Via: %b\r\n" % b", ".join([*_values(lines, b"via"), VIA]))
+    sent: list[tuple[bytes, bytes]] = []
+    hops: list[bytes] = []
+    forwarders: list[bytes] = []
+    named: set[bytes] = set()
+    for name, value in lines:
+        key = name.lower()
+        if key not in _NOT_TO_UPSTREAM:
+            sent.append((name, value))
+        elif key == b"connection":
+            named |= _tokens(value)
+        elif key == b"x-forwarded-for" and value.strip():
+            hops.append(value)
+        elif key == b"via" and value.strip():
+            forwarders.append(value)
+    if named:
+        sent = [line for line in sent if line[0].lower() not in named]
+    if peer:
+        hops.append(peer.encode())
+    if hops:
+        sent.append((b"X-Forwarded-For", b", ".join(hops)))
+    sent.append((b"Via", b", ".join([*forwarders, VIA])))
     if path:
-        sent.append(b"%b: %b\r\n" % (HEADER.encode(), path.encode()))
-    joined = b"".join(sent)
+        sent.append((HEADER.encode(), path.encode()))
+    joined = b"".join([b"%b: %b\r\n" % line for line in sent])
     if not joined.isascii():
         joined.decode()
     return joined
 
 
-def lines_for_sender(lines: Iterable[HeaderLine], *, cross_origin: bool) -> list[HeaderLine]:
+def lines_for_sender(lines: Sequence[HeaderLine], *, cross_origin: bool) -> list[HeaderLine]:
     """The header lines to answer with. `cross_origin`: the request has `Origin`, and it is ours to say who may read the answer."""
-    kept = list(lines)
-    named = named_by_connection(kept)
-    dropped = _NOT_TO_SENDER | named if named else _NOT_TO_SENDER
-    return [line for line in kept if not ((name := line[0].lower()) in dropped or (cross_origin and name.startswith(_CORS)))]
-
-
-def _values(lines: Iterable[HeaderLine], name: bytes) -> list[bytes]:
-    return [value for key, value in lines if len(key) == len(name) and key.lower() == name and value.strip()]
+    kept = [line for line in lines if not ((name := line[0].lower()) in _NOT_TO_SENDER or (cross_origin and name.startswith(_CORS)))]
+    named = named_by_connection(lines)
+    return [line for line in kept if line[0].lower() not in named] if named else kept
 
 
 def named_by_connection(lines: Iterable[HeaderLine]) -> set[bytes]:
     """The headers that `Connection` names: they are meant for this hop alone."""
     named = value_of(lines, b"connection")
-    return {token.strip().lower() for token in named.split(b",")} if named else set()
+    return _tokens(named) if named else set()
+
+
+def _tokens(value: bytes) -> set[bytes]:
+    return {token.strip().lower() for token in value.split(b",")}

@@ -22,7 +22,7 @@ import httptools
 from aiohappyeyeballs import start_connection
 from yarl import URL
 
-from forwarder.sources.http.protocol.headers import HeaderLine, value_of
+from forwarder.sources.http.protocol.headers import HeaderLine
 
 KEPT_SECONDS: Final = 15.0
 """For how long a connection without a request is kept."""
@@ -43,6 +43,8 @@ _FALLBACK_DELAY: Final = 0.1
 _REPEATED: Final = frozenset({b"GET", b"HEAD"})
 _BODILESS: Final = frozenset({204, 304})
 _SWITCHING: Final = 101
+_LENGTH_BYTES: Final = len(b"content-length")
+_CODING_BYTES: Final = len(b"transfer-encoding")
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
@@ -91,7 +93,7 @@ class OutgoingRequest(NamedTuple):
 class UpstreamAnswer:
     """A response, of which the head has come in."""
 
-    __slots__ = ("_arrived", "_connection", "_error", "_pieces", "_size", "complete", "lines", "reason", "status")
+    __slots__ = ("_arrived", "_connection", "_error", "_pieces", "_size", "chunked", "complete", "length", "lines", "reason", "status")
 
     def __init__(self, connection: UpstreamConnection) -> None:
         self._connection = connection
@@ -104,6 +106,9 @@ class UpstreamAnswer:
         self.status = 0
         self.reason = b""
         self.lines: list[HeaderLine] = []
+        self.length: bytes | None = None
+        """What `Content-Length` says."""
+        self.chunked = False
 
     def body(self) -> tuple[bytes, AsyncIterator[bytes] | None]:
         """What has come in of the body, and what follows; None if that is all."""
@@ -318,8 +323,14 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header line."""
-        if self._answer is not None and not self._answer.status:
-            self._answer.lines.append((name, value))
+        answer = self._answer
+        if answer is None or answer.status:
+            return
+        answer.lines.append((name, value))
+        if len(name) == _LENGTH_BYTES and name.lower() == b"content-length":
+            answer.length = value
+        elif len(name) == _CODING_BYTES and name.lower() == b"transfer-encoding":
+            answer.chunked = True
 
     def on_headers_complete(self) -> None:
         """The head has come in; a preliminary one is skipped."""
@@ -330,13 +341,11 @@ class UpstreamConnection(asyncio.Protocol):
         self._interim = 100 <= status < 200 and status != _SWITCHING
         if self._interim:
             answer.lines.clear()
-            answer.reason = b""
+            answer.reason, answer.length, answer.chunked = b"", None, False
             return
         answer.status = status
         bodiless = self._bodiless or status in _BODILESS
-        self._until_end = (
-            not bodiless and not value_of(answer.lines, b"content-length") and not value_of(answer.lines, b"transfer-encoding")
-        )
+        self._until_end = not bodiless and answer.length is None and not answer.chunked
         if self._bodiless and status not in _BODILESS:
             self._reusable = self._parser.should_keep_alive()
             self._parser = httptools.HttpResponseParser(self)  # the other one waits for the body that there is none of

@@ -114,6 +114,8 @@ class PassedExchange:
         self._answer.fail(answer)
 
     async def _until_turn(self) -> None:
+        if self._answer.has_turn.is_set():
+            return
         await self._complete.wait()
         self.timeout.reading(expected=False)
         await self._answer.has_turn.wait()

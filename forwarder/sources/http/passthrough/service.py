@@ -24,7 +24,6 @@ from forwarder.sources.http.passthrough.upstream import RETRY_AFTER, BreakerPerm
 from forwarder.sources.http.protocol import answers
 from forwarder.sources.http.protocol.answer_queue import AnswerQueue
 from forwarder.sources.http.protocol.answers import HttpAnswer
-from forwarder.sources.http.protocol.headers import value_of
 from forwarder.sources.http.protocol.lifecycle import Lifecycle
 
 log = structlog.get_logger(__name__)
@@ -89,12 +88,21 @@ class PassThrough:
             pool.release(request.sender)
             return permit
         exchange = PassedExchange(request, queue, life, headroom, clock=self._clock, timeout=self._timeout(request))
-        if permit is None:
-            task = self._start(exchange, lambda: self._serve(exchange, upstream, lines))
-        else:
-            task = self._start(exchange, lambda: self._forward(exchange, upstream, permit, lines))
-            task.add_done_callback(lambda _: upstream.breaker.abandoned(permit))  # a task that is cancelled before it starts runs nothing
-        task.add_done_callback(lambda _: pool.release(request.sender))
+        serving = self._serve(exchange, upstream, lines) if permit is None else self._forward(exchange, upstream, permit, lines)
+        task = exchange.task = asyncio.create_task(_guard(exchange, serving), name="pass a request through")
+        self._tasks.add(task)
+        self._idle.clear()
+
+        def ended(task: asyncio.Task[None]) -> None:
+            serving.close()  # a task that is cancelled before it starts runs nothing
+            pool.release(request.sender)
+            if permit is not None:
+                upstream.breaker.abandoned(permit)
+            self._tasks.discard(task)
+            if not self._tasks:
+                self._idle.set()
+
+        task.add_done_callback(ended)
         return exchange
 
     async def until_idle(self, seconds: float) -> bool:
@@ -123,18 +131,6 @@ class PassThrough:
         if request.route.latency_sensitive:
             return PausableTimeout(self._clock, self._policy.flags_timeout, total=True)
         return PausableTimeout(self._clock, self._policy.timeout, total=False)
-
-    def _start(self, exchange: PassedExchange, run: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
-        task = exchange.task = asyncio.create_task(_guard(exchange, run), name="pass a request through")
-        self._tasks.add(task)
-        self._idle.clear()
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not self._tasks:
-            self._idle.set()
 
     async def _serve(self, exchange: PassedExchange, upstream: PassThroughUpstream, lines: bytes) -> None:
         """Answer from the cache, if that will do."""
@@ -167,19 +163,18 @@ class PassThrough:
         body = exchange.body if request.content_length != 0 else None
         response = await upstream.ask(permit, OutgoingRequest(request.method, request.target, lines, request.content_length, body))
         try:
-            length = None if value_of(response.lines, b"transfer-encoding") else value_of(response.lines, b"content-length")
             kept = lines_for_sender(response.lines, cross_origin=bool(request.origin))
-            head = ResponseHead(response.status, response.reason, kept, length or None)
+            head = ResponseHead(response.status, response.reason, kept, None if response.chunked else response.length)
             await exchange.answer(head, *response.body())
         finally:
             response.release()
         return response.status
 
 
-async def _guard(exchange: PassedExchange, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def _guard(exchange: PassedExchange, serving: Coroutine[Any, Any, None]) -> None:
     """Whatever happens, the sender gets an answer or the end of its connection."""
     try:
-        await run()
+        await serving
     except SenderStalled:
         exchange.fail(_TOO_MANY)  # never written: its answer has begun
     except Exception:

@@ -78,7 +78,7 @@ class PassThroughUpstream:
         Cancellation drops the connection; the caller reports it to the circuit breaker, by `abandoned`.
         """
         response = await self._connections.ask(request)
-        if response.status < 200 or any(_BROKEN.search(value) for _, value in response.lines):
+        if response.status < 200 or _BROKEN.search(b"".join([value for _, value in response.lines])):
             response.release()
             raise BrokenAnswer(f"an answer that can't be passed on, HTTP {response.status}")
         if response.status in GATEWAY:
