@@ -77,6 +77,12 @@ class PassedExchange:
         if self.task is not None:
             self.task.cancel()
 
+    def ended(self) -> None:
+        """Its task has ended. What referred to it in a circle would wait for the garbage collector: a fifth of all that a call costs."""
+        self.body.discard()
+        self.task = None
+        self._answer.on_lost = _nothing
+
     # What the upstream brings
 
     async def answer(self, head: ResponseHead, first: bytes, more: AsyncIterable[bytes] | None) -> None:
@@ -126,6 +132,10 @@ class PassedExchange:
         if not await self._answer.until_read(STALLED, self._clock):
             raise SenderStalled
         self.timeout.reading(expected=True)
+
+
+def _nothing() -> None:
+    """There is nothing to end."""
 
 
 def _chunk(piece: bytes) -> bytes:

@@ -95,6 +95,7 @@ class PassThrough:
 
         def ended(task: asyncio.Task[None]) -> None:
             serving.close()  # a task that is cancelled before it starts runs nothing
+            exchange.ended()
             pool.release(request.sender)
             if permit is not None:
                 upstream.breaker.abandoned(permit)

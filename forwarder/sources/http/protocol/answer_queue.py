@@ -333,7 +333,8 @@ class StreamedAnswer:
         """The answer is complete: others have their turn."""
         life, queue = self._life, self._queue
         last = self._is_last()
-        queue.pending.popleft().queue = None
+        pending = queue.pending.popleft()
+        pending.queue = pending.stream = self._pending = None
         if last:
             life.end(read=True)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -340,3 +341,18 @@ async def test_max_body() -> None:
         assert (await answered(client)).status == 413
         await asyncio.wait_for(upstream.asked[0].gone.wait(), 5)
         assert (await asked(await to.connect(), post("/s/", b"x" * 1000))).status == 200
+
+
+async def test_a_call_leaves_nothing_to_the_garbage_collector() -> None:
+    """What is made for it refers to nothing in a circle: collecting that took a fifth of what a call costs."""
+    async with origin() as upstream, listening(passthrough=through(upstream)) as to:
+        client = await to.connect()
+        await asked(client, post("/flags", b"x"))
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(10):
+                assert (await asked(client, post("/flags", b"x"))).body == b"ok"
+            assert gc.collect() < 10
+        finally:
+            gc.enable()
