@@ -90,7 +90,7 @@ class OutgoingRequest(NamedTuple):
         return self.length is None and self.body is not None
 
 
-class UpstreamAnswer:
+class PassedAnswer:
     """A response, of which the head has come in."""
 
     __slots__ = ("_arrived", "_connection", "_error", "_pieces", "_size", "chunked", "complete", "length", "lines", "reason", "status")
@@ -180,7 +180,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._answer: UpstreamAnswer | None = None
+        self._answer: PassedAnswer | None = None
         self._bodiless = self._interim = self._until_end = self._paused = False
         self._writer: asyncio.Task[None] | None = None
         self._writable: asyncio.Future[None] | None = None
@@ -192,12 +192,12 @@ class UpstreamConnection(asyncio.Protocol):
 
     # What a request does
 
-    def ask(self, request: OutgoingRequest, head: bytes) -> UpstreamAnswer:
+    def ask(self, request: OutgoingRequest, head: bytes) -> PassedAnswer:
         """Send a request, `head` to its empty line; its response, of which nothing has come in."""
         transport = self._transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the connection is closed")
-        self._answer = answer = UpstreamAnswer(self)
+        self._answer = answer = PassedAnswer(self)
         self._bodiless = request.method == b"HEAD"
         self._interim = self._until_end = self.begun = False
         self._head_bytes = 0
@@ -214,8 +214,8 @@ class UpstreamConnection(asyncio.Protocol):
             body.discard()
         return answer
 
-    def release(self, answer: UpstreamAnswer) -> None:
-        """See `UpstreamAnswer.release`."""
+    def release(self, answer: PassedAnswer) -> None:
+        """See `PassedAnswer.release`."""
         if answer is not self._answer:
             return
         self._answer = None
@@ -393,7 +393,7 @@ class UpstreamConnections:
         self._kept: list[UpstreamConnection] = []
         self._open: set[UpstreamConnection] = set()
 
-    async def ask(self, request: OutgoingRequest) -> UpstreamAnswer:
+    async def ask(self, request: OutgoingRequest) -> PassedAnswer:
         """The response, of which the head has come in; the caller releases it.
 
         Raises `OSError`: `TimeoutError` where no connection comes about in time. Cancellation drops the connection.
@@ -486,7 +486,7 @@ class UpstreamConnections:
             raise ProxyRefusal(f"the proxy refuses the connection: HTTP {first[1].decode()}")
 
 
-async def _with_head(answer: UpstreamAnswer) -> UpstreamAnswer:
+async def _with_head(answer: PassedAnswer) -> PassedAnswer:
     try:
         await answer.head()
     except BaseException:

@@ -22,7 +22,7 @@ from forwarder.sources.http.passthrough.allowed import (
     lines_for_upstream,
     named_by_connection,
 )
-from forwarder.sources.http.passthrough.connections import OutgoingRequest, UpstreamAnswer
+from forwarder.sources.http.passthrough.connections import OutgoingRequest, PassedAnswer
 from forwarder.sources.http.passthrough.upstream import PassThroughUpstream, PausableTimeout
 from forwarder.sources.http.protocol.answers import HttpAnswer
 from forwarder.sources.http.protocol.headers import HeaderLine, value_of
@@ -194,7 +194,7 @@ class FlagDefinitions:
             self._uncacheable.popitem(last=False)
 
 
-async def _read_whole(response: UpstreamAnswer) -> Fetched:
+async def _read_whole(response: PassedAnswer) -> Fetched:
     """The whole response, if it can be cached. Raises `OSError`."""
     lines = lines_for_sender(response.lines, cross_origin=True)  # CORS headers depend on the Origin of each sender
     if not _is_for_all(lines):

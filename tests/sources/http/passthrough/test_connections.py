@@ -15,8 +15,8 @@ from forwarder.sources.http.passthrough.connections import (
     KEPT_SECONDS,
     MAX_HEAD,
     OutgoingRequest,
+    PassedAnswer,
     ProxyRefusal,
-    UpstreamAnswer,
     UpstreamConnections,
 )
 from tests.support.certificates import make_certificate
@@ -37,7 +37,7 @@ async def connections(url: str, **options: Any) -> AsyncIterator[UpstreamConnect
         await turns()
 
 
-async def content(answer: UpstreamAnswer) -> bytes:
+async def content(answer: PassedAnswer) -> bytes:
     """The body of an answer, which is released."""
     try:
         first, more = answer.body()
