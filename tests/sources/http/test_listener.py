@@ -35,7 +35,7 @@ async def test_several_addresses(tmp_path: Path) -> None:
 async def test_address_in_use() -> None:
     """An address that can't be had is a configuration error that names it."""
     async with listening() as to:
-        with pytest.raises(ConfigurationError, match=r"^sources\.http\.listen: can't listen on 127\.0\.0\.1:\d+: something else"):
+        with pytest.raises(ConfigurationError, match=r"^sources\.http\.listen: can't listen on 127\.0\.0\.1:\d+: (process \d+|something)"):
             await to.listener.start(to.listener.addresses[0])
         with pytest.raises(ConfigurationError, match=r"listen on 192\.0\.2\.1:1"):
             await to.listener.start("192.0.2.1:1")
