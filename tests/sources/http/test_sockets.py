@@ -23,7 +23,7 @@ async def test_an_address_is_shared_by_those_who_want_to() -> None:
         async with listening(inherited=bind_tcp(TcpAddress("127.0.0.1", bound_port(address)), shared=True)) as other:
             assert other.listener.addresses == [address]
             assert (await other.ask(post())).status == 200
-        with pytest.raises(ConfigurationError, match="(?:process .+|something else) listens there"):
+        with pytest.raises(ConfigurationError, match=r"(?:process .+|something else) listens there"):
             await one.listener.start(address)
 
 
