@@ -53,7 +53,7 @@ class Edit:
             (results,) = self._program.input_text(event.decode()).all()
         except ValueError as error:
             kind = NotEditable if _is_json(event) else UnreadableEvent
-            raise kind(f"jq: {str(error).strip()}") from error
+            raise kind(f"jq: {error_text(error)}") from error
         if len(results) != 1:
             raise NotEditable(f"the expression gives {len(results)} results; one is needed")
         if not results[0]["object"]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from fnmatch import translate
@@ -101,10 +102,13 @@ def merged(batches: Iterable[TapBatch]) -> TapBatch:
 class Taps:
     """All taps of a pipeline (`core.taps.Tap`)."""
 
-    def __init__(self, point: TapPoint, clock: Clock) -> None:
-        """They are connected to `point` as long as there are any."""
+    def __init__(self, point: TapPoint, clock: Clock, spent: Callable[[], float] = time.thread_time) -> None:
+        """They are connected to `point` as long as there are any. `spent`: seconds of CPU that this thread has had; a busy machine that
+        runs others meanwhile doesn't make a tap blind.
+        """
         self._point = point
         self._clock = clock
+        self._spent = spent
         self._open: dict[str, EventTap] = {}
         self._next_check = 0.0
 
@@ -116,7 +120,7 @@ class Taps:
             return TapBatch()
         tap = self._open.get(request.tap)
         if tap is None:
-            tap = self._open[request.tap] = EventTap(request.wanted, self._clock.monotonic, self._clock.now)
+            tap = self._open[request.tap] = EventTap(request.wanted, self._clock.monotonic, self._clock.now, self._spent)
             self._point.tap = self
         return tap.fetch(now)
 
@@ -161,8 +165,8 @@ class Taps:
 class EventTap:
     """One tap."""
 
-    def __init__(self, wanted: TapFilter, monotonic: Callable[[], float], wall: Callable[[], float]) -> None:
-        self._monotonic = monotonic
+    def __init__(self, wanted: TapFilter, monotonic: Callable[[], float], wall: Callable[[], float], spent: Callable[[], float]) -> None:
+        self._spent = spent
         self._wall = wall
         self._rate = wanted.rate
         self._outcomes = frozenset(wanted.outcomes or TapOutcome)
@@ -202,9 +206,9 @@ class EventTap:
             if self._tokens[outcome] < 1 or self._seconds <= 0:
                 self._skipped += chunk.count
                 continue
-            began = self._monotonic()
+            began = self._spent()
             self._look_at(outcome, chunk, reason)
-            self._seconds -= self._monotonic() - began
+            self._seconds -= self._spent() - began
 
     def letters(self, outcome: TapOutcome, letters: Sequence[DeadLetter], reason: str, now: float) -> None:
         """Look at events that are, or would have become, dead letters."""
@@ -217,11 +221,11 @@ class EventTap:
             if self._tokens[outcome] < 1 or self._seconds <= 0:
                 self._skipped += 1
                 continue
-            began = self._monotonic()
+            began = self._spent()
             if self._names is None or self._names.is_of(letter.data):
                 why = {"reason": reason or letter.reason.value, "why": mask_secrets(plain(letter.why))}
                 self._choose(outcome, letter.lane, letter.source, letter.data, why)
-            self._seconds -= self._monotonic() - began
+            self._seconds -= self._spent() - began
 
     def _may_look(self, outcome: TapOutcome, now: float) -> bool:
         """Whether an event with this outcome may be looked at now."""

@@ -70,11 +70,12 @@ def test_what_a_terminal_would_obey_is_shown(state: Path) -> None:
 
 
 def test_what_jq_can_not_read(state: Path) -> None:
-    """It is said how it is mended."""
+    """The message says what it isn't, and how to replace it by hand."""
     result = invoke("replay", "1", "2", "--edit", ".time = 1", "--yes", "--path", str(state))
     assert result.exit_code == 1
-    assert f"forwarder dead-letters show 1 --path {state} --raw > FILE" in result.output
-    assert f"forwarder dead-letters replay 1 --path {state} --with FILE" in result.output
+    assert "1: jq: it isn't text in UTF-8: byte 0xff" in result.output
+    assert f"`forwarder dead-letters show --raw 1 --path {state} > FILE`" in result.output
+    assert f"`forwarder dead-letters replay --with FILE 1 --path {state}`" in result.output
     assert query(state, "SELECT count(mark) FROM letters") == [(0,)]
 
 
