@@ -175,7 +175,13 @@ class PassedAnswer:
 class UpstreamConnection(asyncio.Protocol):
     """One connection. `sent` and `answer` belong to the request that is on it."""
 
-    def __init__(self, on_free: Callable[[UpstreamConnection], None], on_lost: Callable[[UpstreamConnection], None]) -> None:
+    def __init__(
+        self,
+        on_made: Callable[[UpstreamConnection], None],
+        on_free: Callable[[UpstreamConnection], None],
+        on_lost: Callable[[UpstreamConnection], None],
+    ) -> None:
+        self._on_made = on_made
         self._on_free = on_free
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
@@ -222,11 +228,16 @@ class UpstreamConnection(asyncio.Protocol):
         writer, self._writer = self._writer, None
         if writer is not None and not writer.done():
             writer.cancel()
-        elif answer.complete and self._reusable and self._transport is not None and not self._transport.is_closing():
+        elif answer.complete and self._reusable and self.is_usable:
             self.resume()
             self._on_free(self)
             return
         self.abort()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it can be written to."""
+        return self._transport is not None and not self._transport.is_closing()
 
     def abort(self) -> None:
         """Drop the connection."""
@@ -264,8 +275,9 @@ class UpstreamConnection(asyncio.Protocol):
     # What the transport does
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called once."""
+        """Called once: with TLS, after the handshake, and not at all if that fails."""
         self._transport = transport  # type: ignore[assignment]  # a stream's
+        self._on_made(self)
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the response; of none, if there is no request."""
@@ -318,7 +330,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_status(self, status: bytes) -> None:
         """The words of the status line, or a part of them."""
-        if self._answer is not None:
+        if self._answer is not None and not self._answer.complete:
             self._answer.reason += status
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -335,8 +347,8 @@ class UpstreamConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """The head has come in; a preliminary one is skipped."""
         answer = self._answer
-        if answer is None:
-            return
+        if answer is None or answer.complete:
+            return  # what comes behind a complete answer changes nothing of it
         status = self._parser.get_status_code()
         self._interim = 100 <= status < 200 and status != _SWITCHING
         if self._interim:
@@ -428,7 +440,7 @@ class UpstreamConnections:
         oldest = asyncio.get_running_loop().time() - KEPT_SECONDS
         while self._kept:
             connection = self._kept.pop()
-            if connection in self._open and connection.idle_since > oldest:
+            if connection.is_usable and connection.idle_since > oldest:
                 return connection
             connection.abort()
         return None
@@ -459,9 +471,7 @@ class UpstreamConnections:
         return connection
 
     def _made(self) -> UpstreamConnection:
-        connection = UpstreamConnection(self._free, self._lost)
-        self._open.add(connection)
-        return connection
+        return UpstreamConnection(self._open.add, self._free, self._lost)
 
     def _lost(self, connection: UpstreamConnection) -> None:
         self._open.discard(connection)

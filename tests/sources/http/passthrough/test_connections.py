@@ -75,15 +75,18 @@ async def test_a_connection_is_used_again() -> None:
     [
         (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", b"ok"),
         (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", b"ok"),
-        (OK + b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad", b"ok"),
+        (OK + b"HTTP/1.1 500 Bad\r\nContent-Length: 3\r\n\r\nbad", b"ok"),
+        (OK + b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n", b"ok"),
         (OK + b"\x00", b"ok"),
     ],
-    ids=["close", "1.0", "two answers", "more bytes"],
+    ids=["close", "1.0", "two answers", "a preliminary answer", "more bytes"],
 )
 async def test_a_connection_that_is_not_used_again(answer: bytes, body: bytes) -> None:
-    """Where the upstream says so, and where it sends what belongs to no answer: that never reaches the next request."""
+    """Where the upstream says so, and where it sends what belongs to no answer: that reaches neither this request nor the next."""
     async with origin(always(answer)) as upstream, connections(upstream.url) as to:
-        assert await get(to) == (200, body)
+        first = await to.ask(GET)
+        assert (first.status, first.reason, first.lines[-1]) == (200, b"OK", (b"Content-Length", b"2"))
+        assert await content(first) == body
         upstream.handler = ok
         assert await get(to) == (200, b"ok")
         assert upstream.connections == 2
@@ -141,6 +144,15 @@ async def test_a_kept_connection_that_was_closed() -> None:
         assert len(upstream.asked) == 4
 
 
+async def test_a_kept_connection_that_is_being_closed() -> None:
+    """Nothing is sent on it, so that nothing has to be sent again: not even what could do something twice fails."""
+    async with origin() as upstream, connections(upstream.url) as to:
+        assert await get(to) == (200, b"ok")
+        to._kept[0].abort()  # it is lost in the loop's next turn
+        assert await content(await to.ask(GET._replace(method=b"POST"))) == b"ok"
+        assert upstream.connections == 2
+
+
 async def test_a_new_connection_that_is_closed() -> None:
     """A request is never sent a third time, nor a second time on a second new connection."""
 
@@ -181,6 +193,26 @@ class _Later:
         return getattr(self._loop, name)
 
 
+def tls_of(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A server's TLS with a new certificate, and that of a client which trusts it."""
+    certificate = make_certificate(folder)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate.cert_file, certificate.key_file)
+    return context, ssl.create_default_context(cafile=str(certificate.cert_file))
+
+
+async def test_a_handshake_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    """However many there are while an upstream's certificate isn't trusted."""
+    context, _ = tls_of(tmp_path)
+    async with origin() as upstream:
+        await upstream.stop()
+        await upstream.start(context)
+        async with connections(f"https://localhost:{upstream.port}") as to:
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await asyncio.wait_for(to.ask(GET), LIMIT)
+            assert not to._open
+
+
 class Tunnel:
     """A proxy that connects its clients to one server, whatever they ask for."""
 
@@ -219,10 +251,7 @@ class Tunnel:
 )
 async def test_an_upstream_with_tls_behind_a_proxy(answer: bytes, refusal: str, tmp_path: Path) -> None:
     """The proxy connects to it, and sees neither request nor answer; it may ask for a password."""
-    certificate = make_certificate(tmp_path)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate.cert_file, certificate.key_file)
-    trust = ssl.create_default_context(cafile=str(certificate.cert_file))
+    context, trust = tls_of(tmp_path)
     async with origin() as upstream:
         await upstream.stop()
         await upstream.start(context)
