@@ -10,8 +10,6 @@ the kept one turned out to be closed before any of the response came (RFC 9112, 
 from __future__ import annotations
 
 import asyncio
-import base64
-import re
 import socket
 import ssl
 from collections import deque
@@ -22,6 +20,7 @@ import httptools
 from aiohappyeyeballs import start_connection
 from yarl import URL
 
+from forwarder.sources.http.passthrough.proxies import UpstreamProxy
 from forwarder.sources.http.protocol.headers import HeaderLine
 
 KEPT_SECONDS: Final = 15.0
@@ -36,8 +35,6 @@ READ_AHEAD: Final = 64 * 1024
 MAX_HEAD: Final = 128 * 1024
 """Bytes that come in before the end of a response's head, at most."""
 
-_MAX_PROXY_HEAD: Final = 16 * 1024
-_STATUS_LINE: Final = re.compile(rb"HTTP/1\.[01] ([0-9]{3})[ \r]")
 _FALLBACK_DELAY: Final = 0.1
 """Seconds until the next of several addresses is tried beside one that doesn't answer (RFC 8305)."""
 _REPEATED: Final = frozenset({b"GET", b"HEAD"})
@@ -50,10 +47,6 @@ _LAST_CHUNK: Final = b"0\r\n\r\n"
 
 class BrokenAnswer(ConnectionError):
     """The upstream's response is no HTTP, or ends early."""
-
-
-class ProxyRefusal(ConnectionError):
-    """The proxy doesn't connect to the upstream."""
 
 
 class OutgoingBody(Protocol):
@@ -397,8 +390,7 @@ class UpstreamConnections:
         self._port = address.port or 80
         self._authority = address.raw_authority.rpartition("@")[2].encode()
         self._connect_timeout = connect_timeout
-        self._proxy = None if proxy is None else URL(proxy)
-        self._credentials = b"" if self._proxy is None else _credentials(self._proxy)
+        self._proxy = None if proxy is None else UpstreamProxy(proxy, tls)
         self._prefix = address.raw_path.rstrip("/").encode()
         if self._proxy is not None and self._tls is None:
             self._prefix = b"http://%b%b" % (self._authority, self._prefix)
@@ -432,7 +424,7 @@ class UpstreamConnections:
             framing = b"" if method in _REPEATED else b"Content-Length: 0\r\n"
         else:
             framing = b"Transfer-Encoding: chunked\r\n" if length is None else b"Content-Length: %d\r\n" % length
-        login = self._credentials if self._tls is None else b""
+        login = b"" if self._proxy is None or self._tls is not None else self._proxy.login
         return b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%b%b%b\r\n" % (method, self._prefix, target, self._authority, login, lines, framing)
 
     def _take(self) -> UpstreamConnection | None:
@@ -453,47 +445,41 @@ class UpstreamConnections:
             self._kept.pop(0).abort()
 
     async def _connect(self) -> UpstreamConnection:
-        loop = asyncio.get_running_loop()
+        loop, first, connection = asyncio.get_running_loop(), self._proxy, UpstreamConnection(self._open.add, self._free, self._lost)
         async with asyncio.timeout(self._connect_timeout):
-            first = self._proxy
-            host, port = (self._host, self._port) if first is None else (first.raw_host or "", first.port or 80)
+            host, port = (self._host, self._port) if first is None else (first.host, first.port)
             infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             connected = await start_connection(infos, happy_eyeballs_delay=_FALLBACK_DELAY, interleave=1)
             try:
                 connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if first is not None and self._tls is not None:
-                    await self._tunnel(connected)
-                name = self._host if self._tls is not None else None
-                _, connection = await loop.create_connection(self._made, sock=connected, ssl=self._tls, server_hostname=name)
+                    await self._connect_through(first, connected, connection, self._tls)
+                else:
+                    tls = self._tls if first is None else first.tls
+                    await loop.create_connection(lambda: connection, sock=connected, ssl=tls, server_hostname=host if tls else None)
             except BaseException:
                 connected.close()
                 raise
         return connection
 
-    def _made(self) -> UpstreamConnection:
-        return UpstreamConnection(self._open.add, self._free, self._lost)
+    async def _connect_through(
+        self, proxy: UpstreamProxy, connected: socket.socket, connection: UpstreamConnection, tls: ssl.SSLContext
+    ) -> None:
+        host = self._host.encode()
+        transport = await proxy.tunnel(connected, b"%b:%d" % (b"[%b]" % host if b":" in host else host, self._port))
+        try:
+            encrypted = await asyncio.get_running_loop().start_tls(transport, connection, tls, server_hostname=self._host)
+        except BaseException:
+            transport.abort()
+            raise
+        if encrypted is None or encrypted.is_closing():
+            raise ConnectionResetError("the connection was closed")
+        connection.connection_made(encrypted)
 
     def _lost(self, connection: UpstreamConnection) -> None:
         self._open.discard(connection)
         if connection in self._kept:
             self._kept.remove(connection)
-
-    async def _tunnel(self, connected: socket.socket) -> None:
-        """Have the proxy connect to the upstream (RFC 9110, 9.3.6). Raises `ProxyRefusal`."""
-        loop = asyncio.get_running_loop()
-        target = b"%b:%d" % (self._host.encode() if ":" not in self._host else b"[%b]" % self._host.encode(), self._port)
-        await loop.sock_sendall(connected, b"CONNECT %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (target, target, self._credentials))
-        head = b""
-        while b"\r\n\r\n" not in head:
-            piece = await loop.sock_recv(connected, 4096)
-            head += piece
-            if not piece or len(head) > _MAX_PROXY_HEAD:
-                raise ProxyRefusal("the proxy closed the connection")
-        first = _STATUS_LINE.match(head)
-        if first is None:
-            raise ProxyRefusal("the proxy's answer is no HTTP")
-        if not first[1].startswith(b"2"):
-            raise ProxyRefusal(f"the proxy refuses the connection: HTTP {first[1].decode()}")
 
 
 async def _with_head(answer: PassedAnswer) -> PassedAnswer:
@@ -503,14 +489,6 @@ async def _with_head(answer: PassedAnswer) -> PassedAnswer:
         answer.release()
         raise
     return answer
-
-
-def _credentials(proxy: URL) -> bytes:
-    """The header line that logs in at a proxy; empty without a user."""
-    if proxy.user is None:
-        return b""
-    pair = f"{proxy.user}:{proxy.password or ''}".encode()
-    return b"Proxy-Authorization: Basic %b\r\n" % base64.b64encode(pair)
 
 
 def _chunk(piece: bytes) -> bytes:

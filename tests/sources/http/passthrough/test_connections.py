@@ -16,9 +16,9 @@ from forwarder.sources.http.passthrough.connections import (
     MAX_HEAD,
     OutgoingRequest,
     PassedAnswer,
-    ProxyRefusal,
     UpstreamConnections,
 )
+from forwarder.sources.http.passthrough.proxies import ProxyRefusal
 from tests.support.certificates import make_certificate
 from tests.support.listening import LIMIT, turns
 from tests.support.origin import OK, Asked, always, ok, origin, whole
@@ -237,6 +237,36 @@ class Tunnel:
             while piece := await reader.read(65536):
                 writer.write(piece)
         writer.close()
+
+
+async def test_an_upstream_with_tls_behind_a_proxy_with_tls(tmp_path: Path) -> None:
+    """The proxy gets its password encrypted; within that there is the upstream's own TLS."""
+    context, trust = tls_of(tmp_path)
+    async with origin() as upstream:
+        await upstream.stop()
+        await upstream.start(context)
+        tunnel = Tunnel(upstream.port, b"HTTP/1.1 200 Connection established\r\n\r\n")
+        proxy = await asyncio.start_server(tunnel.serve, "127.0.0.1", 0, ssl=context)
+        address = f"https://user:pass%20word@localhost:{proxy.sockets[0].getsockname()[1]}"
+        try:
+            async with connections(f"https://localhost:{upstream.port}", tls=trust, proxy=address) as to:
+                assert [await get(to), await get(to)] == [(200, b"ok")] * 2
+        finally:
+            proxy.close()
+        assert upstream.connections == 1
+        assert b"Proxy-Authorization: Basic dXNlcjpwYXNzIHdvcmQ=\r\n" in tunnel.heads[0]
+
+
+async def test_an_upstream_without_tls_behind_a_proxy_with_tls(tmp_path: Path) -> None:
+    """All that the proxy gets is encrypted, and so is its password."""
+    context, trust = tls_of(tmp_path)
+    async with origin() as proxy:
+        await proxy.stop()
+        await proxy.start(context)
+        async with connections("http://upstream.example", tls=trust, proxy=f"https://user:pw@localhost:{proxy.port}") as to:
+            assert await get(to) == (200, b"ok")
+        assert proxy.targets == ["http://upstream.example/flags?v=2"]
+        assert proxy.asked[0].headers["proxy-authorization"] == "Basic dXNlcjpwdw=="
 
 
 @pytest.mark.parametrize(
