@@ -13,11 +13,11 @@ import asyncio
 import socket
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import httptools
-from aiohappyeyeballs import start_connection
+from aiohappyeyeballs import AddrInfoType, start_connection
 from yarl import URL
 
 from forwarder.sources.http.passthrough.proxies import UpstreamProxy
@@ -396,6 +396,7 @@ class UpstreamConnections:
             self._prefix = b"http://%b%b" % (self._authority, self._prefix)
         self._kept: list[UpstreamConnection] = []
         self._open: set[UpstreamConnection] = set()
+        self._question: asyncio.Future[Sequence[AddrInfoType]] | None = None
 
     async def ask(self, request: OutgoingRequest) -> PassedAnswer:
         """The response, of which the head has come in; the caller releases it.
@@ -415,6 +416,8 @@ class UpstreamConnections:
 
     def close(self) -> None:
         """Drop all connections."""
+        if self._question is not None:
+            self._question.cancel()
         for connection in list(self._open):
             connection.abort()
 
@@ -448,8 +451,7 @@ class UpstreamConnections:
         loop, first, connection = asyncio.get_running_loop(), self._proxy, UpstreamConnection(self._open.add, self._free, self._lost)
         async with asyncio.timeout(self._connect_timeout):
             host, port = (self._host, self._port) if first is None else (first.host, first.port)
-            infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            connected = await start_connection(infos, happy_eyeballs_delay=_FALLBACK_DELAY, interleave=1)
+            connected = await start_connection(await self._addresses(host, port), happy_eyeballs_delay=_FALLBACK_DELAY, interleave=1)
             try:
                 connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if first is not None and self._tls is not None:
@@ -461,6 +463,16 @@ class UpstreamConnections:
                 connected.close()
                 raise
         return connection
+
+    async def _addresses(self, host: str, port: int) -> Sequence[AddrInfoType]:
+        """What the name stands for. Connections that are made at once share one question: the system answers only a few at a time."""
+        if self._question is None:
+            self._question = asyncio.create_task(_look_up(host, port), name="look up an upstream")
+            self._question.add_done_callback(self._answered)
+        return await asyncio.shield(self._question)
+
+    def _answered(self, _: asyncio.Future[Sequence[AddrInfoType]]) -> None:
+        self._question = None
 
     async def _connect_through(
         self, proxy: UpstreamProxy, connected: socket.socket, connection: UpstreamConnection, tls: ssl.SSLContext
@@ -480,6 +492,10 @@ class UpstreamConnections:
         self._open.discard(connection)
         if connection in self._kept:
             self._kept.remove(connection)
+
+
+async def _look_up(host: str, port: int) -> Sequence[AddrInfoType]:
+    return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
 async def _with_head(answer: PassedAnswer) -> PassedAnswer:

@@ -23,6 +23,7 @@ from tests.support.certificates import make_certificate
 from tests.support.listening import LIMIT, turns
 from tests.support.origin import OK, Asked, always, ok, origin, whole
 
+LOOP = "forwarder.sources.http.passthrough.connections.asyncio.get_running_loop"
 GET = OutgoingRequest(b"GET", b"/flags?v=2", b"Accept: */*\r\n", 0, None)
 
 
@@ -172,22 +173,42 @@ async def test_an_old_connection_is_dropped(monkeypatch: pytest.MonkeyPatch) -> 
         loop = asyncio.get_running_loop()
         later = loop.time() + KEPT_SECONDS + 1
         with monkeypatch.context() as patch:
-            patch.setattr("forwarder.sources.http.passthrough.connections.asyncio.get_running_loop", lambda: _Later(loop, later))
+            patch.setattr(
+                "forwarder.sources.http.passthrough.connections.asyncio.get_running_loop", lambda: _Other(loop, time=lambda: later)
+            )
             assert to._take() is None
         assert await get(to) == (200, b"ok")
         assert upstream.connections == 2
 
 
-class _Later:
-    """A loop on which it is later."""
+async def test_one_name_is_looked_up_once_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many connections are made together, for the system answers few questions at once; the next ones ask again."""
+    asked = []
+    loop = asyncio.get_running_loop()
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
+    def look_up(host: str, *rest: Any, **named: Any) -> Any:
+        asked.append(host)
+        return loop.getaddrinfo(host, *rest, **named)
+
+    async with origin() as upstream, connections(upstream.url.replace("127.0.0.1", "localhost")) as to:
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                "forwarder.sources.http.passthrough.connections.asyncio.get_running_loop", lambda: _Other(loop, getaddrinfo=look_up)
+            )
+            assert await asyncio.gather(*[get(to) for _ in range(8)]) == [(200, b"ok")] * 8
+            assert (upstream.connections, asked) == (8, ["localhost"])
+            to.close()
+            await turns()
+            assert await get(to) == (200, b"ok")
+        assert asked == ["localhost"] * 2
+
+
+class _Other:
+    """A loop of which something is another."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, **other: Any) -> None:
         self._loop = loop
-        self._now = now
-
-    def time(self) -> float:
-        """The later time."""
-        return self._now
+        self.__dict__.update(other)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loop, name)
