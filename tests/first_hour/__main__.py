@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,26 +26,36 @@ from tests.support.shells import Shell
 from tests.support.walkthrough import Walkthrough
 
 PAGES: Final = ("README.md", "docs/tutorials/*first-event*.md")
-LIMIT: Final = 600.0
+PORTS: Final = (8320, 8321, 8322)
+LIMIT: Final = 300.0
 """Seconds for a step: the first one fetches every requirement."""
 LISTENING: Final = "…listening…"
 """What a daemon logs once it can be asked, whatever else is in that line."""
 
 
 class BareShell(Shell):
-    """A shell of somebody who has just arrived: a home with nothing in it, and the machine's own programs."""
+    """A shell of somebody who has just arrived: a home with nothing in it, and the machine's own programs.
+
+    What a block exports holds for those after it, and for new terminals, in which the pages have it repeated.
+    """
 
     @property
     def environ(self) -> dict[str, str]:
         """The variables that it starts with."""
         home = self.folder.parent / "home"
         kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_")) or name.lower().endswith("_proxy")}
-        return {**kept, "HOME": str(home), "PATH": f"{home}/.local/bin:/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+        shown = {"FORWARDER_LOG__FORMAT": "console", "NO_COLOR": "1"}  # as on a terminal, which the pages show
+        return {**kept, **shown, "HOME": str(home), "PATH": f"{home}/.local/bin:/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+
+    @property
+    def exported(self) -> Path:
+        """The script with what was exported."""
+        return self.folder.parent / "exported.sh"
 
     async def started(self, block: str, *, alone: bool = False) -> asyncio.subprocess.Process:
         """See `Shell`."""
         return await asyncio.create_subprocess_exec(
-            *("bash", "-euo", "pipefail", "-c", block),
+            *("bash", "-euo", "pipefail", "-c", f". {self.exported}\n{block}" + ("" if alone else f"\nexport -p > {self.exported}")),
             cwd=self.folder,
             env=self.environ,
             stdin=asyncio.subprocess.DEVNULL,
@@ -60,6 +72,12 @@ class BareShell(Shell):
         if program in {"docker", "pipx", "uv"} and shutil.which(program, path=self.environ["PATH"]) is None:
             return f"{program} isn't installed here"
         return ""
+
+
+def in_use(port: int) -> bool:
+    """Whether something listens on the port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def cloned(folder: Path) -> BareShell:
@@ -83,6 +101,7 @@ async def spend(shell: BareShell) -> None:
     async with Walkthrough(shell, {}) as walk:
         for page in (page for pattern in PAGES for page in sorted(shell.folder.glob(pattern))):
             print(page.relative_to(shell.folder))
+            shell.exported.write_text("")
             for step in followed(page):
                 what = step.text.strip() or f"Ctrl-C in the terminal of {step.name}"
                 reason = shell.lacks(step.text) if step.action in {"run", "start"} else ""
@@ -95,7 +114,12 @@ async def spend(shell: BareShell) -> None:
 
 
 def main() -> int:
-    """Follow them in a temporary folder."""
+    """Follow them in a temporary folder. SIGTERM ends what was started, too."""
+    taken = [port for port in PORTS if in_use(port)]
+    if taken:
+        sys.stderr.write(f"{taken} on 127.0.0.1 are in use, which the pages name: stop what listens there\n")
+        return 1
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="first-hour-") as folder:
         try:
             asyncio.run(spend(cloned(Path(folder))))
