@@ -150,7 +150,7 @@ def _drain(directories: Sequence[Path], settings: Settings) -> ExitCode:
     _reject_if_in_use(contents)
     if any(content.events for content in contents):
         answer = asyncio.run(ask_upstream(settings.upstream, ()))
-        if answer.error:
+        if not answer.reached:  # what else is wrong, its lanes find out, as the daemon's do
             sys.stderr.write("Error: " + "\n".join(answer.lines(settings.upstream.url)) + "\n")
             return ExitCode.UNREACHABLE
     for directory, content in zip(directories, contents, strict=True):

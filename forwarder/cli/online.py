@@ -37,6 +37,8 @@ class UpstreamAnswer:
     statuses: Mapping[str, int]
     error: str = ""
     hint: str = ""
+    reached: bool = True
+    """Whether anything answered at all."""
     clock_ahead: float = 0.0
     """Seconds that this machine's clock is ahead of the upstream's."""
 
@@ -86,7 +88,7 @@ async def ask_upstream(upstream: UpstreamSettings, keys: Sequence[str]) -> Upstr
             found = foreign(reply)
             if found is not None or reply.status is None:
                 what, hint = found or (f"can't be reached: {mask_secrets(reply.error)}", _UNREACHABLE)
-                return UpstreamAnswer(statuses, what, await _other_scheme(upstream) or hint)
+                return UpstreamAnswer(statuses, what, await _other_scheme(upstream) or hint, reached=found is not None)
             statuses[key] = reply.status
             ahead = _clock_ahead(reply.date)
     finally:

@@ -124,7 +124,7 @@ async def test_drops_are_counted_for_good(rule: str, *, crash: bool) -> None:
             assert statuses[503] < (50 if rule == DropReason.DROP_OLDEST else 1)
             dropped = whole.total(lambda lane: lane.dropped[rule])
             assert 0 < dropped < len(sent)
-            assert any(f"{dropped} events dropped since the start" in warning for warning in whole.snapshot.warnings)
+            assert any(f"{dropped:,} events dropped since the start" in warning for warning in whole.snapshot.warnings)
             await whole.written()
             await whole.restart(crash=crash)
             assert whole.total(lambda lane: lane.dropped[rule]) == dropped

@@ -42,7 +42,7 @@ async def test_a_backlog_on_disk_waits_for_the_next_start(tmp_path: Path) -> Non
         assert (code, last["undelivered"], last["waiting"]) == (0, 0, 30)
         upstream.answer = lambda _: OK
         async with daemon(upstream.url, **env) as second:
-            assert json.loads(await second.command.line("were found there"))["found"] == 30
+            assert json.loads(await second.command.line("events wait on disk"))["found"] == 30
             await eventually(lambda: len(upstream.delivered) == 30)
             code, last, _ = await stopped(second)
         assert (code, last["waiting"]) == (0, 0)

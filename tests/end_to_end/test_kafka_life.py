@@ -214,6 +214,6 @@ async def test_a_file_of_settings_is_checked_without_a_broker(tmp_path: Path) ->
     """`forwarder config check` says nothing against what these tests configure, but for its hint at keys that aren't listed."""
     async with group(tmp_path, Stream("127.0.0.1:1", "nothing")) as (members, _):
         member = await members.start("one")
-        done = await forwarder("config", "check", "--config", str(member.home / "forwarder.yaml"))
+        done = await forwarder("config", "check", "--elsewhere", "--config", str(member.home / "forwarder.yaml"))
         assert done.code == 0
         assert [line.partition(" ")[0] for line in done.err.splitlines()] == ["hint:"]

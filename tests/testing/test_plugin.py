@@ -143,7 +143,7 @@ def test_what_fails_says_why(tmp_path: Path) -> None:
     assert '"event": "listening"' in run.text
     assert "write the marker as @pytest.mark.forwarder(settings={…})" in run.text
     assert "batch.max_ages" in run.text
-    assert "forwarder run ended with exit code -9 during the test." in run.text
+    assert "the forwarder ended with exit code -9 during the test." in run.text
     assert "in wait_for" not in run.text
 
 

@@ -150,5 +150,5 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, executor: Executor) 
     """Says how to install it."""
     for name in ("obstore", "obstore.exceptions", "obstore.store"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ExportMisconfigured, match=r"without obstore.*\.\[import\]"):
+    with pytest.raises(ExportMisconfigured, match=r"without obstore\. Install the extra import: "):
         destination(Bucket("http://127.0.0.1:9", "b-1").config(), executor)

@@ -250,7 +250,7 @@ async def test_one_broker_of_several_is_enough(access: Access) -> None:
     """If one of those that were named is well, the others aren't the trouble."""
     servers = ["127.0.0.1:1", access.kafka.address("PLAIN")]
     found = await diagnose(servers, Security(), KafkaConnectionError("closed"))
-    assert str(found) == f"bootstrap_servers: {', '.join(servers)}: KafkaConnectionError: closed"
+    assert str(found) == f"bootstrap_servers: {', '.join(servers)}: closed"
 
 
 async def test_a_port_on_which_nobody_listens_is_named() -> None:
