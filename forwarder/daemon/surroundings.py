@@ -98,13 +98,16 @@ def _nearest(path: Path) -> Path:
 def _unusable_socket(key: str, path: Path) -> Iterator[Conflict]:
     """The socket's folder doesn't exist or can't be written, or something else is in its place."""
     folder = path.parent
-    if not folder.is_dir():
-        hint = "create it; a systemd unit does so with RuntimeDirectory="
-        yield Conflict(key, f"the folder {folder} doesn't exist", hint)
-    elif path.exists() and not path.is_socket():
-        yield Conflict(key, f"{path} is a file, and no socket", f"move it away, or set {key} to another path")
-    elif not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
-        yield Conflict(key, f"{folder} can't be written by user {user_name()}", f"give it to the user that forwarder runs as, or set {key}")
+    give = f"give it to the user that forwarder runs as, or set {key}"
+    try:
+        if not folder.is_dir():
+            yield Conflict(key, f"the folder {folder} doesn't exist", "create it; a systemd unit does so with RuntimeDirectory=")
+        elif path.exists() and not path.is_socket():
+            yield Conflict(key, f"{path} is a file, and no socket", f"move it away, or set {key} to another path")
+        elif not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+            yield Conflict(key, f"{folder} can't be written by user {user_name()}", give)
+    except OSError as error:  # such as a folder that this user may not search
+        yield Conflict(key, f"{folder} can't be used by user {user_name()}: {error_text(error)}", give)
 
 
 def _bind_error(listen: str) -> OSError | None:

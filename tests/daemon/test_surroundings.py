@@ -73,6 +73,22 @@ def test_where_a_socket_cannot_be(tmp_path: Path) -> None:
     ]
 
 
+def test_a_socket_in_a_folder_that_this_user_may_not_search(tmp_path: Path) -> None:
+    """It is reported, and so is what else is wrong: this is how the folder of a daemon's socket looks to other users."""
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0)
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        found = said(unusable_surroundings(settings(folder)))
+    finally:
+        if is_root:
+            os.seteuid(0)
+    assert [line.partition(": ")[0] for line in found] == ["sources.http.listen", "admin.listen"]
+    assert all(f"{folder} can't be used by user" in line and "Permission denied" in line for line in found)
+
+
 def test_an_address_of_another_machine(tmp_path: Path) -> None:
     """An address that this machine hasn't, and a name that is unknown."""
     for listen in ("192.0.2.1:8320", "host.invalid:8320"):
