@@ -33,7 +33,7 @@ READ_AHEAD: Final = 64 * 1024
 """Bytes of a response that may wait for its sender to read them; past it no more is read from the upstream."""
 
 MAX_HEAD: Final = 128 * 1024
-"""Bytes that come in before the end of a response's head, at most."""
+"""Bytes that come in before the end of a response's head, or without any of its body, at most."""
 
 _FALLBACK_DELAY: Final = 0.1
 """Seconds until the next of several addresses is tried beside one that doesn't answer (RFC 8305)."""
@@ -279,15 +279,14 @@ class UpstreamConnection(asyncio.Protocol):
             self.abort()
             return
         self.begun = True
-        if not answer.status:
-            self._head_bytes += len(data)
+        self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._broken("its answer is no HTTP")
         else:
-            if not answer.status and self._head_bytes > MAX_HEAD:
-                self._broken("the head of its answer is too large")
+            if self._head_bytes > MAX_HEAD and not answer.complete:
+                self._broken("the head of its answer is too large, or what is about its chunks")
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is over: that may be the end of a response."""
@@ -363,6 +362,7 @@ class UpstreamConnection(asyncio.Protocol):
         if self._answer is None or self._answer.complete:
             self._broken("its answer has no end")
         else:
+            self._head_bytes = 0
             self._answer.add(piece)
 
     def on_message_complete(self) -> None:

@@ -14,6 +14,7 @@ import pytest
 from forwarder.sources.http.passthrough.connections import (
     KEPT_SECONDS,
     MAX_HEAD,
+    BrokenAnswer,
     OutgoingRequest,
     PassedAnswer,
     UpstreamConnections,
@@ -125,6 +126,32 @@ async def test_a_head_without_end() -> None:
     async with origin(endless) as upstream, connections(upstream.url) as to:
         with pytest.raises(ConnectionError):
             await asyncio.wait_for(to.ask(GET), LIMIT)
+
+
+async def test_a_trailer_without_end() -> None:
+    """Its bytes are bounded as those of a head: a body of any size comes before it, and none after it."""
+    body = b"x" * MAX_HEAD
+
+    async def endless(request: Asked) -> None:
+        await request.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await request.write(*[b"%x\r\n%b\r\n" % (len(body), body)] * 3, b"0\r\nX: ")
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await request.write(body)
+
+    async with origin(endless) as upstream, connections(upstream.url) as to:
+        answer = await to.ask(GET)
+        received = 0
+
+        async def read() -> None:
+            nonlocal received
+            async for piece in answer.pieces():
+                received += len(piece)
+
+        with pytest.raises(BrokenAnswer, match="too large"):
+            await asyncio.wait_for(read(), LIMIT)
+        answer.release()
+        assert received == 3 * len(body)
 
 
 async def test_a_kept_connection_that_was_closed() -> None:
