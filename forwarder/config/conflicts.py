@@ -74,7 +74,7 @@ def _lacking(*named: tuple[str, Path | None], what: tuple[str, ...]) -> Iterator
             other = next((name for label, name in _NAMES.items() if f"{label}-----".encode() in text), "")
             instead = f", but a {other}" if other else ""
             yield Conflict(key, f"{file} holds no {_NAMES[kind]} in PEM form{instead}", "name the file that holds it")
-        elif b"BEGIN ENCRYPTED PRIVATE KEY" in text or b"Proc-Type: 4,ENCRYPTED" in text:
+        elif kind == "PRIVATE KEY" and (b"BEGIN ENCRYPTED PRIVATE KEY" in text or b"Proc-Type: 4,ENCRYPTED" in text):
             yield Conflict(key, f"the private key in {file} has a passphrase", f"write it without: openssl pkey -in {file} -out new.pem")
 
 

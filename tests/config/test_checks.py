@@ -134,9 +134,12 @@ def test_what_fits_is_taken(sections: dict[str, Any]) -> None:
 
 
 def test_a_certificate_and_its_key_fit(tmp_path: Path) -> None:
-    """A pair that belongs together is taken; its authority too."""
-    cert, key = write_pair(tmp_path, "one")
+    """A pair that belongs together is taken; its authority too, and whatever key is beside a certificate, for nobody reads that."""
+    (cert, key), (_, locked) = write_pair(tmp_path, "one"), write_pair(tmp_path, "locked", b"passphrase")
     assert found(sources=tls(cert, key), upstream={"ca_file": cert}) == {}
+    both = tmp_path / "both.pem"
+    both.write_bytes(cert.read_bytes() + locked.read_bytes())
+    assert found(sources=tls(both, key), upstream={"ca_file": both}) == {}
 
 
 def test_one_of_the_tls_files_alone_is_not_enough(tmp_path: Path) -> None:
