@@ -11,7 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -87,7 +87,8 @@ class TestEvent:
 
     def body(self, api_key: str) -> bytes:
         """The request's body, as the official SDKs send it."""
-        return json.dumps({"api_key": api_key, "batch": [asdict(self)], "sent_at": _now()}, ensure_ascii=False).encode()
+        event = {each.name: getattr(self, each.name) for each in fields(self)}  # `asdict` copies values, and ends at deep ones
+        return json.dumps({"api_key": api_key, "batch": [event], "sent_at": _now()}, ensure_ascii=False).encode()
 
 
 def send(
@@ -118,7 +119,7 @@ def send(
     from forwarder.config.values import Duration
 
     seconds = checked("--timeout", Duration("100ms", "1h").read, timeout) or 0.0
-    made = TestEvent(_named(event), distinct_id, dict(map(_property, properties or ())), str(uuid4()), _now())
+    made = TestEvent(_named(event), _text(distinct_id, "--distinct-id"), dict(map(_property, properties or ())), str(uuid4()), _now())
     journey = Journey(choose_target(to, api_key, admin, config), made, config if admin is None else None, seconds, output)
     raise typer.Exit(journey.run(by_files=admin is None))
 
@@ -250,10 +251,10 @@ class EventSearch:
         *,
         live: Callable[[], Snapshot | None],
         traces: Callable[[], Sequence[Trace]],
-        in_files: Callable[[], Sequence[Trace] | None],
+        in_files: Callable[[LaneSnapshot], Sequence[Trace] | None],
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`in_files` returns None where there are no files that can be read."""
+        """`in_files`, given the lane's figures, returns None where there are no files that can be read, or only those of another daemon."""
         self._lane = lane
         self._before = before
         self._live = live
@@ -269,15 +270,20 @@ class EventSearch:
         from forwarder.cli.status import configured_files, live_traces
         from forwarder.cli.target import snapshot_of
         from forwarder.core.event import Lane
+        from forwarder.inspect.audit import books_of
         from forwarder.inspect.explain import search_files
+        from forwarder.inspect.state_files import WorkerFiles
         from forwarder.telemetry.labels import lane_label
 
-        def in_files() -> Sequence[Trace] | None:
+        def in_files(now: LaneSnapshot) -> Sequence[Trace] | None:
             try:
                 files = configured_files(config) if by_files else []
-                return list(search_files(wanted, files)) if files else None
+                found = list(search_files(wanted, files))
+                letters = books_of(WorkerFiles(None, each.dead_letters) for each in files)
             except ConfigurationError:
                 return None
+            written = sum(each.total_dead for each in letters if each.label == lane)
+            return found if found or (files and written >= now.total_dead) else None
 
         lane = lane_label(Lane(target.api_key))
         live = snapshot_of(target.admin)
@@ -290,9 +296,9 @@ class EventSearch:
         )
 
     def look(self) -> Whereabouts:
-        """Where the event is now. That it was delivered has to be seen twice: an event that becomes a dead letter is shortly nowhere."""
+        """Where the event is now. That it is settled has to be seen twice: an event that becomes a dead letter is shortly nowhere."""
         found = self._look()
-        if found.place is EventPlace.DELIVERED:
+        if found.place is not EventPlace.BUFFERED:
             self._pause(SURE_AFTER)
             return self._look()
         return found
@@ -305,13 +311,13 @@ class EventSearch:
         now = _lane_of(snapshot, self._lane)
         if self._received_by is None:
             self._received_by = snapshot.now
+        may_wait = now.oldest_age is not None and snapshot.now - now.oldest_age <= self._received_by
         if not traces:
-            may_wait = now.oldest_age is not None and snapshot.now - now.oldest_age <= self._received_by
             if now.total_dead == self._before.total_dead and now.total_dropped == self._before.total_dropped:
                 # nothing of its lane came to another end; what becomes a dead letter is counted once that is written
                 sure = not may_wait and now.delivered > self._before.delivered and not now.difference
                 return Whereabouts(EventPlace.DELIVERED) if sure else self._buffered(now, snapshot)
-            found = self._in_files()
+            found = self._in_files(now)
             if found is None:
                 return self._undecided(now, may_wait=may_wait)
             traces = found
@@ -320,7 +326,9 @@ class EventSearch:
                 return Whereabouts(EventPlace.DEAD_LETTER, ": ".join(filter(None, (trace.reason, trace.why))), trace.note)
         if traces:
             return self._buffered(now, snapshot)
-        return self._dropped(now) or Whereabouts(EventPlace.DELIVERED)
+        if now.delivered == self._before.delivered or now.total_dropped > self._before.total_dropped:
+            return self._undecided(now, may_wait=may_wait)
+        return Whereabouts(EventPlace.DELIVERED)
 
     def _undecided(self, now: LaneSnapshot, *, may_wait: bool) -> Whereabouts:
         """What counts alone say, of a lane in which other events are settled meanwhile or pending."""
@@ -390,23 +398,29 @@ def _grown(before: Any, after: Any) -> list[str]:
 def _named(event: str) -> str:
     if not event.strip():
         raise typer.BadParameter("the event needs a name", param_hint="EVENT")
-    return event
+    return _text(event, "EVENT")
 
 
 def _property(text: str) -> tuple[str, Any]:
     """Name and value of `NAME=VALUE`; a value that isn't JSON is text."""
-    name, equals, value = text.partition("=")
+    name, equals, value = _text(text, "--property").partition("=")
     if not (name and equals):
         raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--property")
     try:
-        return name, json.loads(value, parse_constant=_no_constant)
-    except ValueError:
+        given = json.loads(value)
+        json.dumps(given, allow_nan=False, ensure_ascii=False).encode()  # NaN, infinities and half a surrogate pair aren't JSON
+    except (ValueError, RecursionError):
         return name, value
+    return name, given
 
 
-def _no_constant(name: str) -> NoReturn:
-    """NaN and infinities aren't JSON."""
-    raise ValueError(name)
+def _text(given: str, hint: str) -> str:
+    """What was typed, which must be text."""
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        raise typer.BadParameter("it isn't UTF-8", param_hint=hint) from None
+    return given
 
 
 def _now() -> str:

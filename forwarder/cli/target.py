@@ -64,13 +64,20 @@ class EventTarget:
 
 
 def choose_target(to: str | None, api_key: str | None, admin: str | None, config: Path | None) -> EventTarget:
-    """The target that options and configuration name. Asks the daemon whether it listens there. Raises `ConfigurationError`."""
+    """The target that options and configuration name. Asks the daemon whether it listens there.
+
+    Raises `ConfigurationError`; ends the command with exit code 3 if no daemon answers at a named `admin` address.
+    """
+    from forwarder.cli.status import ask
+
     settings = loaded_sections({known[0] for known in keys()}, config).settings
     key = checked("--api-key", check_project_key, api_key) if api_key is not None else next(_configured_keys(settings), None)
     if key is None:
         hint = "Name one with --api-key KEY, or configure `sources.http.api_keys`."
         raise ConfigurationError("there is no project key to send with", hint=hint)
     daemon = resolve(admin, config)
+    if admin is not None:
+        ask(admin)
     listening = _listening(daemon)
     if to is not None:
         target = _typed(to, key)

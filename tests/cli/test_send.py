@@ -50,6 +50,7 @@ async def test_an_event_is_delivered(tmp_path: Path) -> None:
     """It is sent to the configured listener with the first configured key, and followed until it is delivered; values are JSON or text."""
     async with ScriptedUpstream() as upstream, daemon(tmp_path, upstream.url) as (_, options):
         given = ["plan=team", "seats=5", 'nested={"a": [1.5, null]}', "day=2026-01-31", "none=NaN", "empty=", "a=b=c"]
+        given += ("large=1e999", r'half="\ud800"', f"deep={'[' * 900}{']' * 900}")
         properties = [word for each in given for word in ("--property", each)]
         done = await forwarder("send", "signed up", "--distinct-id", "zoë", *properties, *options)
         assert (done.code, done.err) == (0, "")
@@ -59,7 +60,8 @@ async def test_an_event_is_delivered(tmp_path: Path) -> None:
         assert event["uuid"] in done.out
         assert (event["event"], event["distinct_id"]) == ("signed up", "zoë")
         nested = {"a": [1.5, None]}
-        rest = {"day": "2026-01-31", "none": "NaN", "empty": "", "a": "b=c"}
+        rest = {"day": "2026-01-31", "none": "NaN", "large": "1e999", "half": r'"\ud800"', "empty": "", "a": "b=c"}
+        assert isinstance(event["properties"].pop("deep"), list)
         assert {name: event["properties"][name] for name in event["properties"]} == {"plan": "team", "seats": 5, "nested": nested, **rest}
 
 
@@ -72,6 +74,17 @@ async def test_a_dead_letter_is_found_in_the_files(tmp_path: Path) -> None:
         assert f"`forwarder dead-letters show 1 {' '.join(options)}`" in done.err
         done = await forwarder("send", "x", "--distinct-id", "", "--output", "json", *options)
         assert (done.code, json.loads(done.out)["where"]) == (1, "dead letter")
+
+
+async def test_files_of_another_daemon_decide_nothing(tmp_path: Path) -> None:
+    """They don't hold the dead letter, which doesn't mean that the event was delivered."""
+    (tmp_path / "other").mkdir()
+    async with ScriptedUpstream() as upstream, daemon(tmp_path, upstream.url) as (_, options), daemon(tmp_path / "other", upstream.url):
+        configured = json.loads((tmp_path / "forwarder.yaml").read_text())
+        configured["dead_letters"]["path"] = str(tmp_path / "other")
+        (tmp_path / "forwarder.yaml").write_text(json.dumps(configured))
+        done = await forwarder("send", "x", "--distinct-id", "", *options)
+        assert (done.code, "Error: the event is a dead letter: missing_distinct_id" in done.err) == (1, True)
 
 
 async def test_what_is_not_delivered_in_time_stays(tmp_path: Path) -> None:
@@ -110,6 +123,10 @@ async def test_a_plain_service_accepts_or_rejects(tmp_path: Path) -> None:
         (["x", "--api-key", KEY, "--timeout", "soon"], 2, "--timeout: "),
         (["x", "--api-key", KEY, "--property", "=5"], 2, "'=5' is not NAME=VALUE"),
         ([" ", "--api-key", KEY], 2, "the event needs a name"),
+        (["x\udcff", "--api-key", KEY], 2, "EVENT: it isn't UTF-8"),
+        (["x", "--api-key", KEY, "--distinct-id", "\udcff"], 2, "--distinct-id: it isn't UTF-8"),
+        (["x", "--api-key", KEY, "--property", "a\udcff=5"], 2, "--property: it isn't UTF-8"),
+        (["x", "--to", "http://127.0.0.1:9", "--api-key", KEY, "--admin", "127.0.0.1:9"], 3, "no daemon answers at 127.0.0.1:9"),
     ],
 )
 def test_what_can_not_be_sent_is_said(args: list[str], code: int, said: str) -> None:
@@ -129,7 +146,7 @@ def snapshot(lane: LaneSnapshot, upstream: Upstream | None = None, now: float = 
 
 def search(lane: Callable[[], Snapshot | None], traces: list[Trace], files: list[Trace] | None) -> EventSearch:
     """A search that sees these, without waiting."""
-    return EventSearch(LANE, EMPTY, live=lane, traces=lambda: traces, in_files=lambda: files, pause=lambda _: None)
+    return EventSearch(LANE, EMPTY, live=lane, traces=lambda: traces, in_files=lambda _: files, pause=lambda _: None)
 
 
 DOWN = Upstream("http://up", UpstreamState.DOWN, "timeout")
@@ -152,6 +169,7 @@ HALTED = LaneSnapshot(LANE, buffered=1, halted="unknown_key", why="401", hint="c
         ),
         (LaneSnapshot(LANE, delivered=1, dead_lettered={"refused": 1}), [], [], Whereabouts(EventPlace.DELIVERED)),
         (LaneSnapshot(LANE, dead_lettered={"refused": 1}), [], None, Whereabouts(EventPlace.DEAD_LETTER, "refused")),
+        (LaneSnapshot(LANE, dead_lettered={"refused": 1}), [], [], Whereabouts(EventPlace.DEAD_LETTER, "refused")),
         (LaneSnapshot(LANE, dropped={"buffer_full": 1}), [], [], Whereabouts(EventPlace.DROPPED, "buffer_full")),
         (LaneSnapshot(LANE, dropped={"buffer_full": 1}), [], None, Whereabouts(EventPlace.DROPPED, "buffer_full")),
         (LaneSnapshot(LANE, buffered=1, oldest_age=1.5), [], [BUFFERED], Whereabouts(EventPlace.BUFFERED, f"in lane {LANE}")),
