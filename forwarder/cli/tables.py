@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Final
@@ -19,12 +20,15 @@ from rich.table import Table
 from rich.text import Text
 
 from forwarder.core.proposals import proposed
+from forwarder.telemetry.attention import Severity, dead_letter_severity, drop_severity, source_health, upstream_health
 from forwarder.telemetry.rates import FlowRates
 from forwarder.telemetry.readable import duration, halt_times, plural, size
-from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, LogSourceState, Snapshot, UpstreamState, Worker, by_label, unbalanced
+from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, LogSourceState, Snapshot, Worker, by_label, unbalanced
 
 EVERY: Final = 5.0
 """Seconds between two lines of progress where standard error is not a terminal."""
+STYLES: Final = {Severity.GOOD: "green", Severity.NEUTRAL: "", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
+"""How a terminal shows whether something needs a person."""
 _PLAIN_WIDTH: Final = 140
 """Width of tables where standard output is not a terminal."""
 
@@ -53,10 +57,21 @@ def flow(snapshot: Snapshot, rates: FlowRates | None = None) -> Text:
     text.append(f" ({size(snapshot.buffer_bytes)} of {size(snapshot.buffer_limit_bytes)}) → out ")
     text.append(f"{sum(lane.delivered for lane in lanes):,}", style="bold green")
     text.append(f" ({rates.delivered:,.0f}/s)" if rates else "")
-    for name, count in (("dead letters", sum(lane.total_dead for lane in lanes)), ("dropped", sum(lane.total_dropped for lane in lanes))):
+    dead, dropped = lost(snapshot)
+    for name, counts, severity in (("dead letters", dead, dead_letter_severity(dead)), ("dropped", dropped, drop_severity(dropped))):
         text.append(f"   {name} ")
-        text.append(f"{count:,}", style="bold red" if count else "bold")
+        text.append(f"{counts.total():,}", style=f"bold {STYLES[severity]}")
     return text
+
+
+def lost(snapshot: Snapshot) -> tuple[Counter[str], Counter[str]]:
+    """Dead letters and dropped events of all lanes, by reason."""
+    dead: Counter[str] = Counter()
+    dropped: Counter[str] = Counter()
+    for lane in snapshot.lanes:
+        dead.update(lane.dead_lettered)
+        dropped.update(lane.dropped)
+    return dead, dropped
 
 
 def lane_table(lanes: Iterable[LaneSnapshot], *, books: bool) -> RenderableType:
@@ -142,7 +157,7 @@ def _upstream(snapshot: Snapshot) -> Text:
 
     upstream = snapshot.upstream
     text = Text(f"  upstream {upstream.url} is ")
-    text.append(upstream.state, style="red" if upstream.state is UpstreamState.DOWN else "green")
+    text.append(upstream.state, style=STYLES[upstream_health(snapshot).severity])
     text.append(f"; {plural(snapshot.in_flight, 'request')} in flight, at most {snapshot.concurrency_limit:g}")
     answers = ", ".join(f"{code}: {count:,}" for code, count in sorted(snapshot.upstream_requests.items()))
     if answers:
@@ -162,7 +177,7 @@ def _rejected(requests: Mapping[tuple[str, str], int]) -> Text:
 def _kafka(cluster: KafkaCluster, now: float) -> Text:
 
     text = Text(f"  kafka {cluster.name} (group {cluster.group}) is ")
-    text.append(cluster.state, style="green" if cluster.reads else "red")
+    text.append(cluster.state, style=STYLES[source_health(cluster).severity])
     paused = f", {cluster.paused} of them paused" if cluster.paused else ""
     partitions = plural(len(cluster.partitions), "partition")
     text.append(f"; {partitions}{paused}, lag {cluster.lag:,}, {size(cluster.in_flight_bytes)} not settled")
@@ -174,7 +189,7 @@ def _kafka(cluster: KafkaCluster, now: float) -> Text:
 def log_source(source: LogSourceState, now: float) -> Text:
     """One line: its state, its files, what became of its lines."""
     text = Text(f"  logs {source.name} is ")
-    text.append(source.state, style="green" if source.reads else "red")
+    text.append(source.state, style=STYLES[source_health(source).severity])
     lines = ", ".join(f"{count:,} {_LINES[result]}" for result, count in source.lines.items() if count and result in _LINES)
     text.append(f"; {plural(source.followed, 'file')}{f', {source.open:,} of them open' if source.open else ''}")
     text.append(f", {source.unreadable:,} unreadable" if source.unreadable else "", style="red")

@@ -6,7 +6,6 @@ is text, never markup, and holds nothing that a terminal obeys; colours are amon
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -14,11 +13,21 @@ from typing import Final, TypeAlias
 from rich.text import Text
 
 from forwarder.cli.output import visible
-from forwarder.cli.tables import attention
+from forwarder.cli.tables import STYLES, attention, lost
 from forwarder.core.proposals import proposed
+from forwarder.telemetry.attention import (
+    EVENTS_OLD,
+    Severity,
+    buffer_severity,
+    dead_letter_severity,
+    drop_severity,
+    source_health,
+    upstream_health,
+    worker_health,
+)
 from forwarder.telemetry.rates import FlowRates, quantile
 from forwarder.telemetry.readable import duration, plural, size
-from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, UpstreamState, by_label
+from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, by_label
 
 MAX_PROBLEMS: Final = 4
 """Lines of what needs attention."""
@@ -71,9 +80,9 @@ def cells(row: LaneRow) -> list[Text]:
         (per_second(row.received), ""),
         (per_second(row.delivered), ""),
         (f"{lane.buffered:,}", ""),
-        ("" if lane.oldest_age is None else duration(lane.oldest_age), "yellow" if (lane.oldest_age or 0) > 60 else ""),
-        (f"{lane.total_dead:,}", "red" if lane.total_dead else ""),
-        (f"{lane.total_dropped:,}", "red" if lane.total_dropped else ""),
+        ("" if lane.oldest_age is None else duration(lane.oldest_age), "yellow" if (lane.oldest_age or 0) > EVENTS_OLD else ""),
+        (f"{lane.total_dead:,}", STYLES[dead_letter_severity(lane.dead_lettered)]),
+        (f"{lane.total_dropped:,}", STYLES[drop_severity(lane.dropped)]),
     ]
     state = Text(visible(lane.halted), style="red") if lane.halted else Text("ok", style="green")
     return [Text(visible(lane.label)), state, *(Text(text, style=style, justify=right) for text, style in counts)]  # type: ignore[arg-type]
@@ -96,7 +105,7 @@ def _flow(snapshot: Snapshot, rates: FlowRates | None, history: Sequence[float])
     text.append(f"{per_second(rates.received)}/s" if rates else "…", style="bold")
     text.append(f" {spark(history)}" if any(history) else "", style="cyan")
     text.append(f" → buffer {snapshot.buffered:,} ")
-    text.append("█" * filled + "░" * (BAR - filled), style="red" if share > 0.8 else "yellow" if share > 0.5 else "green")
+    text.append("█" * filled + "░" * (BAR - filled), style=STYLES[buffer_severity(snapshot)])
     text.append(f" {share:.0%} of {size(snapshot.buffer_limit_bytes)} → out ")
     text.append(f"{per_second(rates.delivered)}/s" if rates else "…", style="bold green")
     return text
@@ -110,7 +119,7 @@ def spark(history: Sequence[float]) -> str:
 
 def _upstream(snapshot: Snapshot, rates: FlowRates | None) -> Text:
     text = Text("upstream ")
-    text.append(snapshot.upstream.state, style="red" if snapshot.upstream.state is UpstreamState.DOWN else "green")
+    text.append(snapshot.upstream.state, style=STYLES[upstream_health(snapshot).severity])
     text.append(f"  {snapshot.in_flight:,}/{snapshot.concurrency_limit:g} in flight")
     if rates and rates.latency.count:
         shown = [f"p{share:.0%}"[:-1] + f" {milliseconds(quantile(rates.latency, share))}" for share in (0.5, 0.95, 0.99)]
@@ -128,14 +137,10 @@ def milliseconds(seconds: float | None) -> str:
 
 def _losses(snapshot: Snapshot) -> Text:
     text = Text()
-    dead: Counter[str] = Counter()
-    dropped: Counter[str] = Counter()
-    for lane in snapshot.lanes:
-        dead.update(lane.dead_lettered)
-        dropped.update(lane.dropped)
-    for what, counts in (("dead letters", dead), ("dropped", dropped)):
+    dead, dropped = lost(snapshot)
+    for what, counts, severity in (("dead letters", dead, dead_letter_severity(dead)), ("dropped", dropped, drop_severity(dropped))):
         text.append(f"{'  ' if text else ''}{what} ")
-        text.append(f"{counts.total():,}", style="red" if counts.total() else "")
+        text.append(f"{counts.total():,}", style=STYLES[severity])
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts.most_common() if count)
         text.append(f" ({visible(reasons)})" if reasons else "")
     rejected = sum(snapshot.rejected_requests.values())
@@ -170,16 +175,16 @@ def sources(snapshot: Snapshot) -> list[Text]:
     lines = []
     for cluster in snapshot.kafka:
         text = f"; lag {cluster.lag:,}, {plural(len(cluster.partitions), 'partition')}, {cluster.paused} paused"
-        lines.append(_source(f"kafka {cluster.name}", cluster.state, good=cluster.reads, more=text))
+        lines.append(_source(f"kafka {cluster.name}", cluster.state, source_health(cluster).severity, text))
     for log in snapshot.logs:
         text = f"; lag {size(log.lag)}, {plural(log.followed, 'file')}, {log.unreadable} unreadable"
-        lines.append(_source(f"logs {log.name}", log.state, good=log.reads, more=text))
+        lines.append(_source(f"logs {log.name}", log.state, source_health(log).severity, text))
     for worker in snapshot.workers:
         text = f"; {worker.received:,} received, {plural(worker.restarts, 'restart')}"
-        lines.append(_source(worker.name, worker.state, good=worker.state in {"running", "done"}, more=text))
+        lines.append(_source(worker.name, worker.state, worker_health(worker).severity, text))
     return lines
 
 
-def _source(name: str, state: str, *, good: bool, more: str) -> Text:
+def _source(name: str, state: str, severity: Severity, more: str) -> Text:
     text = Text(visible(f"{name} is "))
-    return text.append(visible(state), style="green" if good else "red").append(visible(more))
+    return text.append(visible(state), style=STYLES[severity]).append(visible(more))

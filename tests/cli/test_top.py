@@ -11,7 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from forwarder.cli.admin_client import NoDaemon
-from forwarder.cli.top_figures import COLUMNS, headlines, lane_rows, sources, spark
+from forwarder.cli.top_figures import COLUMNS, LaneRow, cells, headlines, lane_rows, sources, spark
 from forwarder.cli.top_screen import TopApp, TopHelp
 from forwarder.telemetry.rates import rates_between
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot
@@ -193,6 +193,17 @@ def test_rows_are_sorted_by_any_column_and_filtered() -> None:
         rows = lane_rows(snapshot, rates_between(FULL, LATER), column=column, ascending=True)
         assert [row.lane.label for row in rows] == ["a", "b", "c"]
     assert [row.lane.label for row in lane_rows(snapshot, None, column="lane", ascending=False, wanted="A")] == ["a"]
+
+
+def test_only_what_needs_a_person_is_coloured() -> None:
+    """As on the status page: not a busy lane, what an operator dropped, or a buffer in use."""
+    busy = replace(GOOD, oldest_age=200.0, dead_lettered={}, dropped={"operator": 3})
+    late = replace(GOOD, oldest_age=400.0, dead_lettered={"refused": 1}, dropped={"buffer_full": 1})
+    for lane, style in ((busy, ""), (late, "yellow")):
+        assert [cell.style for cell in cells(LaneRow(lane, 0.0, 0.0))[5:]] == [style] * 3
+    for used, style in ((7, "green"), (9, "yellow"), (10, "red")):
+        flow = headlines(replace(FULL, buffer_bytes=used, buffer_limit_bytes=10), None, [])[0]
+        assert [span.style for span in flow.spans if "█" in flow.plain[span.start : span.end]] == [style]
 
 
 def test_a_diagram_of_rates() -> None:
