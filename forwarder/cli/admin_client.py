@@ -92,8 +92,13 @@ def get_status(address: str) -> bytes:
 
 
 def resolve(admin: str | None, config: Path | None) -> str:
-    """The admin address: given, from the environment, from the configuration file, or the default one."""
-    return admin or os.environ.get("FORWARDER_ADMIN__LISTEN") or _from_file(config) or DEFAULT_ADDRESS
+    """The admin address: given, from the environment, from the configuration file, or the default one.
+
+    Raises `ConfigurationError` if it is invalid.
+    """
+    address = admin or os.environ.get("FORWARDER_ADMIN__LISTEN") or _from_file(config) or DEFAULT_ADDRESS
+    _connection(address)
+    return address
 
 
 def _from_file(config: Path | None) -> str | None:

@@ -66,6 +66,8 @@ def init(
 
     url = _EXAMPLE_URL if upstream is None else checked("--upstream", check_upstream, upstream)
     printed, state = str(output) == "-", _state()
+    if printed and with_schema:
+        raise ConfigurationError("--schema writes a file beside the configuration, which isn't a file here", hint=f"{_ANOTHER}.")
     text = _filled_in(use, "forwarder.yaml" if printed else str(output), url, state)
     if printed:
         sys.stdout.write(text)

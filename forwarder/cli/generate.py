@@ -15,6 +15,7 @@ from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import Admin, Config, Yes
 from forwarder.cli.target import LOOPBACK, ProjectKey, To, checked, choose_target, snapshot_of
 from forwarder.core.proposals import proposed
+from forwarder.telemetry.readable import plural
 
 if TYPE_CHECKING:
     from forwarder.cli.target import EventTarget
@@ -106,7 +107,8 @@ async def _watch(plan: LoadPlan, target: EventTarget) -> LoadFigures:
     load = LoadGenerator(plan, endpoint, SystemClock())
     _stop_on_signals(load)
     wanted = "as fast as possible" if plan.rate is None else f"{plan.rate:,.0f} events/s"
-    sys.stdout.write(f"Sending to {target.address}: {wanted}, {plan.users:,} users, {plan.request_events()} events a request\n")
+    what = f"{wanted}, {plural(plan.users, 'user')}, {plural(plan.request_events(), 'event')} a request"
+    sys.stdout.write(f"Sending to {target.address}: {what}\n")
     sys.stdout.flush()
     task = asyncio.create_task(load.run())
     if not sys.stdout.isatty():

@@ -62,7 +62,11 @@ INTERVAL: Final = 2.0
 Watch = Annotated[
     float | None,
     typer.Option(
-        "--watch", metavar="[SECONDS]", min=0.1, help=f"Show it again and again, every {INTERVAL:g} or so many seconds; Ctrl-C ends it."
+        "--watch",
+        metavar="[SECONDS]",
+        min=0.1,
+        max=3600,
+        help=f"Show it again and again, every {INTERVAL:g} or so many seconds; Ctrl-C ends it.",
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask for confirmation.")]

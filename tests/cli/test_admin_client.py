@@ -98,3 +98,9 @@ def _answer_once(listening: socket.socket, answer: bytes = b"HTTP/1.1 200 OK\r\n
     with connection:
         connection.recv(65536)
         connection.sendall(answer)
+
+
+def test_an_address_that_is_none_is_an_error_before_it_is_asked() -> None:
+    """So that no screen is opened for it: `forwarder top` asks in the background."""
+    with pytest.raises(ConfigurationError, match="'nonsense' is not an admin address"):
+        resolve("nonsense", None)

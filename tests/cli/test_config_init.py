@@ -66,7 +66,9 @@ def test_a_file_that_can_not_be_written_is_said(tmp_path: Path) -> None:
 
 
 def test_standard_output_gets_the_file_alone() -> None:
-    """To be piped."""
+    """To be piped; a schema would be a file beside it."""
+    with pytest.raises(ConfigurationError, match="--schema writes a file"):
+        forwarder("config", "init", "--output", "-", "--schema")
     shown = forwarder("config", "init", "kafka", "--output", "-")
     assert shown.startswith("# Kafka source")
     assert "--config forwarder.yaml" in shown

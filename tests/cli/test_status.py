@@ -345,8 +345,8 @@ async def test_watch_as_json_is_a_document_a_line(daemon: Answering) -> None:
         assert parse((await watching.line("phc_")).encode()) == FULL
 
 
-@pytest.mark.parametrize("given", ["--watch=fast", "--watch=0", "--watch=-1"])
+@pytest.mark.parametrize("given", ["--watch=fast", "--watch=0", "--watch=-1", "--watch=1e12"])
 async def test_watch_needs_a_time(given: str) -> None:
-    """What is no number of seconds, or too small, is wrong usage."""
+    """What is no number of seconds, too small, or too large to wait for, is wrong usage."""
     done = await forwarder("status", given)
     assert (done.code, "--watch" in done.err) == (2, True)

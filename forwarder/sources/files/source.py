@@ -37,7 +37,7 @@ class FileSource(AbstractContextManager["FileSource"]):
 
     def __init__(self, origins: Sequence[LocalFile | StoredObject], options: ReadOptions) -> None:
         self.origins = origins
-        self._options = options
+        self.options = options
         self._unread: tuple[SourceFile, OpenedFile] | None = None
 
     @cached_property
@@ -50,9 +50,9 @@ class FileSource(AbstractContextManager["FileSource"]):
         for origin in self.origins:
             content = self._content(origin)
             with origin.open() as opened:
-                for leaf in unpack(opened.read, self._options, opened):
-                    if self._options.encoding and leaf.seekable is None:
-                        leaf.stream = PeekedStream(as_utf8(leaf.stream.read, self._options.encoding))
+                for leaf in unpack(opened.read, self.options, opened):
+                    if self.options.encoding and leaf.seekable is None:
+                        leaf.stream = PeekedStream(as_utf8(leaf.stream.read, self.options.encoding))
                     file = SourceFile(origin.name, content)
                     if leaf.member:
                         file = SourceFile(f"{origin.name}!{leaf.member}", _digest(f"{content}!{leaf.member}"))
@@ -67,13 +67,13 @@ class FileSource(AbstractContextManager["FileSource"]):
 
         Of another encoding than UTF-8 all of it is read for that.
         """
-        if not self._options.encoding or not isinstance(origin, LocalFile):
+        if not self.options.encoding or not isinstance(origin, LocalFile):
             return origin.fingerprint.digest
         size, first, last = 0, b"", b""
         with origin.open() as opened:
             packed = is_packed(opened.read(512))
             opened.seek(0)
-            read = as_utf8(opened.read, self._options.encoding)
+            read = as_utf8(opened.read, self.options.encoding)
             try:
                 while not packed and (text := read(ENDS)):
                     size += len(text)
@@ -99,7 +99,7 @@ class FileSource(AbstractContextManager["FileSource"]):
         if self._unread is None or self._unread[0] is not file:
             raise RuntimeError(f"{file.name}: it was read before, or the next file was asked for")
         leaf, self._unread = self._unread[1], None
-        return BlockReader(file, leaf, self._options)
+        return BlockReader(file, leaf, self.options)
 
     def close(self) -> None:
         """Forget standard input."""

@@ -55,17 +55,19 @@ class FileLooks(Struct, frozen=True):
     """What to do with what is of no format: a sentence."""
     format: str = ""
     """The name of the format that it looks like; empty if it is none."""
-    options: str = ""
+    options: tuple[str, ...] = ()
     """The options that reading it needs."""
     framing: str = ""
     """How its records are separated, if not as the format's usual ones."""
+    given: tuple[str, ...] = ()
+    """Options with which it was read, as these are written."""
 
     def todo(self, chosen: str) -> str:
         """What to do, where another format or other options were chosen: a sentence, or nothing."""
         if self.format and self.format != chosen:
-            options = f" {self.options}" if self.options else ""
+            options = "".join(f" {each}" for each in self.options)
             return f"Try `{proposed(f'import {self.format} …{options}')}`."
-        missing = " ".join(each for each in (self.options, self.framing) if each)
+        missing = " ".join(each for each in (*self.options, self.framing) if each and each not in self.given)
         return f"Add {missing}." if missing else self.advice
 
 
@@ -104,7 +106,8 @@ def looks_of(source: FileSource, names: Iterable[str], formats: Sequence[ImportF
     wanted, found = set(names), dict[str, FileLooks]()
     for file in source.files():
         if file.name in wanted:
-            found[file.name] = _looks(source, file, formats)
+            given = (_delimiter(source.options.delimiter), f"--framing {source.options.framing}")
+            found[file.name] = msgspec.structs.replace(_looks(source, file, formats), given=given)
         if len(found) == len(wanted):
             break
     return found
@@ -131,7 +134,7 @@ def looks_of_text(head: bytes, formats: Sequence[ImportFormat[Any]], *, is_whole
     if encoding is None:
         return FileLooks("binary data", "Leave it out, or name the file that was meant.")
     if encoding.startswith(("utf-16", "utf-32")):
-        return FileLooks(f"text in {encoding}", options=f"--encoding {encoding}")
+        return FileLooks(f"text in {encoding}", options=(f"--encoding {encoding}",))
     if _PAGE.match(begin):
         title = _TITLE.search(head)
         named = f" ({title[1].decode(errors='replace')})" if title else ""
@@ -142,7 +145,7 @@ def looks_of_text(head: bytes, formats: Sequence[ImportFormat[Any]], *, is_whole
     found = find(head, formats, is_whole=is_whole)
     if encoding.startswith("utf-8"):
         return found
-    options = f"{found.options} --encoding {encoding}".lstrip()
+    options = (*found.options, f"--encoding {encoding}")
     return msgspec.structs.replace(found, text=f"{found.text}, not in UTF-8 but perhaps in {encoding}", options=options)
 
 
@@ -166,8 +169,12 @@ def _of_other_text(head: bytes, formats: Sequence[ImportFormat[Any]], *, is_whol
     table = next((each for each in formats if each.framings[0] is Framing.CSV), None)
     named = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}[delimiter]
     text = f"a table (CSV, separated by {named}) with the columns {', '.join(columns)}"
-    shown = delimiter.replace("\t", r"\t")
-    return FileLooks(text, format=table.name if table else "", options="" if delimiter == "," else f"--delimiter '{shown}'")
+    return FileLooks(text, format=table.name if table else "", options=() if delimiter == "," else (_delimiter(delimiter),))
+
+
+def _delimiter(character: str) -> str:
+    """The option that names it."""
+    return "--delimiter '{}'".format(character.replace("\t", r"\t"))
 
 
 def sniff_delimiter(head: bytes, *, is_whole: bool = True) -> tuple[str, list[str]] | None:

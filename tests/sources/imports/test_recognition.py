@@ -39,9 +39,11 @@ def chosen(name: str, **options: Any) -> ChosenFormat:
     return ChosenFormat(name, {}, lambda: form.make(made, given), form.times(made, given))
 
 
-def preflight(format_name: str, *paths: Path, accepted: frozenset[str] = frozenset(), **options: Any) -> PreflightResult:
+def preflight(
+    format_name: str, *paths: Path, accepted: frozenset[str] = frozenset(), delimiter: str = ",", **options: Any
+) -> PreflightResult:
     """The analysis of files by a format."""
-    reading = ReadOptions(framing=BY_NAME[format_name].framings[0])
+    reading = ReadOptions(framing=BY_NAME[format_name].framings[0], delimiter=delimiter)
     finish = FinishPolicy("set_once", geoip=False, job_id="j")
     with open_source([str(path) for path in paths], reading) as source:
         report, _ = run_preflight(
@@ -161,6 +163,9 @@ def test_a_table_says_which_columns_it_has_and_which_option_names_one(tmp_path: 
     assert "perhaps --timestamp-column 'created at'; the columns are id, kind, created at, user" in page(result)
     semicolons = page(preflight("csv", written(tmp_path, {"a.csv": TABLE})))
     assert "Add --delimiter ';'." in semicolons
+    given = page(preflight("csv", tmp_path, delimiter=";"))
+    assert "perhaps --event-column kind" in given
+    assert "Add --delimiter" not in given
 
 
 def test_files_beside_the_export_can_be_left_out_or_accepted(tmp_path: Path) -> None:
