@@ -149,6 +149,7 @@ def common_options(typed: dict[str, Any]) -> CommonOptions:
 
 def _unknown_format(args: list[str]) -> str:
     """What to type in place of a format that is none: a similar one, or the one that a file looks like that stands in its place."""
+    import shlex
     from difflib import get_close_matches
 
     formats = f"The formats are {', '.join(BY_NAME)}."
@@ -156,7 +157,7 @@ def _unknown_format(args: list[str]) -> str:
         looks = _recognized(args[0])
         example = looks or "FORMAT"
         like = f", and {args[0]} looks like {BY_NAME[looks].looks_like}" if looks else ""
-        return f"The format is missing before the path{like}. Write: forwarder import {example} {' '.join(args)}\n{formats}"
+        return f"The format is missing before the path{like}. Write: forwarder import {example} {shlex.join(args)}\n{formats}"
     close = get_close_matches(args[0].lower(), BY_NAME, n=1)
     return f"Unknown format {args[0]!r}. {f'Did you mean {close[0]}? ' if close else ''}{formats}"
 

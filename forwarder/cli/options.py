@@ -6,10 +6,12 @@ Help is plain text: typer's richer one takes longer to import than most commands
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
@@ -21,6 +23,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 WIDTH: Final = 110
 """Help is at most this wide, or as wide as the terminal."""
+_OF_A_PARSER: Final = re.compile(r"^Value error, |, unable to parse string as an? \w+$")
+"""Words that the library's messages have beside what is wrong."""
 _CONTEXT: Final = {"max_content_width": WIDTH, "help_option_names": ["-h", "--help"]}
 
 
@@ -106,10 +110,12 @@ class PlainCommand(TyperCommand):
         try:
             return super().parse_args(ctx, completed)
         except Exception as error:  # its class is the library's own
-            message = str(getattr(error, "message", ""))
+            message = _OF_A_PARSER.sub("", str(getattr(error, "message", "")))
+            if message:
+                error.message = message  # type: ignore[attr-defined]
             file = next((each for each in args if each.endswith((".yaml", ".yml"))), None)
             if file and "unexpected extra argument" in message and any("--config" in each.opts for each in self.params):
-                ctx.fail(f"{message}. Did you mean --config {file}?")
+                ctx.fail(f"{message}. Did you mean --config {quote(file)}?")
             raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

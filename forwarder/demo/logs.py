@@ -131,11 +131,10 @@ class LogDemo:
 
     async def verdict(self) -> DemoVerdict:
         """Compare the page views that were written with the sandbox's events."""
-        events = {event.uuid: event for event in await self._sandbox.events()}
-        found = Counter((event.timestamp[:19], _pathname(event.properties)) for event in events.values())
-        own = (self._views & found).total()
-        conflicts = len(await self._sandbox.conflicts())
-        return DemoVerdict(self.sent, own, self.sent - own, conflicts, self.snapshot(), extra=len(events) - own)
+        views = {event.uuid: (event.timestamp[:19], _pathname(event.properties)) for event in await self._sandbox.events()}
+        own = (self._views & Counter(views.values())).total()
+        changed = sum(views.get(conflict.first.uuid) in self._views for conflict in await self._sandbox.conflicts())
+        return DemoVerdict(self.sent, own, self.sent - own, changed, self.snapshot(), extra=len(views) - own)
 
     def _all_settled(self) -> bool:
         snapshot = self.snapshot()

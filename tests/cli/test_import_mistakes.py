@@ -33,6 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "segment/calls.gz": EXPORTS["segment"](20).files["segment-logs/1714521600000/calls.1.gz"],
         "odd/notes.txt": b"read me\nplease\n",
         "hidden/.DS_Store": b"\0",
+        "with space/notes.txt": b"read me\n",
     }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
@@ -84,6 +85,7 @@ MISTAKES: Final[dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]]] = {
         ),
     ),
     "no format for a file of none": (("odd", "--dry-run"), 2, ("The format is missing", "Write: forwarder import FORMAT odd --dry-run")),
+    "no format for a name with a space": (("with space", "--dry-run"), 2, ("Write: forwarder import FORMAT 'with space' --dry-run",)),
     "another format": (
         ("mixpanel", "segment", "--dry-run"),
         1,

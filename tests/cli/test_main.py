@@ -94,6 +94,20 @@ async def test_wrong_usage_exits_with_2(args: list[str]) -> None:
     assert "Usage: " in done.err
 
 
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["tap", "--outcome", "lost"], "'--outcome': 'lost' is not one of 'received', "),
+        (["tap", "--limit", "x"], "'--limit': Input should be a valid integer\n"),
+        (["config", "check", "my file.yaml"], "Did you mean --config 'my file.yaml'?"),
+    ],
+)
+def test_wrong_usage_is_said_without_the_parsers_words(args: list[str], said: str) -> None:
+    """A value that is none; a file without its option, with what can be typed instead."""
+    code, output = invoke(*args)
+    assert (code, said in output) == (2, True)
+
+
 def test_expected_errors_are_said_in_words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """An error that a command expects becomes what happened and what to do, and exit code 2."""
 

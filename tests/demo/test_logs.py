@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from uuid import UUID
 
+import aiohttp
 import pytest
 
 from forwarder.demo import logs
@@ -44,12 +46,15 @@ async def test_everything_arrives(demo: LogDemo) -> None:
 
 @pytest.mark.slow
 async def test_a_page_view_of_somebody_else_is_counted_beside(demo: LogDemo) -> None:
-    """A line that was appended by hand is no failure of the demo."""
+    """A line that was appended by hand is no failure of the demo, nor are two events under one uuid."""
     await demo.traffic(1)
+    double = [{"uuid": str(UUID(int=7)), "event": name, "distinct_id": "y"} for name in ("one", "other")]
+    async with aiohttp.ClientSession() as client:
+        await client.post(f"{demo.sandbox_url}/batch/", json={"api_key": "phc_somebodys", "batch": double})
     demo._log.write(next(line for line in lines(9) if line.page is not None).text(MOMENT))
     assert await demo.settle()
     found = await demo.verdict()
-    assert (found.good, found.missing, found.stored, found.extra) == (True, 0, found.sent, 1)
+    assert (found.good, found.missing, found.stored, found.extra) == (True, 0, found.sent, 2)
 
 
 @pytest.mark.slow
