@@ -19,7 +19,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 # One process more than cores, because many tests wait for processes of their own; a test that needs quiet has no place among them.
 PARALLEL = --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') --dist worksteal
 
-.PHONY: help setup demo demo-kafka demo-logs drill check test lint types layers unit test-crash test-crash-restarts test-crash-kafka test-crash-import test-crash-logs test-browser test-sdks looks pictures man bench docs requirements clean
+.PHONY: help setup sbom demo demo-kafka demo-logs drill check test lint types layers unit test-crash test-crash-restarts test-crash-kafka test-crash-import test-crash-logs test-browser test-sdks looks pictures man bench docs requirements clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -134,12 +134,20 @@ requirements: setup  ## compile requirements/*.txt again; UPGRADE=--upgrade take
 	$(COMPILE) --output-file requirements/dev.txt --extra demo --extra dev --extra msk --constraint requirements/run.txt --constraint requirements/build.txt pyproject.toml requirements/build.in
 	$(COMPILE) --output-file requirements/full.txt --extra demo --extra import --extra kafka-demo --extra msk --constraint requirements/dev.txt pyproject.toml
 	$(COMPILE) --output-file requirements/browser.txt --extra browser --constraint requirements/dev.txt pyproject.toml
+	$(COMPILE) --output-file requirements/release.txt requirements/release.in
 	$(COMPILE) --output-file requirements/docs.txt --constraint requirements/dev.txt requirements/docs.in
 	$(COMPILE) --output-file tests/sdks/programs/python/requirements.txt --constraint requirements/dev.txt tests/sdks/programs/python/requirements.in
 	$(COMPILE) --output-file tests/sdks/programs/otel-python/requirements.txt --constraint requirements/dev.txt tests/sdks/programs/otel-python/requirements.in
 	$(COMPILE) --output-file tests/sdks/programs/older-python/3.7.txt tests/sdks/programs/older-python/3.7.in
 	$(COMPILE) --output-file tests/sdks/programs/older-python/6.9.txt tests/sdks/programs/older-python/6.9.in
 	$(COMPILE) --output-file deploy/compose/app/requirements.txt --constraint requirements/dev.txt deploy/compose/app/requirements.in
+
+sbom: setup  ## write dist/analytics-forwarder.cdx.json: what the wheel installs, as a CycloneDX list
+	@$(PYTHON) -m venv --clear $(VENV)/sbom
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(VENV)/sbom/bin/python -m pip --quiet install --require-hashes --only-binary :all: -r requirements/release.txt
+	@mkdir -p dist
+	$(VENV)/sbom/bin/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application --output-reproducible \
+		--output-file dist/analytics-forwarder.cdx.json requirements/run.txt
 
 clean:  ## remove .venv, caches and what was built
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache build dist *.egg-info

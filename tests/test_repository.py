@@ -24,7 +24,8 @@ DOCUMENT = re.compile(r"(?<![\w/-])docs/[\w/-]+\.md")
 PIN = re.compile(r"^[a-z0-9][a-z0-9._-]*==\S+(?: ; .+?)? \\$")
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
 
-REQUIREMENTS = [ROOT / "requirements" / each for each in ("run.txt", "build.txt", "full.txt", "dev.txt", "browser.txt", "docs.txt")]
+TOGETHER = [ROOT / "requirements" / each for each in ("run.txt", "build.txt", "full.txt", "dev.txt", "browser.txt", "docs.txt")]
+REQUIREMENTS = [*TOGETHER, ROOT / "requirements" / "release.txt"]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -109,7 +110,7 @@ def test_requirements_cover_what_pyproject_asks_for(path: str, extras: tuple[str
 
 def test_requirements_agree_with_each_other() -> None:
     """What is tested is what runs: no package is pinned to two versions."""
-    pins = [dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", path.read_text(), re.MULTILINE)) for path in REQUIREMENTS]
+    pins = [dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", path.read_text(), re.MULTILINE)) for path in TOGETHER]
     run, build, full, dev, browser, docs = pins
     assert {each: version for each, version in {**run, **build, **full}.items() if dev.get(each) != version} == {}
     assert {each: version for each, version in {**browser, **docs}.items() if dev.get(each, version) != version} == {}

@@ -275,7 +275,8 @@ async def test_an_empty_sandbox_says_what_to_do(browser: Browser) -> None:
     async with showing(browser, SandboxOptions()) as shown:
         for tab in TABS:
             page = await shown.open(f"#tab={tab}")
-            await expect(page.locator(".empty code")).to_have_text(re.compile(r"^(--seed FILE|forwarder manage \w+ create |curl -X PUT )"))
+            advice = re.compile(r"^(--seed example|forwarder manage \w+ create |curl -X PUT )")
+            await expect(page.locator(".empty code")).to_have_text(advice)
 
 
 async def test_the_management_half_by_keyboard(browser: Browser, tmp_path: Path) -> None:

@@ -26,9 +26,9 @@ def steps(job: str, action: str) -> list[dict[str, Any]]:
 def test_it_begins_with_a_tag_and_the_check() -> None:
     """Nothing is released before wheel and source archive are proved, and the tag is that of the version."""
     assert WORKFLOW[True] == {"push": {"tags": ["v*"]}}  # YAML 1.1 reads `on` as true
-    [command] = [step["run"] for step in JOBS["check"]["steps"] if "run" in step]
-    assert command == 'make release-check RELEASE="--tag $GITHUB_REF_NAME --output dist"'
-    assert {name: job.get("needs") for name, job in JOBS.items()} == {"check": None, "packages": "check", "images": "check"}
+    commands = [step["run"] for step in JOBS["check"]["steps"] if "run" in step]
+    assert commands == ['make release-check RELEASE="--tag $GITHUB_REF_NAME --output dist"', "make sbom"]
+    assert {name: job.get("needs") for name, job in JOBS.items()} == {"check": None, "packages": ["check", "images"], "images": "check"}
 
 
 def test_both_images_are_for_both_platforms_with_sbom_and_provenance() -> None:
