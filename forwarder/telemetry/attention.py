@@ -1,7 +1,7 @@
 """What of a daemon's state needs a person: the one place that decides it, for the status page, `forwarder status` and the live view.
 
-Invariants: what recovers by itself, or is normal work, needs nobody: a busy lane, a retry, a paused partition, a count of answers in the
-past. Thresholds are those of the alerts (docs: alerts), so that a page is amber exactly where an alert would fire.
+Invariants: what recovers by itself, or is normal work, needs no operator: a busy lane, a retry, a paused partition, a count of answers in
+the past. Thresholds are those of the alerts (docs: alerts), so that a page is amber exactly where an alert would fire.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class HealthState(NamedTuple):
 
 
 def daemon_health(snapshot: Snapshot) -> HealthState:
-    """Whether the daemon accepts events. While it starts or drains, nobody is needed."""
+    """Whether the daemon accepts events. While it starts or drains, no operator is needed."""
     word = f"{snapshot.state}, {'ready' if snapshot.ready else 'not ready'}"
     if snapshot.ready:
         return HealthState(word, Severity.GOOD)

@@ -369,7 +369,7 @@ class Snapshot:
     warnings: Annotated[tuple[str, ...], OF_THE_WHOLE] = ()
     """What a person should look at, a sentence each."""
     notices: Annotated[tuple[str, ...], OF_THE_WHOLE] = ()
-    """What is unusual and needs nobody: it ends by itself, or has no remedy here."""
+    """What is unusual and needs no operator: it ends by itself, or has no remedy here."""
     ready: Annotated[bool, OF_THE_WHOLE] = False
     not_ready: Annotated[tuple[str, ...], OF_THE_WHOLE] = ()
     """Why nothing can be accepted now; empty when ready."""
