@@ -32,6 +32,8 @@ from benchmarks.logs import CASES as LOGS
 from benchmarks.logs import LINES, LOOP, Following, LogCase, whole_row
 from benchmarks.logs import select as select_logs
 from benchmarks.memory import MemoryResult, measure_memory
+from benchmarks.passing import NAME as PASSTHROUGH
+from benchmarks.passing import PassingResult, measure_passing, passing_line
 from benchmarks.processes import BenchmarkError, end_on_signals, free_port
 from benchmarks.report import machine, memory_lines, row, table
 from benchmarks.stall import NAMES as STALLS
@@ -43,6 +45,9 @@ from benchmarks.throughput import Figure, Plan
 
 SINK_PORT: Final = 18900
 """Where the configurations in benchmarks/peers post to."""
+
+OTHERS: Final = (DECIDE, TAPS, PASSTHROUGH, *STALLS)
+"""What has a measurement of its own."""
 
 Floors = dict[tuple[Floor, Variant, int], Figure]
 
@@ -71,7 +76,7 @@ def main() -> int:
     end_on_signals()
     chosen = _chosen(arguments.case, other_program=bool(arguments.command))
     if chosen.empty:
-        names = [*(case.name for case in CASES), *MEMORY, *BACKLOG, *(case.name for case in (*KAFKA, *IMPORTS)), VIA, DECIDE, TAPS, *STALLS]
+        names = [*(case.name for case in CASES), *MEMORY, *BACKLOG, *(case.name for case in (*KAFKA, *IMPORTS)), VIA, *OTHERS]
         names += [case.name for case in (*LOG_STAGES, *LOGS)]
         print(f"no such case; there are {', '.join(names)}", file=sys.stderr)
         return 2
@@ -86,7 +91,7 @@ def _chosen(patterns: list[str], *, other_program: bool) -> Chosen:
     cases, memory = select(patterns)
     if other_program:
         return Chosen(cases, memory, [], [], [], [], [])
-    others = [name for name in (VIA, DECIDE, TAPS, *STALLS) if any(fnmatchcase(name, pattern) for pattern in patterns or ["*"])]
+    others = [name for name in (VIA, *OTHERS) if any(fnmatchcase(name, pattern) for pattern in patterns or ["*"])]
     logs = select_log_stages(patterns), select_logs(patterns)
     return Chosen(cases, memory, select_kafka(patterns), select_imports(patterns), *logs, others)
 
@@ -104,7 +109,7 @@ def _measure(arguments: argparse.Namespace, chosen: Chosen) -> int:
         print(table(rows))
         said = [f"{each['case']}: preflight {each[LOOKED]:,} records/CPU-s" for each in rows if each.get(LOOKED)]
         print(*said, *(f"{each['case']}: {each[LOOP]}" for each in rows if each.get(LOOP)), sep="\n")
-    results: list[MemoryResult | BacklogResult | ViaResult | StallResult | DecideResult | TapResult] = [
+    results: list[MemoryResult | BacklogResult | ViaResult | StallResult | DecideResult | TapResult | PassingResult] = [
         _backlog(plan, name) if name in BACKLOG else _memory(plan, name, arguments.memory_seconds) for name in chosen.memory
     ]
     results += [_other(plan, name) for name in chosen.others]
@@ -199,11 +204,13 @@ def _logs(plan: Plan, cases: list[LogCase], repeat: int) -> list[dict[str, Any]]
     return [whole_row(case, figures[case.name], server, loops[case.kind, case.loop]) for case in cases]
 
 
-def _other(plan: Plan, name: str) -> ViaResult | StallResult | DecideResult | TapResult:
+def _other(plan: Plan, name: str) -> ViaResult | StallResult | DecideResult | TapResult | PassingResult:
     if name == DECIDE:
         return _decide(plan)
     if name == TAPS:
         return _taps(plan)
+    if name == PASSTHROUGH:
+        return _passing(plan)
     return _via(plan) if name == VIA else _stall(plan, name)
 
 
@@ -218,6 +225,13 @@ def _taps(plan: Plan) -> TapResult:
     _say(f"{TAPS}: turns without a tap and with one, for some minutes")
     result = measure_taps(plan.target, plan.machine)
     print(tap_line(result))
+    return result
+
+
+def _passing(plan: Plan) -> PassingResult:
+    _say(f"{PASSTHROUGH}: calls for flags, in turn with nginx")
+    result = measure_passing(plan.target, plan.machine)
+    print(passing_line(result))
     return result
 
 
