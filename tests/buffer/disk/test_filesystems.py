@@ -156,6 +156,7 @@ async def test_a_disk_that_cannot_be_written(disk: Mounted) -> None:
             after = events(5, "after")
             await whole.take(after)
             await whole.emptied()
+            await whole.written()
             await whole.restart(crash=True)
             assert whole.total(lambda lane: lane.buffered) == 0
     assert accepted(upstream) == dict.fromkeys([*before, *after], 1)
