@@ -1,6 +1,6 @@
-"""Where events pass that somebody may watch (`forwarder tap`): the point that admission, delivery and the pipeline's end share.
+"""Where events pass that a client may watch (`forwarder tap`): the point that admission, delivery and the pipeline's end share.
 
-Invariant: while nobody taps, `TapPoint.tap` is None, and nothing is done but to look at that, once for each request or batch.
+Invariant: without a tap, `TapPoint.tap` is None, and nothing is done but to look at that, once for each request or batch.
 """
 
 from __future__ import annotations

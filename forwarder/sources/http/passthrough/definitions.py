@@ -22,7 +22,7 @@ from forwarder.sources.http.passthrough.allowed import (
     lines_for_upstream,
     named_by_connection,
 )
-from forwarder.sources.http.passthrough.connections import OutgoingRequest, PassedAnswer
+from forwarder.sources.http.passthrough.connection import OutgoingRequest, PassedAnswer
 from forwarder.sources.http.passthrough.upstream import PassThroughUpstream, PausableTimeout
 from forwarder.sources.http.protocol.answers import HttpAnswer
 from forwarder.sources.http.protocol.headers import HeaderLine, value_of

@@ -17,7 +17,7 @@ import structlog
 from forwarder.core.clock import Clock, wait_for_event
 from forwarder.core.shares import Headroom, Pool
 from forwarder.sources.http.passthrough.allowed import PassedRequest, PassedRoutes, lines_for_sender, lines_for_upstream
-from forwarder.sources.http.passthrough.connections import OutgoingRequest
+from forwarder.sources.http.passthrough.connection import OutgoingRequest
 from forwarder.sources.http.passthrough.definitions import FlagDefinitions, UpstreamResponse
 from forwarder.sources.http.passthrough.exchange import PassedExchange, ResponseHead, SenderStalled
 from forwarder.sources.http.passthrough.upstream import RETRY_AFTER, BreakerPermit, PassThroughPolicy, PassThroughUpstream, PausableTimeout

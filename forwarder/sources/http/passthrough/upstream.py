@@ -16,7 +16,8 @@ import structlog
 
 from forwarder.core.clock import Backoff, Clock, Timer
 from forwarder.core.error_text import error_text
-from forwarder.sources.http.passthrough.connections import BrokenAnswer, OutgoingRequest, PassedAnswer, UpstreamConnections
+from forwarder.sources.http.passthrough.connection import BrokenAnswer, OutgoingRequest, PassedAnswer
+from forwarder.sources.http.passthrough.connections import UpstreamConnections
 from forwarder.sources.http.protocol import answers
 from forwarder.sources.http.protocol.answers import HttpAnswer, Rejection
 

@@ -11,14 +11,8 @@ from typing import Any
 
 import pytest
 
-from forwarder.sources.http.passthrough.connections import (
-    KEPT_SECONDS,
-    MAX_HEAD,
-    BrokenAnswer,
-    OutgoingRequest,
-    PassedAnswer,
-    UpstreamConnections,
-)
+from forwarder.sources.http.passthrough.connection import MAX_HEAD, BrokenAnswer, OutgoingRequest, PassedAnswer
+from forwarder.sources.http.passthrough.connections import KEPT_SECONDS, UpstreamConnections
 from forwarder.sources.http.passthrough.proxies import ProxyRefusal
 from tests.support.certificates import make_certificate
 from tests.support.listening import LIMIT, turns
