@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import Port
+from forwarder.cli.signals import stop_on_signals
 from forwarder.core.proposals import proposed
 from forwarder.telemetry.readable import plural
 
@@ -87,7 +88,7 @@ async def _show_demo(ports: demos.Ports, *, once: bool, kafka: bool, logs: bool)
     from forwarder.demo.demo import LIVE_PAUSE, VISITORS
 
     async with _open_demo(ports, kafka=kafka, logs=logs) as demo:
-        _stop_on_signals(demo)  # before the addresses are there: whoever reads them may press Ctrl-C
+        stop_on_signals(partial(_stop_traffic, demo))  # before the addresses are there: whoever reads them may press Ctrl-C
         _print_addresses(
             ports, f"{demo.entrance}\nstatus            http://{demo.admin_address}/status\nsandbox           {demo.sandbox_url}/\n"
         )
@@ -118,21 +119,11 @@ def _open_demo(ports: demos.Ports, *, kafka: bool, logs: bool) -> AbstractAsyncC
     return open_kafka_demo(ports)
 
 
-def _stop_on_signals(demo: AnyDemo) -> None:
-    loop = asyncio.get_running_loop()
-    seen: list[signal.Signals] = []
-
-    def stop(number: signal.Signals) -> None:
-        seen.append(number)
-        if len(seen) > 1:
-            os._exit(ExitCode.INTERRUPTED)
-        demo.stop_traffic()
-        if not sys.stdout.isatty():
-            sys.stdout.write(f"{DRAINING}\n")
-            sys.stdout.flush()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop, number)
+def _stop_traffic(demo: AnyDemo) -> None:
+    demo.stop_traffic()
+    if not sys.stdout.isatty():
+        sys.stdout.write(f"{DRAINING}\n")
+        sys.stdout.flush()
 
 
 async def _watch(demo: AnyDemo, task: asyncio.Task[None]) -> None:

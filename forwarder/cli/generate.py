@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sys
 from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlsplit
@@ -13,6 +11,7 @@ import typer
 
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import Admin, Config, Yes
+from forwarder.cli.signals import stop_on_signals
 from forwarder.cli.target import LOOPBACK, ProjectKey, To, checked, choose_target, snapshot_of
 from forwarder.core.proposals import proposed
 from forwarder.telemetry.readable import plural
@@ -105,7 +104,7 @@ async def _watch(plan: LoadPlan, target: EventTarget) -> LoadFigures:
 
     endpoint = LoadEndpoint(f"{target.url}/batch/", target.api_key, target.socket, target.context)
     load = LoadGenerator(plan, endpoint, SystemClock())
-    _stop_on_signals(load)
+    stop_on_signals(load.stop)
     wanted = "as fast as possible" if plan.rate is None else f"{plan.rate:,.0f} events/s"
     what = f"{wanted}, {plural(plan.users, 'user')}, {plural(plan.request_events(), 'event')} a request"
     sys.stdout.write(f"Sending to {target.address}: {what}\n")
@@ -124,21 +123,6 @@ async def _watch(plan: LoadPlan, target: EventTarget) -> LoadFigures:
                 live.update(Text(f"{_line(load)}  Ctrl-C prints the sums."), refresh=True)
     await task
     return load.figures
-
-
-def _stop_on_signals(load: LoadGenerator) -> None:
-    """The first signal ends the load, a second one the process."""
-    loop = asyncio.get_running_loop()
-    seen: list[signal.Signals] = []
-
-    def stop(number: signal.Signals) -> None:
-        seen.append(number)
-        if len(seen) > 1:
-            os._exit(ExitCode.INTERRUPTED)
-        load.stop()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop, number)
 
 
 def _line(load: LoadGenerator) -> str:
