@@ -27,7 +27,7 @@ _BODILESS: Final = frozenset({204, 304})
 _SWITCHING: Final = 101
 _LENGTH_BYTES: Final = len(b"content-length")
 _CODING_BYTES: Final = len(b"transfer-encoding")
-_LAST_CHUNK: Final = b"0\r\n\r\n"
+LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
 class BrokenAnswer(ConnectionError):
@@ -241,12 +241,12 @@ class UpstreamConnection(asyncio.Protocol):
                 first = b""
                 if self._transport is None:
                     return  # `connection_lost` has ended the response
-                self._transport.write(_chunk(piece) if chunked else piece)
+                self._transport.write(chunk(piece) if chunked else piece)
                 if self._writable is not None:
                     await self._writable
                 body.progressed()
             if chunked and self._transport is not None:
-                self._transport.write(_LAST_CHUNK)
+                self._transport.write(LAST_CHUNK)
         finally:
             body.discard()
 
@@ -365,5 +365,6 @@ class UpstreamConnection(asyncio.Protocol):
         self.abort()
 
 
-def _chunk(piece: bytes) -> bytes:
+def chunk(piece: bytes) -> bytes:
+    """A piece of a body, as it stands in one that is sent in chunks."""
     return b"%x\r\n%b\r\n" % (len(piece), piece)

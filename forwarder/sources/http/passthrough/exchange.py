@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from forwarder.core.clock import Clock
 from forwarder.core.shares import Headroom
 from forwarder.sources.http.passthrough.allowed import PassedRequest
+from forwarder.sources.http.passthrough.connection import LAST_CHUNK, chunk
 from forwarder.sources.http.passthrough.upstream import PausableTimeout
 from forwarder.sources.http.protocol.answer_queue import AnswerQueue, StreamedAnswer
 from forwarder.sources.http.protocol.answers import HttpAnswer
@@ -31,7 +32,6 @@ STALLED: Final = 75.0
 
 _BODILESS: Final = frozenset({204, 304})
 _PRINTABLE: Final = re.compile(rb"[ -~]*")
-_LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
 class SenderStalled(Exception):
@@ -95,8 +95,8 @@ class PassedExchange:
         start = b"".join([_status_line(head), *[b"%b: %b\r\n" % line for line in head.lines], framing])
         answer = self._answer
         await self._until_turn()
-        piece = _chunk(first) if chunked and first else first
-        answer.begin(head.status, start, piece if more is not None or not chunked else piece + _LAST_CHUNK)
+        piece = chunk(first) if chunked and first else first
+        answer.begin(head.status, start, piece if more is not None or not chunked else piece + LAST_CHUNK)
         if more is not None:
             await self._write(more, chunked=chunked)
         answer.end()
@@ -108,11 +108,11 @@ class PassedExchange:
         async for piece in pieces:
             self.timeout.progressed()
             if piece:
-                answer.write(_chunk(piece) if chunked else piece)
+                answer.write(chunk(piece) if chunked else piece)
             if answer.unread:
                 await self._until_read()
         if chunked:
-            answer.write(_LAST_CHUNK)
+            answer.write(LAST_CHUNK)
 
     def fail(self, answer: HttpAnswer) -> None:
         """Answer this, if that is still possible; else end the connection."""
@@ -136,10 +136,6 @@ class PassedExchange:
 
 def _nothing() -> None:
     """There is nothing to end."""
-
-
-def _chunk(piece: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(piece), piece)
 
 
 def _framing(head: ResponseHead, *, bodiless: bool, chunks_understood: bool) -> tuple[bytes, bool]:
