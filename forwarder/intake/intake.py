@@ -149,7 +149,8 @@ class Intake:
         try:
             if len(text) > self._usual_text:
                 self._check_headroom(incoming, len(text), effort)
-            content = self._read_outlined(text, incoming, now) if len(text) > OUTLINED_TEXT and incoming.revived is None else None
+            outlined = len(text) > OUTLINED_TEXT and incoming.revived is None and text.startswith(b"{")
+            content = self._read_outlined(text, incoming, now) if outlined else None
             if content is None:
                 request = read_request(text, self._quotas.max_events, effort=effort)
                 content = self._reader.read(request, incoming, self._received(incoming, now), effort)

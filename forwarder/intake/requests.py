@@ -87,7 +87,7 @@ class RequestReader:
         for lane, events in parts:
             if self._check_room is not None:
                 self._check_room(lane, len(memoryview(events)))
-            stamped = stamp(events, self._context(request, lane, incoming, received, effort.events))
+            stamped = stamp(events, self._context(request, lane, incoming, received, effort))
             if v1 is not None:
                 _note_stamps(v1, stamped)
             rejected += [(lane, each) for each in stamped.rejected]
@@ -110,10 +110,10 @@ class RequestReader:
         self._lanes.check({lane})
         if self._check_room is not None:
             self._check_room(lane, len(memoryview(request.events)))
-        stamped = stamp_together(request.events, self._context(request, lane, incoming, received, effort.events))
+        stamped = stamp_together(request.events, self._context(request, lane, incoming, received, effort))
         return RequestContent([(lane, stamped)]) if stamped is not None and stamped.count else None
 
-    def _context(self, request: Request, lane: Lane, incoming: Incoming, now: float, effort: int) -> StampContext:
+    def _context(self, request: Request, lane: Lane, incoming: Incoming, now: float, effort: Effort) -> StampContext:
         clock = SenderClock(request.sent_at) if request.sent_at is not None else read_sender_clock(incoming.query, now)
         skew = 0.0 if clock.sent_at is None else clock.sent_at - now
         client = incoming.client
@@ -128,7 +128,7 @@ class RequestReader:
             max_events=self._rules.max_events,
             reports_changes=isinstance(request, V1Request),
             event=incoming.event,
-            effort=effort,
+            effort=effort.events,
         )
 
 
