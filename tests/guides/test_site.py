@@ -37,6 +37,7 @@ def test_links_lead_somewhere(file: Path) -> None:
     assert [str(target) for target, _ in found if not (target.exists() and target.is_relative_to(DOCS))] == []
     assert [(target.name, anchor) for target, anchor in found if anchor and anchor not in anchors(target)] == []
 
+
 def test_pages_are_short() -> None:
     """A page that isn't a reference can be read in one go."""
     words = {path.relative_to(DOCS).as_posix(): len(text_of(path).split()) for path in PAGES}
