@@ -34,9 +34,10 @@ from forwarder.sources.files.transcoding import checked_encoding
 from forwarder.sources.imports import checkpoint, report
 from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.format import ChosenFormat, ChosenMapping, FormatContext, ImportFormat, PersonProperties, RecordRefused
-from forwarder.sources.imports.job import ImportRequest
+from forwarder.sources.imports.job import ImportRequest, Shard
 from forwarder.sources.imports.pacing import QuietHours
 from forwarder.sources.imports.preflight_report import unaccepted
+from forwarder.sources.imports.shards import shard_folders
 from forwarder.sources.imports.times import parse_time
 from forwarder.storage.directory import is_locked, state_directories
 
@@ -97,6 +98,7 @@ def request_of(form: ImportFormat[Any], typed: CommonOptions, more: Mapping[str,
         quiet_hours=QuietHours.parse(hours, hours_name) if hours and hours != _NO_QUIET else None,
         sort=typed.sort or form.is_unsorted,
         accepted=frozenset(typed.accept or ()),
+        shard=None if typed.shard is None else Shard.parse(typed.shard),
     )
 
 
@@ -128,11 +130,13 @@ def state_root(settings: Settings) -> Path:
 
 
 def folders(root: Path) -> list[Path]:
-    """The state folders in `root`, by name. Raises `ConfigurationError` if they can't be listed."""
+    """The state folders of imports in `root`, by name. Raises `ConfigurationError` if they can't be listed."""
     names = checkpoint.FILE, report.MANIFEST
     try:
         inside = sorted(root.iterdir()) if root.is_dir() else []
-        return [folder for folder in inside if any((folder / name).is_file() for name in names) or is_locked(folder)]
+        return [
+            folder for folder in inside if any((folder / name).is_file() for name in names) or is_locked(folder) or shard_folders(folder)
+        ]
     except OSError as error:
         hint = "Run this as the user that imports, or name one folder with --state DIR."
         raise ConfigurationError(f"{root} can't be listed: {error_text(error)}", hint=hint) from error

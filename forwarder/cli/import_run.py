@@ -39,6 +39,7 @@ from forwarder.core.secrets import mask_key
 from forwarder.daemon.imports import ImportRun, KeyUnverified
 from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.job import ImportRequest
+from forwarder.sources.imports.pacing import rate_text
 from forwarder.sources.imports.preflight_report import PREFLIGHT, PreflightResult, saved_report
 from forwarder.sources.imports.report import (
     JSON,
@@ -80,6 +81,9 @@ class ImportCommand:
             if saved is not None and self.opened.is_complete:
                 say("This import is complete: nothing is left to send.")
                 return self._end(complete_reports(saved, state))
+            if not self.opened.has_files:
+                say(f"Shard {self.request.shard} has no files, for there are fewer files than shards: nothing is left to send.")
+                return ExitCode.DONE if self.typed.dry_run else self._end(uvloop.run(self.opened.run(lambda _: None)))
             if not (self.typed.yes or self.typed.dry_run or can_ask()):
                 raise ConfigurationError(
                     "the import isn't confirmed: standard input or standard error is not a terminal, so the question can't be asked",
@@ -138,8 +142,9 @@ class ImportCommand:
         saved, request = self.opened.saved, self.request
         before = 0 if saved is None else sum(day.delivered for day in saved.totals.days.values())
         via = " (a forwarder)" if request.via else ""
-        rate = f"at most {request.rate:,.10g} events a second" if request.rate else "without a rate limit"
-        say(f"Sending to {request.address}{via}, project {mask_key(request.api_key)}, {rate}. State: {self.opened.state}")
+        rate = f"at most {rate_text(request.own_rate)} events a second" if request.own_rate else "without a rate limit"
+        part = "" if request.shard is None else f" shard {request.shard}"
+        say(f"Sending{part} to {request.address}{via}, project {mask_key(request.api_key)}, {rate}. State: {self.opened.state}")
 
         async def send() -> ImportManifest:
             """Until all is settled, or a signal comes."""
@@ -157,7 +162,9 @@ class ImportCommand:
         say(f"Report: {state / PAGE} (and {JSON})\nManifest: {state / MANIFEST}")
         if manifest.books.unmended:
             say(f"Rejected records are kept: {proposed('dead-letters ls --path', state)}")
-        if manifest.complete:
+        if self.request.shard is not None:
+            say(f"All shards: {proposed('import status --state', self.opened.folder)}")
+        elif manifest.complete:
             against = "--export PATH (of a sandbox: --sandbox URL)"
             say(f"Compare it with the service: {proposed('import verify --state', state)} {against}")
         return code_of(manifest, broken)

@@ -10,7 +10,7 @@ import inspect
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
@@ -31,7 +31,8 @@ from forwarder.sources.imports.formats.catalog import BY_NAME, FORMATS
 if TYPE_CHECKING:
     from forwarder.config.load import Loaded
     from forwarder.config.settings import Settings
-    from forwarder.sources.imports.report import ImportManifest
+    from forwarder.sources.imports.report import ImportManifest, ImportStatus
+    from forwarder.sources.imports.shards import ImportShards
     from forwarder.sources.imports.verification import StoredDays
 
 _CODES: Final = (
@@ -95,6 +96,9 @@ class CommonOptions:
     geoip: Annotated[bool, _option(_WHAT, "Let the service look up the location of an event's $ip.")] = False
     rate: Annotated[str | None, _option(_HOW, "Events a second. Default: `import.rate`, 2000.", "N|unlimited")] = None
     quiet_hours: Annotated[str | None, _option(_HOW, "Hours without sending: 08:00-20:00 Europe/Berlin, or `none`.", "HOURS")] = None
+    shard: Annotated[
+        str | None, _option(_HOW, "Only every N-th file, from number K on, with 1/N of the rate: 0/8 to 7/8 on eight machines.", "K/N")
+    ] = None
     sort: Annotated[bool, _option(_HOW, "Sort by time on disk first: for files that are not oldest first.")] = False
     encoding: Annotated[
         str | None,
@@ -226,41 +230,99 @@ def status(
     config: Config = None,
     output: TextOrJson = TextOutput.TEXT,
 ) -> None:
-    """Show the progress of imports by their last checkpoints, also while they run.
+    """Show the progress of imports by their last checkpoints, also while they run; of an import in shards, that of each and of all.
 
-    Exit codes: 0 shown, complete or not; 1 there is no import; 2 wrong usage, or a checkpoint can't be read.
+    Exit codes: 0 shown, complete or not; 1 there is no import, or one in shards isn't complete; 2 wrong usage, or a checkpoint can't be
+    read.
 
     Example: forwarder import status --state /var/lib/forwarder/imports/segment-1a2b3c4d
     """
     from forwarder.cli.import_request import SECTIONS, folders, state_root
     from forwarder.cli.output import report
     from forwarder.cli.settings import loaded_sections
-    from forwarder.sources.imports.checkpoint import CheckpointDamaged, read_checkpoint
-    from forwarder.sources.imports.preflight_report import saved_report
+    from forwarder.sources.imports.checkpoint import CheckpointDamaged
     from forwarder.sources.imports.report import ImportStatus
-    from forwarder.storage.directory import is_locked
 
     place = state or state_root(loaded_sections(SECTIONS, config).settings)
-    found, damaged = [], False
+    found: list[ImportStatus | ImportShards] = []
+    damaged = False
     for folder in [state] if state else folders(place):
-        # the lock first: a process that ends meanwhile is shown as running, never as stopped early
-        running, analyzed = is_locked(folder), saved_report(folder)
+        shards = _shards_in(folder)
+        found += shards
+        damaged |= any(each.damaged for each in shards)
         try:
-            found.append(ImportStatus(folder, read_checkpoint(folder), running, None if analyzed is None else analyzed.records))
+            found += [] if shards else [_status_of(folder)]
         except CheckpointDamaged as error:
             if state:
                 raise
             report(error)
             damaged = True
-    if not damaged and all(each.checkpoint is None and not each.running for each in found):
+    if not damaged and all(isinstance(each, ImportStatus) and each.checkpoint is None and not each.running for each in found):
         sys.stderr.write(f"Error: there is no import in {place}\n  Name the folder of another one with --state DIR.\n")
         raise typer.Exit(ExitCode.NO)
     if output is TextOutput.JSON:
         sys.stdout.write(msgspec.json.encode({"imports": [each.plain() for each in found]}).decode() + "\n")
     else:
-        now = time.time()
-        sys.stdout.write("\n".join("".join(f"{line}\n" for line in each.words(now)) for each in found))
-    raise typer.Exit(ExitCode.WRONG_USAGE if damaged else ExitCode.DONE)
+        _print_status(found)
+    if damaged:
+        raise typer.Exit(ExitCode.WRONG_USAGE)
+    is_open = any(not isinstance(each, ImportStatus) and not each.gaps.complete for each in found)
+    raise typer.Exit(ExitCode.NO if is_open else ExitCode.DONE)
+
+
+def _status_of(folder: Path) -> ImportStatus:
+    """How far the import in a state folder is. Raises `CheckpointDamaged`."""
+    from forwarder.sources.imports.checkpoint import read_checkpoint
+    from forwarder.sources.imports.preflight_report import saved_report
+    from forwarder.sources.imports.report import ImportStatus
+    from forwarder.storage.directory import is_locked
+
+    # the lock first: a process that ends meanwhile is shown as running, never as stopped early
+    running, analyzed = is_locked(folder), saved_report(folder)
+    return ImportStatus(folder, read_checkpoint(folder), running, None if analyzed is None else analyzed.records)
+
+
+def _shards_in(folder: Path) -> list[ImportShards]:
+    """The import in shards in a state folder, if it has one; several, if folders of another division were copied there.
+
+    A checkpoint that can't be read is reported. Raises `ConfigurationError` if the folder can't be listed.
+    """
+    from forwarder.cli.output import report
+    from forwarder.core.error_text import error_text
+    from forwarder.sources.imports.checkpoint import CheckpointDamaged
+    from forwarder.sources.imports.shards import ImportShards, shard_folders
+
+    try:
+        listed = shard_folders(folder)
+    except OSError as error:
+        hint = "Run this as the user that imports, or name another folder with --state DIR."
+        raise ConfigurationError(f"{folder} can't be read: {error_text(error)}", hint=hint) from error
+    found = []
+    for of, places in sorted(listed.items()):
+        shards, damaged = {}, set()
+        for number, place in sorted(places.items()):
+            try:
+                shards[number] = _status_of(place)
+            except CheckpointDamaged as error:
+                report(error)
+                damaged.add(number)
+        found.append(ImportShards(folder, of, shards, frozenset(damaged)))
+    return found
+
+
+def _print_status(found: Sequence[ImportStatus | ImportShards]) -> None:
+    from forwarder.cli.tables import console
+    from forwarder.sources.imports.report import ImportStatus
+
+    now, out = time.time(), console()
+    for place, each in enumerate(found):
+        if place:
+            out.print()
+        if isinstance(each, ImportStatus):
+            for line in each.words(now):
+                out.print(line, markup=False, soft_wrap=True)
+        else:
+            out.print(each.page(now), soft_wrap=True)
 
 
 @app.command()
@@ -286,9 +348,9 @@ def verify(
 ) -> None:
     """Compare an import's manifest with the events that arrived: by day, their number and their uuids.
 
-    The events are those of a sandbox, or of exports of the service.
+    The events are those of a sandbox, or of exports of the service. The shards of an import are verified together.
 
-    Exit codes: 0 the same; 1 different; 2 wrong usage, or something can't be read; 3 no sandbox answers.
+    Exit codes: 0 the same; 1 different, or shards aren't complete; 2 wrong usage, or something can't be read; 3 no sandbox answers.
 
     Example: forwarder import verify --state /var/lib/forwarder/imports/segment-1a2b3c4d --export 'exports/*.jsonl.gz'
     """
@@ -305,33 +367,63 @@ def verify(
     from forwarder.sources.imports.report import read_manifest
     from forwarder.sources.imports.verification import verify as compare
 
-    read = loaded_sections(SECTIONS, config)
-    kept = read_manifest(manifest) if manifest else _manifest_in(state, read.settings)
-    stored = _of_exports(kept, read, export, encoding or "utf-8", any_job=any_job) if export else _of_sandbox(kept, read, sandbox, api_key)
-    found = compare(kept, stored)
-    words = msgspec.json.encode(found).decode() if output is TextOutput.JSON else "\n".join(found.words())
-    sys.stdout.write(words + "\n")
-    raise typer.Exit(ExitCode.DONE if found.same else ExitCode.NO)
+    read, shards = loaded_sections(SECTIONS, config), None
+    if manifest:
+        kept = read_manifest(manifest)
+    else:
+        folder = state or _only_import(read.settings)
+        shards = _shards_to_verify(folder)
+        kept = (shards and shards.whole) or _manifest_in(folder)
+    if kept.job.shard is not None:
+        hint = "The shards of an import are verified together, for their events name one import: --state is the folder above theirs."
+        raise ConfigurationError(f"{manifest or state} is of shard {kept.job.shard} alone", hint=hint)
+    jobs = shards.job_ids if shards else [kept.job.id]
+    stored = (
+        _of_exports(kept, None if any_job else jobs, read, export, encoding or "utf-8")
+        if export
+        else _of_sandbox(kept, jobs, read, sandbox, api_key)
+    )
+    found = compare(kept, stored, shards.gaps if shards else None)
+    if output is TextOutput.JSON:
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+    else:
+        _print_status([shards] if shards else [])
+        sys.stdout.write("\n".join(found.words()) + "\n")
+    raise typer.Exit(ExitCode.DONE if found.same and (shards is None or shards.gaps.complete) else ExitCode.NO)
 
 
-def _manifest_in(folder: Path | None, settings: Settings) -> ImportManifest:
-    """The manifest in a state folder, by default that of the only import; if its checkpoint is newer, what the manifest would be now.
+def _only_import(settings: Settings) -> Path:
+    """The state folder of the only import. Raises `ConfigurationError` if there is none, or there are several."""
+    from forwarder.cli.import_request import folders, state_root
+
+    root = state_root(settings)
+    found = folders(root)
+    if not found:
+        raise ConfigurationError(f"there is no import in {root}", hint="Name its folder with --state DIR, or its --manifest FILE.")
+    if len(found) > 1:
+        names, hint = ", ".join(each.name for each in found), f"Choose one with --state DIR, such as {found[0]}."
+        raise ConfigurationError(f"there are several imports in {root}: {names}", hint=hint)
+    return found[0]
+
+
+def _shards_to_verify(folder: Path) -> ImportShards | None:
+    """The import in shards in a state folder; None if that has none. Raises `ConfigurationError` if there is nothing to compare."""
+    found = _shards_in(folder)
+    if len(found) > 1 or any(each.damaged or each.whole is None for each in found):
+        counts = " and of ".join(f"{each.of}" for each in found)
+        why = f"has shards of {counts}" if len(found) > 1 else "has a damaged checkpoint" if found[0].damaged else "has no checkpoint yet"
+        raise ConfigurationError(f"{folder} {why}", hint="Name the folder with the shards of one import, each with its checkpoint.")
+    return found[0] if found else None
+
+
+def _manifest_in(folder: Path) -> ImportManifest:
+    """The manifest in a state folder; if its checkpoint is newer, what the manifest would be now.
 
     A killed run leaves a checkpoint, and no manifest or an older one. Raises `ConfigurationError`.
     """
-    from forwarder.cli.import_request import folders, state_root
     from forwarder.sources.imports.checkpoint import read_checkpoint
     from forwarder.sources.imports.report import MANIFEST, manifest_of, read_manifest
 
-    if folder is None:
-        root = state_root(settings)
-        found = folders(root)
-        if not found:
-            raise ConfigurationError(f"there is no import in {root}", hint="Name its folder with --state DIR, or its --manifest FILE.")
-        folder = found[0]
-        if len(found) > 1:
-            names, hint = ", ".join(each.name for each in found), f"Choose one with --state DIR, such as {folder}."
-            raise ConfigurationError(f"there are several imports in {root}: {names}", hint=hint)
     saved = read_checkpoint(folder)  # first, as it reports a folder that can't be read
     path = folder / MANIFEST
     written = read_manifest(path) if path.is_file() else None
@@ -342,19 +434,19 @@ def _manifest_in(folder: Path | None, settings: Settings) -> ImportManifest:
     return written
 
 
-def _of_exports(kept: ImportManifest, read: Loaded, paths: list[str], encoding: str, *, any_job: bool) -> StoredDays:
+def _of_exports(kept: ImportManifest, jobs: Collection[str] | None, read: Loaded, paths: list[str], encoding: str) -> StoredDays:
     from forwarder.cli.tables import EventProgress
     from forwarder.sources.files.records import ReadOptions
     from forwarder.sources.files.transcoding import checked_encoding
     from forwarder.sources.imports.verification import read_exports
 
-    text, job = checked_encoding("--encoding", encoding), None if any_job else kept.job.id
+    text = checked_encoding("--encoding", encoding)
     options = ReadOptions(encoding=text, store=read.settings.import_.store, follow_links=True)
     with tempfile.TemporaryDirectory(prefix="forwarder-verify-") as folder, EventProgress("Reading the export", kept.events) as progress:
-        return read_exports(paths, job, options, Path(folder), progress.advance)
+        return read_exports(paths, jobs, options, Path(folder), progress.advance)
 
 
-def _of_sandbox(kept: ImportManifest, read: Loaded, url: str | None, api_key: str | None) -> StoredDays:
+def _of_sandbox(kept: ImportManifest, jobs: Collection[str], read: Loaded, url: str | None, api_key: str | None) -> StoredDays:
     """Ends the command with exit code 3 if no sandbox answers."""
     from forwarder.cli.import_request import project_key
     from forwarder.cli.output import report
@@ -368,7 +460,7 @@ def _of_sandbox(kept: ImportManifest, read: Loaded, url: str | None, api_key: st
         raise ConfigurationError("there is nothing to compare with", hint=hint)
     try:
         with EventProgress("Asking the sandbox", kept.events) as progress:
-            return ask_sandbox(address, kept.job.id, key, progress.advance)
+            return ask_sandbox(address, jobs, key, progress.advance)
     except Unreachable as error:
         report(error)
         raise typer.Exit(ExitCode.UNREACHABLE) from error

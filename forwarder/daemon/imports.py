@@ -39,10 +39,23 @@ from forwarder.sources.files.origins import check_addresses
 from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.blocks import SOURCE, ChunkLimits, ImportBlock, source_blocks
-from forwarder.sources.imports.checkpoint import ImportCheckpoint, StateFolder, read_checkpoint
+from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, StateFolder, read_checkpoint
 from forwarder.sources.imports.conversion import Conversion, EventFilters, FinishPolicy
 from forwarder.sources.imports.formats.catalog import FORMATS
-from forwarder.sources.imports.job import ImportRequest, absolute, check_apart, check_same, contents_of, folder_name, job_of, until_of
+from forwarder.sources.imports.job import (
+    ImportRequest,
+    absolute,
+    check_apart,
+    check_divisible,
+    check_division,
+    check_same,
+    check_shared,
+    contents_of,
+    folder_name,
+    job_of,
+    share_job,
+    until_of,
+)
 from forwarder.sources.imports.pacing import UNPACED, ImportPace, PacedSink, RateLine
 from forwarder.sources.imports.preflight import PreflightTerms, run_preflight
 from forwarder.sources.imports.preflight_report import PreflightReport
@@ -90,9 +103,12 @@ class ImportRun:
         """Open the source, and lock the state folder. Takes as long as looking at all files' ends.
 
         Raises `ConfigurationError`, `CheckpointDamaged`, `OtherJob`, `Locked`, and `SourceChanged` if the source isn't that of the
-        checkpoint.
+        checkpoint, or that of the other shards.
         """
         check_addresses(request.paths)
+        shard = request.shard
+        if shard is not None:
+            check_divisible(request.paths)
         self._request = request = replace(request, paths=tuple(map(absolute, request.paths)))
         self._clock = clock
         self._lane = Lane(request.api_key, historical=True)
@@ -100,18 +116,36 @@ class ImportRun:
         self._stopped = False
         self._doing = ""
         with ExitStack() as opened:
-            self._source = opened.enter_context(open_source(request.paths, request.reading))
-            self.state = request.state or request.state_root / folder_name(request, self._source)
+            self._source = opened.enter_context(open_source(request.paths, request.reading, slice(None) if shard is None else shard.files))
+            self.folder = request.state or request.state_root / folder_name(request, self._source)
+            """The import's state folder."""
+            self.state = self.folder if shard is None else self.folder / shard.folder
+            """This process's: the same, or in an import in shards one in it."""
             check_apart(self.state, request.paths)
-            # of `<state directory>/imports/<job>` the last two parts are ours; what `--state` or `import.state` names is the user's
-            self._folder = StateFolder(self.state, own=0 if request.state else 1 if request.settings.import_.state else 2)
+            begun = check_division(self.folder, shard)
+            # of `<state directory>/imports/<job>/<shard>` all but the first are ours; what `--state` or `import.state` names is the user's
+            named = 0 if request.state else 1 if request.settings.import_.state else 2
+            self._folder = StateFolder(self.state, own=named + (shard is not None))
             opened.callback(self._folder.close)
             self.saved = read_checkpoint(self.state)
-            self._filters = replace(request.filters, until=(until := until_of(request.filters, self.saved, clock)))
-            self.job = job_of(request, self._source, until, self.saved)
+            self._identify(begun)
+            if begun is not None:
+                check_shared(self.folder, begun, self.job)
             if self.saved is not None:
                 check_same(self.state, self.saved, contents_of(self._source), self.job)
             self._opened = opened.pop_all()
+
+    def _identify(self, begun: ImportJob | None) -> None:
+        """Which job it is, given what an earlier run, or another shard, began with."""
+        request, begun = self._request, begun if self.saved is None else self.saved.job
+        until = until_of(request.filters, begun, self._clock)
+        self._filters = replace(request.filters, until=until, limit=request.own_limit)
+        self.job = job_of(request, self._source, until, begun)
+
+    @property
+    def has_files(self) -> bool:
+        """Whether there is a file to read: of few files some shards get none."""
+        return bool(self._source.origins)
 
     @property
     def is_complete(self) -> bool:
@@ -134,7 +168,7 @@ class ImportRun:
             max_event=settings.upstream.max_event,
             batch_events=self._batch_events(),
             batch_bytes=settings.batch.max_bytes,
-            rate=request.rate or UNPACED,
+            rate=request.own_rate or UNPACED,
             until=request.filters.until,
             person_properties=request.person_properties,
             sort=request.sort,
@@ -172,8 +206,13 @@ class ImportRun:
     async def run(self, report: ReportProgress) -> ImportManifest:
         """Bring what isn't there yet to the service; the manifest of where it stands then, which is in the state folder with the report.
 
-        Raises `SourceChanged`, `ConfigurationError` if the state can't be written. Cancelled, it saves what is settled.
+        Raises `SourceChanged`, `OtherJob` if another shard began meanwhile with another job, `ConfigurationError` if the state can't be
+        written. Cancelled, it saves what is settled.
         """
+        if self._request.shard is not None:
+            begun = share_job(self.folder, self.job)
+            self._identify(begun)
+            check_shared(self.folder, begun, self.job)
         sink = self._sink()
         replayed = () if self.saved is None else self.saved.totals.replayed
         letters = ImportDeadLetters.open_in(self.state, self._clock, LETTERS_BYTES, replayed)
@@ -219,7 +258,8 @@ class ImportRun:
         limits = ChunkLimits.of_batches(policy.max_bytes, policy.max_events)
         alone = self._conversion(replace(self._filters, limit=None), None)
         target = hashlib.sha256(f"{request.address}\n{request.api_key}".encode()).hexdigest()[:16]
-        line = request.rate and _common_folder(request.state_root, self.state.parent, self.state) / f"rate-{target}"
+        shares = request.rate and request.shard is None  # a shard has its part for itself, whatever machine it is on
+        line = _common_folder(request.state_root, self.state.parent, self.state) / f"rate-{target}" if shares else None
         return ImportPipeline(
             self._blocks(checkpoint, repeats, limits),
             ledger,
@@ -229,7 +269,7 @@ class ImportRun:
             lane=self._lane,
             folder=self._folder,
             policy=policy,
-            pace=ImportPace(request.rate or UNPACED, clock, line=RateLine(line or None), quiet=request.quiet_hours),
+            pace=ImportPace(request.own_rate or UNPACED, clock, line=RateLine(line), quiet=request.quiet_hours),
             retry=RetryPolicy(settings.delivery.retry.initial, settings.delivery.retry.max),
             concurrency=settings.delivery.concurrency if isinstance(settings.delivery.concurrency, int) else None,
             keys=KeyCheck(sink.decide, clock) if settings.upstream.verify_keys else None,
@@ -266,7 +306,7 @@ class ImportRun:
 
     def _batch_events(self) -> int:
         """How many events a batch has at most: a second's, for it is sent at once, whatever the rate."""
-        rate, most = self._request.rate, self._request.settings.batch.max_events
+        rate, most = self._request.own_rate, self._request.settings.batch.max_events
         return most if rate is None else min(most, max(1, int(rate)))
 
 

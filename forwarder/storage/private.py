@@ -5,12 +5,14 @@ to root or to the owner of the directory that it is in, and no other users may w
 where it leads, and who owns it, is the user's decision. Those below it are.
 
 `atomic_file` writes a file that exists complete or not at all: it is written under another name, made durable, and then renamed.
+`locked_file` opens a file that several processes change in place, one at a time.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
 from collections.abc import Iterator
@@ -99,6 +101,17 @@ def atomic_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
         raise _unwritable(target, error) from error
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked_file(path: Path) -> Iterator[int]:
+    """A descriptor to read and write a file, created if it is missing; no other process has it meanwhile. Blocks; raises OSError."""
+    descriptor = open_file(path, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)  # which releases the lock
 
 
 def sync_directory(directory: Path) -> None:

@@ -49,6 +49,7 @@ class FakeImport:
     waits: Callable[[], Any] | None = None
     """Called while it runs, which then goes on until it is stopped."""
     job: ImportJob = JOB
+    has_files: bool = True
     asked: list[str] = field(default_factory=list)
     """What was called, in order."""
     stopped: asyncio.Event = field(default_factory=asyncio.Event)

@@ -35,18 +35,22 @@ if TYPE_CHECKING:
 class FileSource(AbstractContextManager["FileSource"]):
     """The files that were named. Closing it gives back the disk space of standard input and pipes."""
 
-    def __init__(self, origins: Sequence[LocalFile | StoredObject], options: ReadOptions) -> None:
-        self.origins = origins
+    def __init__(self, named: Sequence[LocalFile | StoredObject], options: ReadOptions, part: slice = slice(None)) -> None:
+        """`part`: which of them are read."""
+        self.named = named
+        self.origins = named[part]
+        """Those that are read."""
         self.options = options
         self._unread: tuple[SourceFile, OpenedFile] | None = None
 
     @cached_property
     def identity(self) -> str:
-        """What tells this source from another, in hex: of the content of its files in their order, whatever they are called."""
-        return _digest("".join(f"{origin.fingerprint.digest}\n" for origin in self.origins))
+        """What tells this source from another, in hex: of the content of all files that were named, in their order, whatever they are
+        called."""
+        return _digest("".join(f"{origin.fingerprint.digest}\n" for origin in self.named))
 
     def files(self) -> Generator[SourceFile, None, None]:
-        """All files with records, in their order. Each is open until the next is asked for, or this is closed."""
+        """The files with records, in their order. Each is open until the next is asked for, or this is closed."""
         for origin in self.origins:
             content = self._content(origin)
             with origin.open() as opened:
@@ -103,7 +107,7 @@ class FileSource(AbstractContextManager["FileSource"]):
 
     def close(self) -> None:
         """Forget standard input."""
-        for origin in self.origins:
+        for origin in self.named:
             if isinstance(origin, LocalFile):
                 origin.close()
 
@@ -111,10 +115,10 @@ class FileSource(AbstractContextManager["FileSource"]):
         self.close()
 
 
-def open_source(paths: Sequence[str], options: ReadOptions | None = None) -> FileSource:
+def open_source(paths: Sequence[str], options: ReadOptions | None = None, part: slice = slice(None)) -> FileSource:
     """The source of what the user named: files, folders, patterns, URLs of object stores, `-` for standard input.
 
-    Nothing is read yet but names. Raises `ConfigurationError`.
+    `part`: which of the files are read. Nothing is read yet but names. Raises `ConfigurationError`.
     """
     options = options or ReadOptions()
     check_addresses(paths)
@@ -122,7 +126,7 @@ def open_source(paths: Sequence[str], options: ReadOptions | None = None) -> Fil
     for path in paths:
         for origin in stored_objects(path, options) if path.startswith(SCHEMES) else local_files(path, options):
             origins.setdefault(origin.name, origin)
-    return FileSource(list(origins.values()), options)
+    return FileSource(list(origins.values()), options, part)
 
 
 def _digest(text: str) -> str:

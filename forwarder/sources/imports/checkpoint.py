@@ -39,6 +39,21 @@ class SourceChanged(ForwarderError):
     code = "source_changed"
 
 
+class SourceShard(Struct, frozen=True, forbid_unknown_fields=True):
+    """The part of a source that an import in shards reads (`--shard`), and the list of files of which it is a part."""
+
+    number: int
+    """From 0."""
+    of: int
+    files: int
+    """In the whole list."""
+    listing: str
+    """What tells the list from another: the content of its files in their order, in hex."""
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+
 class ImportJob(Struct, frozen=True, forbid_unknown_fields=True):
     """What makes an import this one and no other."""
 
@@ -48,6 +63,8 @@ class ImportJob(Struct, frozen=True, forbid_unknown_fields=True):
     """As it was named."""
     options: dict[str, str] = field(default_factory=dict)
     """Those that change what is sent."""
+    shard: SourceShard | None = None
+    """None: it reads all of the source."""
 
 
 class FileCheckpoint(Struct, forbid_unknown_fields=True):
@@ -194,8 +211,9 @@ class StateFolder:
         """
         self.path = path
         self._lock = LockedDirectory.acquire(path, "--state", own)
-        for part in path.glob(f".{FILE}.*.part"):
-            part.unlink()  # of a process that was killed; another may have its number now
+        for part in path.glob(".*.part"):  # of a process that was killed; another may have its number now: in a container each is 1
+            if not part.name.startswith(".sorted."):  # what sorts removes its own
+                part.unlink()
 
     def save(self, checkpoint: ImportCheckpoint) -> None:
         """Write it durably, instead of the former one. Raises `ConfigurationError` if the disk refuses."""

@@ -2,36 +2,106 @@
 
 The same source with the same format and options is the same job, on any machine. An import resumes at a record's number, which in a file
 with other content is the middle of something else: so the source's files are compared with those that the import began with.
+
+An import in shards (`--shard`) is one job: each event is the same, byte for byte, whichever shard sends it and however many there are. The
+shards' state folders are in one folder, whose `shards.json` holds the job as the first shard began with it: `version`, `sha256`, `job`, as
+`checkpoint.seal` writes them. A shard that would read another list of files, or send other events, doesn't start there.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple, Self
+
+from msgspec.structs import replace
 
 from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock
+from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.secrets import mask_credentials, mask_key
 from forwarder.sources.files.origins import SCHEMES, plain_name
 from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.files.source import FileSource
-from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, SourceChanged, SourceContent
+from forwarder.sources.imports.checkpoint import (
+    FILE,
+    ImportCheckpoint,
+    ImportJob,
+    SourceChanged,
+    SourceContent,
+    SourceShard,
+    seal,
+    unseal,
+)
 from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.format import ChosenFormat, PersonProperties, derived_uuid
 from forwarder.sources.imports.pacing import QuietHours
 from forwarder.sources.imports.times import RECENT, SECOND, parse_time, when
+from forwarder.storage.private import locked_file
 from forwarder.telemetry.readable import plural
+
+SHARDS: Final = "shards.json"
+"""What the shards of an import have in common, in the folder above theirs."""
+MOST_SHARDS: Final = 10_000
+_VERSION: Final = 1
+_SHARD: Final = re.compile(r"\s*(\d{1,9})\s*/\s*(\d{1,9})\s*", re.ASCII)
+_FOLDER: Final = re.compile(r"shard-(\d{1,9})-of-(\d{1,9})", re.ASCII)
 
 
 class OtherJob(ConfigurationError):
     """The state folder is of a job with other options, or of another source."""
 
     code = "other_job"
+
+
+class Shard(NamedTuple):
+    """One of the parts of an import: every `of`-th file of the source, beginning with the one of its own number; both count from 0."""
+
+    number: int
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """As it is typed: `3/8`. Raises `ConfigurationError`."""
+        found = _SHARD.fullmatch(text)
+        number, of = (int(found[1]), int(found[2])) if found else (0, 0)
+        if found is None or not 0 < of <= MOST_SHARDS:
+            hint = f"Write K/N, such as 0/8: number K of N shards, counted from 0; at most {MOST_SHARDS:,}."
+            raise ConfigurationError(f"--shard: {text!r} is not of the form K/N", hint=hint)
+        if number >= of:
+            hint = f"Shards are counted from 0, as in JOB_COMPLETION_INDEX: 0/{of} to {of - 1}/{of}."
+            raise ConfigurationError(f"--shard: there is no shard {number} of {of}", hint=hint)
+        return cls(number, of)
+
+    @classmethod
+    def of_folder(cls, name: str) -> Self | None:
+        """The shard whose state folder has this name; None if it is of none."""
+        found = _FOLDER.fullmatch(name)
+        return cls(int(found[1]), int(found[2])) if found and int(found[1]) < int(found[2]) else None
+
+    @property
+    def folder(self) -> str:
+        """The name of its state folder."""
+        return f"shard-{self.number}-of-{self.of}"
+
+    @property
+    def files(self) -> slice:
+        """Which of the source's files are its own."""
+        return slice(self.number, None, self.of)
+
+    def part(self, total: int) -> int:
+        """Its part of a number, so that the parts of all shards add up to it."""
+        return total * (self.number + 1) // self.of - total * self.number // self.of
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +115,8 @@ class ImportRequest:
     api_key: str
     """Of the project that the events go to."""
     state: Path | None = None
-    """The job's state folder; None: `state_root` has one for this format and these paths."""
+    """The job's state folder, of an import in shards the one above those of the shards; None: `state_root` has one for this format and
+    these paths."""
     state_root: Path = Path("/var/lib/forwarder/imports")
     via: str = ""
     """Address of a running daemon to send through; empty: to the upstream itself."""
@@ -61,6 +132,19 @@ class ImportRequest:
     sort: bool = False
     accepted: frozenset[str] = frozenset()
     """Codes of findings that don't stop it."""
+    shard: Shard | None = None
+    """The part of the source that is read; None: all of it. Rate and limit are those of all shards together."""
+
+    @property
+    def own_rate(self) -> float | None:
+        """Events a second of this process."""
+        return self.rate if self.rate is None or self.shard is None else self.rate / self.shard.of
+
+    @property
+    def own_limit(self) -> int | None:
+        """How many events this process selects at most."""
+        limit = self.filters.limit
+        return limit if limit is None or self.shard is None else self.shard.part(limit)
 
     @property
     def address(self) -> str:
@@ -96,22 +180,22 @@ def contents_of(source: FileSource) -> list[SourceContent]:
     return [SourceContent(name, each.size, each.digest, each.modified) for name, each in prints]
 
 
-def until_of(filters: EventFilters, saved: ImportCheckpoint | None, clock: Clock) -> int:
-    """Events from when on are left out: as said, else as in the first run, else 48 h ago."""
+def until_of(filters: EventFilters, begun: ImportJob | None, clock: Clock) -> int:
+    """Events from when on are left out: as said, else as in the first run (of any shard), else 48 h ago."""
     if filters.until is not None:
         return filters.until
-    if saved is not None and "until" in saved.job.options:
-        return parse_time(saved.job.options["until"])
+    if begun is not None and "until" in begun.options:
+        return parse_time(begun.options["until"])
     return int(clock.now()) * SECOND - RECENT
 
 
-def job_of(request: ImportRequest, source: FileSource, until: int, saved: ImportCheckpoint | None) -> ImportJob:
+def job_of(request: ImportRequest, source: FileSource, until: int, begun: ImportJob | None) -> ImportJob:
     """The job; what isn't said of its target (for a look) is as before: what was brought to one project isn't in another."""
     sent: dict[str, Any] = {**request.chosen.options, "person-properties": request.person_properties, "geoip": request.geoip or None}
     filters, address, key = request.filters, request.address, request.api_key
     unsaid = {*(() if address else ("via", "upstream")), *(() if key else ("api-key",))}
     options = {
-        **{name: value for name, value in (saved.job.options if saved else {}).items() if name in unsaid},
+        **{name: value for name, value in (begun.options if begun else {}).items() if name in unsaid},
         **sent,
         "since": None if filters.since is None else when(filters.since),
         "until": when(until),
@@ -126,7 +210,8 @@ def job_of(request: ImportRequest, source: FileSource, until: int, saved: Import
         options["api-key"] = f"{mask_key(key)} (sha256 {hashlib.sha256(key.encode()).hexdigest()[:8]})"
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in sorted(options.items()) if value is not None}
     identity = job_id(request.chosen.name, sent, [source.identity])
-    return ImportJob(identity, request.chosen.name, " ".join(map(plain_name, request.paths)), texts)
+    shard = None if request.shard is None else SourceShard(*request.shard, len(source.named), source.identity)
+    return ImportJob(identity, request.chosen.name, " ".join(map(plain_name, request.paths)), texts, shard)
 
 
 def job_id(format_name: str, options: Mapping[str, Any], sources: Iterable[str]) -> str:
@@ -145,8 +230,8 @@ def check_same(state: Path, saved: ImportCheckpoint, found: Sequence[SourceConte
 
     Raises `SourceChanged` if the source isn't that of the checkpoint, and `OtherJob` if the job isn't the same in all.
     """
-    changes = compare(saved.contents, found)
-    if changes and saved.job.source == job.source:
+    changes = [*_list_changes(saved.job, job), *compare(saved.contents, found)]
+    if changes and (saved.job.source, _part(saved.job)) == (job.source, _part(job)):
         more = f"; and {len(changes) - 5:,} more" if len(changes) > 5 else ""
         raise SourceChanged(
             f"the source isn't the one that this import began with: {'; '.join(changes[:5])}{more}",
@@ -154,18 +239,110 @@ def check_same(state: Path, saved: ImportCheckpoint, found: Sequence[SourceConte
             "the same command again; or import what it is now as a job of its own, with `--state`: events that the service has already "
             "come with the same uuid and time, where their records have ids of their own, and aren't counted twice.",
         )
-    pairs = [("format", saved.job.format, job.format), ("source", saved.job.source, job.source)]
+    _check_job(state, saved.job, job)
+
+
+def _check_job(state: Path, begun: ImportJob, job: ImportJob) -> None:
+    pairs = [("format", begun.format, job.format), ("source", begun.source, job.source), ("shard", _part(begun), _part(job))]
     different = [f"its {name} is {old!r}, now it is {new!r}" for name, old, new in pairs if old != new]
-    for name in sorted(dict(saved.job.options.items() ^ job.options.items())):
-        old, new = (repr(each.options[name]) if name in each.options else "not said" for each in (saved.job, job))
+    for name in sorted(dict(begun.options.items() ^ job.options.items())):
+        old, new = (repr(each.options[name]) if name in each.options else "not said" for each in (begun, job))
         different.append(f"`--{name}` was {old}, now it is {new}")
-    if saved.job.id != job.id and not different:
-        different.append(f"its id is {saved.job.id}, now it is {job.id}: what the source holds is another")
+    if begun.id != job.id and not different:
+        different.append(f"its id is {begun.id}, now it is {job.id}: what the source holds is another")
     if different:
         raise OtherJob(
             f"{state} is of another import: {'; '.join(different)}",
             hint="Use the same options to resume it, or give this import a state folder of its own with `--state`.",
         )
+
+
+def _part(job: ImportJob) -> str:
+    """Which part of its source a job reads, in words."""
+    return "all of the source" if job.shard is None else str(job.shard)
+
+
+def check_divisible(paths: Sequence[str]) -> None:
+    """Raises `ConfigurationError` for what only one process can read, so that shards can't divide it."""
+    for path in paths:
+        if path == "-" or Path(path).is_fifo():
+            what = "standard input" if path == "-" else path
+            hint = "Write it to files first; or import it without `--shard`."
+            raise ConfigurationError(f"--shard: {what} can't be divided: only one process can read it", hint=hint)
+
+
+def check_division(folder: Path, shard: Shard | None) -> ImportJob | None:
+    """The job of an import in shards, as the first of them began with it; None if none has begun there.
+
+    Raises `OtherJob` if what was begun in the folder is divided into another number of shards, or into none.
+    """
+    begun = read_shards(folder)
+    before = None if begun is None or begun.shard is None else begun.shard.of
+    now = None if shard is None else shard.of
+    if (begun is not None or (folder / FILE).is_file()) and before != now:
+        resumed = "without --shard" if before is None else f"with `--shard K/{before}`"
+        raise OtherJob(
+            f"{folder} is of an import that began {_in_shards(before)}, this one is {_in_shards(now)}",
+            hint=f"Resume it {resumed}; or give this one a state folder of its own with `--state`: it begins anew, and sends the same "
+            "events, of which the service counts none twice.",
+        )
+    return begun
+
+
+def _in_shards(of: int | None) -> str:
+    return "without shards" if of is None else f"in {plural(of, 'shard')}"
+
+
+def check_shared(folder: Path, begun: ImportJob, job: ImportJob) -> None:
+    """Compare a shard's job with the one that another began with. Raises `SourceChanged` for another list of files, and `OtherJob`."""
+    if (changes := [*_list_changes(begun, job)]) and begun.source == job.source:
+        raise SourceChanged(
+            f"the source isn't the one that the shards in {folder} began with: {'; '.join(changes)}",
+            hint="A shard reads every N-th file of the list, so of another list some files would be read twice and others never. Bring the "
+            "list back as it was, and run the same command again: name a pattern or a folder to which nothing is added. What is new is "
+            "an import of its own.",
+        )
+    _check_job(folder, replace(begun, shard=job.shard), job)
+
+
+def _list_changes(begun: ImportJob, job: ImportJob) -> Iterator[str]:
+    """How the list of files that shards divide has changed, in words."""
+    before, now = begun.shard, job.shard
+    if before is not None and now is not None and before.listing != now.listing:
+        if before.files != now.files:
+            yield f"it has {plural(now.files, 'file')} now, and had {before.files:,}"
+        else:
+            yield f"its {plural(now.files, 'file')} have another content, or another order"
+
+
+def read_shards(folder: Path) -> ImportJob | None:
+    """What the shards of an import have in common, without a lock; None if there is nothing that can be read."""
+    with suppress(OSError):
+        return _unsealed((folder / SHARDS).read_bytes())
+    return None
+
+
+def share_job(folder: Path, job: ImportJob) -> ImportJob:
+    """Save the job for the other shards, unless one of them has saved it: that one's, then. Raises `ConfigurationError`."""
+    path = folder / SHARDS
+    try:
+        with locked_file(path) as file:
+            begun = _unsealed(os.pread(file, os.fstat(file).st_size, 0))
+            if begun is None:  # or one that was killed while it wrote: each checkpoint has the job, too
+                data = seal(_VERSION, "job", replace(job, shard=job.shard and replace(job.shard, number=0)))
+                os.pwrite(file, data, 0)
+                os.ftruncate(file, len(data))
+                os.fsync(file)
+    except OSError as error:
+        hint = "Make room there, or the folder writable, and run the same command again: nothing was sent."
+        raise ConfigurationError(f"{path} can't be written: {error_text(error)}", hint=hint) from error
+    return begun or job
+
+
+def _unsealed(data: bytes) -> ImportJob | None:
+    with suppress(ValueError):  # msgspec's errors are such, too
+        return unseal(data, _VERSION, "job", ImportJob)
+    return None
 
 
 def compare(saved: Sequence[SourceContent], found: Iterable[SourceContent]) -> list[str]:

@@ -9,7 +9,6 @@ process has left of its last slice.
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import re
@@ -29,7 +28,7 @@ from forwarder.core.event import Batch
 from forwarder.core.outcome import Reply
 from forwarder.core.ports import Sink
 from forwarder.sources.imports.times import SECOND, when
-from forwarder.storage.private import open_file
+from forwarder.storage.private import locked_file
 from forwarder.telemetry.readable import duration
 
 UNPACED: Final = 1e9
@@ -42,6 +41,11 @@ _MINUTE: Final = 60
 _LIMITS: Final = "the service limits requests (429)"
 _HELD: Final = 2.0
 """Seconds for which the rate counts as what keeps events back, after it did."""
+
+
+def rate_text(rate: float) -> str:
+    """Events a second, for people: that of a shard is seldom a whole number."""
+    return f"{round(rate, 1 if rate >= 10 else 3):,.10g}"
 
 
 class RateLine:
@@ -62,16 +66,12 @@ class RateLine:
             start = max(self._end, now)
             self._end = start + seconds
             return start
-        file = open_file(self._path, os.O_RDWR)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with locked_file(self._path) as file:
             data = os.pread(file, _STATE.size + 1, 0)
             end, written = _STATE.unpack(data) if len(data) == _STATE.size else (math.nan, now)
             start = max(end - max(0.0, written - now), now) if math.isfinite(end) and math.isfinite(written) else now
             os.pwrite(file, _STATE.pack(start + seconds, now), 0)
             os.ftruncate(file, _STATE.size)
-        finally:
-            os.close(file)  # which releases the lock
         return start
 
 

@@ -24,7 +24,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.secrets import mask_secrets
 from forwarder.sources.imports.books import RefusalExample
 from forwarder.sources.imports.format import PersonProperties, RefusalReason
-from forwarder.sources.imports.pacing import UNPACED
+from forwarder.sources.imports.pacing import UNPACED, rate_text
 from forwarder.sources.imports.recognition import UnfitFile, unfit_table
 from forwarder.sources.imports.times import RECENT, SECOND
 from forwarder.storage.private import atomic_file
@@ -509,7 +509,7 @@ def _bars(title: str, rows: Sequence[tuple[str, int, int]], other: int) -> Itera
 def _figures(report: PreflightReport) -> RenderableType:
     times, volume, order, ids = report.times, report.volume, report.order, report.persons.distinct_ids
     sent = f"{plural(volume.events, 'event')}, {size(volume.bytes)}, in {plural(volume.requests, 'request')} or more"
-    takes = f"{duration(volume.seconds)} or more, at {volume.rate:,.10g} events/s"
+    takes = f"{duration(volume.seconds)} or more, at {rate_text(volume.rate)} events/s"
     rows = {
         "records": f"{report.records:,} ({size(report.record_bytes)}), {report.silent:,} of them for no event",
         "refused": f"{report.refused_records:,} ({percent(report.refused_share)})",

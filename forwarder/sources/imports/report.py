@@ -184,6 +184,11 @@ def sentence(books: RecordBooks) -> str:
     return f"{plural(books.read, 'record')} read = {sides}{mended if books.mended else ''}"
 
 
+def _shard(job: ImportJob) -> str:
+    """Which shard of it a job is, if it is one."""
+    return "" if job.shard is None else f", shard {job.shard}"
+
+
 def balance(books: RecordBooks) -> str:
     """Whether they do."""
     if not books.difference:
@@ -247,7 +252,8 @@ def _books(books: RecordBooks) -> dict[str, Any]:
 def as_text(manifest: ImportManifest) -> RenderableType:
     """For a terminal, or a log."""
     books = manifest.books
-    head = Text(f"Import {manifest.job.id} ({plain(manifest.job.format)}, {plain(manifest.job.source)}): ")
+    job = manifest.job
+    head = Text(f"Import {job.id} ({plain(job.format)}, {plain(job.source)}{_shard(job)}): ")
     head.append(outcome(manifest), style="bold")
     head.append(", complete" if manifest.complete else f", {UNFINISHED}", style="green" if manifest.complete else "yellow")
     parts: list[RenderableType] = [head, Text(f"  events from {manifest.first} to {manifest.last}" if manifest.first else "  no events")]
@@ -422,7 +428,8 @@ def _files(files: Sequence[FileManifest]) -> str:
 def _options(manifest: ImportManifest) -> str:
     job, options = manifest.job, {f"--{name}": _text(value) for name, value in sorted(manifest.job.options.items())}
     known = {"job": _text(job.id), "started": _moment(manifest.started), "ended": _moment(manifest.ended)}
-    rows = {**known, "forwarder": _text(manifest.forwarder), **options}.items()
+    shard = {} if job.shard is None else {"--shard": _text(f"{job.shard}, of {plural(job.shard.files, 'file')}")}
+    rows = {**known, "forwarder": _text(manifest.forwarder), **shard, **options}.items()
     body = "".join(f'<tr><th scope=row>{escape(plain(name))}</th><td><span class="mono">{value}</span></td></tr>' for name, value in rows)
     return f"<table><tbody>{body}</tbody></table>"
 
@@ -447,7 +454,7 @@ class ImportStatus(Struct, frozen=True):
             return
         made = manifest_of(saved)
         state = "running" if self.running else "complete" if made.complete else UNFINISHED
-        yield f"{plain(made.job.format)} {plain(made.job.source)}: {state}"
+        yield f"{plain(made.job.format)} {plain(made.job.source)}{_shard(made.job)}: {state}"
         yield f"  import {made.job.id}, in {plain(str(self.folder))}"
         written = f"last checkpoint {to_second(saved.written_at)}, {duration(now - saved.written_at)} ago"
         if self.running and saved.waiting:

@@ -9,7 +9,7 @@ from the source's records, and the service keeps them. Memory doesn't grow with 
 from __future__ import annotations
 
 import http.client
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -29,6 +29,7 @@ from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.books import DayTally, digest_hex, uuid_hash
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.report import ImportManifest
+from forwarder.sources.imports.shards import ShardGaps
 from forwarder.telemetry.readable import plural
 
 JOB_PROPERTY: Final = "$import_job_id"
@@ -135,8 +136,10 @@ class StoredDays:
 _decode_row: Final = msgspec.json.Decoder(StoredRow).decode
 
 
-def read_exports(paths: Sequence[str], job: str | None, options: ReadOptions, folder: Path, found: Callable[[int], None]) -> StoredDays:
-    """The events of a job, or with None of any, in these files; `folder` is for what memory can't hold.
+def read_exports(
+    paths: Sequence[str], jobs: Collection[str] | None, options: ReadOptions, folder: Path, found: Callable[[int], None]
+) -> StoredDays:
+    """The events of these jobs, or with None of any, in these files; `folder` is for what memory can't hold.
 
     `found` is called with the number of its events, block by block. Raises `ConfigurationError` and `BrokenSource`: files that can't be
     read to their end prove nothing.
@@ -150,7 +153,7 @@ def read_exports(paths: Sequence[str], job: str | None, options: ReadOptions, fo
                     for line, record in zip(block.lines, block.records, strict=False):
                         try:
                             row = _decode_row(record)
-                            if job is None or row.job() == job:
+                            if jobs is None or row.job() in jobs:
                                 stored.add(row.uuid, row.timestamp)
                                 count += 1
                         except ValueError as error:  # msgspec's errors are, too
@@ -160,26 +163,28 @@ def read_exports(paths: Sequence[str], job: str | None, options: ReadOptions, fo
     return stored
 
 
-def ask_sandbox(url: str, job: str, api_key: str, found: Callable[[int], None]) -> StoredDays:
-    """The events of an import in one project of a running sandbox; `found` is called with the number of events of each page.
+def ask_sandbox(url: str, jobs: Collection[str], api_key: str, found: Callable[[int], None]) -> StoredDays:
+    """The events of these jobs in one project of a running sandbox; `found` is called with the number of events of each page.
 
-    Raises `Unreachable`, and `ConfigurationError` if it is no sandbox, or has the import in several projects and none was named.
+    Raises `Unreachable`, and `ConfigurationError` if it is no sandbox, or has an import in several projects and none was named.
     """
-    query = {"import": job, **({"api_key": api_key} if api_key else {})}
+    stored = StoredDays()
     with closing(_SandboxClient(url)) as client:
-        projects = client.get(_ArrivedPage, "imports", query).results
-        if len(projects) > 1:
-            keys = ", ".join(each.api_key for each in projects)
-            message = f"{client.url} has this import in several projects: {keys}"
-            raise ConfigurationError(message, hint="Choose one by its key: `--api-key KEY`.")
-        stored, after = StoredDays(), "" if projects else None
-        stored.conflicts = sum(each.conflicts for each in projects)
-        while after is not None:
-            page = client.get(_StoredPage, "import-events", {**query, "limit": str(PAGE), "after": after})
-            for row in page.results:
-                stored.add(row.uuid, row.timestamp)
-            found(len(page.results))
-            after = page.next
+        for job in jobs:
+            query = {"import": job, **({"api_key": api_key} if api_key else {})}
+            projects = client.get(_ArrivedPage, "imports", query).results
+            if len(projects) > 1:
+                keys = ", ".join(each.api_key for each in projects)
+                message = f"{client.url} has this import in several projects: {keys}"
+                raise ConfigurationError(message, hint="Choose one by its key: `--api-key KEY`.")
+            after = "" if projects else None
+            stored.conflicts += sum(each.conflicts for each in projects)
+            while after is not None:
+                page = client.get(_StoredPage, "import-events", {**query, "limit": str(PAGE), "after": after})
+                for row in page.results:
+                    stored.add(row.uuid, row.timestamp)
+                found(len(page.results))
+                after = page.next
     return stored
 
 
@@ -251,6 +256,8 @@ class Verification(Struct, frozen=True):
     repeats: int
     conflicts: int
     days: list[DayComparison]
+    shards: ShardGaps | None = None
+    """Of an import in shards."""
 
     def words(self) -> Iterator[str]:
         """The verdict, and a line for each day that isn't the same."""
@@ -273,12 +280,14 @@ class Verification(Struct, frozen=True):
             yield f"{number}: an event came with the uuid of another, so the service has both, or one instead of the other"
         if self.repeats:
             yield f"{self.repeats:,} rows repeat a uuid of their day: the service removes them some time later"
+        if self.shards is not None and any(each.missing for each in different):
+            yield "An event in the files of two shards is delivered by both, and is there once: here it counts as missing"
         if not self.complete:
             yield "The import isn't complete: what it had in flight when it ended may be there and isn't counted as delivered"
 
 
-def verify(manifest: ImportManifest, stored: StoredDays) -> Verification:
-    """Compare what was delivered with what is there, by day."""
+def verify(manifest: ImportManifest, stored: StoredDays, shards: ShardGaps | None = None) -> Verification:
+    """Compare what was delivered with what is there, by day; `manifest` is that of all `shards` together."""
     there, empty = stored.days(), DayTally()
     days = []
     for day in sorted(manifest.days.keys() | there.keys()):
@@ -287,4 +296,4 @@ def verify(manifest: ImportManifest, stored: StoredDays) -> Verification:
             same, more = (sent.delivered, sent.uuids) == (found.delivered, found.uuids), found.delivered - sent.delivered
             days.append(DayComparison(day, sent.delivered, found.delivered, same, max(0, -more), max(0, more)))
     same = not stored.conflicts and all(each.same for each in days)
-    return Verification(manifest.job.id, same, manifest.complete, stored.repeats, stored.conflicts, days)
+    return Verification(manifest.job.id, same, manifest.complete, stored.repeats, stored.conflicts, days, shards)

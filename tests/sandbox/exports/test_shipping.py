@@ -182,9 +182,9 @@ async def test_an_import_is_verified_by_the_export(tmp_path: Path, file_format: 
     """What `import verify --export` reads: every file's events and days."""
     async with holding(many(300)) as thread:
         await ship(job(folder(file_format=file_format, compression=compression), selection=HOUR), thread, tmp_path)
-    days = read_exports([str(tmp_path / "exported")], "job-1", ReadOptions(), tmp_path, lambda _: None).days()
+    days = read_exports([str(tmp_path / "exported")], ["job-1"], ReadOptions(), tmp_path, lambda _: None).days()
     assert {day: tally.delivered for day, tally in days.items()} == {"2026-01-01": len(of_the_hour(300))}
-    assert read_exports([str(tmp_path / "exported")], "job-2", ReadOptions(), tmp_path, lambda _: None).days() == {}
+    assert read_exports([str(tmp_path / "exported")], ["job-2"], ReadOptions(), tmp_path, lambda _: None).days() == {}
 
 
 @pytest.mark.slow

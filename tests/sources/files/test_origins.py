@@ -106,6 +106,15 @@ def test_a_url_is_an_object_a_prefix_or_a_pattern(store: ObjectStore, key: str, 
         assert [origin.name for origin in source.origins] == [f"s3://bucket/{name}" for name in names]
 
 
+def test_a_part_is_read_and_the_whole_identifies(store: ObjectStore) -> None:
+    """Every second object of a prefix, in the order of their names; what is read changes nothing of what the source is."""
+    with opened(store, "s3://bucket/export/") as whole, patch.object(origins, "connect", return_value=store):
+        parts = [open_source(["s3://bucket/export/"], part=slice(number, None, 2)) for number in range(2)]
+    assert [[origin.name.rpartition("/")[2] for origin in part.origins] for part in parts] == [["9.json", "z.zip"], ["10.json"]]
+    assert {part.identity for part in parts} == {whole.identity}
+    assert [file.name.rpartition("/")[2] for file in parts[1].files()] == ["10.json"]
+
+
 def test_a_star_stays_in_its_folder(store: ObjectStore) -> None:
     """As in a shell: what lies deeper isn't brought in by a pattern that doesn't say so."""
     with pytest.raises(ConfigurationError, match="there is no such object"):

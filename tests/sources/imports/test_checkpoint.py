@@ -67,13 +67,14 @@ def test_one_process_at_a_time_has_the_folder(folder: StateFolder) -> None:
 
 
 def test_what_a_killed_process_left_is_cleared(tmp_path: Path) -> None:
-    """In a container the next process has the same number: its own checkpoint must not find its place taken."""
-    part = tmp_path / f".{FILE}.{os.getpid()}.part"
-    part.write_bytes(b"half of a checkpo")
+    """In a container the next process has the same number: what it writes must not find its place taken."""
+    parts = [tmp_path / f".{name}.{os.getpid()}.part" for name in (FILE, "preflight.json", "manifest.json", "report.html")]
+    for part in parts:
+        part.write_bytes(b"half of a checkpo")
     folder = StateFolder(tmp_path)
     folder.save(checkpoint())
     folder.close()
-    assert not part.exists()
+    assert not any(part.exists() for part in parts)
     assert read_checkpoint(tmp_path) == checkpoint()
 
 

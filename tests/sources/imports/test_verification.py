@@ -46,7 +46,7 @@ def held_of(lines: list[bytes], job: str | None, folder: Path) -> StoredDays:
     """What an export of these lines holds."""
     path = folder / "export.jsonl"
     path.write_bytes(b"\n".join(lines))
-    return read_exports([str(path)], job, ReadOptions(), folder, lambda _: None)
+    return read_exports([str(path)], None if job is None else [job], ReadOptions(), folder, lambda _: None)
 
 
 def line(each: Event, **more: Any) -> bytes:
