@@ -50,6 +50,18 @@ def error_text(error: BaseException) -> str:
     return _tidy(str(error)) or f"unexpected: {_class_words(error)}"
 
 
+def unreachable_text(error: OSError, host: str, where: str) -> str:
+    """Why there is no connection to `where`, an address or "the proxy", for the error with which it failed."""
+    kinds = {each.__name__ for each in type(error).__mro__}
+    if "gaierror" in kinds:
+        return f"unknown host {host}: {_inside(error)}"
+    if "SSLCertVerificationError" in kinds:
+        return _certificate(error, host)
+    if "SSLError" in kinds:
+        return f"no TLS with {where}: {_inside(error)}"
+    return f"no connection to {where}: {_inside(error)}"
+
+
 def _tidy(text: str) -> str:
     """The first line, without what is Python's."""
     line = _PYTHON.sub("", text.strip().partition("\n")[0]).strip().rstrip(".:")
@@ -100,10 +112,9 @@ def _verification(error: Any) -> str:
     return f"the certificate isn't trusted: {_lower(_tidy(error.verify_message))}"
 
 
-def _certificate(error: Any) -> str:
-    why = error.certificate_error
-    said = getattr(why, "verify_message", None)
-    return f"the certificate of {error.host} isn't trusted: {_lower(_tidy(said)) if said else _inside(why)}"
+def _certificate(error: Exception, host: str) -> str:
+    said = getattr(error, "verify_message", None)
+    return f"the certificate of {host} isn't trusted: {_lower(_tidy(said)) if said else _inside(error)}"
 
 
 def _dropped(error: Any) -> str:
@@ -125,11 +136,9 @@ def _text_encoding(error: UnicodeError) -> str:
 
 
 _KNOWN: Final[dict[str, Callable[[Any], str]]] = {
-    "aiohttp.ClientConnectorCertificateError": _certificate,
+    "aiohttp.ClientConnectorCertificateError": lambda error: _certificate(error.certificate_error, error.host),
     "aiohttp.ClientConnectionResetError": lambda _: "the connection was reset",
-    "aiohttp.ClientConnectorDNSError": lambda error: f"unknown host {error.host}: {_inside(error.os_error)}",
-    "aiohttp.ClientConnectorError": lambda error: f"no connection to {error.host}:{error.port}: {_inside(error.os_error)}",
-    "aiohttp.ClientConnectorSSLError": lambda error: f"no TLS with {error.host}:{error.port}: {_inside(error.os_error)}",
+    "aiohttp.ClientConnectorError": lambda error: unreachable_text(error.os_error, error.host, f"{error.host}:{error.port}"),
     "aiohttp.ClientError": lambda _: _NOT_HTTP,
     "aiohttp.ClientConnectionError": lambda _: "the connection was closed",
     "aiohttp.ClientHttpProxyError": lambda error: f"the proxy refuses the connection: HTTP {error.status}",

@@ -2,7 +2,7 @@
 
 A request holds its compressed body alone in memory, in pieces (with compression `none`, one piece at a time of what the buffer holds
 anyway). An answer is read up to 64 KiB; one that is shorter than its length says is no answer. Redirects aren't followed, cookies aren't
-kept, and proxies aren't read from the environment. aiohttp sends a POST once, it never repeats one by itself.
+kept, and proxies aren't read from the environment. A POST is sent once.
 
 Error texts say what to look at. They name hosts, never addresses with credentials.
 """
@@ -13,11 +13,9 @@ import asyncio
 import ssl
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
-import aiohttp
 import msgspec
-from aiohttp.abc import AbstractStreamWriter
 from isal import isal_zlib
 
 from forwarder import __version__
@@ -26,7 +24,9 @@ from forwarder.core.error_text import error_text
 from forwarder.core.event import Batch
 from forwarder.core.outcome import Reply
 from forwarder.core.path import ERROR_HEADER, HEADER, LOOP, ForwarderPath
-from forwarder.wire.envelope import PIECE_BYTES, body_pieces
+from forwarder.upstream.connection import OutgoingRequest, UpstreamAnswer
+from forwarder.upstream.connections import UpstreamConnections
+from forwarder.wire.envelope import body_pieces
 
 MAX_ANSWER: Final = 64 * 1024
 MAX_RETRY_AFTER: Final = 3600.0
@@ -35,9 +35,15 @@ DECIDE_SECONDS: Final = 10.0
 """Most seconds that a key check waits for its answer."""
 
 _GZIP_WBITS: Final = 31
+_ZLIB_ERROR: Final = cast("type[Exception]", isal_zlib.IsalError)  # its stub calls the class an instance
+_ANY_WBITS: Final = 47
+"""gzip or zlib, whichever it is."""
 _LEVEL: Final = 1
 _YIELD_BYTES: Final = 1 << 20
 """Bytes (about a millisecond of compression) after which the loop runs other tasks."""
+_AT_ONCE_BYTES: Final = 1 << 20
+"""A body up to this size is written at once, a larger one as fast as the upstream reads: what waits to be encrypted is a copy."""
+_SLICE_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,7 @@ class UpstreamPolicy:
 
 
 class HttpSink:
-    """Sends batches to `{url}/batch/` and asks `{url}/decide`. The session opens with the first request; `close` ends it."""
+    """Sends batches to `{url}/batch/` and asks `{url}/decide`. A connection opens with the first request; `close` drops them."""
 
     def __init__(self, policy: UpstreamPolicy, clock: Clock, path: ForwarderPath | None = None) -> None:
         """`path`: tells requests which forwarders they have passed.
@@ -64,99 +70,105 @@ class HttpSink:
         self._policy = policy
         self._clock = clock
         self._path = path or ForwarderPath(clock)
-        base = policy.url.rstrip("/")
-        self._batch_url = f"{base}/batch/"
-        self._decide_url = f"{base}/decide?v=3"
         self.tls = ssl.create_default_context(cafile=policy.ca_file) if policy.ca_file else None
         """What the upstream's certificate is checked with, if not the system's authorities; others that connect to it use it too."""
-        self._session: aiohttp.ClientSession | None = None
+        self._lines = b"".join([_line(name, value) for name, value in _USUAL])
+        self._batch_lines = self._lines + b"".join([_line(name, value) for name, value in policy.headers])
+        self._connections = UpstreamConnections(policy.url, tls=self.tls, proxy=policy.proxy, connect_timeout=policy.timeout)
 
     async def send(self, batch: Batch) -> Reply:
         """See `Sink.send`."""
-        headers = {HEADER: self._path.header(batch.lane), **dict(self._policy.headers)}
-        if not self._policy.compression:
-            return await self._post(self._batch_url, BodyPieces(body_pieces(batch), batch.size), headers, self._policy.timeout)
-        compressed = await _compress(body_pieces(batch))
-        body = BodyPieces(compressed, sum([len(piece) for piece in compressed]))
-        return await self._post(self._batch_url, body, {**headers, "Content-Encoding": "gzip"}, self._policy.timeout)
+        lines = self._batch_lines + _line(HEADER, self._path.header(batch.lane))
+        if self._policy.compression:
+            compressed = await _compress(body_pieces(batch))
+            lines += b"Content-Encoding: gzip\r\n"
+            body = BodyInPieces(compressed, sum([len(piece) for piece in compressed]))
+        else:
+            body = BodyInPieces(body_pieces(batch), batch.size)
+        return await self._post(b"/batch/", lines, body, self._policy.timeout)
 
     async def decide(self, api_key: str) -> Reply:
         """Ask the upstream whether it knows a project key, by evaluating flags of a made-up person. Cancellation drops the connection."""
         data = msgspec.json.encode({"api_key": api_key, "distinct_id": "forwarder-key-check"})
-        headers = {HEADER: self._path.header()}
-        return await self._post(self._decide_url, BodyPieces([data], len(data)), headers, min(self._policy.timeout, DECIDE_SECONDS))
+        lines = self._lines + _line(HEADER, self._path.header())
+        return await self._post(b"/decide?v=3", lines, BodyInPieces([data], len(data)), min(self._policy.timeout, DECIDE_SECONDS))
 
     async def close(self) -> None:
-        """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
+        """Drop all connections."""
+        self._connections.close()
 
-    async def _post(self, url: str, body: BodyPieces, headers: dict[str, str], timeout: float) -> Reply:
-        session = self._session or self._open()
+    async def _post(self, target: bytes, lines: bytes, body: BodyInPieces, timeout: float) -> Reply:
         try:
             async with asyncio.timeout(timeout):
-                return await self._exchange(session, url, body, headers)
+                answer = await self._connections.ask(OutgoingRequest(b"POST", target, lines, body.size, body))
+                try:
+                    return await self._reply(answer)
+                finally:
+                    answer.release()
         except TimeoutError:
             return Reply(None, error=f"no whole answer within {timeout:g} s")
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except OSError as error:
             return Reply(None, error=error_text(error))
 
-    async def _exchange(self, session: aiohttp.ClientSession, url: str, body: BodyPieces, headers: dict[str, str]) -> Reply:
-        async with session.post(url, data=body, headers=headers, allow_redirects=False, proxy=self._policy.proxy) as response:
-            wait = _retry_after(response.headers.get("Retry-After"), self._clock.now())
-            try:
-                answer = await _read(response)
-            except (aiohttp.ClientError, OSError) as error:
-                return Reply(None, retry_after=wait, error=f"HTTP {response.status}, but {error_text(error)}")
-            loop = response.status == 508 and response.headers.get(ERROR_HEADER) == LOOP
-            received = response.headers
-            return Reply(
-                response.status,
-                received.get("Content-Type", ""),
-                wait,
-                answer,
-                loop=loop,
-                location=received.get("Location", ""),
-                date=received.get("Date", ""),
-                asks_login="WWW-Authenticate" in received or "Proxy-Authenticate" in received,
-            )
-
-    def _open(self) -> aiohttp.ClientSession:
-        """A session. Its connections aren't limited here: the limiter and the key check do that."""
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=self.tls or True),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None),
-            headers={"Content-Type": "application/json", "User-Agent": f"forwarder/{__version__}", "Accept-Encoding": "identity"},
+    async def _reply(self, answer: UpstreamAnswer) -> Reply:
+        status, lines = answer.status, answer.lines
+        said = {name.lower(): value.decode("utf-8", "replace") for name, value in lines}
+        wait = _retry_after(said.get(b"retry-after"), self._clock.now())
+        try:
+            content = await _read(answer)
+        except OSError as error:
+            return Reply(None, retry_after=wait, error=f"HTTP {status}, but {error_text(error)}")
+        return Reply(
+            status,
+            said.get(b"content-type", ""),
+            wait,
+            _decompressed(content) if b"content-encoding" in said else content,
+            loop=status == 508 and said.get(ERROR_HEADER.lower().encode()) == LOOP,
+            location=said.get(b"location", ""),
+            date=said.get(b"date", ""),
+            asks_login=b"www-authenticate" in said or b"proxy-authenticate" in said,
         )
-        return self._session
 
 
-class BodyPieces(aiohttp.payload.Payload):
-    """A request's body of known length that is written piece by piece."""
+_USUAL: Final = (
+    ("Content-Type", "application/json"),
+    ("User-Agent", f"forwarder/{__version__}"),
+    ("Accept", "*/*"),
+    ("Accept-Encoding", "identity"),
+)
+
+
+def _line(name: str, value: str) -> bytes:
+    return f"{name}: {value}\r\n".encode()
+
+
+class BodyInPieces:
+    """A request's body of known size, in pieces that are made as they are read: an `OutgoingBody`."""
 
     def __init__(self, pieces: Iterable[bytes], size: int) -> None:
-        super().__init__(pieces, content_type="application/json")
-        self._length = size
+        self._pieces = iter(pieces)
+        self._slices: Iterator[memoryview] = iter(())
+        self.size = size
 
-    @property
-    def size(self) -> int:
-        """Bytes of the whole body."""
-        return self._length
+    def whole(self) -> list[bytes] | None:
+        """All of it, unless it is large."""
+        return list(self._pieces) if self.size <= _AT_ONCE_BYTES else None
 
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:  # noqa: ARG002 - aiohttp's
-        """Not for use: the body isn't held whole."""
-        raise TypeError("a body that is sent in pieces can't be shown")
+    async def read(self) -> bytes | memoryview:
+        """The next piece; empty at the end."""
+        for part in self._slices:
+            return part
+        for piece in self._pieces:
+            self._slices = _slices(piece)
+            return next(self._slices)
+        return b""
 
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        """Write the body. Cancellation leaves it half written, and the connection unusable."""
-        for piece in self._value:
-            for part in _slices(piece):
-                await writer.write(part)
+    def discard(self) -> None:
+        """Make no more pieces."""
+        self._pieces, self._slices = iter(()), iter(())
 
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:  # noqa: ARG002 - aiohttp's
-        """As `write`: the length is known."""
-        await self.write(writer)
+    def progressed(self) -> None:
+        """Nothing waits for it: the time limit is for the whole request."""
 
 
 async def _compress(pieces: Iterator[bytes]) -> list[bytes]:
@@ -176,21 +188,29 @@ async def _compress(pieces: Iterator[bytes]) -> list[bytes]:
 
 
 def _slices(piece: bytes) -> Iterator[memoryview]:
-    """The piece in slices of at most `PIECE_BYTES`, without copying: a request's events may be one piece of many megabytes."""
+    """The piece in slices, without copying: a request's events may be one piece of many megabytes."""
     view = memoryview(piece)
-    for start in range(0, len(view), PIECE_BYTES):
-        yield view[start : start + PIECE_BYTES]
+    for start in range(0, len(view), _SLICE_BYTES):
+        yield view[start : start + _SLICE_BYTES]
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """The answer's body, cut at `MAX_ANSWER`. Raises `aiohttp.ClientPayloadError` if it ends too early."""
-    answer = bytearray()
-    async for data in response.content.iter_any():
-        answer += data
-        if len(answer) >= MAX_ANSWER:
-            response.close()
-            break
-    return bytes(answer[:MAX_ANSWER])
+async def _read(answer: UpstreamAnswer) -> bytes:
+    """The answer's body, cut at `MAX_ANSWER`. Raises `OSError` if it ends too early."""
+    content, more = answer.body()
+    if more is not None:
+        async for piece in more:
+            content += piece
+            if len(content) >= MAX_ANSWER:
+                break
+    return content[:MAX_ANSWER]
+
+
+def _decompressed(content: bytes) -> bytes:
+    """What a server compressed although it was asked not to; as it is, if it is no gzip."""
+    try:
+        return isal_zlib.decompressobj(_ANY_WBITS).decompress(content, MAX_ANSWER)
+    except _ZLIB_ERROR:
+        return content
 
 
 def _retry_after(value: str | None, now: float) -> float | None:

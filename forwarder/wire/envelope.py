@@ -19,6 +19,8 @@ PIECE_BYTES: Final = 256 * 1024
 """How much of a body is put together at a time: enough for few calls, little enough that 32 requests in flight stay small."""
 
 _TAIL: Final = b"]}"
+_LARGE_CHUNK: Final = 16 * 1024
+"""Bytes of a chunk, on average of a batch, from which on a copy costs more than a piece does."""
 
 
 @lru_cache(maxsize=1024)
@@ -34,17 +36,21 @@ def envelope_size(lane: Lane, chunks: Sequence[Chunk]) -> int:
 
 
 def body_pieces(batch: Batch) -> Iterator[bytes]:
-    """The body of a batch's request, in pieces of about `PIECE_BYTES`; a chunk larger than that is a piece as it is, not a copy."""
+    """The body of a batch's request: large chunks as they are, not copied; small ones joined, in pieces of about `PIECE_BYTES`."""
     chunks = batch.chunks
+    if batch.size > len(chunks) * _LARGE_CHUNK:
+        between = envelope_head(batch.lane)
+        for chunk in chunks:
+            yield between
+            yield chunk.data
+            between = b","
+        yield _TAIL
+        return
     run = max(1, len(chunks) * PIECE_BYTES // max(batch.size, PIECE_BYTES))
     last = len(chunks) - run
     head = envelope_head(batch.lane)
     for at in range(0, len(chunks), run):
-        tail = _TAIL if at >= last else b""
-        if run == 1 and len(chunks[at].data) >= PIECE_BYTES:
-            yield from (head, chunks[at].data, tail)
-        else:
-            yield b"%b%b%b" % (head, b",".join([chunk.data for chunk in chunks[at : at + run]]), tail)
+        yield b"%b%b%b" % (head, b",".join([chunk.data for chunk in chunks[at : at + run]]), _TAIL if at >= last else b"")
         head = b","
 
 

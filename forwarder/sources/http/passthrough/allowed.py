@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from forwarder.core.headers import HeaderLine, value_of
 from forwarder.core.path import HEADER
-from forwarder.sources.http.protocol.headers import HeaderLine, value_of
 from forwarder.sources.http.protocol.routes import Route, count_requests, origin_form
 
 _SEGMENTS: Final = re.compile(rb"(?:/(?!\.+(?:/|\Z))[A-Za-z0-9._~@+=,:$!-]+)+/?")

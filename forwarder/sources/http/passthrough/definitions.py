@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from forwarder.core.clock import Clock
+from forwarder.core.headers import HeaderLine, value_of
 from forwarder.sources.http.passthrough.allowed import (
     PassedRequest,
     lines_for_sender,
     lines_for_upstream,
     named_by_connection,
 )
-from forwarder.sources.http.passthrough.connection import OutgoingRequest, PassedAnswer
 from forwarder.sources.http.passthrough.upstream import PassThroughUpstream, PausableTimeout
 from forwarder.sources.http.protocol.answers import HttpAnswer
-from forwarder.sources.http.protocol.headers import HeaderLine, value_of
+from forwarder.upstream.connection import OutgoingRequest, UpstreamAnswer
 
 _OF_THE_SENDER: Final = frozenset({b"accept-encoding", b"cache-control", b"pragma"})
 """Headers that say what one sender wants, and are not sent on for all."""
@@ -194,7 +194,7 @@ class FlagDefinitions:
             self._uncacheable.popitem(last=False)
 
 
-async def _read_whole(response: PassedAnswer) -> Fetched:
+async def _read_whole(response: UpstreamAnswer) -> Fetched:
     """The whole response, if it can be cached. Raises `OSError`."""
     lines = lines_for_sender(response.lines, cross_origin=True)  # CORS headers depend on the Origin of each sender
     if not _is_for_all(lines):

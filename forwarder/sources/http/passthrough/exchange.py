@@ -14,15 +14,15 @@ from http import HTTPStatus
 from typing import Final, NamedTuple
 
 from forwarder.core.clock import Clock
+from forwarder.core.headers import HeaderLine
 from forwarder.core.shares import Headroom
 from forwarder.sources.http.passthrough.allowed import PassedRequest
-from forwarder.sources.http.passthrough.connection import LAST_CHUNK, chunk
 from forwarder.sources.http.passthrough.upstream import PausableTimeout
 from forwarder.sources.http.protocol.answer_queue import AnswerQueue, StreamedAnswer
 from forwarder.sources.http.protocol.answers import HttpAnswer
-from forwarder.sources.http.protocol.headers import HeaderLine
 from forwarder.sources.http.protocol.lifecycle import Lifecycle
 from forwarder.sources.http.protocol.routes import Route
+from forwarder.upstream.connection import LAST_CHUNK, chunk
 
 WINDOW: Final = 64 * 1024
 """Bytes of one request's body that may wait for the upstream to read them; past it no more is read from its sender."""
@@ -207,14 +207,13 @@ class PassedBody:
         self._empty()
         return piece
 
-    @property
-    def whole(self) -> bytes | None:
+    def whole(self) -> tuple[bytes] | None:
         """All of it, if it has arrived and none of it was read; that reads it."""
         if not self._ended or self._discarded or len(self._window) < self.length:
             return None
         piece = bytes(self._window)
         self._empty()
-        return piece
+        return (piece,)
 
     def progressed(self) -> None:
         """The upstream took what was read."""

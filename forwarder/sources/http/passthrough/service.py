@@ -17,7 +17,6 @@ import structlog
 from forwarder.core.clock import Clock, wait_for_event
 from forwarder.core.shares import Headroom, Pool
 from forwarder.sources.http.passthrough.allowed import PassedRequest, PassedRoutes, lines_for_sender, lines_for_upstream
-from forwarder.sources.http.passthrough.connection import OutgoingRequest
 from forwarder.sources.http.passthrough.definitions import FlagDefinitions, UpstreamResponse
 from forwarder.sources.http.passthrough.exchange import PassedExchange, ResponseHead, SenderStalled
 from forwarder.sources.http.passthrough.upstream import RETRY_AFTER, BreakerPermit, PassThroughPolicy, PassThroughUpstream, PausableTimeout
@@ -25,6 +24,7 @@ from forwarder.sources.http.protocol import answers
 from forwarder.sources.http.protocol.answer_queue import AnswerQueue
 from forwarder.sources.http.protocol.answers import HttpAnswer
 from forwarder.sources.http.protocol.lifecycle import Lifecycle
+from forwarder.upstream.connection import OutgoingRequest
 
 log = structlog.get_logger(__name__)
 

@@ -14,11 +14,11 @@ from typing import Final, TypeAlias
 
 from forwarder.core.ack import AckLevel
 from forwarder.core.errors import InvalidAck
+from forwarder.core.headers import HeaderLine
 from forwarder.core.path import HEADER, RequestPath, parse_path
 from forwarder.core.ports import Incoming
 from forwarder.sources.http.protocol import answers
 from forwarder.sources.http.protocol.answers import HttpAnswer
-from forwarder.sources.http.protocol.headers import HeaderLine
 from forwarder.sources.http.protocol.limits import HttpPolicy
 from forwarder.sources.http.protocol.routes import Route
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final
 
+from forwarder.core.headers import HeaderLine, value_of
 from forwarder.core.ports import OtlpHead, V1Head
 from forwarder.sources.http.protocol.answers import EXPOSED, EXPOSED_V1, HttpAnswer, in_json
-from forwarder.sources.http.protocol.headers import HeaderLine, value_of
 from forwarder.wire.otlp import JSON_TYPE, PROTOBUF_TYPE, status_message
 
 _REQUEST_ID: Final = re.compile(rb"[0-9A-Za-z_.:{}-]{1,128}")

@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from forwarder.core.headers import HeaderLine
 from forwarder.core.ports import EventResults, OtlpHead, V1Head
 from forwarder.sources.http.protocol.answers import HttpAnswer, Rejection, of_results
-from forwarder.sources.http.protocol.headers import HeaderLine
 from forwarder.sources.http.protocol.route_protocols import OTLP_JSON, OTLP_PROTOBUF, V1, RouteProtocol
 from forwarder.wire.otlp import JSON_TYPE, PROTOBUF_TYPE
 

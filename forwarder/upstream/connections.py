@@ -1,4 +1,4 @@
-"""The connections to one upstream, over which requests are passed: kept open, one request at a time on each (`connection.py`).
+"""The connections to one upstream: kept open, one request at a time on each (`connection.py`).
 
 A request without a body that asks only (GET, HEAD) is sent a second time, on a new connection, if the kept one turned out to be closed
 before any of the response came (RFC 9112, 9.3.1).
@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from aiohappyeyeballs import AddrInfoType, start_connection
 from yarl import URL
 
-from forwarder.sources.http.passthrough.connection import OutgoingRequest, PassedAnswer, UpstreamConnection
-from forwarder.sources.http.passthrough.proxies import UpstreamProxy
+from forwarder.core.error_text import unreachable_text
+from forwarder.upstream.connection import OutgoingRequest, UpstreamAnswer, UpstreamConnection
+from forwarder.upstream.proxies import ProxyRefusal, UpstreamProxy
 
 KEPT_SECONDS: Final = 15.0
 """For how long a connection without a request is kept."""
@@ -28,6 +30,10 @@ _FALLBACK_DELAY: Final = 0.1
 """Seconds until the next of several addresses is tried beside one that doesn't answer (RFC 8305)."""
 
 _REPEATED: Final = frozenset({b"GET", b"HEAD"})
+
+
+class CannotConnect(ConnectionError):
+    """No connection comes about; its text says to whom, and why."""
 
 
 class UpstreamConnections:
@@ -48,10 +54,11 @@ class UpstreamConnections:
         self._open: set[UpstreamConnection] = set()
         self._question: asyncio.Future[Sequence[AddrInfoType]] | None = None
 
-    async def ask(self, request: OutgoingRequest) -> PassedAnswer:
+    async def ask(self, request: OutgoingRequest) -> UpstreamAnswer:
         """The response, of which the head has come in; the caller releases it.
 
-        Raises `OSError`: `TimeoutError` where no connection comes about in time. Cancellation drops the connection.
+        Raises `OSError`: `TimeoutError` where no connection comes about in time, `CannotConnect` where none does. Cancellation drops the
+        connection.
         """
         head = self._head(request)
         connection = self._take()
@@ -98,21 +105,52 @@ class UpstreamConnections:
             self._kept.pop(0).abort()
 
     async def _connect(self) -> UpstreamConnection:
-        loop, first, connection = asyncio.get_running_loop(), self._proxy, UpstreamConnection(self._open.add, self._free, self._lost)
+        connection = UpstreamConnection(self._open.add, self._free, self._lost)
+        proxy = self._proxy
         async with asyncio.timeout(self._connect_timeout):
-            host, port = (self._host, self._port) if first is None else (first.host, first.port)
-            connected = await start_connection(await self._addresses(host, port), happy_eyeballs_delay=_FALLBACK_DELAY, interleave=1)
-            try:
-                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if first is not None and self._tls is not None:
-                    await self._connect_through(first, connected, connection, self._tls)
-                else:
-                    tls = self._tls if first is None else first.tls
-                    await loop.create_connection(lambda: connection, sock=connected, ssl=tls, server_hostname=host if tls else None)
-            except BaseException:
-                connected.close()
-                raise
+            if proxy is None:
+                with _named(self._host, f"{self._host}:{self._port}"):
+                    await self._open_to(self._host, self._port, self._tls, connection)
+            elif self._tls is None:
+                with _named(proxy.host, "the proxy"):
+                    await self._open_to(proxy.host, proxy.port, proxy.tls, connection)
+            else:
+                with _named(proxy.host, "the proxy"):
+                    await self._open_through(proxy, self._tls, connection)
         return connection
+
+    async def _open_to(self, host: str, port: int, tls: ssl.SSLContext | None, connection: UpstreamConnection) -> None:
+        connected = await self._connected(host, port)
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_connection(lambda: connection, sock=connected, ssl=tls, server_hostname=host if tls else None)
+        except BaseException:
+            connected.close()
+            raise
+
+    async def _open_through(self, proxy: UpstreamProxy, tls: ssl.SSLContext, connection: UpstreamConnection) -> None:
+        connected = await self._connected(proxy.host, proxy.port)
+        host = self._host.encode()
+        try:
+            transport = await proxy.tunnel(connected, b"%b:%d" % (b"[%b]" % host if b":" in host else host, self._port))
+        except BaseException:
+            connected.close()
+            raise
+        try:
+            with _named(self._host, f"{self._host}:{self._port}"):
+                encrypted = await asyncio.get_running_loop().start_tls(transport, connection, tls, server_hostname=self._host)
+        except BaseException:
+            transport.abort()
+            raise
+        if encrypted is None or encrypted.is_closing():
+            raise ConnectionResetError("the connection was closed")
+        connection.connection_made(encrypted)
+
+    async def _connected(self, host: str, port: int) -> socket.socket:
+        addresses = await self._addresses(host, port)
+        connected = await start_connection(addresses, happy_eyeballs_delay=_FALLBACK_DELAY, interleave=1)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connected
 
     async def _addresses(self, host: str, port: int) -> Sequence[AddrInfoType]:
         """What the name stands for. Connections that are made at once share one question: the system answers only a few at a time."""
@@ -124,31 +162,28 @@ class UpstreamConnections:
     def _answered(self, _: asyncio.Future[Sequence[AddrInfoType]]) -> None:
         self._question = None
 
-    async def _connect_through(
-        self, proxy: UpstreamProxy, connected: socket.socket, connection: UpstreamConnection, tls: ssl.SSLContext
-    ) -> None:
-        host = self._host.encode()
-        transport = await proxy.tunnel(connected, b"%b:%d" % (b"[%b]" % host if b":" in host else host, self._port))
-        try:
-            encrypted = await asyncio.get_running_loop().start_tls(transport, connection, tls, server_hostname=self._host)
-        except BaseException:
-            transport.abort()
-            raise
-        if encrypted is None or encrypted.is_closing():
-            raise ConnectionResetError("the connection was closed")
-        connection.connection_made(encrypted)
-
     def _lost(self, connection: UpstreamConnection) -> None:
         self._open.discard(connection)
         if connection in self._kept:
             self._kept.remove(connection)
 
 
+@contextmanager
+def _named(host: str, where: str) -> Iterator[None]:
+    """Says of an error of the system to whom there is no connection."""
+    try:
+        yield
+    except (CannotConnect, ProxyRefusal, TimeoutError):
+        raise
+    except OSError as error:
+        raise CannotConnect(unreachable_text(error, host, where)) from error
+
+
 async def _look_up(host: str, port: int) -> Sequence[AddrInfoType]:
     return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
-async def _with_head(answer: PassedAnswer) -> PassedAnswer:
+async def _with_head(answer: UpstreamAnswer) -> UpstreamAnswer:
     try:
         await answer.head()
     except BaseException:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import httptools
 
-from forwarder.sources.http.protocol.headers import HeaderLine
+from forwarder.core.headers import HeaderLine
 
 READ_AHEAD: Final = 64 * 1024
 """Bytes of a response that may wait for its sender to read them; past it no more is read from the upstream."""
@@ -37,11 +37,10 @@ class BrokenAnswer(ConnectionError):
 class OutgoingBody(Protocol):
     """The body of a request."""
 
-    @property
-    def whole(self) -> bytes | None:
-        """All of it, if it has come in and was not read yet; that reads it."""
+    def whole(self) -> Sequence[bytes] | None:
+        """All of it in pieces, if it has come in, may be written at once, and was not read yet; that reads it."""
 
-    async def read(self) -> bytes:
+    async def read(self) -> bytes | memoryview:
         """What has come in, waiting for it; empty at the end."""
 
     def discard(self) -> None:
@@ -62,13 +61,8 @@ class OutgoingRequest(NamedTuple):
     """Of its body; None: in chunks."""
     body: OutgoingBody | None
 
-    @property
-    def chunked(self) -> bool:
-        """Whether its body is sent in chunks."""
-        return self.length is None and self.body is not None
 
-
-class PassedAnswer:
+class UpstreamAnswer:
     """A response, of which the head has come in."""
 
     __slots__ = ("_arrived", "_connection", "_error", "_pieces", "_size", "chunked", "complete", "length", "lines", "reason", "status")
@@ -164,7 +158,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._answer: PassedAnswer | None = None
+        self._answer: UpstreamAnswer | None = None
         self._bodiless = self._interim = self._until_end = self._paused = False
         self._writer: asyncio.Task[None] | None = None
         self._writable: asyncio.Future[None] | None = None
@@ -176,30 +170,32 @@ class UpstreamConnection(asyncio.Protocol):
 
     # What a request does
 
-    def ask(self, request: OutgoingRequest, head: bytes) -> PassedAnswer:
+    def ask(self, request: OutgoingRequest, head: bytes) -> UpstreamAnswer:
         """Send a request, `head` to its empty line; its response, of which nothing has come in."""
         transport = self._transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the connection is closed")
-        self._answer = answer = PassedAnswer(self)
+        self._answer = answer = UpstreamAnswer(self)
         self._bodiless = request.method == b"HEAD"
         self._interim = self._until_end = self.begun = False
         self._head_bytes = 0
         body = request.body
-        whole = b"" if body is None else body.whole
-        if body is not None and (whole is None or request.chunked):
+        if body is None:
             transport.write(head)
-            writing = self._write(body, whole or b"", chunked=request.chunked)
-            self._writer = asyncio.create_task(writing, name="send the body of a passed request")
             return answer
-        transport.write(head + (whole or b""))
-        if body is not None:
-            body.progressed()
-            body.discard()
+        whole = None if request.length is None else body.whole()
+        if whole is None:
+            transport.write(head)
+            writing = self._write(body, chunked=request.length is None)
+            self._writer = asyncio.create_task(writing, name="send the body of a request")
+            return answer
+        transport.writelines([head, *whole])
+        body.progressed()
+        body.discard()
         return answer
 
-    def release(self, answer: PassedAnswer) -> None:
-        """See `PassedAnswer.release`."""
+    def release(self, answer: UpstreamAnswer) -> None:
+        """See `UpstreamAnswer.release`."""
         if answer is not self._answer:
             return
         self._answer = None
@@ -234,11 +230,10 @@ class UpstreamConnection(asyncio.Protocol):
             self._paused = False
             self._transport.resume_reading()
 
-    async def _write(self, body: OutgoingBody, first: bytes, *, chunked: bool) -> None:
+    async def _write(self, body: OutgoingBody, *, chunked: bool) -> None:
         """Send the body as it comes. However this ends, the rest of it is discarded."""
         try:
-            while piece := first or await body.read():
-                first = b""
+            while piece := await body.read():
                 if self._transport is None:
                     return  # `connection_lost` has ended the response
                 self._transport.write(chunk(piece) if chunked else piece)
@@ -268,10 +263,10 @@ class UpstreamConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            self._broken("its answer is no HTTP")
+            self._broken("the answer isn't valid HTTP")
         else:
             if self._head_bytes > MAX_HEAD and not answer.complete:
-                self._broken("the head of its answer is too large, or what is about its chunks")
+                self._broken("the head of the answer is too large, or what is about its chunks")
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is over: that may be the end of a response."""
@@ -282,9 +277,8 @@ class UpstreamConnection(asyncio.Protocol):
             if error is None and self._until_end and answer.status:
                 answer.end()
             else:
-                answer.end(
-                    error if isinstance(error, OSError) else BrokenAnswer("the connection was closed before the answer was complete")
-                )
+                why = "the answer was cut off before its end" if answer.status else "the connection was closed before an answer came"
+                answer.end(error if isinstance(error, OSError) else BrokenAnswer(why))
         self._on_lost(self)
 
     def pause_writing(self) -> None:
@@ -303,7 +297,7 @@ class UpstreamConnection(asyncio.Protocol):
         """A response begins; behind a complete one none should."""
         answer = self._answer
         if answer is not None and answer.complete:
-            self._broken("it answers twice")
+            self._broken("the upstream answers twice")
 
     def on_status(self, status: bytes) -> None:
         """The words of the status line, or a part of them."""
@@ -345,7 +339,7 @@ class UpstreamConnection(asyncio.Protocol):
     def on_body(self, piece: bytes) -> None:
         """A piece of the body."""
         if self._answer is None or self._answer.complete:
-            self._broken("its answer has no end")
+            self._broken("the answer has no end")
         else:
             self._head_bytes = 0
             self._answer.add(piece)
@@ -365,6 +359,6 @@ class UpstreamConnection(asyncio.Protocol):
         self.abort()
 
 
-def chunk(piece: bytes) -> bytes:
+def chunk(piece: bytes | memoryview) -> bytes:
     """A piece of a body, as it stands in one that is sent in chunks."""
-    return b"%x\r\n%b\r\n" % (len(piece), piece)
+    return b"".join((b"%x\r\n" % len(piece), piece, b"\r\n"))

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from forwarder.sources.http.passthrough.connection import MAX_HEAD, BrokenAnswer, OutgoingRequest, PassedAnswer
-from forwarder.sources.http.passthrough.connections import KEPT_SECONDS, UpstreamConnections
-from forwarder.sources.http.passthrough.proxies import ProxyRefusal
+from forwarder.upstream.connection import MAX_HEAD, BrokenAnswer, OutgoingRequest, UpstreamAnswer
+from forwarder.upstream.connections import KEPT_SECONDS, CannotConnect, UpstreamConnections
+from forwarder.upstream.proxies import ProxyRefusal
 from tests.support.certificates import make_certificate
 from tests.support.listening import LIMIT, turns
 from tests.support.origin import OK, Asked, always, ok, origin, whole
 
-LOOP = "forwarder.sources.http.passthrough.connections.asyncio.get_running_loop"
+LOOP = "forwarder.upstream.connections.asyncio.get_running_loop"
 GET = OutgoingRequest(b"GET", b"/flags?v=2", b"Accept: */*\r\n", 0, None)
 
 
@@ -33,7 +33,7 @@ async def connections(url: str, **options: Any) -> AsyncIterator[UpstreamConnect
         await turns()
 
 
-async def content(answer: PassedAnswer) -> bytes:
+async def content(answer: UpstreamAnswer) -> bytes:
     """The body of an answer, which is released."""
     try:
         first, more = answer.body()
@@ -194,9 +194,7 @@ async def test_an_old_connection_is_dropped(monkeypatch: pytest.MonkeyPatch) -> 
         loop = asyncio.get_running_loop()
         later = loop.time() + KEPT_SECONDS + 1
         with monkeypatch.context() as patch:
-            patch.setattr(
-                "forwarder.sources.http.passthrough.connections.asyncio.get_running_loop", lambda: _Other(loop, time=lambda: later)
-            )
+            patch.setattr("forwarder.upstream.connections.asyncio.get_running_loop", lambda: _Other(loop, time=lambda: later))
             assert to._take() is None
         assert await get(to) == (200, b"ok")
         assert upstream.connections == 2
@@ -213,9 +211,7 @@ async def test_one_name_is_looked_up_once_at_a_time(monkeypatch: pytest.MonkeyPa
 
     async with origin() as upstream, connections(upstream.url.replace("127.0.0.1", "localhost")) as to:
         with monkeypatch.context() as patch:
-            patch.setattr(
-                "forwarder.sources.http.passthrough.connections.asyncio.get_running_loop", lambda: _Other(loop, getaddrinfo=look_up)
-            )
+            patch.setattr("forwarder.upstream.connections.asyncio.get_running_loop", lambda: _Other(loop, getaddrinfo=look_up))
             assert await asyncio.gather(*[get(to) for _ in range(8)]) == [(200, b"ok")] * 8
             assert (upstream.connections, asked) == (8, ["localhost"])
             to.close()
@@ -250,7 +246,7 @@ async def test_a_handshake_that_fails_leaves_nothing(tmp_path: Path) -> None:
         await upstream.stop()
         await upstream.start(context)
         async with connections(f"https://localhost:{upstream.port}") as to:
-            with pytest.raises(ssl.SSLCertVerificationError):
+            with pytest.raises(CannotConnect, match="the certificate of localhost isn't trusted: self-signed certificate"):
                 await asyncio.wait_for(to.ask(GET), LIMIT)
             assert not to._open
 
