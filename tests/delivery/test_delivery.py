@@ -63,7 +63,7 @@ async def test_adaptive_concurrency_grows_and_gives_way() -> None:
         await rig.emptied()
         grown = rig.delivery.statistics().concurrency_limit
         assert grown > 8
-        upstream.script.extend([plain(503)] * 40)
+        upstream.script.extend([plain(503)] * 25)
         rig.offer(events(100, "f"))
         await rig.until(lambda: not upstream.script)
         assert rig.delivery.statistics().concurrency_limit <= grown // 2
@@ -234,7 +234,8 @@ async def test_what_is_in_flight_is_finished_and_nothing_begun() -> None:
     now = asyncio.Event()
     async with Upstream(lambda _: Answer(when=now)) as upstream, Rig(upstream) as rig:
         rig.offer(events(3))
-        await rig.until(lambda: upstream.in_flight == 1)
+        await rig.clock.advance(1)
+        await upstream.until(lambda: upstream.in_flight == 1)
         finished = asyncio.create_task(rig.delivery.finish_in_flight(25.0))
         rig.offer(events(2, "later"))
         await rig.clock.advance(5.0)
