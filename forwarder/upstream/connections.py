@@ -32,7 +32,7 @@ _FALLBACK_DELAY: Final = 0.1
 _REPEATED: Final = frozenset({b"GET", b"HEAD"})
 
 
-class CannotConnect(ConnectionError):
+class NoConnection(ConnectionError):
     """No connection comes about; its text says to whom, and why."""
 
 
@@ -57,7 +57,7 @@ class UpstreamConnections:
     async def ask(self, request: OutgoingRequest) -> UpstreamAnswer:
         """The response, of which the head has come in; the caller releases it.
 
-        Raises `OSError`: `TimeoutError` where no connection comes about in time, `CannotConnect` where none does. Cancellation drops the
+        Raises `OSError`: `TimeoutError` where no connection comes about in time, `NoConnection` where none does. Cancellation drops the
         connection.
         """
         head = self._head(request)
@@ -173,10 +173,10 @@ def _named(host: str, where: str) -> Iterator[None]:
     """Says of an error of the system to whom there is no connection."""
     try:
         yield
-    except (CannotConnect, ProxyRefusal, TimeoutError):
+    except (NoConnection, ProxyRefusal, TimeoutError):
         raise
     except OSError as error:
-        raise CannotConnect(unreachable_text(error, host, where)) from error
+        raise NoConnection(unreachable_text(error, host, where)) from error
 
 
 async def _look_up(host: str, port: int) -> Sequence[AddrInfoType]:

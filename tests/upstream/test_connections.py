@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from forwarder.upstream.connection import MAX_HEAD, BrokenAnswer, OutgoingRequest, UpstreamAnswer
-from forwarder.upstream.connections import KEPT_SECONDS, CannotConnect, UpstreamConnections
+from forwarder.upstream.connections import KEPT_SECONDS, NoConnection, UpstreamConnections
 from forwarder.upstream.proxies import ProxyRefusal
 from tests.support.certificates import make_certificate
 from tests.support.listening import LIMIT, turns
@@ -246,7 +246,7 @@ async def test_a_handshake_that_fails_leaves_nothing(tmp_path: Path) -> None:
         await upstream.stop()
         await upstream.start(context)
         async with connections(f"https://localhost:{upstream.port}") as to:
-            with pytest.raises(CannotConnect, match="the certificate of localhost isn't trusted: self-signed certificate"):
+            with pytest.raises(NoConnection, match="the certificate of localhost isn't trusted: self-signed certificate"):
                 await asyncio.wait_for(to.ask(GET), LIMIT)
             assert not to._open
 
