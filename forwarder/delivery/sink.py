@@ -24,7 +24,7 @@ from forwarder.core.error_text import error_text
 from forwarder.core.event import Batch
 from forwarder.core.outcome import Reply
 from forwarder.core.path import ERROR_HEADER, HEADER, LOOP, ForwarderPath
-from forwarder.upstream.connection import OutgoingRequest, UpstreamAnswer
+from forwarder.upstream.connection import ArrivingAnswer, OutgoingRequest
 from forwarder.upstream.connections import UpstreamConnections
 from forwarder.wire.envelope import body_pieces
 
@@ -110,7 +110,7 @@ class HttpSink:
         except OSError as error:
             return Reply(None, error=error_text(error))
 
-    async def _reply(self, answer: UpstreamAnswer) -> Reply:
+    async def _reply(self, answer: ArrivingAnswer) -> Reply:
         status, lines = answer.status, answer.lines
         said = {name.lower(): value.decode("utf-8", "replace") for name, value in lines}
         wait = _retry_after(said.get(b"retry-after"), self._clock.now())
@@ -194,7 +194,7 @@ def _slices(piece: bytes) -> Iterator[memoryview]:
         yield view[start : start + _SLICE_BYTES]
 
 
-async def _read(answer: UpstreamAnswer) -> bytes:
+async def _read(answer: ArrivingAnswer) -> bytes:
     """The answer's body, cut at `MAX_ANSWER`. Raises `OSError` if it ends too early."""
     content, more = answer.body()
     if more is not None:

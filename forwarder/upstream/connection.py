@@ -62,7 +62,7 @@ class OutgoingRequest(NamedTuple):
     body: OutgoingBody | None
 
 
-class UpstreamAnswer:
+class ArrivingAnswer:
     """A response, of which the head has come in."""
 
     __slots__ = ("_arrived", "_connection", "_error", "_pieces", "_size", "chunked", "complete", "length", "lines", "reason", "status")
@@ -158,7 +158,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._answer: UpstreamAnswer | None = None
+        self._answer: ArrivingAnswer | None = None
         self._bodiless = self._interim = self._until_end = self._paused = False
         self._writer: asyncio.Task[None] | None = None
         self._writable: asyncio.Future[None] | None = None
@@ -170,12 +170,12 @@ class UpstreamConnection(asyncio.Protocol):
 
     # What a request does
 
-    def ask(self, request: OutgoingRequest, head: bytes) -> UpstreamAnswer:
+    def ask(self, request: OutgoingRequest, head: bytes) -> ArrivingAnswer:
         """Send a request, `head` to its empty line; its response, of which nothing has come in."""
         transport = self._transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the connection is closed")
-        self._answer = answer = UpstreamAnswer(self)
+        self._answer = answer = ArrivingAnswer(self)
         self._bodiless = request.method == b"HEAD"
         self._interim = self._until_end = self.begun = False
         self._head_bytes = 0
@@ -194,8 +194,8 @@ class UpstreamConnection(asyncio.Protocol):
         body.discard()
         return answer
 
-    def release(self, answer: UpstreamAnswer) -> None:
-        """See `UpstreamAnswer.release`."""
+    def release(self, answer: ArrivingAnswer) -> None:
+        """See `ArrivingAnswer.release`."""
         if answer is not self._answer:
             return
         self._answer = None

@@ -17,7 +17,7 @@ from aiohappyeyeballs import AddrInfoType, start_connection
 from yarl import URL
 
 from forwarder.core.error_text import unreachable_text
-from forwarder.upstream.connection import OutgoingRequest, UpstreamAnswer, UpstreamConnection
+from forwarder.upstream.connection import ArrivingAnswer, OutgoingRequest, UpstreamConnection
 from forwarder.upstream.proxies import ProxyRefusal, UpstreamProxy
 
 KEPT_SECONDS: Final = 15.0
@@ -54,7 +54,7 @@ class UpstreamConnections:
         self._open: set[UpstreamConnection] = set()
         self._question: asyncio.Future[Sequence[AddrInfoType]] | None = None
 
-    async def ask(self, request: OutgoingRequest) -> UpstreamAnswer:
+    async def ask(self, request: OutgoingRequest) -> ArrivingAnswer:
         """The response, of which the head has come in; the caller releases it.
 
         Raises `OSError`: `TimeoutError` where no connection comes about in time, `NoConnection` where none does. Cancellation drops the
@@ -183,7 +183,7 @@ async def _look_up(host: str, port: int) -> Sequence[AddrInfoType]:
     return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
-async def _with_head(answer: UpstreamAnswer) -> UpstreamAnswer:
+async def _with_head(answer: ArrivingAnswer) -> ArrivingAnswer:
     try:
         await answer.head()
     except BaseException:

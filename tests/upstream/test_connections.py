@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.upstream.connection import MAX_HEAD, BrokenAnswer, OutgoingRequest, UpstreamAnswer
+from forwarder.upstream.connection import MAX_HEAD, ArrivingAnswer, BrokenAnswer, OutgoingRequest
 from forwarder.upstream.connections import KEPT_SECONDS, NoConnection, UpstreamConnections
 from forwarder.upstream.proxies import ProxyRefusal
 from tests.support.certificates import make_certificate
@@ -33,7 +33,7 @@ async def connections(url: str, **options: Any) -> AsyncIterator[UpstreamConnect
         await turns()
 
 
-async def content(answer: UpstreamAnswer) -> bytes:
+async def content(answer: ArrivingAnswer) -> bytes:
     """The body of an answer, which is released."""
     try:
         first, more = answer.body()

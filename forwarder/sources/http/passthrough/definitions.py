@@ -25,7 +25,7 @@ from forwarder.sources.http.passthrough.allowed import (
 )
 from forwarder.sources.http.passthrough.upstream import PassThroughUpstream, PausableTimeout
 from forwarder.sources.http.protocol.answers import HttpAnswer
-from forwarder.upstream.connection import OutgoingRequest, UpstreamAnswer
+from forwarder.upstream.connection import ArrivingAnswer, OutgoingRequest
 
 _OF_THE_SENDER: Final = frozenset({b"accept-encoding", b"cache-control", b"pragma"})
 """Headers that say what one sender wants, and are not sent on for all."""
@@ -194,7 +194,7 @@ class FlagDefinitions:
             self._uncacheable.popitem(last=False)
 
 
-async def _read_whole(response: UpstreamAnswer) -> Fetched:
+async def _read_whole(response: ArrivingAnswer) -> Fetched:
     """The whole response, if it can be cached. Raises `OSError`."""
     lines = lines_for_sender(response.lines, cross_origin=True)  # CORS headers depend on the Origin of each sender
     if not _is_for_all(lines):

@@ -18,7 +18,7 @@ from forwarder.core.clock import Backoff, Clock, Timer
 from forwarder.core.error_text import error_text
 from forwarder.sources.http.protocol import answers
 from forwarder.sources.http.protocol.answers import HttpAnswer, Rejection
-from forwarder.upstream.connection import BrokenAnswer, OutgoingRequest, UpstreamAnswer
+from forwarder.upstream.connection import ArrivingAnswer, BrokenAnswer, OutgoingRequest
 from forwarder.upstream.connections import UpstreamConnections
 
 log = structlog.get_logger(__name__)
@@ -73,7 +73,7 @@ class PassThroughUpstream:
             return permit
         return answers.unavailable("The upstream fails; it will be asked again soon.", self.breaker.retry_after(now), Rejection.UPSTREAM)
 
-    async def ask(self, permit: BreakerPermit, request: OutgoingRequest) -> UpstreamAnswer:
+    async def ask(self, permit: BreakerPermit, request: OutgoingRequest) -> ArrivingAnswer:
         """The response, of which the head has come in; the caller releases it. Raises `OSError`, for `failed`.
 
         Cancellation drops the connection; the caller reports it to the circuit breaker, by `abandoned`.
