@@ -87,6 +87,7 @@ CASES: Final = (
         for events in CONNECTIONS
         for compression in ("none", "gzip")
     ),
+    Case(Variant.SDK, 1, "none", ordered=False, share=None),
     Case(Variant.BARE, 1, "none", ordered=False, share=None),
     Case(Variant.BARE, 50, "none", ordered=False, share=None),
     Case(Variant.BARE, 1000, "none", ordered=False, share=None),

@@ -28,6 +28,10 @@ COMMANDS: Final = {
     "explain": ("status", "Find one event: buffered, dead-lettered and why, or else delivered or never received."),
     "top": ("top", "Watch the running daemon live: rates, buffer, upstream, lanes and what needs attention."),
     "tap": ("tap", "Show events as they pass the running daemon: a sample of those received, delivered, dead-lettered, dropped."),
+    "plan": (
+        "plan",
+        "Say what a load needs: cores, machines, memory, disk for an outage, requests to the service, and the settings to write.",
+    ),
     "logs": ("logs", "Show how far the files of log sources are read: position, size, lag and last line of each."),
     "config": ("config", "Write, check and show the configuration, and its schema."),
     "buffer": ("buffer", "List, verify, export or drain a disk buffer, also while its daemon is down."),

@@ -9,7 +9,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Final
 
-WITHOUT_CONFIG: Final = frozenset({"sandbox", "demo", "drill", "help", "plan"})
+WITHOUT_CONFIG: Final = frozenset({"sandbox", "demo", "drill", "help"})
 """Commands that take no `--config`."""
 
 _given: list[str] = []

@@ -18,7 +18,7 @@ from forwarder.sources.imports.formats.catalog import FORMATS
 from tests.support.commands import forwarder
 
 PATHS = [
-    *("run", "demo", "drill", "status", "logs", "health", "audit", "explain", "send", "generate", "sandbox", "help", "tap", "top"),
+    *("run", "demo", "drill", "status", "logs", "health", "audit", "explain", "send", "generate", "sandbox", "help", "tap", "top", "plan"),
     *("buffer ls", "buffer verify", "buffer export", "buffer drain"),
     *("dead-letters ls", "dead-letters show", "dead-letters replay", "dead-letters drop"),
     *("config init", "config check", "config show", "config schema"),
