@@ -210,9 +210,9 @@ def _print(done: CapacityPlan, output: PlanOutput, configured: str) -> None:
     shown.print(figures)
     if done.limits:
         shown.print()
-        limits = _table(
-            f"limit of {configured}" if configured else "limit", "carries up to", "times the load", "" if done.carried else "do this"
-        )
+        if configured:
+            shown.print(Text(f"limits of {configured}:"), soft_wrap=True)
+        limits = _table("limit", "carries up to", "times the load", "" if done.carried else "do this")
         for limit in done.limits:
             style = "" if limit.holds else "red"
             row = limit.name, limit.reached, about(limit.factor), "" if limit.holds else limit.fix
