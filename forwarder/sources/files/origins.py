@@ -51,6 +51,7 @@ _SHOWN: Final = 5
 """Names that a hint lists."""
 ENDS: Final = 64 << 10
 """Bytes at each end of a file that tell it from others."""
+_FOREIGN: Final = frozenset({"__MACOSX", "lost+found"})
 _RANGE: Final = 4 << 20
 _CLIENT: Final = re.compile(
     "(?:aws_|google_|azure_)?(allow_http|allow_invalid_certificates|connect_timeout|default_content_type|http1_only|http2_only|"
@@ -224,8 +225,9 @@ def _folder(folder: Path, options: ReadOptions) -> list[Path]:
     names = []
     seen = {folder.resolve()}
     for root, folders, files in os.walk(folder, onerror=fail, followlinks=options.follow_links):
+        folders[:] = filter(is_wanted, folders)  # not even looked into: this user may not be allowed to
         links = [Path(root, name) for name in (*folders, *files) if Path(root, name).is_symlink()]
-        _check_links([link for link in links if is_wanted(str(link.relative_to(folder)))], folder, options)
+        _check_links([link for link in links if is_wanted(link.name)], folder, options)
         if options.follow_links:  # a folder once: links may lead around
             for name in list(folders):
                 target = Path(root, name).resolve()
@@ -233,7 +235,7 @@ def _folder(folder: Path, options: ReadOptions) -> list[Path]:
                     folders.remove(name)
                 seen.add(target)
         names += [Path(root, name) for name in files]
-    wanted = [path for path in names if is_wanted(str(path.relative_to(folder))) and path.is_file()]
+    wanted = [path for path in names if is_wanted(path.name) and path.is_file()]
     return sorted(wanted, key=lambda each: natural(str(each)))
 
 
@@ -247,8 +249,9 @@ def _check_links(found: Iterable[Path], root: Path, options: ReadOptions) -> Non
 
 
 def is_wanted(name: str) -> bool:
-    """Whether a file that was found rather than named belongs to the export: hidden files and what a Mac adds to archives don't."""
-    return not any(part.startswith(".") or part == "__MACOSX" for part in name.split("/") if part not in {".", ".."})
+    """Whether a file that was found rather than named belongs to the export: hidden files don't (snapshots of volumes are such), nor does
+    what a Mac adds to archives, or a file system to its root."""
+    return not any(part.startswith(".") or part in _FOREIGN for part in name.split("/") if part not in {".", ".."})
 
 
 def plain_name(name: str) -> str:

@@ -185,6 +185,23 @@ def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path, monkeypatch:
         open_source([str(tmp_path)])
 
 
+@pytest.mark.parametrize("name", ["lost+found", ".snapshot"])
+def test_folders_of_the_volume_itself_are_not_even_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A file system's own belong to root, and snapshots have every file again."""
+    written(tmp_path, {"a.json": A, f"{name}/a.json": A, f"d/{name}/b.json": A, "d/b.json": A})
+    scan, looked = os.scandir, list[str]()
+
+    def noted(path: str) -> object:
+        looked.append(Path(path).name)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", noted)
+    with open_source([str(tmp_path)]) as source:
+        assert [Path(origin.name).name for origin in source.origins] == ["a.json", "b.json"]
+    assert name not in looked
+    assert "d" in looked
+
+
 def test_standard_input_is_kept_and_is_the_same_as_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It can be read again, and has the identity of the same bytes in a file, so that uuids are equal."""
     (tmp_path / "x").write_bytes(gzip.compress(MANY, mtime=0))
