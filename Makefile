@@ -94,7 +94,7 @@ test-crash-kafka: setup  ## two forwarders, a broker and an upstream fail in tur
 	$(BIN)/python -m tests.crash.kafka --disk $(CRASH)
 	$(BIN)/python -m tests.crash.kafka --hostile 40 $(CRASH)
 
-test-crash-import: setup  ## import 1,000,000 events, once as gzip and once as zstd, killed 12 times each; CRASH="--seed 7 --events 50000" chooses
+test-crash-import: setup  ## import 1,000,000 events, as gzip and as zstd, killed 12 times each, and in 8 shards, 3 at a time, 2 killed; CRASH="--seed 7 --events 50000" chooses
 	$(BIN)/python -m tests.crash.imports $(CRASH)
 
 test-crash-logs: setup  ## follow a log of 1,000,000 lines, rotated 50 times and killed 10 times, at each level of commit; CRASH="--seed 7 --lines 50000" chooses. Before it, 500,000 lines of a week

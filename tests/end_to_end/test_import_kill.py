@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.imports import shards
 from tests.crash.imports.campaign import MEMORY, Campaign, Options
 
 SEED = 20240252
@@ -23,3 +24,16 @@ async def test_all_is_there_once_however_often_the_importer_is_killed(suffix: st
     assert report.verdict.repeats < events
     assert 0 < report.memory < MEMORY
     assert f"All {events:,} events" in report.verified
+
+
+async def test_shards_that_are_killed_bring_everything_once(tmp_path: Path) -> None:
+    """Two of four, two at a time: each resumes by its own command while others run. Every event is there once, without a conflict, nothing
+    came twice but of those that were killed, and `import status` and `import verify` say so over all of them."""
+    options = shards.Options(SEED, 4_000, shards=4, files=9, at_a_time=2, kills=2, rate="1600")
+    report = await shards.ShardCampaign(options, tmp_path).run()
+    assert len(report.lives) == report.together == 2
+    assert all(0 < life.settled < 1_400 for life in report.lives)
+    assert report.verdict.distinct == report.books["delivered"] == 4_000
+    assert report.verdict.repeated <= {life.shard.number for life in report.lives}
+    assert 0 < report.memory < MEMORY
+    assert "All 4,000 events of " in report.verified

@@ -6,32 +6,26 @@ that is settled: the difference was in flight, and no more than that may come tw
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sqlite3
 import time
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
-
 from forwarder.sources.imports.checkpoint import read_checkpoint
 from forwarder.sources.imports.report import MANIFEST, ImportManifest, read_manifest
 from tests.crash.frame import CrashFailure, Evidence, Say, silent
-from tests.crash.imports.judge import Verdict, arrivals, judge
+from tests.crash.imports.judge import Settled, Verdict, arrivals, judge
 from tests.crash.imports.plan import EventPlan, write
+from tests.crash.imports.service import KEY, CrashService
 from tests.crash.kills import Kill, schedule
 from tests.crash.process import Killable
-from tests.support.commands import forwarder, running
-from tests.support.waiting import eventually, in_thread, pause
+from tests.support.commands import forwarder
+from tests.support.waiting import eventually, in_thread
 
-KEY: Final = "phc_crash_of_imports_000001"
 MEMORY: Final = 200_000_000
 """Resident bytes that no life of the importer may have."""
-_STILL: Final = 0.05
-"""Seconds in which nothing more arrives, when nothing more will."""
 _BEFORE_KILL: Final = 600.0
 """Seconds that a life may take to come to where it is killed."""
 
@@ -105,7 +99,6 @@ class Campaign:
         self._plan = EventPlan(options.seed, options.events)
         self._kills = schedule(options.seed, options.kills, reading=options.reading, patience=options.patience)
         self._source = root / f"events.jsonl{options.suffix}"
-        self._database = root / "sandbox.db"
         self._state = root / "state"
 
     async def run(self) -> Report:
@@ -114,15 +107,12 @@ class Campaign:
         self.report.packed = self._source.stat().st_size
         sizes = f"{self.report.size / 1e6:.1f} MB, as {self._source.name} {self.report.packed / 1e6:.1f} MB"
         self._say(f"{self._options.events:,} events: {sizes}")
-        arguments = ("--listen", "127.0.0.1:0", "--database", str(self._database), "--strict", "--api-key", KEY)
-        async with running("sandbox", *arguments) as sandbox:
-            self._url = (await sandbox.line("listening on")).split()[-1]
-            with contextlib.closing(sqlite3.connect(f"file:{self._database}?mode=ro", uri=True)) as self._looking:
-                for kill in self._kills:
-                    if not await self._live(kill):
-                        break
-                else:
-                    await self._last_life()
+        async with CrashService.living(self._root) as self._service:
+            for kill in self._kills:
+                if not await self._live(kill):
+                    break
+            else:
+                await self._last_life()
             await self._judge()
         return self.report
 
@@ -134,13 +124,13 @@ class Campaign:
             code = await importer.killed()
         if code not in (0, -9):
             raise self._failure([f"it ended with {code} before it was killed {kill}"])
-        arrived, repeats = await self._arrived()
+        arrived, repeats = await self._service.arrived()
         self._check_repeats(repeats)
         self._check_memory(importer)
         if code == 0:
             self._say(f"complete before it was killed {kill}")
             return False
-        life = Life(kill, time.monotonic() - began, arrived, self._settled(), self._requests(), repeats, importer.memory)
+        life = Life(kill, time.monotonic() - began, arrived, self._settled(), self._service.requests, repeats, importer.memory)
         self.report.lives.append(life)
         self._say(
             f"killed {kill}: {life.arrived:,} had arrived, {life.settled:,} of them were settled; "
@@ -155,18 +145,20 @@ class Campaign:
             if code := await importer.code():
                 raise self._failure([f"the last run ended with {code}"])
         self._check_memory(importer)
-        self._check_repeats((await self._arrived())[1])
+        self._check_repeats((await self._service.arrived())[1])
         self._say(f"complete: {importer.memory // 1_000_000} MB, {time.monotonic() - began:.1f} s")
 
     def _importer(self) -> AbstractAsyncContextManager[Killable]:
-        upstream = ("--upstream", self._url, "--api-key", KEY, "--state", str(self._state), "--rate", self._options.rate, "--yes")
+        upstream = ("--upstream", self._service.url, "--api-key", KEY, "--state", str(self._state), "--rate", self._options.rate, "--yes")
         return Killable.living(("import", "native", str(self._source), *upstream), self._evidence.log)
 
     async def _reach(self, importer: Killable, kill: Kill, began: float) -> None:
         """Return when the moment of the kill is there, or the importer isn't any more."""
         if kill.share is not None:
             goal = round(kill.share * self._options.events)
-            await eventually(lambda: self._has_ended(importer) or self._came() >= goal, _BEFORE_KILL, told=lambda: f"{self._came():,} came")
+            await eventually(
+                lambda: self._has_ended(importer) or self._service.came >= goal, _BEFORE_KILL, told=lambda: f"{self._service.came:,} came"
+            )
             began = time.monotonic()
         await eventually(lambda: self._has_ended(importer) or time.monotonic() - began >= kill.after, _BEFORE_KILL)
 
@@ -174,34 +166,14 @@ class Campaign:
         importer.look()
         return importer.ended
 
-    def _came(self) -> int:
-        """Events that the sandbox has, each once, in no time."""
-        found = self._looking.execute("SELECT ifnull(sum(events), 0) FROM requests").fetchone()
-        return int(found[0])
-
-    def _requests(self) -> int:
-        return int(self._looking.execute("SELECT ifnull(max(id), 0) FROM requests").fetchone()[0])
-
-    async def _arrived(self) -> tuple[int, int]:
-        """Events that the sandbox has, each once, and repeats, when it has done all that it was sent."""
-        before: list[dict[str, Any]] | None = None
-        while before != (listed := (await self._ask("imports"))["results"]):
-            before = listed
-            await pause(_STILL)
-        return sum(each["events"] for each in listed), sum(each["duplicates"] for each in listed)
-
     def _settled(self) -> int:
         saved = read_checkpoint(self._state)
         return 0 if saved is None else saved.books.delivered
 
-    async def _ask(self, path: str) -> Any:
-        async with aiohttp.ClientSession() as client, client.get(f"{self._url}/sandbox/{path}") as response:
-            return await response.json()
-
     async def _judge(self) -> None:
         report = self.report
-        settled = [(life.requests, life.settled) for life in report.lives]
-        report.verdict = await in_thread(lambda: judge(self._plan, arrivals(self._database), settled))
+        settled = [Settled(life.requests, life.settled) for life in report.lives]
+        report.verdict = await in_thread(lambda: judge(self._plan, arrivals(self._service.database), settled))
         self._check(report.verdict.problems)
         manifest = read_manifest(self._state / MANIFEST)
         self._check(list(self._wrong_in_books(manifest)))
@@ -219,7 +191,7 @@ class Campaign:
 
     async def _judge_counts(self, manifest: ImportManifest) -> None:
         """What the sandbox itself says of the import."""
-        [found] = (await self._ask(f"imports?import={manifest.job.id}"))["results"]
+        [found] = (await self._service.ask(f"imports?import={manifest.job.id}"))["results"]
         verdict = self.report.verdict
         told = (found["events"], found["duplicates"], found["conflicts"])
         if told != (self._options.events, verdict.repeats, 0) or verdict.distinct != self._options.events:
@@ -227,7 +199,7 @@ class Campaign:
 
     async def _verify(self) -> None:
         """Ask as a user does."""
-        verify = await forwarder("import", "verify", "--state", str(self._state), "--sandbox", self._url, limit=300)
+        verify = await forwarder("import", "verify", "--state", str(self._state), "--sandbox", self._service.url, limit=300)
         self.report.verified = verify.out.strip()
         if verify.code:
             self._check([f"`forwarder import verify` ended with {verify.code}: {verify.out}{verify.err}"])

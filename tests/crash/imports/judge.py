@@ -2,7 +2,7 @@
 
 Right is: each record's event is there once, with the record's uuid or one that follows from it, its time to the millisecond, its id, its
 name and its properties, unchanged; what came again is the same bytes, of records that weren't settled; all of it came as history, no
-request holds events of two days, and of each person the first arrivals are in the order of the records.
+request holds events of two days, and of each person the first arrivals are in the order of the records, those of a shard by themselves.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from uuid import UUID
 
 import msgspec
 
-from tests.crash.imports.plan import EventPlan
+from tests.crash.imports.plan import Division, EventPlan
 
 SHOWN: Final = 8
 """How many problems of one kind are told."""
@@ -41,6 +41,15 @@ class Arrival(NamedTuple):
     raw: bytes
 
 
+class Settled(NamedTuple):
+    """What a checkpoint knew when its process was killed: so many records of a shard, the first, so that none of them may come again."""
+
+    request: int
+    """The last request that had arrived."""
+    records: int
+    shard: int = 0
+
+
 @dataclass
 class Verdict:
     """What was found."""
@@ -51,6 +60,8 @@ class Verdict:
     days: int = 0
     derived: int = 0
     """Events whose uuid isn't the record's own."""
+    repeated: set[int] = field(default_factory=set)
+    """Shards of which an event came again."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -71,24 +82,22 @@ def arrivals(database: Path) -> Iterator[Arrival]:
         yield from map(Arrival._make, connection.execute(_ARRIVALS))
 
 
-def judge(plan: EventPlan, arrived: Iterable[Arrival], settled: Sequence[tuple[int, int]] = ()) -> Verdict:
-    """What is wrong with these arrivals, once there will be no more.
-
-    `settled`: after which request so many records from the first on were settled, so that none of them may come again.
-    """
-    judging = _Judging(plan, settled)
+def judge(plan: EventPlan, arrived: Iterable[Arrival], settled: Sequence[Settled] = (), division: Division | None = None) -> Verdict:
+    """What is wrong with these arrivals, once there will be no more. `division`: of an import in shards."""
+    judging = _Judging(plan, settled, division or Division(plan.count))
     for arrival in arrived:
         judging.look_at(arrival)
     return judging.verdict()
 
 
 class _Judging:
-    def __init__(self, plan: EventPlan, settled: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, plan: EventPlan, settled: Sequence[Settled], division: Division) -> None:
         self._plan = plan
         self._settled = settled
+        self._division = division
         self._came = array("b", bytes(plan.count))
-        self._last: dict[str, int] = {}
-        """Of each person, the last record whose event arrived for the first time."""
+        self._last: dict[tuple[int, str], int] = {}
+        """Of each person, the last record whose event arrived for the first time, by shard."""
         self._request, self._of_request = 0, ""
         self._days: set[str] = set()
         self._found = Verdict()
@@ -127,8 +136,10 @@ class _Judging:
 
     def _judge_repeat(self, number: int, arrival: Arrival) -> None:
         self._found.repeats += 1
-        done = max((count for request, count in self._settled if arrival.request > request), default=0)
-        if number < done:
+        shard, place = self._division.place(number)
+        self._found.repeated.add(shard)
+        done = max((each.records for each in self._settled if each.shard == shard and arrival.request > each.request), default=0)
+        if place < done:
             self._tell("was settled and came again", f"{number}, when the first {done:,} were")
 
     def _judge_first(self, number: int, arrival: Arrival) -> None:
@@ -142,10 +153,11 @@ class _Judging:
             self._found.derived += 1
         if arrival.uuid != expected.uuid if expected.uuid else UUID(arrival.uuid).version != 5:
             self._tell("came with another uuid", f"{number}: {arrival.uuid}, not {expected.uuid or 'one that follows from its source'}")
-        last = self._last.get(arrival.distinct_id, -1)
+        person = self._division.place(number)[0], arrival.distinct_id
+        last = self._last.get(person, -1)
         if last > number:
             self._tell("came out of order", f"{number} of {arrival.distinct_id} came after {last}")
-        self._last[arrival.distinct_id] = max(last, number)
+        self._last[person] = max(last, number)
 
     def _tell(self, what: str, which: str) -> None:
         self._counts[what] += 1

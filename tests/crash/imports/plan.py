@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import random
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -80,9 +81,9 @@ class EventPlan:
         uuid = "" if what.uuid is None else f',"uuid":"{what.uuid}"'
         return b'%b%b,"properties":{%b}}\n' % (head.encode(), uuid.encode(), what.properties)
 
-    def records(self) -> Iterator[bytes]:
-        """All of them, in order."""
-        return map(self.record, range(self.count))
+    def records(self, numbers: range | None = None) -> Iterator[bytes]:
+        """These, or all of them, in order."""
+        return map(self.record, range(self.count) if numbers is None else numbers)
 
     def _upload(self, number: int) -> int | None:
         """The start of the upload that a record is part of, if it is."""
@@ -99,11 +100,38 @@ class EventPlan:
         )
 
 
-def write(plan: EventPlan, path: Path) -> int:
-    """Write all records to a file, packed as its name says; how many bytes they are."""
+class Division:
+    """Which records are in which file, and which files are a shard's own: every `of`-th."""
+
+    def __init__(self, count: int, files: int = 1, of: int = 1) -> None:
+        self.of = of
+        self._starts = [count * file // files for file in range(files + 1)]
+        self._before = [0] * files
+        """Records in the shard's earlier files, for each file."""
+        self._sizes = [0] * of
+        for file in range(files):
+            self._before[file] = self._sizes[file % of]
+            self._sizes[file % of] += len(self.records(file))
+
+    def records(self, file: int) -> range:
+        """The numbers of a file's records."""
+        return range(self._starts[file], self._starts[file + 1])
+
+    def size(self, shard: int) -> int:
+        """How many records a shard has."""
+        return self._sizes[shard]
+
+    def place(self, number: int) -> tuple[int, int]:
+        """The shard that has a record, and how many of its records come before."""
+        file = bisect_right(self._starts, number) - 1
+        return file % self.of, self._before[file] + number - self._starts[file]
+
+
+def write(plan: EventPlan, path: Path, numbers: range | None = None) -> int:
+    """Write these records, or all, to a file, packed as its name says; how many bytes they are."""
     size = 0
     with OPENERS[path.suffix](path) as file:
-        for record in plan.records():
+        for record in plan.records(numbers):
             size += file.write(record)
     return size
 

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 import zstandard
 
-from tests.crash.imports.judge import Arrival, judge
-from tests.crash.imports.plan import BARE, DAYS, EventPlan, write
+from tests.crash.imports.judge import Arrival, Settled, judge
+from tests.crash.imports.plan import BARE, DAYS, Division, EventPlan, write
 from tests.crash.kills import READING, schedule
 
 PLAN = EventPlan(seed=5, count=2_000)
@@ -40,7 +40,7 @@ def test_what_should_come_is_right() -> None:
     assert verdict.derived == len([number for number in range(PLAN.count) if number % BARE == 4])
     assert DAYS <= verdict.days <= DAYS + 2
     again = [came(number, 5_000, "duplicate") for number in (100, 101)]
-    verdict = judge(PLAN, [*arrived(), *again], [(4_000, 100)])
+    verdict = judge(PLAN, [*arrived(), *again], [Settled(4_000, 100)])
     assert (verdict.problems, verdict.distinct, verdict.repeats) == ([], PLAN.count, 2)
 
 
@@ -65,10 +65,28 @@ MISTAKES: dict[str, Callable[[list[Arrival]], list[Arrival]]] = {
 @pytest.mark.parametrize("problem", MISTAKES)
 def test_what_is_wrong_is_found(problem: str) -> None:
     """Each kind of mistake is named, and no other."""
-    found = judge(PLAN, MISTAKES[problem](arrived()), [(4_000, 100)]).problems
+    found = judge(PLAN, MISTAKES[problem](arrived()), [Settled(4_000, 100)]).problems
     assert found
     assert all(each.startswith(problem.partition(":")[0]) for each in found)
     assert found[0].startswith(problem)
+
+
+def test_of_shards_each_is_judged_by_itself() -> None:
+    """What is settled of one, and in which order its events come; two at once may come in any order."""
+    division = Division(PLAN.count, files=7, of=3)
+    places = [division.place(number) for number in range(PLAN.count)]
+    parts = [[number for number, (shard, _) in enumerate(places) if shard == each] for each in range(3)]
+    assert [[places[number][1] for number in part] for part in parts] == [list(range(division.size(each))) for each in range(3)]
+    assert [places[number][0] for number in (0, 300, 600, 900)] == [0, 1, 2, 0]
+    assert {places[number][0] for number in division.records(6)} == {0}
+    backwards = [came(number, at + 1) for at, number in enumerate([*parts[2], *parts[1], *parts[0]])]
+    assert judge(PLAN, backwards, division=division).problems == []
+    assert judge(PLAN, backwards).problems
+    again = [came(parts[1][number], 5_000, "duplicate") for number in (40, 41)]
+    verdict = judge(PLAN, [*backwards, *again], [Settled(4_000, 40, 1), Settled(4_000, 300, 0)], division)
+    assert (verdict.problems, verdict.repeats, verdict.repeated) == ([], 2, {1})
+    [problem] = judge(PLAN, [*backwards, *again], [Settled(4_000, 41, 1)], division).problems
+    assert problem == f"was settled and came again: {parts[1][40]}, when the first 41 were"
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
