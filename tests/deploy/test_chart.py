@@ -20,6 +20,7 @@ from tests.support.go_tools import BUILDING, HELM
 from tests.support.manifests import (
     NEWEST,
     assert_confined,
+    assert_imports_in_shards,
     assert_known_to_kubernetes,
     assert_policy,
     assert_reads_logs,
@@ -103,7 +104,7 @@ def with_files(pod: Document, place: Path) -> Document:
     mounted = {each["mountPath"] for each in container["volumeMounts"] if each["name"] in {volume["name"] for volume in pod["volumes"]}}
     made = make_certificate(place)
     own, key = made.cert_file.read_text(), made.key_file.read_text()
-    contents = {"project-keys": KEYS, "tls.crt": own, "tls.key": key, "ca.crt": own}
+    contents = {"project-keys": KEYS, "tls.crt": own, "tls.key": key, "ca.crt": own, "api-key": KEYS}
     for each in container["env"]:
         if each["name"].endswith("_FILE"):
             path = Path(each["value"])
@@ -194,6 +195,75 @@ def test_the_readers_of_logs(tmp_path: Path) -> None:
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
 
 
+MIGRATION: dict[str, Any] = {
+    "config": {"upstream": {"url": URL}},
+    "replicas": 0,
+    "secrets": {"ca": {"name": "my-ca"}, "proxy": {"name": "my-proxy"}},
+    "migration": {
+        "enabled": True,
+        "args": ["mixpanel", "/export", "--accept", "illegal-ids", "--sort"],
+        "shards": 12,
+        "secret": "forwarder-import",
+        "source": {"claim": "export"},
+        "config": {"import": {"rate": 8000}},
+    },
+}
+
+
+def of_import(objects: list[Document]) -> list[Document]:
+    """The objects that are about a migration."""
+    return [each for each in objects if each["metadata"]["labels"]["app.kubernetes.io/name"] == "forwarder-import"]
+
+
+def imports(place: Path, values: dict[str, Any]) -> tuple[list[Document], Document]:
+    """What is rendered of a migration, and its Job."""
+    done = template(place, values)
+    assert done.returncode == 0, done.stderr
+    assert_known_to_kubernetes(documents(done.stdout))
+    own = of_import(documents(done.stdout))
+    [job] = of_kind(own, "Job")
+    return own, job
+
+
+def changed(**section: Any) -> dict[str, Any]:
+    """Other values of the migration."""
+    return {**MIGRATION, "migration": {**MIGRATION["migration"], **section}}
+
+
+def test_a_migration_in_shards(tmp_path: Path) -> None:
+    """Each index is a shard, whose state is on a claim that outlives the release; no Service leads to it."""
+    own, job = imports(tmp_path, MIGRATION)
+    [pod] = pods(own)
+    assert_confined(pod)
+    [configured], [claim] = of_kind(own, "ConfigMap"), of_kind(own, "PersistentVolumeClaim")
+    file = tmp_path / "forwarder.yaml"
+    file.write_text(configured["data"]["forwarder.yaml"])
+    found = assert_imports_in_shards({**job, "spec": {**job["spec"], "template": {"spec": with_files(pod, tmp_path)}}}, file)
+    assert (found.upstream.url, found.import_.rate, job["spec"]["completions"]) == (URL, 8000, 12)
+    assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    claims = {each["name"]: each["persistentVolumeClaim"]["claimName"] for each in pod["volumes"] if "persistentVolumeClaim" in each}
+    assert claims == {"state": claim["metadata"]["name"], "export": "export"}
+    assert of_kind(own, "Service") == []
+    _, job = imports(tmp_path, {**changed(shards=10_000), "fullnameOverride": "x" * 50})
+    assert len(f"{job['metadata']['name']}-9999") <= 63, "the name of a pod's host"
+
+
+def test_a_migrations_own_claim_and_bucket(tmp_path: Path) -> None:
+    """A claim that is there already, and a source that is none."""
+    own, _ = imports(tmp_path, changed(state={"existingClaim": "mine"}, source={"claim": ""}, args=["native", "s3://bucket/export"]))
+    assert of_kind(own, "PersistentVolumeClaim") == []
+    [pod] = pods(own)
+    assert [each["persistentVolumeClaim"]["claimName"] for each in pod["volumes"] if "persistentVolumeClaim" in each] == ["mine"]
+
+
+def test_an_upgrade_replaces_a_migrations_job(tmp_path: Path) -> None:
+    """Where its pods are others, for Kubernetes refuses to change them; how many run at a time can be changed in place."""
+    others = (changed(parallelism=5), changed(shards=13), changed(config={"import": {"rate": 1}}), {**MIGRATION, "podLabels": {"a": "b"}})
+    names = [imports(tmp_path, values)[1]["metadata"]["name"] for values in (MIGRATION, *others)]
+    assert names[0] == names[1]
+    assert len(set(names)) == 4
+
+
 def test_everything_is_rendered_when_it_is_asked_for(tmp_path: Path) -> None:
     """Monitor, rules and dashboard are there with the labels that were asked for; rules and dashboard are the chart's files."""
     objects = documents(template(tmp_path, SETS["everything"]).stdout)
@@ -232,6 +302,14 @@ def test_everything_is_rendered_when_it_is_asked_for(tmp_path: Path) -> None:
         ({**LEAST, "replica": 3}, "replica"),
         ({**LEAST, "logs": {"enabled": True}}, "logs.config.sources.logs is needed"),
         ({**LEAST, "logs": {"state": "here"}}, "/logs/state"),
+        ({**LEAST, "migration": {"enabled": True, "secret": "x"}}, "migration.args is needed"),
+        ({**LEAST, "migration": {"enabled": True, "args": ["native", "/export"]}}, "migration.secret is needed"),
+        ({**LEAST, "migration": {"enabled": True, "secret": "x", "args": ["native", "/export", "--shard=0/2"]}}, "set migration.shards"),
+        ({**LEAST, "migration": {"shards": 0}}, "/migration/shards"),
+        (
+            {**LEAST, "migration": {"config": {"import": {"rat": 1}}}},
+            "at '/migration/config/import': additional properties 'rat' not allowed",
+        ),
     ],
     ids=[
         "no address",
@@ -253,6 +331,11 @@ def test_everything_is_rendered_when_it_is_asked_for(tmp_path: Path) -> None:
         "unknown value",
         "no logs",
         "relative state",
+        "no format",
+        "no project key",
+        "a shard of its own",
+        "no shards",
+        "misspelled key of the migration",
     ],
 )
 def test_what_cant_work_is_refused(values: dict[str, Any], says: str, tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.deployment import IMAGE, KUBERNETES, STATE, USER, manifests, of_kind, pods, port
+from tests.support.deployment import IMAGE, KUBERNETES, STATE, USER, environment, manifests, of_kind, pods, port, settings
+from tests.support.dockerfile import FORWARDER
 from tests.support.manifests import (
     admin_paths,
     assert_confined,
+    assert_imports_in_shards,
     assert_known_to_kubernetes,
     assert_policy,
     assert_reads_logs,
@@ -20,10 +22,10 @@ from tests.support.manifests import (
     assert_selected,
     assert_stops_in_time,
 )
-from tests.support.typed import options
+from tests.support.typed import command, options
 
-FOLDERS = ("sidecar", "standalone", "monitoring", "drain", "logs")
-SIDECAR, STANDALONE, MONITORING, DRAIN, LOGS = (manifests(KUBERNETES / each) for each in FOLDERS)
+FOLDERS = ("sidecar", "standalone", "monitoring", "drain", "logs", "import", "verify")
+SIDECAR, STANDALONE, MONITORING, DRAIN, LOGS, IMPORT, VERIFY = (manifests(KUBERNETES / each) for each in FOLDERS)
 APPLICATION = 15.0
 """Seconds that the sidecar's manifest leaves the application to stop."""
 
@@ -49,13 +51,19 @@ def test_each_folder_lists_its_files(folder: str) -> None:
     assert sorted(["kustomization.yaml", *listed]) == sorted(each.name for each in (KUBERNETES / folder).iterdir())
 
 
-@pytest.mark.parametrize("objects", [SIDECAR, STANDALONE, DRAIN, LOGS], ids=["sidecar", "standalone", "drain", "logs"])
+@pytest.mark.parametrize(
+    "objects",
+    [SIDECAR, STANDALONE, DRAIN, LOGS, IMPORT, VERIFY],
+    ids=["sidecar", "standalone", "drain", "logs", "import", "verify"],
+)
 def test_kubernetes_knows_them(objects: list[dict[str, Any]]) -> None:
     """The oldest and the newest version have no objection."""
     assert_known_to_kubernetes(objects)
 
 
-@pytest.mark.parametrize("objects", [SIDECAR, STANDALONE, DRAIN], ids=["sidecar", "standalone", "drain"])
+@pytest.mark.parametrize(
+    "objects", [SIDECAR, STANDALONE, DRAIN, IMPORT, VERIFY], ids=["sidecar", "standalone", "drain", "import", "verify"]
+)
 def test_pods_are_confined(objects: list[dict[str, Any]]) -> None:
     """Every container is without privileges, on a root that it can't write to."""
     for pod in pods(objects):
@@ -141,6 +149,45 @@ def test_the_drain() -> None:
     assert claimed.rpartition("-")[0] == f"{claim['metadata']['name']}-{stateful['metadata']['name']}"
     assert (container["image"], pod["securityContext"]["fsGroup"]) == (IMAGE, USER)
     assert [each["mountPath"] for each in container["volumeMounts"]] == [STATE]
+
+
+def test_the_import(tmp_path: Path) -> None:
+    """A shard for each index, with what it needs; the key is where the Secret is mounted."""
+    [job], [claim] = of_kind(IMPORT, "Job"), of_kind(IMPORT, "PersistentVolumeClaim")
+    found = assert_imports_in_shards(job, with_key(configured(IMPORT, tmp_path), tmp_path))
+    assert found.import_.rate == 2000
+    [pod] = pods(IMPORT)
+    volumes = {each["name"]: each for each in pod["volumes"]}
+    assert volumes["state"]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    [container] = pod["containers"]
+    mounted = {each["mountPath"]: volumes[each["name"]] for each in container["volumeMounts"]}
+    assert mounted[container["args"][2]]["persistentVolumeClaim"]["readOnly"] is True
+    assert mounted["/etc/forwarder-import"]["secret"]["defaultMode"] == 0o440
+
+
+def test_the_comparison_of_all_shards(tmp_path: Path) -> None:
+    """It reads the state of the import's shards, with the import's configuration."""
+    [pod], [imports] = pods(VERIFY), pods(IMPORT)
+    [container] = pod["containers"]
+    words = container["args"]
+    typed = command(words).make_context("verify", words[2:]).params
+    mounted = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+    assert (words[:2], [*mounted][-1]) == (["import", "verify"], typed["export"][0])
+    own, others = ({each["name"]: each for each in some["volumes"] if each["name"] != "export"} for some in (pod, imports))
+    assert own == others
+    found = settings(with_key(configured(IMPORT, tmp_path), tmp_path), environment(container), FORWARDER.environment)
+    assert (found.import_.state, STATE in mounted) == (None, True)
+    assert container["image"] == f"{IMAGE}-full"
+
+
+def with_key(file: Path, place: Path) -> Path:
+    """The configuration, with a key where it names one."""
+    text = file.read_text()
+    assert "api_key_file: /etc/forwarder-import/api-key" in text
+    (place / "api-key").write_text("phc_0123456789abcdef0123456789abcdef")
+    file.write_text(text.replace("/etc/forwarder-import", str(place)))
+    return file
 
 
 def test_prometheus_finds_both() -> None:

@@ -9,7 +9,12 @@ from typing import Final
 import pytest
 
 from forwarder.admin.server import AdminServer
+from forwarder.cli.exit_codes import ExitCode
+from forwarder.config.load import DEFAULT_FILE
 from forwarder.config.settings import Settings
+from forwarder.daemon.imports import STOP_SECONDS
+from forwarder.sources.imports.job import Shard
+from forwarder.storage.directory import state_directories
 from tests.support.deployment import (
     IMAGE,
     MARGIN,
@@ -27,6 +32,7 @@ from tests.support.deployment import (
 )
 from tests.support.dockerfile import FORWARDER
 from tests.support.snapshots import FULL
+from tests.support.typed import command
 
 NEWEST: Final = "1.37"
 OLDEST: Final = "1.29"
@@ -90,6 +96,37 @@ def assert_reads_logs(pod: Document, found: Settings) -> None:
         assert source.host == environment(container)["NODE_NAME"]
         assert all(path.startswith(LOGS) for path in source.path)
     assert {"operator": "Exists"} in pod["tolerations"]
+
+
+def assert_imports_in_shards(job: Document, file: Path) -> Settings:
+    """Each index imports its own shard, as often as it takes, into a folder on the claim; the settings that it will have.
+
+    The key and the configuration are mounted where they are looked for, the source's files can't be changed.
+    """
+    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert container["image"] in {IMAGE, f"{IMAGE}-full"}
+    assert (spec["completionMode"], pod["restartPolicy"]) == ("Indexed", "Never")
+    assert spec["parallelism"] <= spec["completions"]
+    assert spec["backoffLimitPerIndex"] > 0
+    tries = {rule["action"]: rule.get("onExitCodes") for rule in spec["podFailurePolicy"]["rules"]}
+    assert tries == {"Ignore": None, "FailIndex": {"containerName": container["name"], "operator": "In", "values": [ExitCode.NO]}}
+    for index in range(spec["completions"]):
+        words = [word.replace("$(JOB_COMPLETION_INDEX)", str(index)) for word in container["args"]]
+        typed = command(words).make_context("import", words[2:]).params
+        assert Shard.parse(typed["shard"]) == Shard(index, spec["completions"])
+        assert (typed["yes"], typed["dry_run"]) == (True, False)
+    mounted = {each["mountPath"]: each for each in container["volumeMounts"]}
+    assert {path for path, each in mounted.items() if not each.get("readOnly")} == {STATE}
+    [state] = [each for each in pod["volumes"] if each["name"] == mounted[STATE]["name"]]
+    assert "persistentVolumeClaim" in state
+    found = settings(file, environment(container), FORWARDER.environment)
+    assert found.import_.state is None
+    assert next(state_directories(FORWARDER.environment, is_root=False)) == Path(STATE)
+    assert str(DEFAULT_FILE.parent) in mounted
+    assert found.import_.api_key_file is not None
+    assert pod["terminationGracePeriodSeconds"] >= STOP_SECONDS + MARGIN
+    return found
 
 
 def assert_ports(container: Document, found: Settings) -> None:

@@ -85,6 +85,61 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toYaml (merge (deepCopy .Values.logs.config) (dict "upstream" (deepCopy .Values.config.upstream))) -}}
 {{- end }}
 
+{{/* A migration's name, to which the Job appends digits, and its pods their indexes. */}}
+{{- define "forwarder.import.fullname" -}}
+{{- printf "%s-import" (include "forwarder.fullname" . | trunc 40 | trimSuffix "-") -}}
+{{- end }}
+
+{{/* The Job has another name for other values, for its pods can't change; it resumes what the one before has done. */}}
+{{- define "forwarder.import.job" -}}
+{{- printf "%s-%s" (include "forwarder.import.fullname" .) (include "forwarder.import.pod" . | sha256sum | trunc 6) -}}
+{{- end }}
+
+{{- define "forwarder.import.selector" -}}
+app.kubernetes.io/name: forwarder-import
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end }}
+
+{{- define "forwarder.import.labels" -}}
+{{ include "forwarder.import.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* A migration's configuration file. Where it names no upstream, that of `config`. */}}
+{{- define "forwarder.import.config" -}}
+{{- if not .Values.migration.args -}}
+{{- fail "migration.args is needed: the format, and what to read, such as [mixpanel, /export]" -}}
+{{- end -}}
+{{- if not .Values.migration.secret -}}
+{{- fail "migration.secret is needed: a Secret whose entry api-key is the project key" -}}
+{{- end -}}
+{{- range .Values.migration.args -}}
+{{- if hasPrefix "--shard" . -}}
+{{- fail "migration.args has --shard, which the chart adds: set migration.shards" -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml (merge (deepCopy .Values.migration.config) (dict "upstream" (deepCopy .Values.config.upstream))) -}}
+{{- end }}
+
+{{/* The way to the service, by the environment: authorities to trust, and a proxy. */}}
+{{- define "forwarder.upstream.env" -}}
+{{- if .Values.secrets.ca.name -}}
+- name: FORWARDER_UPSTREAM__CA_FILE
+  value: /etc/forwarder-ca/{{ .Values.secrets.ca.key }}
+{{- end }}
+{{- with .Values.secrets.proxy }}
+{{- if .name }}
+- name: FORWARDER_UPSTREAM__PROXY
+  valueFrom:
+    secretKeyRef:
+      name: {{ .name }}
+      key: {{ .key }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Seconds, rounded up, of a time as forwarder writes it: 500ms, 30s, 5m, 1h, 1d, or 0. */}}
 {{- define "forwarder.seconds" -}}
 {{- $text := . | toString | replace " " "" -}}

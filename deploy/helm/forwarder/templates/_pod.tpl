@@ -51,18 +51,8 @@ spec:
         - name: FORWARDER_SOURCES__HTTP__TLS__KEY_FILE
           value: /etc/forwarder-tls/tls.key
         {{- end }}
-        {{- if .Values.secrets.ca.name }}
-        - name: FORWARDER_UPSTREAM__CA_FILE
-          value: /etc/forwarder-ca/{{ .Values.secrets.ca.key }}
-        {{- end }}
-        {{- with .Values.secrets.proxy }}
-        {{- if .name }}
-        - name: FORWARDER_UPSTREAM__PROXY
-          valueFrom:
-            secretKeyRef:
-              name: {{ .name }}
-              key: {{ .key }}
-        {{- end }}
+        {{- with include "forwarder.upstream.env" . }}
+        {{- . | nindent 8 }}
         {{- end }}
         {{- with .Values.extraEnv }}
         {{- toYaml . | nindent 8 }}
