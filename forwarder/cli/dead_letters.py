@@ -197,7 +197,7 @@ def _files(config: Path | None, path: Path | None) -> list[WorkerLetters]:
     if path is not None:
         workers = files_at(path)
         if not workers and not _may_be_empty(path):
-            hint = "Name the directory of `buffer.path` or `dead_letters.path`, or the state folder of an import."
+            hint = "Name the directory of `buffer.path` or `dead_letters.path`, or the state folder of an import (in shards: of one shard)."
             raise ConfigurationError(f"{path} is not a state directory of forwarder", hint=hint)
     else:
         workers = files_of(load_settings(config, os.environ, require_upstream=False).settings, os.environ)

@@ -218,7 +218,7 @@ class ImportSettings(Section):
     state: Path | None = None
     """Directory with a folder for each import. Default: `imports` in `buffer.path` with a disk buffer, else in this user's state."""
     rate: Rate = 2000
-    """Maximum events per second of all imports to one project from this machine; or unlimited."""
+    """Maximum events per second of all imports to one project from this machine (`--shard`: of all shards); or unlimited."""
     quiet_hours: NonEmpty | None = None
     """Hours in which imports pause, such as 08:00-20:00 Europe/Berlin; the default time zone is this machine's."""
     zone: NonEmpty | None = None
