@@ -54,7 +54,7 @@ class SourceShard(Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.number}/{self.of}"
 
 
-class ImportJob(Struct, frozen=True, forbid_unknown_fields=True):
+class ImportJob(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What makes an import this one and no other."""
 
     id: str
