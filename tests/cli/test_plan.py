@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
+from typer.main import get_command
 
+from forwarder.cli import app as commands
 from forwarder.planning.figures import IMPORTS
 from tests.support.commands import forwarder
+
+app = get_command(commands.app)
 
 LOADS = [
     pytest.param(["--rate", "20000", "--outage", "8h"], id="http"),
@@ -23,11 +28,16 @@ LOADS = [
 ]
 
 
-async def planned(*args: str, code: int = 0) -> dict[str, Any]:
+def printed(*args: str, code: int = 0) -> str:
+    """What the command prints, in this process."""
+    done = CliRunner().invoke(app, ["plan", *args])
+    assert (done.exit_code, done.stderr) == (code, "")
+    return done.stdout
+
+
+def planned(*args: str, code: int = 0) -> dict[str, Any]:
     """The plan as JSON."""
-    done = await forwarder("plan", *args, "--output", "json")
-    assert (done.code, done.err) == (code, "")
-    found: dict[str, Any] = json.loads(done.out)
+    found: dict[str, Any] = json.loads(printed(*args, "--output", "json", code=code))
     return found
 
 
@@ -51,63 +61,59 @@ async def test_it_works_without_a_configuration() -> None:
 @pytest.mark.parametrize("load", LOADS)
 async def test_the_settings_are_a_valid_configuration(load: list[str], tmp_path: Path) -> None:
     """What is printed as settings is accepted by `forwarder config check`, without a hint that something is too small."""
-    done = await forwarder("plan", *load, "--output", "yaml")
-    assert (done.code, done.err) == (0, "")
     file = tmp_path / "forwarder.yaml"
-    file.write_text(done.out)
+    file.write_text(printed(*load, "--output", "yaml"))
     checked = await forwarder("config", "check", "--elsewhere", "--config", str(file))
     assert checked.code == 0, checked.err
-    assert (await planned(*load))["settings"] == yaml.safe_load(done.out)
+    assert (planned(*load))["settings"] == yaml.safe_load(file.read_text())
 
 
 @pytest.mark.parametrize("load", [each for each in LOADS if "import" not in each.id])  # type: ignore[operator]  # each has an id
-async def test_what_is_planned_carries_the_load(load: list[str], tmp_path: Path) -> None:
+def test_what_is_planned_carries_the_load(load: list[str], tmp_path: Path) -> None:
     """A plan of the settings that a plan has written finds no limit below the load."""
-    written = await forwarder("plan", *load, "--output", "yaml")
     file = tmp_path / "forwarder.yaml"
-    file.write_text(written.out)
-    found = await planned(*load, "--config", str(file))
+    file.write_text(printed(*load, "--output", "yaml"))
+    found = planned(*load, "--config", str(file))
     assert found["carried"]
     assert all(limit["factor"] >= 1 for limit in found["limits"])
 
 
-async def test_a_configuration_is_used_and_its_first_limit_is_shown(tmp_path: Path) -> None:
+def test_a_configuration_is_used_and_its_first_limit_is_shown(tmp_path: Path) -> None:
     """Its batches, concurrency and kind of buffer are planned with; what doesn't carry the load is exit code 1, with what to set."""
     file = tmp_path / "forwarder.yaml"
     sizes = "buffer: {kind: disk, max_bytes: 1GiB}, batch: {max_events: 100}, delivery: {concurrency: 2}"
     file.write_text(f"{{upstream: {{url: http://127.0.0.1:9}}, {sizes}}}")
     load = ["--rate", "1000", "--outage", "10m", "--config", str(file)]
-    found = await planned(*load, code=1)
+    found = planned(*load, code=1)
     assert figures(found)["batch"]["value"] == 100
     assert [(limit["name"], limit["factor"] < 1) for limit in found["limits"]] == [
         ("requests to the service", True),
         ("buffer.max_bytes", False),
         ("CPU", False),
     ]
-    done = await forwarder("plan", *load)
-    assert done.code == 1
-    assert f"limits of {file}:" in done.out
-    assert "set delivery.concurrency to 13, or use larger batches" in done.out
-    assert not (await planned(*load[:2], "--outage", "1d", *load[4:], code=1))["carried"]
+    text = printed(*load, code=1)
+    assert f"limits of {file}:" in text
+    assert "set delivery.concurrency to 13, or use larger batches" in text
+    assert not (planned(*load[:2], "--outage", "1d", *load[4:], code=1))["carried"]
 
 
-async def test_kafka_is_planned_where_it_is_configured(tmp_path: Path) -> None:
+def test_kafka_is_planned_where_it_is_configured(tmp_path: Path) -> None:
     """Without `--source`; the settings keep its brokers and topics."""
     file = tmp_path / "forwarder.yaml"
     cluster = "{name: shop, bootstrap_servers: 'kafka-1:9092', topics: [orders], max_in_flight: 64MiB, api_key: phc_0123456789abcdef}"
     file.write_text(f"{{upstream: {{url: http://127.0.0.1:9}}, buffer: {{max_bytes: 256MiB}}, sources: {{kafka: [{cluster}]}}}}")
-    found = await planned("--rate", "20000", "--config", str(file))
+    found = planned("--rate", "20000", "--config", str(file))
     assert {"partitions", "lag", "retention", "in flight"} <= figures(found).keys()
     [written] = found["settings"]["sources"]["kafka"]
     assert (written["name"], written["bootstrap_servers"], written["topics"]) == ("shop", ["kafka-1:9092"], ["orders"])
 
 
-async def test_a_migration() -> None:
+def test_a_migration() -> None:
     """Ten billion events at the rate that an import has by itself: 58 days; each format that was measured can be planned."""
     for form in IMPORTS:
-        found = figures(await planned("--source", "import", "--events", "10e9", "--format", form))
+        found = figures(planned("--source", "import", "--events", "10e9", "--format", form))
         assert found["duration"]["text"] == "57d 20h"
-    assert figures(await planned("--source", "import", "--events", "1e6", "--shards", "3"))["shards"]["value"] == 3
+    assert figures(planned("--source", "import", "--events", "1e6", "--shards", "3"))["shards"]["value"] == 3
 
 
 @pytest.mark.parametrize(
@@ -131,7 +137,7 @@ async def test_mistakes(typed: list[str], says: str) -> None:
     assert says in done.err
 
 
-async def test_a_service_that_takes_no_more_than_the_load_never_catches_up() -> None:
+def test_a_service_that_takes_no_more_than_the_load_never_catches_up() -> None:
     """It is said, and is null for programs."""
-    found = figures(await planned("--rate", "1000", "--service-rate", "1000"))
+    found = figures(planned("--rate", "1000", "--service-rate", "1000"))
     assert (found["catch-up"]["value"], found["catch-up"]["text"]) == (None, "never")
