@@ -14,7 +14,7 @@ import yaml
 
 from forwarder.config.settings import Settings
 from tests.support.certificates import make_certificate
-from tests.support.deployment import ALERTS, CHART, DASHBOARD, Document, documents, of_kind, pods, port, settings
+from tests.support.deployment import ALERTS, CHART, DASHBOARD, POD, Document, documents, of_kind, pods, port, settings
 from tests.support.documents import text_of
 from tests.support.go_tools import BUILDING, HELM
 from tests.support.manifests import (
@@ -26,6 +26,7 @@ from tests.support.manifests import (
     assert_reads_logs,
     assert_room,
     assert_runs_forwarder,
+    assert_scaled,
     assert_selected,
     assert_stops_in_time,
 )
@@ -33,6 +34,7 @@ from tests.support.repository import ROOT
 
 URL = "https://us.i.example.com"
 KEYS = "phc_0123456789abcdef0123456789abcdef\n"
+CLUSTER = {"name": "kafka", "bootstrap_servers": ["kafka-1:9092", "kafka-2:9092"], "topics": ["events"], "auto_offset_reset": "latest"}
 LEAST = {"config": {"upstream": {"url": URL}}}
 MORE = "config.buffer.max_bytes (5GiB) and config.dead_letters.max_bytes (256MiB) together"
 SETS: dict[str, dict[str, Any]] = {
@@ -45,6 +47,23 @@ SETS: dict[str, dict[str, Any]] = {
             "shutdown": {"delay": "1500ms", "drain_timeout": "1m"},
         },
         "extraEnv": [{"name": "SERVICE", "value": "analytics"}],
+    },
+    "a group of static members": {
+        "config": {
+            "upstream": {"url": URL},
+            "buffer": {"kind": "memory", "max_bytes": "128MiB"},
+            "dead_letters": {"max_bytes": "256MiB"},
+            "sources": {"kafka": [{**CLUSTER, "group_instance_id": "${POD_NAME}", "session_timeout": "2m"}]},
+        },
+        "autoscaling": {"enabled": True, "maxReplicas": 16, "authentication": "kafka-login"},
+    },
+    "a group that is scaled": {
+        "mode": "deployment",
+        "config": {
+            "upstream": {"url": URL},
+            "sources": {"kafka": [CLUSTER, {**CLUSTER, "name": "other", "group_id": "shop", "topics": "orders, baskets"}]},
+        },
+        "autoscaling": {"enabled": True},
     },
     "everything": {
         "config": {
@@ -133,13 +152,26 @@ def test_what_it_renders_runs(rendered: list[Document], configuration: Path, tmp
     assert_stops_in_time(pod, found)
     assert_selected(rendered)
     for stateful in of_kind(rendered, "StatefulSet"):
-        assert found.buffer.kind == "disk"
+        assert found.buffer.kind == "disk" or found.sources.kafka
         assert_room(stateful["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"], found)
         assert stateful["spec"]["serviceName"] in {each["metadata"]["name"] for each in of_kind(rendered, "Service")}
     for policy in of_kind(rendered, "NetworkPolicy"):
         assert_policy(policy, found)
     by_port = {each["name"]: each["port"] for service in of_kind(rendered, "Service") for each in service["spec"]["ports"]}
     assert by_port == {"http": port(found.sources.http.listen), "admin": port(found.admin.listen)}
+
+
+def test_a_group_is_scaled_by_its_lag(rendered: list[Document], configuration: Path, tmp_path: Path) -> None:
+    """With autoscaling the number of pods is KEDA's; else it is what `replicas` says."""
+    [workload] = [*of_kind(rendered, "StatefulSet"), *of_kind(rendered, "Deployment")]
+    scaled = of_kind(rendered, "ScaledObject")
+    assert ("replicas" in workload["spec"]) is not bool(scaled)
+    for each in scaled:
+        logins = [trigger.pop("authenticationRef", None) for trigger in each["spec"]["triggers"][:-1]]
+        found = assert_runs_forwarder(with_files(pods(rendered)[0], tmp_path), configuration)
+        assert_scaled(each, workload, found)
+        assert logins in ([{"name": "kafka-login"}], [None, None])
+        assert found.sources.kafka[0].group_instance_id == (POD if workload["kind"] == "StatefulSet" else None)
 
 
 LOGS: dict[str, Any] = {
@@ -280,6 +312,12 @@ def test_everything_is_rendered_when_it_is_asked_for(tmp_path: Path) -> None:
     assert pod["terminationGracePeriodSeconds"] == 120
 
 
+def reading(cluster: dict[str, Any], autoscaling: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Values that read a topic and are scaled by its lag, with a mistake in them."""
+    sources = {"kafka": [{**CLUSTER, **cluster}]}
+    return {"config": {**LEAST["config"], "sources": sources}, "autoscaling": {"enabled": True, **(autoscaling or {})}}
+
+
 @pytest.mark.parametrize(
     ("values", "says"),
     [
@@ -310,6 +348,14 @@ def test_everything_is_rendered_when_it_is_asked_for(tmp_path: Path) -> None:
             {**LEAST, "migration": {"config": {"import": {"rat": 1}}}},
             "at '/migration/config/import': additional properties 'rat' not allowed",
         ),
+        ({**LEAST, "autoscaling": {"enabled": True}}, "autoscaling.enabled needs config.sources.kafka"),
+        (reading({}, {"minReplicas": 9}), "autoscaling.minReplicas is more than autoscaling.maxReplicas"),
+        (reading({"commit": "disk"}), "config.sources.kafka[0].commit: disk can't be scaled"),
+        (reading({"bootstrap_servers": "${BROKERS}"}), "KEDA needs bootstrap_servers and group_id without variables"),
+        (reading({"group_instance_id": "me"}), "config.sources.kafka[0].group_instance_id (me) would be that of every pod"),
+        ({**reading({"group_instance_id": "${POD_NAME}"}), "mode": "deployment"}, "group_instance_id needs mode: statefulset"),
+        ({**reading({}), "terminationGracePeriodSeconds": 35}, "and 6 s to leave Kafka's groups (36 s)"),
+        (reading({}, {"lagThreshold": "many"}), "/autoscaling/lagThreshold"),
     ],
     ids=[
         "no address",
@@ -336,6 +382,14 @@ def test_everything_is_rendered_when_it_is_asked_for(tmp_path: Path) -> None:
         "a shard of its own",
         "no shards",
         "misspelled key of the migration",
+        "no group to scale",
+        "more than most",
+        "scaled with volumes",
+        "brokers in a variable",
+        "one name for all members",
+        "a name that does not last",
+        "no time to leave a group",
+        "no number of records",
     ],
 )
 def test_what_cant_work_is_refused(values: dict[str, Any], says: str, tmp_path: Path) -> None:
@@ -345,7 +399,7 @@ def test_what_cant_work_is_refused(values: dict[str, Any], says: str, tmp_path: 
     assert says in done.stderr
 
 
-DOCUMENT = text_of("deploy", "deploy-kubernetes")
+DOCUMENT = text_of("deploy", "deploy-kubernetes", "kafka-kubernetes")
 
 
 @pytest.mark.parametrize("block", [each for each in re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL) if "replicas:" in each])
@@ -357,7 +411,7 @@ def test_the_documents_values_can_be_rendered(block: str, tmp_path: Path) -> Non
     [stateful] = of_kind(documents(done.stdout), "StatefulSet")
     file = tmp_path / "forwarder.yaml"
     file.write_text(yaml.safe_dump(yaml.safe_load(block)["config"]))
-    assert_room(stateful["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"], settings(file, {}))
+    assert_room(stateful["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"], settings(file, {"POD_NAME": POD}))
 
 
 @pytest.mark.parametrize("command", re.findall(r"^helm install (\w+) (\S+) .*?(--set \S+)$", DOCUMENT, re.MULTILINE))

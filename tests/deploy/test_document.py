@@ -10,7 +10,7 @@ from tests.support.deployment import DEPLOY, KUBERNETES, STATE, holds, settings
 from tests.support.documents import text_of
 from tests.support.repository import ROOT
 
-TEXT = text_of("deploy", "deploy-kubernetes")
+TEXT = text_of("deploy", "deploy-kubernetes", "kafka-kubernetes")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", TEXT, re.DOTALL)
 COMMANDS = [line for language, block in BLOCKS if not language for line in block.splitlines()]
 

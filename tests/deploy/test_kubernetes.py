@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.deployment import IMAGE, KUBERNETES, STATE, USER, environment, manifests, of_kind, pods, port, settings
+from forwarder.planning.capacity import Load, LoadSource, process_memory
+from tests.support.deployment import IMAGE, KUBERNETES, POD, STATE, USER, environment, manifests, of_kind, pods, port, quantity, settings
 from tests.support.dockerfile import FORWARDER
 from tests.support.manifests import (
     admin_paths,
@@ -19,15 +20,20 @@ from tests.support.manifests import (
     assert_reads_logs,
     assert_room,
     assert_runs_forwarder,
+    assert_scaled,
     assert_selected,
     assert_stops_in_time,
 )
 from tests.support.typed import command, options
 
-FOLDERS = ("sidecar", "standalone", "monitoring", "drain", "logs", "import", "verify")
-SIDECAR, STANDALONE, MONITORING, DRAIN, LOGS, IMPORT, VERIFY = (manifests(KUBERNETES / each) for each in FOLDERS)
+FOLDERS = ("sidecar", "standalone", "monitoring", "drain", "logs", "import", "verify", "kafka", "autoscaling")
+SIDECAR, STANDALONE, MONITORING, DRAIN, LOGS, IMPORT, VERIFY, KAFKA, AUTOSCALING = (manifests(KUBERNETES / each) for each in FOLDERS)
 APPLICATION = 15.0
 """Seconds that the sidecar's manifest leaves the application to stop."""
+LEAVING = 6.0
+"""Seconds that leaving a group takes when no broker answers."""
+STARTING = 60.0
+"""Seconds that a pod may take to be scheduled and started, with the image there."""
 
 
 @pytest.fixture
@@ -53,8 +59,8 @@ def test_each_folder_lists_its_files(folder: str) -> None:
 
 @pytest.mark.parametrize(
     "objects",
-    [SIDECAR, STANDALONE, DRAIN, LOGS, IMPORT, VERIFY],
-    ids=["sidecar", "standalone", "drain", "logs", "import", "verify"],
+    [SIDECAR, STANDALONE, DRAIN, LOGS, IMPORT, VERIFY, KAFKA],
+    ids=["sidecar", "standalone", "drain", "logs", "import", "verify", "kafka"],
 )
 def test_kubernetes_knows_them(objects: list[dict[str, Any]]) -> None:
     """The oldest and the newest version have no objection."""
@@ -62,7 +68,9 @@ def test_kubernetes_knows_them(objects: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize(
-    "objects", [SIDECAR, STANDALONE, DRAIN, IMPORT, VERIFY], ids=["sidecar", "standalone", "drain", "import", "verify"]
+    "objects",
+    [SIDECAR, STANDALONE, DRAIN, IMPORT, VERIFY, KAFKA],
+    ids=["sidecar", "standalone", "drain", "import", "verify", "kafka"],
 )
 def test_pods_are_confined(objects: list[dict[str, Any]]) -> None:
     """Every container is without privileges, on a root that it can't write to."""
@@ -136,6 +144,37 @@ def test_the_readers_of_logs(tmp_path: Path) -> None:
     assert (found.sources.logs[0].format, found.sources.logs[0].commit) == ("cri", "disk")
     assert daemons["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0
     assert pod["containers"][0]["args"] == ["run", "--config", "/etc/forwarder/forwarder.yaml"]
+
+
+def test_the_members_of_a_kafka_group(tmp_path: Path) -> None:
+    """Pods are static members by their names; what isn't delivered stays in the topic; stopping leaves time to leave the group; a pod that
+    is replaced is back within its session."""
+    [stateful], [pod] = of_kind(KAFKA, "StatefulSet"), pods(KAFKA)
+    found = assert_runs_forwarder(pod, configured(KAFKA, tmp_path))
+    [cluster] = found.sources.kafka
+    assert (cluster.group_instance_id, cluster.commit, found.buffer.kind) == (POD, "delivered", "memory")
+    assert_stops_in_time(pod, found, LEAVING)
+    assert cluster.session_timeout >= pod["terminationGracePeriodSeconds"] + STARTING
+    assert stateful["spec"]["minReadySeconds"] > 0
+    assert_selected(KAFKA)
+    [service] = of_kind(KAFKA, "Service")
+    assert service["metadata"]["name"] == stateful["spec"]["serviceName"]
+    assert [each["name"] for each in service["spec"]["ports"]] == ["admin"]
+    [claim] = stateful["spec"]["volumeClaimTemplates"]
+    assert quantity(claim["spec"]["resources"]["requests"]["storage"]) >= found.dead_letter_limit
+    assert str(found.dead_letters.path) == STATE
+    assert quantity(pod["containers"][0]["resources"]["limits"]["memory"]) >= process_memory(
+        Load(rate=1.0, source=LoadSource.KAFKA), found, found.buffer.limit
+    )
+    [monitor] = of_kind(MONITORING, "ServiceMonitor")
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+
+
+def test_the_group_is_scaled_by_its_lag(tmp_path: Path) -> None:
+    """The other folder's workload, by its own brokers, group and topic."""
+    [scaled], [stateful] = AUTOSCALING, of_kind(KAFKA, "StatefulSet")
+    assert_scaled(scaled, stateful, assert_runs_forwarder(pods(KAFKA)[0], configured(KAFKA, tmp_path)))
+    assert scaled["spec"]["minReplicaCount"] == stateful["spec"]["replicas"]
 
 
 def test_the_drain() -> None:

@@ -17,7 +17,7 @@ from tests.support.go_tools import PROMTOOL
 from tests.support.repository import ROOT, name
 from tests.support.typed import command, commands, options
 
-DOCUMENTS = (page("deploy"), page("deploy-kubernetes"))
+DOCUMENTS = (page("deploy"), page("deploy-kubernetes"), page("kafka-kubernetes"))
 EVERYTHING = [*texts(), *((path, path.read_text()) for path in DOCUMENTS)]
 KEYS = {".".join(path) for path in keys()}
 SECTIONS = {key.partition(".")[0] for key in KEYS if "." in key}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -49,9 +48,10 @@ class Writer:
     @asynccontextmanager
     async def busy(self) -> AsyncIterator[None]:
         """Write all the time."""
+        ends = asyncio.Event()
 
         async def always() -> None:
-            while True:
+            while not ends.is_set():
                 await self.write(BURST)
                 await pause(0.05)
 
@@ -59,9 +59,8 @@ class Writer:
         try:
             yield
         finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            ends.set()  # not cancelled: the producer closes its connections
+            await task
 
 
 def names_of(upstream: Upstream) -> Counter[str]:
@@ -73,10 +72,12 @@ def names_of(upstream: Upstream) -> Counter[str]:
 
 
 @asynccontextmanager
-async def pods(kafka: Kafka, topic: MakeTopic, path: Path) -> AsyncIterator[tuple[Stream, Upstream, Members, list[Member]]]:
+async def pods(
+    kafka: Kafka, topic: MakeTopic, path: Path, session: str = SESSION
+) -> AsyncIterator[tuple[Stream, Upstream, Members, list[Member]]]:
     """Two forwarders with the names of pods, each with half of the partitions."""
     stream = Stream(kafka.bootstrap, await topic(PARTITIONS))
-    settings: Section = {**stream.settings, "api_key": KEY, "session_timeout": SESSION}
+    settings: Section = {**stream.settings, "api_key": KEY, "session_timeout": session}
     async with Upstream() as upstream, Members(path, settings, upstream={"url": upstream.url}) as members:
         started = [await members.start(name, kafka={"group_instance_id": name}) for name in NAMES]
         for member in started:
@@ -125,3 +126,18 @@ async def test_replacing_static_members_one_by_one(
             assert set(arrived.values()) == {1}
         for member in running:
             assert await member.stop() == 0
+
+
+async def test_what_a_removed_member_had_is_read_after_its_session(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
+    """As at a scale-in: it delivers, commits, and doesn't come back. After the session the other has its partitions, and nothing is
+    repeated."""
+    async with pods(kafka, topic, tmp_path, session="3s") as (stream, upstream, _, running):
+        writer = Writer(stream)
+        await writer.write(BURST)
+        await stream.settled()
+        assert await running[1].stop() == 0
+        await writer.write(BURST)
+        await running[0].reaches("forwarder_kafka_assigned_partitions", PARTITIONS)
+        await stream.settled()
+        assert names_of(upstream) == {f"e{number}": 1 for number in range(2 * BURST)}
+        assert await running[0].stop() == 0

@@ -26,6 +26,8 @@ DIGEST: Final = r"@sha256:[0-9a-f]{64}"
 STATE: Final = "/var/lib/forwarder"
 CONFIGURATION: Final = "/etc/forwarder/forwarder.yaml"
 USER: Final = 10001
+POD: Final = "forwarder-0"
+"""The name of a pod, where a container asks for it."""
 MARGIN: Final = 5.0
 """Seconds that a grace period must be longer than the daemon's own stop: it closes files and says goodbye after the drain."""
 
@@ -64,12 +66,13 @@ def forwarders(pod: Document) -> list[Document]:
 
 
 def environment(container: Document) -> dict[str, str]:
-    """The container's own variables; one that comes from elsewhere has a value that can be used: a node's name, or a proxy."""
+    """The container's own variables; one that comes from elsewhere has a value that can be used: a node's name, a pod's, or a proxy."""
     return {each["name"]: each.get("value") or _elsewhere(each) for each in container.get("env", ())}
 
 
 def _elsewhere(variable: Document) -> str:
-    return "node-1" if variable["valueFrom"].get("fieldRef") == {"fieldPath": "spec.nodeName"} else "http://proxy.example.com:3128"
+    field = variable["valueFrom"].get("fieldRef", {}).get("fieldPath")
+    return {"spec.nodeName": "node-1", "metadata.name": POD, None: "http://proxy.example.com:3128"}[field]
 
 
 def settings(file: Path | None, environ: Mapping[str, str], image: Mapping[str, str] | None = None) -> Settings:

@@ -13,6 +13,7 @@ from forwarder.cli.exit_codes import ExitCode
 from forwarder.config.load import DEFAULT_FILE
 from forwarder.config.settings import Settings
 from forwarder.daemon.imports import STOP_SECONDS
+from forwarder.planning.capacity import RESERVE, Load, LoadSource, lag_threshold
 from forwarder.sources.imports.job import Shard
 from forwarder.storage.directory import state_directories
 from tests.support.deployment import (
@@ -51,7 +52,7 @@ def assert_known_to_kubernetes(objects: Iterable[Document]) -> None:
     """Each object is one that these versions of Kubernetes know, with no field that they don't. Skips the test without the schemas."""
     schemas = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate isn't installed")
     for each in objects:
-        if not each["apiVersion"].startswith("monitoring.coreos.com/"):  # the Prometheus operator's own
+        if not each["apiVersion"].startswith(("monitoring.coreos.com/", "keda.sh/")):  # the Prometheus operator's own, and KEDA's
             for version in (OLDEST, NEWEST):
                 schemas.validate(each, version, strict=True)
 
@@ -181,6 +182,26 @@ def assert_policy(policy: Document, found: Settings) -> None:
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
     allowed = {(each["protocol"], each["port"]) for rule in policy["spec"]["egress"] for each in rule["ports"]}
     assert {("UDP", 53), ("TCP", 53), ("TCP", 443)} <= allowed
+
+
+def assert_scaled(scaled: Document, workload: Document, found: Settings) -> None:
+    """KEDA scales this workload by the lag of each of its groups, as the formulas say, and by CPU; pods go slowly, and one stays."""
+    spec, target = scaled["spec"], scaled["spec"]["scaleTargetRef"]
+    assert (target["kind"], target["name"]) == (workload["kind"], workload["metadata"]["name"])
+    assert 1 <= spec["minReplicaCount"] < spec["maxReplicaCount"]
+    down = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleDown"]
+    assert down["stabilizationWindowSeconds"] >= 300
+    assert [each["value"] for each in down["policies"] if each["type"] == "Pods"] == [1]
+    *lags, cpu = spec["triggers"]
+    for trigger, cluster in zip(lags, found.sources.kafka, strict=True):
+        assert cluster.commit == "delivered"
+        asked = trigger["metadata"]
+        topic = {"topic": cluster.topics[0]} if len(cluster.topics) == 1 else {}
+        group = {"consumerGroup": cluster.group_id, "offsetResetPolicy": cluster.auto_offset_reset}
+        assert asked == {"bootstrapServers": ",".join(cluster.bootstrap_servers), **group, **topic, "lagThreshold": asked["lagThreshold"]}
+        assert int(asked["lagThreshold"]) == pytest.approx(lag_threshold(Load(rate=1.0, source=LoadSource.KAFKA), found), rel=0.25)
+    assert {each["type"] for each in lags} == {"kafka"}
+    assert cpu == {"type": "cpu", "metricType": "AverageValue", "metadata": {"value": f"{1000 // RESERVE}m"}}
 
 
 def _selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:

@@ -28,11 +28,54 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The configuration file. Addresses and files of Secrets are the chart's, and come by the environment, which goes first. */}}
 {{- define "forwarder.config" -}}
 {{- $_ := required "config.upstream.url is needed: the address of the service, such as https://us.i.example.com" .Values.config.upstream.url -}}
-{{- if and (eq .Values.mode "statefulset") (ne (dig "buffer" "kind" "memory" .Values.config) "disk") -}}
+{{- if and (eq .Values.mode "statefulset") (ne (dig "buffer" "kind" "memory" .Values.config) "disk") (not (include "forwarder.kafka" .)) -}}
 {{- fail "mode: statefulset is for config.buffer.kind: disk; with a buffer in memory set mode: deployment" -}}
 {{- end -}}
+{{- include "forwarder.members" . -}}
 {{- include "forwarder.room" . -}}
 {{- toYaml .Values.config -}}
+{{- end }}
+
+{{/* Whether topics are read: not empty if so. */}}
+{{- define "forwarder.kafka" -}}
+{{- if dig "sources" "kafka" list .Values.config -}}yes{{- end -}}
+{{- end }}
+
+{{/* Names with commas between, of a list or of a text that has them already. */}}
+{{- define "forwarder.commas" -}}
+{{- if kindIs "slice" . -}}{{ join "," . }}{{- else -}}{{ toString . | replace " " "" }}{{- end -}}
+{{- end }}
+
+{{/* Static members of a group need a name each, which a pod keeps when it is replaced. */}}
+{{- define "forwarder.members" -}}
+{{- $several := or .Values.autoscaling.enabled (gt (int .Values.replicas) 1) -}}
+{{- range $number, $cluster := dig "sources" "kafka" list .Values.config -}}
+{{- with $cluster.group_instance_id -}}
+{{- if eq $.Values.mode "deployment" -}}
+{{- fail (printf "config.sources.kafka[%d].group_instance_id needs mode: statefulset: a pod of a Deployment gets another name each time" $number) -}}
+{{- else if and $several (not (contains "${POD_NAME}" .)) -}}
+{{- fail (printf "config.sources.kafka[%d].group_instance_id (%s) would be that of every pod: set it to ${POD_NAME}" $number .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* What is scaled by a lag has to have one, and nothing that the end of a pod leaves behind. */}}
+{{- define "forwarder.scalable" -}}
+{{- if not (include "forwarder.kafka" .) -}}
+{{- fail "autoscaling.enabled needs config.sources.kafka: pods are scaled by the lag of its group" -}}
+{{- end -}}
+{{- if gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas) -}}
+{{- fail "autoscaling.minReplicas is more than autoscaling.maxReplicas" -}}
+{{- end -}}
+{{- range $number, $cluster := .Values.config.sources.kafka -}}
+{{- if eq ($cluster.commit | default "delivered") "disk" -}}
+{{- fail (printf "config.sources.kafka[%d].commit: disk can't be scaled: a pod that is removed would keep its events on its volume" $number) -}}
+{{- end -}}
+{{- if contains "${" (printf "%v %v" $cluster.bootstrap_servers $cluster.group_id) -}}
+{{- fail (printf "config.sources.kafka[%d]: KEDA needs bootstrap_servers and group_id without variables" $number) -}}
+{{- end -}}
+{{- end -}}
 {{- end }}
 
 {{/* Bytes of a size as forwarder or Kubernetes writes it: 4GiB, 20MB, 5Gi, 5G, or a number. Empty for what the environment will say. */}}
@@ -161,10 +204,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "forwarder.graceOf" -}}
 {{- $delay := include "forwarder.seconds" (dig "shutdown" "delay" "0s" .config) | int -}}
 {{- $drain := include "forwarder.seconds" (dig "shutdown" "drain_timeout" "25s" .config) | int -}}
-{{- $needed := add $delay $drain -}}
+{{- $leaving := ternary 6 0 (gt (len (dig "sources" "kafka" list .config)) 0) -}}
+{{- $needed := add $delay $drain $leaving -}}
 {{- $given := .given -}}
 {{- if and $given (le (int64 $given) $needed) -}}
-{{- fail (printf "terminationGracePeriodSeconds (%v) must be more than config.shutdown.delay and config.shutdown.drain_timeout together (%d s)" $given $needed) -}}
+{{- fail (printf "terminationGracePeriodSeconds (%v) must be more than config.shutdown.delay and config.shutdown.drain_timeout together%s (%d s)" $given (ternary ", and 6 s to leave Kafka's groups" "" (gt $leaving 0)) $needed) -}}
 {{- end -}}
 {{- $given | default (add $needed 15) -}}
 {{- end }}

@@ -37,6 +37,10 @@ spec:
       imagePullPolicy: {{ .Values.image.pullPolicy }}
       args: [run, --config, /etc/forwarder/forwarder.yaml]
       env:
+        - name: POD_NAME
+          valueFrom:
+            fieldRef:
+              fieldPath: metadata.name
         - name: FORWARDER_SOURCES__HTTP__LISTEN
           value: "0.0.0.0:{{ .Values.ports.http }}"
         - name: FORWARDER_ADMIN__LISTEN
