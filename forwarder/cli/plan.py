@@ -71,7 +71,8 @@ def plan(
         PlannedSource | None, typer.Option("--source", help="Where events come from. Default: http, or kafka if that is configured.")
     ] = None,
     buffer: Annotated[
-        PlannedBuffer | None, typer.Option("--buffer", help="Where events are buffered. Default: as configured, else disk.")
+        PlannedBuffer | None,
+        typer.Option("--buffer", help="Where events are buffered. Default: as configured; else disk, for Kafka memory."),
     ] = None,
     event_bytes: Annotated[str, typer.Option("--event-bytes", metavar="SIZE", help="Size of an event's JSON, at the mean.")] = "600",
     events_per_request: Annotated[
