@@ -7,10 +7,10 @@ import re
 from collections import Counter, defaultdict
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from tests.support.documents import page
-from tests.support.repository import ROOT, files, name
+from tests.support.repository import ROOT, files, name, trees
 
 SHARED: Final = 0.03
 """The share of class names that may occur twice; none of them public."""
@@ -19,52 +19,60 @@ _NAMED: Final = re.compile(r"`((?:forwarder|tests|docs|benchmarks)/[\w./-]+)`")
 _MODULE: Final = re.compile(r"`(?:[a-z_]+/)*([a-z_0-9]+\.py)`")
 
 
+class Module(NamedTuple):
+    """What a module of the product defines and imports."""
+
+    path: Path
+    classes: list[tuple[str, int]]
+    """Names and lines."""
+    imports: list[str]
+    """Modules, and what is imported from them: `package.module`, `package.module.name`."""
+
+
 @cache
-def modules() -> dict[str, tuple[Path, ast.Module]]:
+def modules() -> dict[str, Module]:
     """Each module of the product by its dotted name."""
     found = {}
-    for path in files(".py", "forwarder"):
+    for path, tree in trees("forwarder"):
         dotted = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        found[dotted] = (path, ast.parse(path.read_text()))
+        found[dotted] = module = Module(path, [], [])
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                module.classes.append((node.name, node.lineno))
+            elif isinstance(node, ast.Import):
+                module.imports.extend(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module is not None:
+                module.imports.extend(f"{node.module}.{alias.name}" for alias in node.names)
     return found
 
 
 def test_a_class_name_means_one_thing() -> None:
     """No public class has the name of another, and few private ones do."""
     where: defaultdict[str, list[str]] = defaultdict(list)
-    for path, tree in modules().values():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                where[node.name].append(f"{name(path)}:{node.lineno}")
+    for module in modules().values():
+        for each, line in module.classes:
+            where[each].append(f"{name(module.path)}:{line}")
     shared = {each: places for each, places in where.items() if len(places) > 1}
     assert {each: places for each, places in shared.items() if not each.startswith("_")} == {}
     assert len(shared) <= SHARED * len(where), shared
 
 
 def _package(module: str) -> str:
-    return module if modules()[module][0].name == "__init__.py" else module.rpartition(".")[0]
+    return module if modules()[module].path.name == "__init__.py" else module.rpartition(".")[0]
 
 
-def _imports(tree: ast.Module) -> set[str]:
+def _imports(module: Module) -> set[str]:
     known = modules()
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names if alias.name in known}
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            for alias in node.names:
-                whole = f"{node.module}.{alias.name}"
-                found |= {whole} if whole in known else {node.module} & known.keys()
-    return found
+    return {each if each in known else each.rpartition(".")[0] for each in module.imports} & known.keys()
 
 
 def test_packages_import_one_way() -> None:
     """Of two packages at most one imports the other, a package and what is inside it too; `forwarder` itself holds the version only."""
     edges = Counter(
-        (_package(module), _package(other))
-        for module, (_, tree) in modules().items()
-        for other in _imports(tree)
-        if _package(module) != _package(other) and "forwarder" not in (_package(module), _package(other))
+        (_package(dotted), _package(other))
+        for dotted, module in modules().items()
+        for other in _imports(module)
+        if _package(dotted) != _package(other) and "forwarder" not in (_package(dotted), _package(other))
     )
     assert sorted({tuple(sorted(edge)) for edge in edges if edge[::-1] in edges}) == []
 
@@ -81,5 +89,5 @@ def test_every_file_on_the_page_exists() -> None:
 def test_every_module_that_a_docstring_names_exists() -> None:
     """A reader who follows `module.py` in a comment or docstring finds it."""
     there = {path.name for path in files(".py")}
-    named = [(name(path), each) for path, _ in modules().values() for each in _MODULE.findall(path.read_text())]
+    named = [(name(module.path), each) for module in modules().values() for each in _MODULE.findall(module.path.read_text())]
     assert [(path, each) for path, each in named if each not in there] == []

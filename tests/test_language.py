@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
-from tests.support.repository import ROOT, files, name
+from tests.support.repository import ROOT, files, name, source_texts
 
 INSTEAD: Final = {
     r"told": "reported, said",
@@ -64,24 +61,13 @@ AS_THEY_WERE: Final = ("interface.md",)
 DOCUMENTS: Final = [path for suffix, folder in SHOWN for path in files(suffix, folder) if path.name not in AS_THEY_WERE]
 
 
-def _texts(path: Path) -> Iterator[tuple[int, str]]:
-    """The texts that a module can show, with their lines: its strings, and the docstrings that are a command's help."""
-    tree = ast.parse(path.read_text())
-    bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)]
-    docstrings = {id(body[0].value) for body in bodies if body and isinstance(body[0], ast.Expr)}
-    bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    shown = set() if path.is_relative_to(ROOT / "forwarder" / "cli") else docstrings | bare
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in shown:
-            yield node.lineno, node.value
-
-
 def test_help_and_messages_are_plain_english() -> None:
     """No string of the program, and no docstring of a command, has one of the phrases."""
+    commands = ROOT / "forwarder" / "cli"
     found = [
         f"{name(path)}:{line}: {phrase[0]!r} in {text[:80]!r}"
-        for path in files(".py", "forwarder")
-        for line, text in _texts(path)
+        for path, line, text, is_statement, _ in source_texts()
+        if not is_statement or path.is_relative_to(commands)
         for phrase in PHRASES.finditer(text)
     ]
     assert found == []

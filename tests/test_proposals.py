@@ -14,6 +14,7 @@ from click.testing import CliRunner
 import forwarder
 from forwarder.cli.app import COMMANDS, load
 from forwarder.core.proposals import WITHOUT_CONFIG, proposed, use_configuration
+from tests.support.repository import source_texts, trees
 
 ROOT = Path(forwarder.__file__).parent
 A_COMMAND = re.compile(rf"\bforwarder ({'|'.join(set(COMMANDS) - WITHOUT_CONFIG)})\b")
@@ -30,27 +31,6 @@ def no_configuration() -> Iterator[None]:
     use_configuration(None)
     yield
     use_configuration(None)
-
-
-def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """The texts, with their lines, of a module but its docstrings, the help of options, and the examples in help."""
-    skipped: set[ast.AST] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            skipped.add(node.value)
-        if isinstance(node, ast.keyword) and node.arg == "help":
-            skipped.update(ast.walk(node.value))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in skipped and "Example: " not in node.value:
-            yield node.lineno, node.value
-
-
-def sources() -> Iterator[tuple[str, ast.AST]]:
-    """Each module by its path."""
-    for path in sorted(ROOT.rglob("*.py")):
-        name = path.relative_to(ROOT).as_posix()
-        if not name.startswith(DOCUMENTS):
-            yield name, ast.parse(path.read_text())
 
 
 def beginning(node: ast.expr) -> str:
@@ -75,25 +55,35 @@ def _proposes(text: str) -> bool:
     return A_COMMAND.search(text) is not None and not any(known in text for known in AS_TYPED)
 
 
+def _in_documents(path: Path) -> bool:
+    return path.relative_to(ROOT).as_posix().startswith(DOCUMENTS)
+
+
 def test_no_message_proposes_a_command_by_itself() -> None:
-    """Every text with a command line in it has it from `proposed`, which adds the configuration."""
-    found = [f"{name}:{line}: {text}" for name, tree in sources() for line, text in texts(tree) if _proposes(text)]
+    """Every text with a command line in it has it from `proposed`, which adds the configuration. Help of options, and the examples in help,
+    are no messages."""
+    found = [
+        f"{path}:{line}: {text}"
+        for path, line, text, is_statement, is_option_help in source_texts()
+        if not (is_statement or is_option_help or "Example: " in text) and _proposes(text) and not _in_documents(path)
+    ]
     assert found == []
 
 
 def test_proposed_commands_exist_and_take_the_configuration() -> None:
     """Each command that is proposed takes `--config`, or is one that is listed as taking none."""
     calls = [
-        (name, beginning(node.args[0]))
-        for name, tree in sources()
+        (path, beginning(node.args[0]))
+        for path, tree in trees("forwarder", "proposed(")
+        if not _in_documents(path)
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "proposed"
     ]
     assert len(calls) > 20
-    for name, command in calls:
+    for path, command in calls:
         if command.endswith("--help"):
             continue
-        assert ("--config" in options_of(command)) == (command.split()[0] not in WITHOUT_CONFIG), (name, command)
+        assert ("--config" in options_of(command)) == (command.split()[0] not in WITHOUT_CONFIG), (path, command)
 
 
 def test_a_message_names_the_file_that_was_given(tmp_path: Path) -> None:

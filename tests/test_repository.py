@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.repository import ROOT, files, name
+from tests.support.repository import ROOT, files, name, trees
 
 REGISTRY = re.compile(r"\b(?:pypi|pythonhosted|npmjs|rubygems|crates|anaconda|proxy[.]golang)\.(?:org|com|io)\b")
 LOOSE_ENDS = re.compile(r"\b(?:TO[D]O|FIX[M]E|X[X]X)\b")
@@ -66,16 +66,13 @@ def test_no_test_is_skipped_without_a_reason() -> None:
 
 def test_every_module_and_test_says_what_it_is_for() -> None:
     """Each module of the product has a docstring, and each test says the behaviour that it holds."""
-    silent = [name(path) for path in files(".py", "forwarder") + files(".py", "benchmarks") if ast.get_docstring(parse(path)) is None]
-    for path in files(".py", "tests"):
-        functions = [node for node in ast.walk(parse(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    silent = [name(path) for under in ("forwarder", "benchmarks") for path, tree in trees(under) if ast.get_docstring(tree) is None]
+    for path, tree in trees("tests", "def test_"):
+        classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+        nodes = [*tree.body, *(node for each in classes for node in each.body)]
+        functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
         silent += [f"{name(path)}: {node.name}" for node in functions if node.name.startswith("test_") and not ast.get_docstring(node)]
-    assert [each for each in silent if not each.endswith("tests/__init__.py")] == []
-
-
-def parse(path: Path) -> ast.Module:
-    """The syntax tree of a file."""
-    return ast.parse(path.read_text())
+    assert silent == []
 
 
 @pytest.mark.parametrize("path", REQUIREMENTS, ids=name)

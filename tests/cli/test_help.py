@@ -17,7 +17,7 @@ from forwarder.cli.help import topics
 from forwarder.config.display import json_schema
 from forwarder.core.errors import ConfigurationError
 from tests.support.commands import forwarder
-from tests.support.repository import ROOT, files
+from tests.support.repository import ROOT, files, source_texts, trees
 
 REPOSITORY = re.compile(r"\b(?:docs|config)/[\w/.-]*\.(?:md|yaml)\b|\b[\w-]+\.md\b")
 TOPIC = re.compile(r"forwarder help ([a-z0-9/-]+)")
@@ -30,13 +30,9 @@ def shown(*words: str) -> str:
     return result.output
 
 
-def texts(path: Path) -> Iterator[tuple[int, str]]:
-    """The texts of a module that a program can show: all but its docstrings."""
-    tree = ast.parse(path.read_text("utf-8"))
-    words = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in words:
-            yield node.lineno, node.value
+def texts() -> Iterator[tuple[Path, int, str]]:
+    """The texts that the program can show: all but its docstrings."""
+    return ((path, line, text) for path, line, text, is_statement, _ in source_texts() if not is_statement)
 
 
 def test_topics_are_listed_with_what_they_are_about() -> None:
@@ -56,6 +52,11 @@ def test_a_document_is_shown() -> None:
     assert "What an answer of 200 promises" in text
     assert not re.search(r"^#|\]\(|!\[|\*\*", text, re.MULTILINE)
     assert text.endswith("Options of the command: forwarder buffer --help\n")
+
+
+@pytest.mark.slow
+def test_every_document_is_shown() -> None:
+    """Whatever it contains."""
     for name in topics():
         assert len(shown(name)) > 300
 
@@ -104,11 +105,11 @@ def test_documents_of_one_name_are_told_apart(tmp_path: Path, monkeypatch: pytes
 
 def test_messages_name_topics_that_exist() -> None:
     """In texts of modules, in the schema's descriptions, and in the examples of configurations."""
-    named = {topic for path in files(".py", "forwarder") for _, text in texts(path) for topic in TOPIC.findall(text)}
+    named = {topic for _, _, text in texts() for topic in TOPIC.findall(text)}
     named |= set(TOPIC.findall(json.dumps(json_schema())))
     named |= {topic for path in files(".yaml", "config") for topic in TOPIC.findall(path.read_text("utf-8"))}
-    for path in files(".py", "forwarder"):
-        calls = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)]
+    for _, tree in trees("forwarder", "help_on("):
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
         used = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "help_on"]
         named |= {argument.value for call in used for argument in call.args if isinstance(argument, ast.Constant)}
     assert {"inspect-buffer", "mapping", "sandbox", "log-recipes"} <= named
@@ -117,7 +118,7 @@ def test_messages_name_topics_that_exist() -> None:
 
 def test_messages_name_no_file_of_the_repository() -> None:
     """It isn't there where forwarder is installed; `forwarder help TOPIC` is."""
-    found = [f"{path}:{line}: {text}" for path in files(".py", "forwarder") for line, text in texts(path) if REPOSITORY.search(text)]
+    found = [f"{path}:{line}: {text}" for path, line, text in texts() if REPOSITORY.search(text)]
     assert found == []
     assert REPOSITORY.findall(json.dumps(json_schema())) == []
     assert [path for path in files(".yaml", "config") if ".md" in path.read_text("utf-8")] == []

@@ -31,8 +31,8 @@ from forwarder.core import error_text as module
 from forwarder.core.error_text import LONGEST, error_text
 from forwarder.core.errors import ConfigurationError
 from tests.support.certificates import Authority
-from tests.support.repository import files
 from tests.support.repository import name as path_name
+from tests.support.repository import trees
 
 PYTHON: Final = re.compile(r"[\[\]{}<>]|_ssl\.c|Errno|\w(?:Error|Exception|Timeout)\b|\('|, \d+\)|\bNone\b|\bTrue\b|b'|\(\)|\n")
 """What no text has."""
@@ -258,8 +258,8 @@ def test_no_error_is_shown_as_python_says_it() -> None:
     """What others raise reaches a text by this function alone."""
     found = [
         f"{path_name(path)}:{line}"
-        for path in files(".py", "forwarder")
+        for path, tree in trees("forwarder", "except ", "except*", "strerror")
         if path.name != "error_text.py"
-        for line in _as_python_says(ast.parse(path.read_text("utf-8")))
+        for line in _as_python_says(tree)
     ]
     assert found == []

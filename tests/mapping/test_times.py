@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from forwarder.core.errors import ConfigurationError
@@ -166,6 +166,8 @@ YEARLESS = TimestampRule(".t", "%b %d %H:%M:%S", "Europe/Berlin")
         ("Dec 31 23:59:59", datetime(2026, 1, 1), "2025-12-31T22:59:59.000Z"),
         ("Jan  1 00:30:00", datetime(2025, 12, 31, 23, 30), "2025-12-31T23:30:00.000Z"),
         ("Jan  1 00:30:00", datetime(2025, 12, 30, 23), "2024-12-31T23:30:00.000Z"),
+        ("Jan 01 01:00:00", datetime(2001, 12, 31), "2002-01-01T00:00:00.000Z"),
+        ("Jan 01 01:00:01", datetime(2001, 12, 31), "2001-01-01T00:00:01.000Z"),
         ("Feb 29 12:00:00", datetime(2026, 1, 31), "2024-02-29T11:00:00.000Z"),
         ("Feb 29 12:00:00", datetime(1903, 1, 31), "1896-02-29T11:00:00.000Z"),
     ],
@@ -191,9 +193,17 @@ def test_a_year_that_follows_from_nothing() -> None:
         times.read(b'"Jan 31 12:00:00"', 1e18)
 
 
-@given(st.datetimes(datetime(1971, 1, 2), datetime(9998, 12, 30)), st.timedeltas(timedelta(days=-1), timedelta(days=364)))
+_ROUNDED = timedelta(milliseconds=1)
+"""More than the seconds of a late year are rounded by."""
+
+
+@given(
+    st.datetimes(datetime(1971, 1, 2), datetime(9998, 12, 30)),
+    st.timedeltas(timedelta(days=-1) + _ROUNDED, timedelta(days=364) - _ROUNDED),
+)
+@example(datetime(2001, 1, 1), timedelta(days=364) - _ROUNDED)
 def test_a_year_is_found_again(time: datetime, before: timedelta) -> None:
-    """Of a time up to a year before the reference, or a day after it."""
+    """Of a time up to a day after the reference, or less than 364 days before it: the same day of the next year is then later than that."""
     form = "%m-%d %H:%M:%S.%f"
     text, reference = time.strftime(form), (time + before).replace(tzinfo=UTC).timestamp()
     times = Times("timestamp", TimestampRule(".t", form), has_time=True)

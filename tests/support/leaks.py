@@ -23,6 +23,7 @@ from typing import Any, Final, TypeAlias
 import aiohttp
 import structlog
 import uvloop
+from aiohttp import web_app
 
 from forwarder.telemetry.logs import StandardErrorHandler
 
@@ -58,6 +59,13 @@ def logging_restored() -> Iterator[None]:
         access.setLevel(levels[1])
         logging.captureWarnings(capture=False)
         structlog.reset_defaults()
+
+
+def forget_applications() -> None:
+    """Drop the up to 1,024 handlers that aiohttp remembers of applications with middlewares. Each keeps its application alive: hundreds of
+    sandboxes, which every search for garbage would walk through.
+    """
+    web_app._cached_build_middleware.cache_clear()
 
 
 def open_files() -> Files:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
 
-from tests.support.repository import ROOT, files, name
+from tests.support.repository import ROOT, name, trees
 
 LEVELS: Final = {"exception": "error", **{level: level for level in ("debug", "info", "warning", "error")}}
 ROW: Final = re.compile(r"^\| `([^`]+)` \| ([a-z, ]+) \| ([^|]*)\| ([^|]+) \|$", re.MULTILINE)
@@ -29,8 +29,7 @@ class LoggedKind:
 def calls() -> list[tuple[str, ast.Call, str]]:
     """Each call of a logger of structlog: where it is, the call, its level."""
     found: list[tuple[str, ast.Call, str]] = []
-    for path in files(".py", "forwarder"):
-        tree = ast.parse(path.read_text("utf-8"))
+    for path, tree in trees("forwarder", "get_logger("):
         loggers = {
             target.id
             for node in tree.body
