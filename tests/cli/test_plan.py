@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
-from typer.main import get_command
+from typer.testing import CliRunner
 
-from forwarder.cli import app as commands
+from forwarder.cli.app import app
 from forwarder.planning.figures import IMPORTS
 from tests.support.commands import forwarder
-
-app = get_command(commands.app)
 
 LOADS = [
     pytest.param(["--rate", "20000", "--outage", "8h"], id="http"),
