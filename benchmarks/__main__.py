@@ -6,10 +6,11 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from benchmarks.backlog import BacklogResult, backlog_line, measure_backlog
 from benchmarks.bodies import Shape, Variant
@@ -38,6 +39,8 @@ from benchmarks.processes import BenchmarkError, end_on_signals, free_port
 from benchmarks.report import machine, memory_lines, row, table
 from benchmarks.stall import NAMES as STALLS
 from benchmarks.stall import StallResult, measure_kafka_stall, measure_stall, stall_summary
+from benchmarks.start import NAME as START
+from benchmarks.start import StartResult, measure_start, start_line
 from benchmarks.taps import NAME as TAPS
 from benchmarks.taps import TapResult, measure_taps, tap_line
 from benchmarks.targets import Machine, Target
@@ -46,8 +49,10 @@ from benchmarks.throughput import Figure, Plan
 SINK_PORT: Final = 18900
 """Where the configurations in benchmarks/peers post to."""
 
-OTHERS: Final = (DECIDE, TAPS, PASSTHROUGH, *STALLS)
+OTHERS: Final = (DECIDE, TAPS, PASSTHROUGH, START, *STALLS)
 """What has a measurement of its own."""
+
+OtherResult: TypeAlias = ViaResult | StallResult | DecideResult | TapResult | PassingResult | StartResult
 
 Floors = dict[tuple[Floor, Variant, int], Figure]
 
@@ -109,7 +114,7 @@ def _measure(arguments: argparse.Namespace, chosen: Chosen) -> int:
         print(table(rows))
         said = [f"{each['case']}: preflight {each[LOOKED]:,} records/CPU-s" for each in rows if each.get(LOOKED)]
         print(*said, *(f"{each['case']}: {each[LOOP]}" for each in rows if each.get(LOOP)), sep="\n")
-    results: list[MemoryResult | BacklogResult | ViaResult | StallResult | DecideResult | TapResult | PassingResult] = [
+    results: list[MemoryResult | BacklogResult | OtherResult] = [
         _backlog(plan, name) if name in BACKLOG else _memory(plan, name, arguments.memory_seconds) for name in chosen.memory
     ]
     results += [_other(plan, name) for name in chosen.others]
@@ -204,14 +209,9 @@ def _logs(plan: Plan, cases: list[LogCase], repeat: int) -> list[dict[str, Any]]
     return [whole_row(case, figures[case.name], server, loops[case.kind, case.loop]) for case in cases]
 
 
-def _other(plan: Plan, name: str) -> ViaResult | StallResult | DecideResult | TapResult | PassingResult:
-    if name == DECIDE:
-        return _decide(plan)
-    if name == TAPS:
-        return _taps(plan)
-    if name == PASSTHROUGH:
-        return _passing(plan)
-    return _via(plan) if name == VIA else _stall(plan, name)
+def _other(plan: Plan, name: str) -> OtherResult:
+    measure: dict[str, Callable[[Plan], OtherResult]] = {DECIDE: _decide, TAPS: _taps, PASSTHROUGH: _passing, START: _start, VIA: _via}
+    return measure[name](plan) if name in measure else _stall(plan, name)
 
 
 def _decide(plan: Plan) -> DecideResult:
@@ -232,6 +232,13 @@ def _passing(plan: Plan) -> PassingResult:
     _say(f"{PASSTHROUGH}: calls for flags, in turn with nginx")
     result = measure_passing(plan.target, plan.machine)
     print(passing_line(result))
+    return result
+
+
+def _start(plan: Plan) -> StartResult:
+    _say(f"{START}: the daemon until its first answer, in turn with importing aiohttp")
+    result = measure_start(plan.target, plan.machine)
+    print(start_line(result))
     return result
 
 

@@ -93,7 +93,7 @@ def pinned(core: int) -> Iterator[None]:
 def running(command: Sequence[str], core: int, port: int, environment: Mapping[str, str] = os.environ) -> Iterator[Program]:
     """Run `command` on `core` until the block ends. Enters once it listens on `port`; raises `BenchmarkError` if it does not."""
     with started(command, core, environment) as program:
-        _wait_for_port(program, port)
+        wait_for_port(program, port)
         yield program
 
 
@@ -152,7 +152,8 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _wait_for_port(program: Program, port: int) -> None:
+def wait_for_port(program: Program, port: int) -> None:
+    """Wait until it listens on `port`. Raises `BenchmarkError` if it does not."""
     until = time.monotonic() + START_LIMIT
     while time.monotonic() < until:
         program.check()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from benchmarks.processes import Program, free_port, running
+from benchmarks.processes import Program, free_port, started, wait_for_port
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,11 @@ class Target:
         disk: bool = False,
         state: Path | None = None,
         more: Mapping[str, str] = MappingProxyType({}),
+        wait: bool = True,
     ) -> Iterator[Program]:
         """Run it until the block ends. Another program than forwarder brings its own settings, and is told the ports.
+
+        Enters once it listens, and raises `BenchmarkError` if it does not; without `wait`, as soon as the process exists.
 
         `disk`: with the disk buffer. `state`: where it keeps what it keeps on disk; by itself a folder that is gone afterwards.
         `more`: further settings, by the names of their variables.
@@ -56,7 +59,9 @@ class Target:
                 environment = self._settings(compression, ordering, max_bytes or ("1GiB" if disk else "64MiB"))
                 environment |= _kept_at(state or Path(temporary), disk=disk)
             environment |= {**more, "PORT": str(self.port), "SINK_PORT": str(self.sink_port)}
-            with running(command, core, self.port, environment) as program:
+            with started(command, core, environment) as program:
+                if wait:
+                    wait_for_port(program, self.port)
                 yield program
 
     def _settings(self, compression: str, ordering: str, max_bytes: str) -> dict[str, str]:

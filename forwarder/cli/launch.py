@@ -6,6 +6,7 @@ runs.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 def launch(config: Path | None) -> int:
     """Run it; returns the exit code. Raises `ForwarderError`."""
+    gc.disable()  # a start makes much and leaves little: looking for garbage would be a tenth of it. The daemon enables it again
     use_configuration(config and config.absolute())
     _import_structlog()
     from forwarder.daemon.inheritance import inherit
@@ -55,6 +57,7 @@ def launch(config: Path | None) -> int:
     if needs_supervisor(settings):
         from forwarder.workers.supervisor import run_supervisor
 
+        gc.enable()
         return run_supervisor(settings, load, ["run", *given], restart, inherited)
     from forwarder.daemon.daemon import run_daemon
 

@@ -4,6 +4,8 @@ The type of a field is what code sees. A `Kind` in its `Annotated` type says how
 written as JSON, and how it stands in the JSON Schema; bool, str, Path, literals, enums and sections have kinds of their own. The docstring
 under a field is its description.
 
+A module of sections has no `from __future__ import annotations`: types that are texts aren't evaluated.
+
 The daemon keeps every module that it loads: this one costs it a hundredth of what a validation library would.
 """
 
@@ -18,7 +20,7 @@ from enum import Enum
 from itertools import pairwise
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, Union, get_args, get_origin
 
 MB: Final = 1_000_000
 MIB: Final = 1_048_576
@@ -124,9 +126,8 @@ _descriptions: Final[dict[type[Section], Mapping[str, str]]] = {}
 def keys_of(section: type[Section]) -> Mapping[str, SectionKey]:
     """The fields of a section by the keys that users write."""
     if section not in _keys:
-        types = get_type_hints(section, include_extras=True)
         _keys[section] = {
-            field.metadata.get("key", field.name): SectionKey(field.name, kind_of(types[field.name]), _default(field), not field.repr)
+            field.metadata.get("key", field.name): SectionKey(field.name, kind_of(field.type), _default(field), not field.repr)
             for field in fields(section)
         }
     return _keys[section]

@@ -3,9 +3,9 @@
 The docstring under a field is its description in documents and in the JSON Schema. A value of None means "not set". Sizes are bytes, times
 are seconds. Nothing here reads a file or the environment: `forwarder.config.load` does. What an expression of a mapping means, and whether
 it can be compiled, is known to `forwarder.mapping`.
-"""
 
-from __future__ import annotations
+The types of the fields are no texts (`from __future__ import annotations`): each start reads all of them, and would evaluate each text.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Written as `settings.py`, whose section `sources` this is.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal

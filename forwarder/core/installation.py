@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import shlex
 import sys
-from importlib import metadata
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from forwarder import __version__
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 DISTRIBUTION: Final = "analytics-forwarder"
 IMAGE_MARK: Final = "forwarder-image"
@@ -35,22 +37,24 @@ def install_extra(extra: str) -> str:
     """The hint for the packages of an extra that are missing: one command that works for this installation."""
     if (Path(sys.prefix) / IMAGE_MARK).exists():
         return f"Use the image with all extras, built in a clone: docker build --target full --tag forwarder:{__version__}-full ."
+    from importlib import metadata  # noqa: PLC0415 - large, and only read when something is missing
+
     try:
-        packages = _packages(extra)
+        distribution = metadata.distribution(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         return f"Install the packages that pyproject.toml lists for the extra {extra}."
-    return f"Install the extra {extra}: {_installer()} {shlex.join(packages)}"
+    return f"Install the extra {extra}: {_installer(distribution)} {shlex.join(_packages(distribution, extra))}"
 
 
-def _packages(extra: str) -> list[str]:
-    marked = (each.partition(";") for each in metadata.requires(DISTRIBUTION) or ())
+def _packages(distribution: Distribution, extra: str) -> list[str]:
+    marked = (each.partition(";") for each in distribution.requires or ())
     return [requirement.strip() for requirement, _, marker in marked if f'extra == "{extra}"' in marker]
 
 
-def _installer() -> str:
+def _installer(distribution: Distribution) -> str:
     """The command that adds packages to the environment that this Python is of."""
     if (Path(sys.prefix) / "pipx_metadata.json").exists():
         return f"pipx inject {DISTRIBUTION}"
-    if (metadata.distribution(DISTRIBUTION).read_text("INSTALLER") or "").strip() == "uv":
+    if (distribution.read_text("INSTALLER") or "").strip() == "uv":
         return f"uv pip install --python {shlex.quote(sys.executable)}"
     return f"{shlex.quote(sys.executable)} -m pip install"

@@ -49,6 +49,9 @@ LEFT_BEHIND: Final = 1
 COLLECT_EVERY: Final = 50_000
 """New objects between two garbage collections."""
 
+COLLECT_FIRST: Final = 1.0
+"""Seconds after its start when the event loop looks for garbage among what the start left: by then it listens."""
+
 Load = Callable[[], Settings]
 
 _log = structlog.get_logger(__name__)
@@ -132,15 +135,27 @@ def run_tuned(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Run `main` on the fast event loop, with the C library and the garbage collector tuned for it."""
     fix_thresholds()
     _collect_seldom()
+
+    async def with_first_collection() -> int:
+        asyncio.get_running_loop().call_later(COLLECT_FIRST, _collect_what_the_start_left)
+        return await main()
+
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(main())
+        return runner.run(with_first_collection())
 
 
 def _collect_seldom() -> None:
     """Collect garbage seldom: events form no cycles, and each collection would visit everything in the buffer."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_EVERY, 50, 100)
+    gc.enable()
+
+
+def _collect_what_the_start_left() -> None:
+    """What is alive then, such as modules, stays: no later collection visits it."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 class Daemon:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -327,3 +329,34 @@ async def test_a_stop_during_a_restart_ends_it(life: Life) -> None:
     life.daemon.on_stop_signal(signal.SIGTERM)
     assert await life.ended() == 0
     assert (life.exits, life.daemon.restarting.kept) == ([], None)
+
+
+LEAVES_A_CYCLE = """
+import asyncio, gc, weakref
+from forwarder.daemon.daemon import run_tuned
+
+gc.disable()  # as `forwarder run` does before it loads anything
+
+class Cycle: pass
+
+def leave(found):
+    cycle = Cycle()
+    cycle.itself = cycle
+    weakref.finalize(cycle, found.set)
+
+async def main():
+    found = asyncio.Event()
+    leave(found)
+    await asyncio.wait_for(found.wait(), 30)
+    await asyncio.sleep(0)
+    print(gc.isenabled(), gc.get_freeze_count() > 1000)
+    return 0
+
+run_tuned(main)
+"""
+
+
+def test_what_a_start_leaves_is_collected_once_it_runs() -> None:
+    """A start looks for no garbage; the running daemon does, and what is alive then is set aside for good."""
+    done = subprocess.run([sys.executable, "-c", LEAVES_A_CYCLE], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["True", "True"]

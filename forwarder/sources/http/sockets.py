@@ -62,7 +62,8 @@ def bind_tcp(address: TcpAddress, *, shared: bool = False) -> list[socket.socket
 
 
 def _resolve(address: TcpAddress) -> list[tuple[socket.AddressFamily, str]]:
-    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    host = address.host.encode() if address.host and address.host.isascii() else address.host  # text would load the tables of IDNA
+    found = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     return list(dict.fromkeys((family, str(name[0])) for family, _, _, _, name in found if _is_there(family)))
 
 
