@@ -33,6 +33,7 @@ from benchmarks.logs import CASES as LOGS
 from benchmarks.logs import LINES, LOOP, Following, LogCase, whole_row
 from benchmarks.logs import select as select_logs
 from benchmarks.memory import MemoryResult, measure_memory
+from benchmarks.nginx import MISSING, find_nginx
 from benchmarks.passing import NAME as PASSTHROUGH
 from benchmarks.passing import PassingResult, measure_passing, passing_line
 from benchmarks.processes import BenchmarkError, end_on_signals, free_port
@@ -79,7 +80,7 @@ def main() -> int:
     """Measure, and print what was found. 0 if every figure is as wanted, 1 if not, 2 if it could not be measured."""
     arguments = _arguments()
     end_on_signals()
-    chosen = _chosen(arguments.case, other_program=bool(arguments.command))
+    chosen = choose(arguments.case, other_program=bool(arguments.command))
     if chosen.empty:
         names = [*(case.name for case in CASES), *MEMORY, *BACKLOG, *(case.name for case in (*KAFKA, *IMPORTS)), VIA, *OTHERS]
         names += [case.name for case in (*LOG_STAGES, *LOGS)]
@@ -92,8 +93,13 @@ def main() -> int:
         return 2
 
 
-def _chosen(patterns: list[str], *, other_program: bool) -> Chosen:
+def choose(patterns: list[str], *, other_program: bool) -> Chosen:
+    """The cases whose names match any of `patterns`, but for those that can't be measured here, which are named with the reason."""
     cases, memory = select(patterns)
+    proxied = [case.name for case in cases if case.proxied]
+    if proxied and (other_program or not find_nginx()):
+        _say(f"{', '.join(proxied)}: skipped, {'another program is measured' if other_program else MISSING}")
+        cases = [case for case in cases if not case.proxied]
     if other_program:
         return Chosen(cases, memory, [], [], [], [], [])
     others = [name for name in (VIA, *OTHERS) if any(fnmatchcase(name, pattern) for pattern in patterns or ["*"])]

@@ -45,10 +45,14 @@ class Case:
     """Of the floor (or of `base`, where that is another case) that is to be reached; None: only told."""
     disk: bool = False
     """With the disk buffer, each request answered once an fdatasync covers it; else with the memory buffer."""
+    proxied: bool = False
+    """By nginx in forwarder's place, which passes each request on as it is."""
 
     @property
     def name(self) -> str:
         """For people, and for `--case`."""
+        if self.proxied:
+            return f"nginx-{self.events}"
         return f"{self.variant}-{self.events}-{self.compression}" + ("-ordered" if self.ordered else "") + ("-disk" if self.disk else "")
 
     @property
@@ -63,7 +67,10 @@ class Case:
 
     @property
     def base(self) -> str:
-        """The name of the case that it is held against: the same without order, or with the memory buffer; its own, if it is that."""
+        """The name of the case that it is held against: the same without order, with the memory buffer, through forwarder in nginx's place;
+        its own, if it is that."""
+        if self.proxied:
+            return f"{self.variant}-{self.events}-{self.compression}"
         return self.name.removesuffix("-ordered").removesuffix("-disk")
 
 
@@ -91,6 +98,7 @@ CASES: Final = (
     Case(Variant.BARE, 1, "none", ordered=False, share=None),
     Case(Variant.BARE, 50, "none", ordered=False, share=None),
     Case(Variant.BARE, 1000, "none", ordered=False, share=None),
+    *(Case(Variant.STAMPED, events, "none", ordered=False, share=None, proxied=True) for events in CONNECTIONS),
 )
 
 MEMORY: Final = ("memory", "memory-dribble", "memory-tiny")

@@ -6,19 +6,16 @@ Calls for flags go to the sink, which answers each at once. The daemon and nginx
 from __future__ import annotations
 
 import contextlib
-import shutil
 import socket
-import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Final
 
 from benchmarks.bodies import API_KEY, Request
 from benchmarks.load import Load
-from benchmarks.processes import BenchmarkError, Program, free_port, pinned, running
+from benchmarks.nginx import find_nginx, nginx
+from benchmarks.processes import BenchmarkError, Program, pinned
 from benchmarks.targets import Machine, Target
 from benchmarks.upstream import upstream
 
@@ -32,20 +29,6 @@ SHARE: Final = 0.3
 """Calls per CPU-second, of nginx's, that are wanted."""
 SLOWER: Final = 0.0001
 """Seconds by which a call may take longer than through nginx."""
-_PATH: Final = "/usr/sbin:/usr/local/sbin"
-_NGINX: Final = """
-daemon off; master_process off; pid {home}/pid; error_log {home}/errors;
-events {{ worker_connections 1024; }}
-http {{
-  access_log off; keepalive_requests 1000000000;
-  client_body_temp_path {home}/1; proxy_temp_path {home}/2; fastcgi_temp_path {home}/3; uwsgi_temp_path {home}/4; scgi_temp_path {home}/5;
-  upstream service {{ server 127.0.0.1:{upstream}; keepalive 64; keepalive_requests 1000000000; }}
-  server {{
-    listen 127.0.0.1:{port};
-    location / {{ proxy_http_version 1.1; proxy_set_header Connection ""; proxy_pass http://service; }}
-  }}
-}}
-"""
 
 
 @dataclass(slots=True)
@@ -79,12 +62,12 @@ def measure_passing(target: Target, machine: Machine, seconds: float = SECONDS, 
     with (
         upstream(target.sink_port, machine.load_core),
         target.running(machine.target_core) as program,
-        _nginx(target.sink_port, machine.target_core) as beside,
+        contextlib.ExitStack() as stack,
         pinned(machine.load_core),
     ):
         turns = [(program, target.port, result.own)]
-        if beside is not None:
-            turns.append((*beside, result.nginx))
+        if find_nginx():
+            turns.append((*stack.enter_context(nginx(target.sink_port, machine.target_core)), result.nginx))
         for running_program, port, _ in turns:
             _turn(running_program, port, seconds / 3, PassingFigures())  # a warm-up
         for _ in range(rounds):
@@ -124,21 +107,6 @@ def one_call(port: int, calls: int) -> float:
             if not answer.startswith(b"HTTP/1.1 200"):
                 raise BenchmarkError(f"a call is not passed through: {answer[:100]!r}")
     return median(took)
-
-
-@contextlib.contextmanager
-def _nginx(upstream_port: int, core: int) -> Iterator[tuple[Program, int] | None]:
-    """Run nginx before the sink until the block ends; None if it isn't installed."""
-    command = shutil.which("nginx") or shutil.which("nginx", path=_PATH)
-    if command is None:
-        yield None
-        return
-    port = free_port()
-    with tempfile.TemporaryDirectory(prefix="forwarder-benchmark-") as home:
-        configuration = Path(home) / "nginx.conf"
-        configuration.write_text(_NGINX.format(home=home, upstream=upstream_port, port=port))
-        with running([command, "-p", home, "-e", f"{home}/errors", "-c", str(configuration)], core, port) as program:
-            yield program, port
 
 
 def passing_line(result: PassingResult) -> str:

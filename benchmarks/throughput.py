@@ -5,10 +5,11 @@ A measurement begins and ends when all is quiet: whatever was accepted has arriv
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -17,6 +18,7 @@ from typing import Final
 from benchmarks.bodies import Request, Shape, Variant, ring
 from benchmarks.cases import CONNECTIONS, Case, Floor
 from benchmarks.load import Load, Tally
+from benchmarks.nginx import nginx
 from benchmarks.processes import BenchmarkError, Program, core_seconds, free_port, pinned
 from benchmarks.profiling import profiled
 from benchmarks.split import split_floor
@@ -67,16 +69,27 @@ class Plan:
 
     def case(self, case: Case, figure: Figure) -> None:
         """Measure `case` once more, into `figure`."""
-        load = Load(_ring(case.variant, case.events, self.shape, self.path), CONNECTIONS[case.events], self.target.port)
         machine = self.machine
         with (
             upstream(self.target.sink_port, machine.load_core) as sink,
-            self.target.running(machine.target_core, case.compression, case.ordering, disk=case.disk) as program,
+            self._running(case) as (program, port),
             pinned(machine.load_core),
         ):
+            load = Load(_ring(case.variant, case.events, self.shape, self.path), CONNECTIONS[case.events], port)
             sink.wait_for(_all_taken(load.run(WARM_UP)))
             with profiled(program, self.profile and self.profile / f"{case.name}.svg", self.seconds):
                 self._measure(program, load, sink, figure)
+
+    @contextlib.contextmanager
+    def _running(self, case: Case) -> Iterator[tuple[Program, int]]:
+        """What a case measures, and where it listens."""
+        core, target = self.machine.target_core, self.target
+        if case.proxied:
+            with nginx(target.sink_port, core) as proxy:
+                yield proxy
+            return
+        with target.running(core, case.compression, case.ordering, disk=case.disk) as program:
+            yield program, target.port
 
     def _measure(self, program: Program, load: Load, sink: Upstream, figure: Figure) -> None:
         events, cpu, core = sink.events(), program.cpu_seconds(), core_seconds(self.machine.target_core)

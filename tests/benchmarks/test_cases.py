@@ -24,6 +24,17 @@ def test_a_case_on_disk_brings_the_one_in_memory() -> None:
     assert [case.name for case in select(["stamped-1-gzip-disk"])[0]] == ["stamped-1-gzip", "stamped-1-gzip-disk"]
 
 
+def test_nginx_brings_the_cases_of_the_same_events() -> None:
+    """Choosing nginx measures forwarder with the same bodies, too, which nginx is held against."""
+    cases, _ = select(["nginx-*"])
+    assert [case.name for case in cases if not case.proxied] == ["stamped-1-none", "stamped-50-none", "stamped-1000-none"]
+    assert {case.name: case.base for case in cases if case.proxied} == {
+        "nginx-1": "stamped-1-none",
+        "nginx-50": "stamped-50-none",
+        "nginx-1000": "stamped-1000-none",
+    }
+
+
 def test_patterns_choose_among_memory_too() -> None:
     """`memory*` means every measurement of memory, and no throughput."""
     assert select(["memory*"]) == ([], list(MEMORY))

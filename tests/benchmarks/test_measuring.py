@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.__main__ import choose
 from benchmarks.bodies import Variant, ring
 from benchmarks.load import Load
+from benchmarks.nginx import MISSING, find_nginx
 from benchmarks.processes import BenchmarkError, free_port, running
 from benchmarks.upstream import upstream
 from tests.support.repository import ROOT
@@ -50,3 +52,26 @@ def test_forwarder_is_measured_without_a_loss(tmp_path: Path) -> None:
     assert output.exists(), done.stderr
     [row] = json.loads(output.read_text())["throughput"]
     assert (row["case"], row["lost"], set(row["answers"]) <= {"200", "503"}) == ("sdk-50-none", 0, True)
+
+
+@pytest.mark.slow
+@TWO_CORES
+@pytest.mark.skipif(not find_nginx(), reason=MISSING)
+def test_nginx_is_measured_in_its_place(tmp_path: Path) -> None:
+    """The same bodies go through nginx to the sink, each event once, and are held against forwarder's."""
+    output = tmp_path / "figures.json"
+    options = ["--case", "nginx-1000", "--seconds", "0.3", "--repeat", "1", "--output", str(output)]
+    done = subprocess.run([sys.executable, "-m", "benchmarks", *options], cwd=ROOT, capture_output=True, text=True, timeout=55, check=False)
+    assert output.exists(), done.stderr
+    beside, row = json.loads(output.read_text())["throughput"]
+    assert (row["case"], row["against"], row["lost"], set(row["answers"])) == ("nginx-1000", beside["case"], 0, {"200"})
+
+
+def test_without_nginx_its_cases_are_skipped_with_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was chosen beside them stays."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("benchmarks.nginx._PATH", "")
+    assert [case.name for case in choose(["nginx-50"], other_program=False).cases] == ["stamped-50-none"]
+    assert capsys.readouterr().err == f"nginx-50: skipped, {MISSING}\n"
