@@ -19,7 +19,7 @@ from forwarder.core.ack import Ack, AckCallback
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropReason, Fate
 
-MERGE_BELOW: Final = 16 << 10
+MERGE_BELOW: Final = 64 << 10
 """Chunks smaller than this are merged."""
 
 MARK_BYTES: Final = 16
