@@ -196,7 +196,7 @@ class Submission:
 
 
 class OfferedChunk:
-    """One chunk with nothing beside it, from the offer until the buffer holds it: in place of a `Submission`, which is ten times as large."""
+    """One chunk with nothing beside it, from the offer until the buffer holds it: lighter than a `Submission`, which it stands in for."""
 
     __slots__ = ("admission", "callback", "chunk")
 
