@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import cases
 from tests.support.repository import ROOT, files, name, trees
 
 REGISTRY = re.compile(r"\b(?:pypi|pythonhosted|npmjs|rubygems|crates|anaconda|proxy[.]golang)\.(?:org|com|io)\b")
@@ -75,7 +76,7 @@ def test_every_module_and_test_says_what_it_is_for() -> None:
     assert silent == []
 
 
-@pytest.mark.parametrize("path", REQUIREMENTS, ids=name)
+@cases("path", REQUIREMENTS, ids=name)
 def test_requirements_are_pinned_with_hashes_and_name_no_index(path: Path) -> None:
     """Every line is a pin or one of its hashes, and every pin has at least one: there is no option, no address, no file."""
     lines = path.read_text().splitlines()
@@ -83,7 +84,7 @@ def test_requirements_are_pinned_with_hashes_and_name_no_index(path: Path) -> No
     assert [pin for pin, after in zip(lines, [*lines[1:], ""], strict=True) if PIN.match(pin) and not HASH.match(after)] == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "extras"),
     [
         ("run.txt", ()),
@@ -152,7 +153,7 @@ def test_ci_runs_the_tests_unattended() -> None:
     assert re.search(r"export CI=true\n(?:.*\n)*.*make test </dev/null$", script.read_text(), re.MULTILINE)
 
 
-@pytest.mark.parametrize("target", ["setup", "demo", "check", "test", "bench", "requirements", "clean", "help"])
+@cases("target", ["setup", "demo", "check", "test", "bench", "requirements", "clean", "help"])
 def test_make_helps_with_its_targets(target: str) -> None:
     """`make help` lists every target that is meant for people."""
     assert re.search(rf"^{target}:.*  ## \S", (ROOT / "Makefile").read_text(), re.MULTILINE)

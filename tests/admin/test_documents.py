@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from forwarder.cli.app import COMMANDS
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.core.outcome import HaltReason
 from forwarder.core.ports import DropReason, Reason
+from tests.support.cases import cases
 from tests.support.documents import text_of
 from tests.support.repository import files
 
@@ -22,7 +21,7 @@ def table(title: str, text: str = TEXT) -> set[str]:
     return {cell.strip("` ") for cell in re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)} - {"reason", "Code"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("title", "values"),
     [("Halted lanes", HaltReason), ("Dead letters", Reason), ("Dropped events", DropReason)],
     ids=str,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from forwarder.admin.event_lookup import NotAUuid, WantedUuid
 from forwarder.core.event import NO_IDS, Chunk, Lane
+from tests.support.cases import cases
 
 UUID_TEXT = "01890a5d-ac96-774b-bcce-b302099a8057"
 OTHER = "01890a5d-ac96-774b-bcce-b302099a8058"
@@ -22,14 +23,14 @@ def event(uuid: object, **more: object) -> bytes:
     return json.dumps({"event": "e", "uuid": uuid, **more}).encode()
 
 
-@pytest.mark.parametrize("given_as", SPELLINGS)
-@pytest.mark.parametrize("stored_as", SPELLINGS)
+@cases("given_as", SPELLINGS)
+@cases("stored_as", SPELLINGS)
 def test_every_spelling_finds_every_spelling(given_as: str, stored_as: str) -> None:
     """What a person types and what a sender sent need not look alike."""
     assert WantedUuid.parse(given_as).is_of(event(stored_as))
 
 
-@pytest.mark.parametrize(
+@cases(
     "data",
     [
         event(OTHER),
@@ -56,7 +57,7 @@ def test_the_copies_in_a_chunk_are_counted() -> None:
     assert WantedUuid.parse("00000000-0000-0000-0000-000000000000").count_in(chunk) == 0
 
 
-@pytest.mark.parametrize("text", ["", "phc_key", "01890a5d", "g" * 32])
+@cases("text", ["", "phc_key", "01890a5d", "g" * 32])
 def test_what_is_no_uuid_is_told(text: str) -> None:
     """With an example of one."""
     with pytest.raises(NotAUuid, match="is not a UUID") as caught:

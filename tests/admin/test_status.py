@@ -8,6 +8,7 @@ import pytest
 
 from forwarder.admin.status import NotAStatus, document, encode, parse
 from forwarder.telemetry.snapshot import Snapshot, State
+from tests.support.cases import cases
 from tests.support.snapshots import FULL
 
 
@@ -36,7 +37,7 @@ def test_another_versions_document_is_understood() -> None:
     assert (snapshot.in_flight, snapshot.http_requests, snapshot.lanes) == (0, {}, FULL.lanes)
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"version": 1}', b"\xff"])
+@cases("body", [b"", b"<html>", b"[]", b"{}", b'{"version": 1}', b"\xff"])
 def test_anything_else_is_refused(body: bytes) -> None:
     """The answer of some other program is no status; the hint says to look at the address."""
     with pytest.raises(NotAStatus) as raised:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.answers import Answer, AnswerReader
+from tests.support.cases import cases
 
 OK = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"status":"Ok"}'
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 3\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 CHUNKED = b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("received", "answer"),
     [(OK, Answer(200)), (BUSY, Answer(503, close=True, retry_after=3.0)), (CHUNKED, Answer(201))],
     ids=["ok", "busy", "chunked"],

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 
-import pytest
-
 from benchmarks.bodies import API_KEY, Request, Shape, Variant, ring
 from benchmarks.events import MARKER, EventMaker
+from tests.support.cases import cases
 
 
 def decoded(request: Request) -> dict[str, object]:
@@ -18,15 +17,15 @@ def decoded(request: Request) -> dict[str, object]:
     return value
 
 
-@pytest.mark.parametrize("variant", Variant)
-@pytest.mark.parametrize("count", [1, 50])
+@cases("variant", Variant)
+@cases("count", [1, 50])
 def test_each_event_is_marked_once(variant: Variant, count: int) -> None:
     """The sink's way of counting gives the number of events."""
     [request] = ring(variant, count, limit=0)[:1]
     assert request.body().count(MARKER) == request.events == count
 
 
-@pytest.mark.parametrize(("variant", "low", "high"), [("stamped", 540, 640), ("sdk", 540, 640), ("tiny", 55, 65)])
+@cases(("variant", "low", "high"), [("stamped", 540, 640), ("sdk", 540, 640), ("tiny", 55, 65)])
 def test_events_have_the_size_that_is_said(variant: str, low: int, high: int) -> None:
     """Events are of about 600 bytes, or 60, whatever brings them."""
     request = ring(Variant(variant), 1000, limit=0)[0]

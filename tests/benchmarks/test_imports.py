@@ -23,6 +23,7 @@ from benchmarks.throughput import Figure
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.conversion import EventFinisher
 from forwarder.sources.imports.format import RecordConverter
+from tests.support.cases import cases
 
 COUNT = 500
 TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the benchmarks need a core for the target and one for the load")
@@ -98,7 +99,7 @@ def test_what_comes_twice_arrived_at_first() -> None:
     assert arrivals(b"[[1, 2.5], [2, 3.0], [1, 9.0]]") == {1: 2.5, 2: 3.0}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("beside", "good"),
     [
         (Delivery(10, 10, 1.0, 1.9, 500), True),

@@ -16,6 +16,7 @@ from benchmarks.processes import free_port
 from benchmarks.records import Content, record
 from benchmarks.targets import Machine, Target
 from benchmarks.throughput import Figure
+from tests.support.cases import cases
 from tests.support.kafka import Kafka, unique
 
 COUNT = 5000
@@ -35,7 +36,7 @@ def test_records_are_of_about_500_bytes() -> None:
     assert {value.count(MARKER) for value in values} == {1}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "names"),
     [(Content.STAMPED, {"api_key", "uuid", "timestamp"}), (Content.KEYLESS, {"uuid", "timestamp"}), (Content.BARE, {"api_key"})],
 )

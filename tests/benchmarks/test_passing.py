@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from benchmarks.passing import NAME, SHARE, SLOWER, PassingFigures, PassingResult, flag_call, one_call, passing_line
+from tests.support.cases import cases
 from tests.support.listening import listening
 from tests.support.origin import origin, through
 
 
-@pytest.mark.parametrize(
+@cases(
     ("calls", "seconds", "good"),
     [(SHARE * 1000, 0.001 + SLOWER, True), (SHARE * 1000 - 1, 0.001, False), (1000.0, 0.0011 + SLOWER, False)],
 )

@@ -10,6 +10,7 @@ import pytest
 
 from forwarder.cli.admin_client import DEFAULT_ADDRESS, NoDaemon, get, resolve
 from forwarder.core.errors import ConfigurationError
+from tests.support.cases import cases
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +56,7 @@ def test_file_that_is_not_there(tmp_path: Path) -> None:
         resolve(None, tmp_path / "missing.yaml")
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "unix:/nowhere/admin.sock", "[::1]:1", "http://127.0.0.1:1"])
+@cases("address", ["127.0.0.1:1", "unix:/nowhere/admin.sock", "[::1]:1", "http://127.0.0.1:1"])
 def test_nobody_there(address: str) -> None:
     """Whatever the address is like, nobody there is `NoDaemon`, which names it."""
     with pytest.raises(NoDaemon) as raised:
@@ -63,7 +64,7 @@ def test_nobody_there(address: str) -> None:
     assert address in raised.value.message
 
 
-@pytest.mark.parametrize("address", ["no-port", "127.0.0.1:x", "127.0.0.1:70000", "127.0.0.1:", ""])
+@cases("address", ["no-port", "127.0.0.1:x", "127.0.0.1:70000", "127.0.0.1:", ""])
 def test_what_is_no_address_is_wrong_usage(address: str) -> None:
     """An address that can't be one is told from a daemon that isn't there."""
     with pytest.raises(ConfigurationError, match="is not an admin address"):

@@ -10,6 +10,7 @@ import pytest
 
 from forwarder.core.event import Lane
 from forwarder.telemetry.labels import lane_label
+from tests.support.cases import cases
 from tests.support.commands import forwarder
 from tests.support.disk_logs import LogWriter, in_use
 
@@ -77,7 +78,7 @@ async def test_without_a_path_the_configured_buffer_is_meant(tmp_path: Path) -> 
     assert "buffer.kind: memory" in memory.err
 
 
-@pytest.mark.parametrize("command", ["ls", "verify", "export", "drain"])
+@cases("command", ["ls", "verify", "export", "drain"])
 async def test_what_is_no_buffer_is_told(tmp_path: Path, command: str) -> None:
     """Exit code 2, with what was wrong and what to name."""
     done = await forwarder("buffer", command, str(tmp_path / "none"))

@@ -13,6 +13,7 @@ import pytest
 
 from forwarder.cli.app import COMMANDS
 from forwarder.contract.endpoints import ENDPOINTS
+from tests.support.cases import cases
 from tests.support.commands import environment
 
 RESOURCES = list(dict.fromkeys(endpoint.resource for endpoint in ENDPOINTS))
@@ -103,9 +104,7 @@ def test_completion_is_quick() -> None:
     assert done.stdout.endswith("heavy: []\n"), done
 
 
-@pytest.mark.parametrize(
-    ("shell", "sign"), [("zsh", "#compdef forwarder"), ("fish", "complete --command forwarder"), ("bash", "complete -o default")]
-)
+@cases(("shell", "sign"), [("zsh", "#compdef forwarder"), ("fish", "complete --command forwarder"), ("bash", "complete -o default")])
 def test_the_script_of_any_shell_can_be_had(shell: str, sign: str) -> None:
     """Also where that shell doesn't run."""
     script = ask(_FORWARDER_COMPLETE=f"source_{shell}")

@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 from forwarder.cli.config import app
 from forwarder.core.users import user_name
+from tests.support.cases import cases
 from tests.support.certificates import make_certificate
 
 GOOD, OTHER = "phc_0123456789hunter2good", "phc_0123456789hunter2gone"
@@ -348,7 +349,7 @@ def test_schema_is_a_json_schema() -> None:
     Draft202012Validator.check_schema(json.loads(result.stdout))
 
 
-@pytest.mark.parametrize("command", ["check", "show", "schema"])
+@cases("command", ["check", "show", "schema"])
 def test_help_has_an_example(command: str) -> None:
     """Everybody copies the example."""
     result = run(command, "--help")

@@ -14,6 +14,7 @@ from forwarder.cli.app import app
 from forwarder.cli.config_init import ConfigurationUse
 from forwarder.config.load import load_settings
 from forwarder.core.errors import ConfigurationError
+from tests.support.cases import cases
 
 
 def forwarder(*args: str | Path) -> str:
@@ -23,7 +24,7 @@ def forwarder(*args: str | Path) -> str:
     return result.output
 
 
-@pytest.mark.parametrize("use", ConfigurationUse)
+@cases("use", ConfigurationUse)
 def test_a_file_passes_the_check(tmp_path: Path, use: ConfigurationUse) -> None:
     """It is commented, names itself in its comments and no file of the repository, and is as the schema beside it says."""
     file = tmp_path / "forwarder.yaml"

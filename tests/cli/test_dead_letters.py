@@ -26,6 +26,7 @@ from forwarder.storage.directory import DEAD_LETTERS, LockedDirectory
 from forwarder.telemetry.labels import lane_label
 from tests.deadletter.rig import StoreRig, query, started
 from tests.deadletter.test_replay import Door
+from tests.support.cases import cases
 
 KEY = "phc_" + "secretsecretsecret" + "9876"
 LANE = Lane(KEY)
@@ -322,7 +323,7 @@ async def test_a_daemon_that_does_not_get_round_to_it(tmp_path: Path) -> None:
         locked.release()
 
 
-@pytest.mark.parametrize("command_line", [["ls"], ["show", "1"], ["replay", "--dry-run"], ["drop", "--yes"]])
+@cases("command_line", [["ls"], ["show", "1"], ["replay", "--dry-run"], ["drop", "--yes"]])
 def test_a_file_that_can_not_be_read(tmp_path: Path, command_line: list[str]) -> None:
     """It is named, with what to do; no traceback."""
     (tmp_path / "worker-0").mkdir()

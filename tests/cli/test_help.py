@@ -16,6 +16,7 @@ from forwarder.cli.app import COMMANDS, app
 from forwarder.cli.help import topics
 from forwarder.config.display import json_schema
 from forwarder.core.errors import ConfigurationError
+from tests.support.cases import cases
 from tests.support.commands import forwarder
 from tests.support.repository import ROOT, files, source_texts, trees
 
@@ -67,7 +68,7 @@ def test_a_command_is_shown() -> None:
         assert shown(*words) == CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "100"}).output
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asked", "hint"),
     [
         (["bufer"], "Did you mean `forwarder help buffer`?"),

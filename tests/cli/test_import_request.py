@@ -21,6 +21,7 @@ from forwarder.sources.imports.formats.csv import CsvConverter
 from forwarder.sources.imports.formats.mapped import MappedConverter
 from forwarder.sources.imports.job import ImportRequest
 from forwarder.sources.imports.pacing import QuietHours
+from tests.support.cases import cases
 
 URL = "https://service.example.com"
 KEY = "phc_0123456789hunter2good"
@@ -160,7 +161,7 @@ def test_another_key_of_hashes_is_another_job(tmp_path: Path) -> None:
     assert "hunter" not in str(found)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "told"),
     [
         (None, "can't be read: No such file"),
@@ -187,7 +188,7 @@ def test_a_mapping_without_rules_is_an_error() -> None:
         typed("mapping", "x", *TARGET)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("words", "told"),
     [
         (("--accept", "nonsense"), "no finding is called 'nonsense'"),
@@ -274,7 +275,7 @@ def test_a_configuration_that_may_not_be_read_is_passed_over(
     assert "is not readable by this user and is skipped" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "micros"),
     [
         ("2024-01-01", 1_704_067_200_000_000),
@@ -288,16 +289,14 @@ def test_times(text: str, micros: int) -> None:
     assert moment("--since", text) == micros
 
 
-@pytest.mark.parametrize("text", ["yesterday", "48h", "", "2024-13-01"])
+@cases("text", ["yesterday", "48h", "", "2024-13-01"])
 def test_a_time_that_moves_is_none(text: str) -> None:
     """The same command has to mean the same import tomorrow."""
     with pytest.raises(ConfigurationError, match=r"--until: .* is not a time"):
         moment("--until", text)
 
 
-@pytest.mark.parametrize(
-    ("text", "minutes"), [("0", 0), ("UTC", 0), ("z", 0), ("+02:00", 120), ("-0830", -510), ("+5:45", 345), ("-00:30", -30)]
-)
+@cases(("text", "minutes"), [("0", 0), ("UTC", 0), ("z", 0), ("+02:00", 120), ("-0830", -510), ("+5:45", 345), ("-00:30", -30)])
 def test_offsets(text: str, minutes: int) -> None:
     """With their sign, in hours and minutes."""
     assert time_offset(text) == minutes
@@ -321,7 +320,7 @@ def test_a_zone_or_an_offset_is_what_times_without_one_are(tmp_path: Path) -> No
             assert request.chosen.zone_said
 
 
-@pytest.mark.parametrize(
+@cases(
     ("words", "message", "hint"),
     [
         (("--zone", "Europe/Berlin", "--time-offset", "+01:00"), "--zone can't be beside --time-offset", "Keep one of the two"),
@@ -341,20 +340,20 @@ def test_what_is_no_zone_or_encoding_says_what_may_be_meant(words: tuple[str, ..
     assert hint in raised.value.hint
 
 
-@pytest.mark.parametrize("text", ["2", "120", "+2", "02:00", "+02:60", "+15:00", "Europe/Berlin", ""])
+@cases("text", ["2", "120", "+2", "02:00", "+02:60", "+15:00", "Europe/Berlin", ""])
 def test_an_offset_that_could_mean_two_things_is_none(text: str) -> None:
     """Two could be hours or minutes."""
     with pytest.raises(ConfigurationError, match="is not an offset"):
         time_offset(text)
 
 
-@pytest.mark.parametrize(("text", "events"), [("2000", 2000), ("0.5", 0.5), ("2,000", 2000), ("unlimited", None), ("Unlimited", None)])
+@cases(("text", "events"), [("2000", 2000), ("0.5", 0.5), ("2,000", 2000), ("unlimited", None), ("Unlimited", None)])
 def test_rates(text: str, events: float | None) -> None:
     """Events a second, or no limit."""
     assert rate(text) == events
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "fast", "nan", "inf", "1e9", ""])
+@cases("text", ["0", "-1", "fast", "nan", "inf", "1e9", ""])
 def test_what_is_no_rate(text: str) -> None:
     """Nothing and everything aren't rates."""
     with pytest.raises(ConfigurationError, match="invalid rate"):

@@ -15,6 +15,7 @@ from forwarder.cli.main import is_plain_run, main
 from forwarder.contract.endpoints import ENDPOINTS
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.imports.formats.catalog import FORMATS
+from tests.support.cases import cases
 from tests.support.commands import forwarder
 
 PATHS = [
@@ -36,7 +37,7 @@ def invoke(*args: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-@pytest.mark.parametrize("command", ["", *PATHS])
+@cases("command", ["", *PATHS])
 def test_help_has_an_example(command: str) -> None:
     """`--help` and `-h` of every command end with an example of its own."""
     code, output = invoke(*command.split(), "--help")
@@ -52,7 +53,7 @@ def test_help_lists_every_command() -> None:
     assert {command.partition(" ")[0] for command in PATHS} == set(COMMANDS) == {word for word in output.split() if word in COMMANDS}
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@cases("name", COMMANDS)
 def test_commands_are_listed_with_their_own_words(name: str) -> None:
     """The line in the list is the one that the command's module has."""
     assert COMMANDS[name][1] in " ".join(load(name).help.split())
@@ -63,7 +64,7 @@ def test_version() -> None:
     assert invoke("--version") == (0, f"forwarder {__version__}\n")
 
 
-@pytest.mark.parametrize("args", [["--help"], ["health", "--admin", "127.0.0.1:1"], ["status", "--admin", "127.0.0.1:1"]])
+@cases("args", [["--help"], ["health", "--admin", "127.0.0.1:1"], ["status", "--admin", "127.0.0.1:1"]])
 def test_light_commands_import_nothing_heavy(args: list[str]) -> None:
     """Help, health and status import neither server, client nor settings: a health check runs every few seconds."""
     script = (
@@ -86,7 +87,7 @@ async def test_run_without_upstream_says_what_to_set() -> None:
     assert done.out == ""
 
 
-@pytest.mark.parametrize("args", [["nonsense"], ["status", "--nonsense"], ["status", "--output", "xml"]])
+@cases("args", [["nonsense"], ["status", "--nonsense"], ["status", "--output", "xml"]])
 async def test_wrong_usage_exits_with_2(args: list[str]) -> None:
     """What the command line doesn't know is said on stderr, with exit code 2."""
     done = await forwarder(*args)
@@ -94,7 +95,7 @@ async def test_wrong_usage_exits_with_2(args: list[str]) -> None:
     assert "Usage: " in done.err
 
 
-@pytest.mark.parametrize(
+@cases(
     ("args", "said"),
     [
         (["tap", "--outcome", "lost"], "'--outcome': 'lost' is not one of 'received', "),
@@ -133,7 +134,7 @@ def test_interruption_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert raised.value.code == 130
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "plain"),
     [
         (["run"], True),

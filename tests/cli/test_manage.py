@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from typer.main import get_command
 
 from forwarder.cli.manage import app
@@ -13,6 +12,7 @@ from forwarder.cli.manage_fields import OWNERS, RUNS, WORDS, FieldKind, endpoint
 from forwarder.contract.endpoints import ENDPOINTS, Endpoint
 from forwarder.contract.resources import BatchExportRun, User
 from tests.cli.managing import BY_NAME, typed
+from tests.support.cases import cases
 
 ROOT: Any = get_command(app)
 
@@ -34,7 +34,7 @@ def test_there_is_a_command_for_each_endpoint_and_no_other() -> None:
     assert made == [endpoint.name for endpoint in ENDPOINTS]
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
+@cases("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
 def test_what_a_command_takes_is_what_its_endpoint_takes(endpoint: Endpoint[Any, Any]) -> None:
     """Ids in the order of the path, options for organization or project, each field, and for pages and removals what they need."""
     arguments = [parameter.name for parameter in command(endpoint).params if parameter.param_type_name == "argument"]
@@ -50,7 +50,7 @@ def test_what_a_command_takes_is_what_its_endpoint_takes(endpoint: Endpoint[Any,
     assert ("--yes" in found) == endpoint.destructive
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
+@cases("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
 def test_no_two_options_are_spelled_the_same(endpoint: Endpoint[Any, Any]) -> None:
     """A field never hides an option that all commands have; and no option takes a key."""
     spelled = [name for parameter in command(endpoint).params for name in (*parameter.opts, *parameter.secondary_opts)]
@@ -58,7 +58,7 @@ def test_no_two_options_are_spelled_the_same(endpoint: Endpoint[Any, Any]) -> No
     assert "--api-key" not in spelled
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
+@cases("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
 def test_help_says_what_it_does_and_what_the_key_needs(endpoint: Endpoint[Any, Any]) -> None:
     """The contract's line, the scope, and an example that names its command."""
     done = typed(*endpoint.name.split(), "--help")
@@ -69,7 +69,7 @@ def test_help_says_what_it_does_and_what_the_key_needs(endpoint: Endpoint[Any, A
     assert example(endpoint) in said
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
+@cases("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
 def test_examples_name_options_that_there_are(endpoint: Endpoint[Any, Any]) -> None:
     """An example can be typed: as many ids as the command takes, and options that it has."""
     words = example(endpoint).split()[4:]

@@ -19,6 +19,7 @@ from forwarder.cli.manage_calls import PagedTable, cell, columns_of, print_answe
 from tests.cli.managing import BY_NAME, Manager, Typed, aside, line, typed
 from tests.contract.calls import serving
 from tests.support import management as seed
+from tests.support.cases import cases
 from tests.support.commands import running
 
 KEY = "phx_0123456789hunter2good"
@@ -96,7 +97,7 @@ def test_standard_input_is_one() -> None:
     assert (done.code, "can't both be read from standard input" in done.err) == (2, True)
 
 
-@pytest.mark.parametrize(
+@cases(
     "words",
     [["nonsense"], ["domains", "nonsense"], ["domains", "get"], ["domains", "list", "--limit", "0"], ["domains", "list", "--nonsense"]],
 )
@@ -154,9 +155,7 @@ def error(status: int, **more: Any) -> Answer:
     return answer
 
 
-@pytest.mark.parametrize(
-    ("status", "code"), [(400, 1), (401, 3), (403, 3), (404, 1), (407, 3), (408, 3), (409, 1), (413, 1), (429, 3), (302, 3), (500, 3)]
-)
+@cases(("status", "code"), [(400, 1), (401, 3), (403, 3), (404, 1), (407, 3), (408, 3), (409, 1), (413, 1), (429, 3), (302, 3), (500, 3)])
 async def test_exit_codes_tell_kinds_of_refusals(status: int, code: int) -> None:
     """The service says no (1), or can't or won't now (3); in words, without what a terminal would obey, and without the key."""
     done = await asked(error(status, headers={"Retry-After": "60", "Location": "/"}), "domains", "create", "--domain", "a.b")
@@ -249,7 +248,7 @@ def test_tables_show_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.replace("\n", "").isprintable()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("field", "value", "shown"),
     [
         ("a", None, ""),

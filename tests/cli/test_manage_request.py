@@ -14,6 +14,7 @@ import forwarder.cli.settings as module
 from forwarder.cli.manage_request import ManagementAccess, access, body_of
 from forwarder.core.errors import ConfigurationError
 from tests.cli.managing import BY_NAME
+from tests.support.cases import cases
 
 KEY, OTHER = "phx_0123456789hunter2good", "phx_0123456789hunter2else"
 URL = "https://service.example.com"
@@ -73,7 +74,7 @@ def test_all_of_it_from_the_file(tmp_path: Path) -> None:
     assert (gate.settings.url, gate.key, gate.ids) == (URL, KEY, {"project_id": "7"})
 
 
-@pytest.mark.parametrize("text", ["management: {url: x}\n", "management: [\n", "managment: {}\n"])
+@cases("text", ["management: {url: x}\n", "management: [\n", "managment: {}\n"])
 def test_what_is_wrong_in_the_file_is_told_without_sending_anybody_to_the_daemons_check(tmp_path: Path, text: str) -> None:
     """`config check` asks for an upstream, which nobody needs here."""
     said = refused(config=written(tmp_path, text))
@@ -168,7 +169,7 @@ def test_a_file_of_an_editor_that_marks_its_encoding(tmp_path: Path) -> None:
     assert found(url=URL, organization="o", api_key_file=str(tmp_path / "key")).key == KEY
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "words"),
     [
         ("", "holds no key"),
@@ -192,13 +193,13 @@ def test_a_file_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused().startswith("management.api_key_file: /nowhere/at.all can't be read (No such file or directory)")
 
 
-@pytest.mark.parametrize("url", ["service.example.com", "https://user:hunter2@service.example.com", f"{URL}/api/", f"{URL}?a=1"])
+@cases("url", ["service.example.com", "https://user:hunter2@service.example.com", f"{URL}/api/", f"{URL}?a=1"])
 def test_an_address_that_is_none(url: str) -> None:
     """Is told by its option, without what may be secret in it."""
     assert refused(url=url, organization="o").startswith("--url: it ")
 
 
-@pytest.mark.parametrize("timeout", ["5", "soon", "0s", "2h", "never"])
+@cases("timeout", ["5", "soon", "0s", "2h", "never"])
 def test_a_time_that_is_none(timeout: str) -> None:
     """Is told by its option."""
     assert refused(url=URL, organization="o", timeout=timeout).startswith("--timeout: ")
@@ -260,7 +261,7 @@ def test_each_kind_becomes_its_json() -> None:
     assert body("projects create", **options) == {**options, "week_start_day": 1, "data_attributes": ["x"]}
 
 
-@pytest.mark.parametrize(("text", "level"), [("member", 1), ("Admin", 8), ("owner", 15), ("8", 8), ("3", 3)])
+@cases(("text", "level"), [("member", 1), ("Admin", 8), ("owner", 15), ("8", 8), ("3", 3)])
 def test_levels_have_names_and_numbers(text: str, level: int) -> None:
     """A number that the contract doesn't know is the service's to judge."""
     assert body("members update", level=text) == {"level": level}
@@ -323,7 +324,7 @@ def test_an_update_wants_a_change() -> None:
     assert body("domains update", '{"newer": 1}') == {"newer": 1}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "words"),
     [
         ({"week_start_day": "monday"}, "--week-start-day: 'monday' is not a whole number"),
@@ -339,13 +340,13 @@ def test_what_cannot_be_meant_is_said_by_its_option(options: dict[str, Any], wor
     assert rejected("projects create", **options).startswith(words)
 
 
-@pytest.mark.parametrize("data", ["", "{", "[1]", "1", "null", '"x"', "@/nowhere/at.all"])
+@cases("data", ["", "{", "[1]", "1", "null", '"x"', "@/nowhere/at.all"])
 def test_data_that_are_no_body_are_refused(data: str) -> None:
     """The body is an object."""
     assert rejected("domains create", data).startswith("--data: ")
 
 
-@pytest.mark.parametrize("data", ["[1]", '[{"target_email": "a@b.cd"}, null]', "7"])
+@cases("data", ["[1]", '[{"target_email": "a@b.cd"}, null]', "7"])
 def test_data_that_are_no_list_of_bodies_are_refused(data: str) -> None:
     """Several are a list of objects."""
     assert rejected("invites bulk", data).startswith("--data: ")

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.cli.output import as_json, confirm, visible
+from tests.support.cases import cases
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def test_who_said_yes_before_is_not_asked(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "shown"),
     [
         ("a\x1b[2J", r"a\u001b[2J"),

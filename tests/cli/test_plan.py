@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from forwarder.cli.app import app
 from forwarder.planning.figures import IMPORTS
+from tests.support.cases import cases
 from tests.support.commands import forwarder
 
 LOADS = [
@@ -55,7 +56,7 @@ async def test_it_works_without_a_configuration() -> None:
     assert "  kind: disk" in lines
 
 
-@pytest.mark.parametrize("load", LOADS)
+@cases("load", LOADS)
 async def test_the_settings_are_a_valid_configuration(load: list[str], tmp_path: Path) -> None:
     """What is printed as settings is accepted by `forwarder config check`, without a hint that something is too small."""
     file = tmp_path / "forwarder.yaml"
@@ -65,7 +66,7 @@ async def test_the_settings_are_a_valid_configuration(load: list[str], tmp_path:
     assert (planned(*load))["settings"] == yaml.safe_load(file.read_text())
 
 
-@pytest.mark.parametrize("load", [each for each in LOADS if "import" not in each.id])  # type: ignore[operator]  # each has an id
+@cases("load", [each for each in LOADS if "import" not in each.id])  # type: ignore[operator]  # each has an id
 def test_what_is_planned_carries_the_load(load: list[str], tmp_path: Path) -> None:
     """A plan of the settings that a plan has written finds no limit below the load."""
     file = tmp_path / "forwarder.yaml"
@@ -113,7 +114,7 @@ def test_a_migration() -> None:
     assert figures(planned("--source", "import", "--events", "1e6", "--shards", "3"))["shards"]["value"] == 3
 
 
-@pytest.mark.parametrize(
+@cases(
     ("typed", "says"),
     [
         ([], "--rate is missing"),

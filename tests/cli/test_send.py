@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from forwarder.admin.server import AdminServer
@@ -19,6 +18,7 @@ from forwarder.core.event import Lane
 from forwarder.inspect.explain import Trace
 from forwarder.telemetry.labels import lane_label
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, Upstream, UpstreamState
+from tests.support.cases import cases
 from tests.support.commands import forwarder
 from tests.support.snapshots import FULL
 from tests.support.upstream import Upstream as ScriptedUpstream
@@ -112,7 +112,7 @@ async def test_a_plain_service_accepts_or_rejects(tmp_path: Path) -> None:
         assert "rejected the event: 401 API key is not valid\n  Name a key" in done.err
 
 
-@pytest.mark.parametrize(
+@cases(
     ("args", "code", "said"),
     [
         (["x", "--to", "http://127.0.0.1:9", "--api-key", KEY], 3, "http://127.0.0.1:9: Connection refused\n  Start a daemon"),
@@ -153,7 +153,7 @@ DOWN = Upstream("http://up", UpstreamState.DOWN, "timeout")
 HALTED = LaneSnapshot(LANE, buffered=1, halted="unknown_key", why="401", hint="check the key")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("after", "live", "files", "found"),
     [
         (LaneSnapshot(LANE, ONE, delivered=1), [], None, Whereabouts(EventPlace.DELIVERED)),

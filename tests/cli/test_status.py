@@ -18,6 +18,7 @@ from forwarder.storage.directory import worker_directory
 from forwarder.telemetry.labels import lane_label
 from forwarder.telemetry.snapshot import State
 from tests.cli.conftest import Answering
+from tests.support.cases import cases
 from tests.support.commands import forwarder, running
 from tests.support.disk_logs import LogWriter, write_letters
 from tests.support.snapshots import FULL, GOOD, HALTED
@@ -345,7 +346,7 @@ async def test_watch_as_json_is_a_document_a_line(daemon: Answering) -> None:
         assert parse((await watching.line("phc_")).encode()) == FULL
 
 
-@pytest.mark.parametrize("given", ["--watch=fast", "--watch=0", "--watch=-1", "--watch=1e12"])
+@cases("given", ["--watch=fast", "--watch=0", "--watch=-1", "--watch=1e12"])
 async def test_watch_needs_a_time(given: str) -> None:
     """What is no number of seconds, too small, or too large to wait for, is wrong usage."""
     done = await forwarder("status", given)

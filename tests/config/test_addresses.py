@@ -15,9 +15,10 @@ from forwarder.config.addresses import (
 )
 from forwarder.sources.http.passthrough.allowed import PassedRoutes
 from forwarder.sources.http.protocol.routes import Routes
+from tests.support.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "address"),
     [
         ("127.0.0.1:8320", Address("127.0.0.1", 8320)),
@@ -31,7 +32,7 @@ def test_reads_addresses_to_listen_on(text: str, address: Address) -> None:
     assert parse_address(text) == address
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "",
@@ -56,7 +57,7 @@ def test_refuses_what_is_no_address(text: str) -> None:
         parse_address(text)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("one", "other", "both"),
     [
         ("127.0.0.1:1", "127.0.0.1:1", False),
@@ -77,7 +78,7 @@ def test_tells_whether_two_places_are_one(one: str, other: str, both: bool) -> N
     assert parse_address(other).overlaps(parse_address(one)) is not both
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "url"),
     [
         ("https://h.example.com/", "https://h.example.com"),
@@ -90,7 +91,7 @@ def test_takes_base_addresses(text: str, url: str) -> None:
     assert check_upstream(text) == url
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "h.example.com",
@@ -116,9 +117,7 @@ def test_takes_a_proxy_with_credentials() -> None:
     assert check_proxy("http://user:hunter2@proxy:3128") == "http://user:hunter2@proxy:3128"
 
 
-@pytest.mark.parametrize(
-    "text", ["socks5://u:hunter2@proxy:1080", "proxy:3128", "http://u:hunter2@proxy:3128/path", "http://u:hunter2@proxy:port"]
-)
+@cases("text", ["socks5://u:hunter2@proxy:1080", "proxy:3128", "http://u:hunter2@proxy:3128/path", "http://u:hunter2@proxy:port"])
 def test_refuses_other_proxies_without_repeating_them(text: str) -> None:
     """Only HTTP proxies are spoken to."""
     with pytest.raises(ValueError, match="http://proxy") as caught:
@@ -126,13 +125,13 @@ def test_refuses_other_proxies_without_repeating_them(text: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["*", "https://app.example.com", "http://localhost:3000", "capacitor://localhost"])
+@cases("text", ["*", "https://app.example.com", "http://localhost:3000", "capacitor://localhost"])
 def test_takes_origins(text: str) -> None:
     """An origin is a scheme, a host and perhaps a port."""
     assert check_origin(text) == text
 
 
-@pytest.mark.parametrize("text", ["", "app.example.com", "https://app.example.com/"])
+@cases("text", ["", "app.example.com", "https://app.example.com/"])
 def test_refuses_other_origins(text: str) -> None:
     """A path, even a slash, would never be equal to what a browser sends."""
     with pytest.raises(ValueError, match="origin"):

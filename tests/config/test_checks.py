@@ -6,7 +6,6 @@ import datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -14,6 +13,7 @@ from cryptography.x509.oid import NameOID
 
 from forwarder.config.checks import conflicts
 from forwarder.config.settings import Settings
+from tests.support.cases import cases
 
 
 def found(**sections: Any) -> dict[str, str]:
@@ -46,7 +46,7 @@ def test_the_defaults_fit() -> None:
     assert found() == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sections", "key", "message"),
     [
         (
@@ -116,7 +116,7 @@ def test_limits_that_just_fit_are_taken() -> None:
     assert found(**sizes) == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     "sections",
     [
         {"buffer": {"kind": "disk", "ack": "disk"}},

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
@@ -16,6 +15,7 @@ from forwarder.config.keys import FIRST, dotted, keys, leaves, sections
 from forwarder.config.layers import DEFAULT
 from forwarder.config.load import Loaded, load_settings
 from forwarder.config.settings import Settings
+from tests.support.cases import cases
 from tests.support.certificates import make_certificate
 
 KEY = "phc_0123456789abcdefSECRETlast"
@@ -200,13 +200,13 @@ def test_has_every_section_closed_and_every_key_described() -> None:
         assert (leaf["description"], leaf["default"]) == (key.description, key.default)
 
 
-@pytest.mark.parametrize("file", sorted(set(EXAMPLES.glob("*.yaml")) - {EXAMPLES / "sandbox-seed.yaml"}), ids=lambda file: file.name)
+@cases("file", sorted(set(EXAMPLES.glob("*.yaml")) - {EXAMPLES / "sandbox-seed.yaml"}), ids=lambda file: file.name)
 def test_the_examples_are_valid(file: Path) -> None:
     """What we give as an example an editor must not find fault with."""
     assert errors(yaml.safe_load(file.read_text("utf-8"))) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     "document",
     [
         {},
@@ -228,7 +228,7 @@ def test_takes_what_forwarder_takes(document: Any) -> None:
     assert errors(document) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "path"),
     [
         ({"upsteam": {}}, "$"),

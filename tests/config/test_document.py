@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from forwarder.config.document import interpolate, read_document
 from forwarder.config.layers import InvalidConfiguration, Layer
+from tests.support.cases import cases
 
 
 def read(folder: Path, text: str, **environ: str) -> Layer:
@@ -24,7 +25,7 @@ def told(layer: Layer) -> list[tuple[int, str]]:
     return [(int(problem.where.rsplit(":", 1)[1]), problem.key) for problem in layer.problems]
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "upstream:\nsources:\n  http:\n", "upstream: {url: null}\n", "log: ~"])
+@cases("text", ["", "# nothing\n", "upstream:\nsources:\n  http:\n", "upstream: {url: null}\n", "log: ~"])
 def test_nothing_said_is_nothing_set(tmp_path: Path, text: str) -> None:
     """An empty file, an empty section and an empty key leave the defaults."""
     assert read(tmp_path, text) == Layer()
@@ -48,9 +49,7 @@ def test_an_unknown_key_is_told_with_its_line_and_what_was_meant(tmp_path: Path)
     assert "known here: format, level" in hints[3]
 
 
-@pytest.mark.parametrize(
-    "key", ["passthrough: {retries: 1}", "workers: {count: 1}", "upstream: {assets: x}", "buffer: {fsync: x}", "? [a]\n: b"]
-)
+@cases("key", ["passthrough: {retries: 1}", "workers: {count: 1}", "upstream: {assets: x}", "buffer: {fsync: x}", "? [a]\n: b"])
 def test_keys_that_do_not_exist_are_refused(tmp_path: Path, key: str) -> None:
     """Only keys that do something are accepted."""
     assert len(read(tmp_path, key).problems) == 1
@@ -62,7 +61,7 @@ def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
     assert told(read(tmp_path, "log: {level: info}\nlog: {level: info}\n")) == [(2, "log")]
 
 
-@pytest.mark.parametrize("text", ["upstream: https://h\n", "sources: [1]\n", "just text\n", "- a\n"])
+@cases("text", ["upstream: https://h\n", "sources: [1]\n", "just text\n", "- a\n"])
 def test_a_section_needs_keys(tmp_path: Path, text: str) -> None:
     """A value where keys belong is reported, with an example of a key."""
     (problem,) = read(tmp_path, text).problems
@@ -85,7 +84,7 @@ def test_references_are_replaced_with_their_line_in_errors(tmp_path: Path) -> No
     assert told(layer) == [(4, "upstream.ca_file")]
 
 
-@pytest.mark.parametrize("value", ["!!python/name:os.system x", "!!bool maybe", "!!int x", "!own x", "[!!set {a}]"])
+@cases("value", ["!!python/name:os.system x", "!!bool maybe", "!!int x", "!own x", "[!!set {a}]"])
 def test_tags_make_nothing_but_plain_values(tmp_path: Path, value: str) -> None:
     """A tag that YAML would make an object of is a problem of its key."""
     assert told(read(tmp_path, f"log:\n  level: {value}\n")) == [(2, "log.level")]
@@ -113,7 +112,7 @@ def test_a_list_that_contains_itself_is_refused(tmp_path: Path) -> None:
     assert told(read(tmp_path, "sources:\n  http:\n    api_keys: &a [*a]\n")) == [(3, "sources.http.api_keys")]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("data", "message"),
     [
         (b"a: [", "isn't YAML"),
@@ -163,7 +162,7 @@ def test_no_text_makes_anything_but_problems(tmp_path: Path, text: str) -> None:
 ENVIRON = {"HOST": "h.example.com", "EMPTY": "", "TRICK": "${HOST}"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "value"),
     [
         ("https://${HOST}/x", "https://h.example.com/x"),
@@ -182,7 +181,7 @@ def test_replaces_references(text: str, value: str) -> None:
     assert interpolate(text, ENVIRON) == value
 
 
-@pytest.mark.parametrize("text", ["${}", "${HOST", "${1X}", "${A:-${HOST}}", "${HOST:x}", "${ HOST }"])
+@cases("text", ["${}", "${HOST", "${1X}", "${A:-${HOST}}", "${HOST:x}", "${ HOST }"])
 def test_refuses_references_that_cannot_be_read(text: str) -> None:
     """A broken reference is an error, never passed on as text."""
     with pytest.raises(ValueError, match=r"\$\{VAR\}"):

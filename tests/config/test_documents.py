@@ -22,6 +22,7 @@ from forwarder.config.source_settings import KafkaSettings, LogSourceSettings
 from forwarder.daemon.mappings import mapping_of
 from forwarder.sources.imports.pacing import QuietHours
 from tests.support import chart_schema
+from tests.support.cases import cases
 from tests.support.certificates import make_certificate
 from tests.support.documents import page
 
@@ -105,9 +106,7 @@ def test_all_yaml_says_what_each_key_means() -> None:
     assert [key.name for key in keys().values() if key.description not in words] == []
 
 
-@pytest.mark.parametrize(
-    "file", sorted(set((ROOT / "config").glob("*.yaml")) - {ROOT / "config" / "sandbox-seed.yaml"}), ids=lambda file: file.name
-)
+@cases("file", sorted(set((ROOT / "config").glob("*.yaml")) - {ROOT / "config" / "sandbox-seed.yaml"}), ids=lambda file: file.name)
 def test_the_examples_can_be_used(file: Path) -> None:
     """Every example is a configuration that runs, once the upstream is named."""
     loaded = load_settings(file, {"FORWARDER_UPSTREAM__URL": "https://h.example.com"})

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from forwarder.config.environment import read_environment
 from forwarder.config.keys import keys, lists
+from tests.support.cases import cases
 
 
 def test_every_key_has_its_variable() -> None:
@@ -23,7 +22,7 @@ def test_an_empty_variable_is_not_set() -> None:
     assert not layer.problems
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "hint"),
     [
         ("FORWARDER_UPSTREAM_URL", "FORWARDER_UPSTREAM__URL"),
@@ -50,7 +49,7 @@ def test_an_unknown_variable_is_a_problem_with_a_suggestion(name: str, hint: str
     assert hint in problem.hint
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "value"),
     [
         ("FORWARDER_SERVICE_HOST", "10.0.0.1"),

@@ -9,6 +9,7 @@ import pytest
 from forwarder.config.display import as_json, as_yaml
 from forwarder.config.layers import InvalidConfiguration
 from forwarder.config.load import load_part, load_sections, load_settings
+from tests.support.cases import cases
 
 SECTIONS = ("upstream", "buffer", "batch", "import")
 
@@ -27,7 +28,7 @@ def test_options_of_a_store(tmp_path: Path, text: str) -> None:
     assert store.settings.import_.store == {"region": "eu", "retries": "3", "skip_signature": "true"}
 
 
-@pytest.mark.parametrize("text", ["7", "[hunter2]", "hunter2", "=hunter2"])
+@cases("text", ["7", "[hunter2]", "hunter2", "=hunter2"])
 def test_what_is_no_mapping_of_texts(tmp_path: Path, text: str) -> None:
     """Nothing of it is repeated: it may be a secret."""
     with pytest.raises(InvalidConfiguration, match=r"import\.store") as raised:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from forwarder.config.checks import conflicts
 from forwarder.config.settings import Settings
+from tests.support.cases import cases
 from tests.support.certificates import make_certificate
 from tests.support.documents import text_of
 
@@ -35,7 +34,7 @@ def test_a_cluster_and_its_topics_are_enough() -> None:
     assert found(CLUSTER, {**CLUSTER, "name": "other"}) == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("cluster", "key", "message"),
     [
         ({"topics": "x"}, "[0].bootstrap_servers", "is missing: where to find the cluster: for example: kafka-1:9092"),
@@ -127,7 +126,7 @@ USER = {"username": "u", "password": "p"}
 CLIENT = {"token_url": "https://login.example.com/token", "client_id": "c", "client_secret": "s"}
 
 
-@pytest.mark.parametrize(
+@cases(
     "security",
     [
         {},
@@ -145,7 +144,7 @@ def test_each_way_to_sign_in_fits(security: dict[str, Any]) -> None:
     assert found({**CLUSTER, "security": security}) == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("security", "keys", "message"),
     [
         ({"protocol": "SASL_SSL"}, ["mechanism"], "is missing: SASL_SSL signs in: write one of PLAIN, SCRAM-SHA-256"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from forwarder.config.layers import InvalidConfiguration, Problem
 from forwarder.config.load import Loaded, load_settings
+from tests.support.cases import cases
 
 SECOND = "sources.kafka[1]"
 LIST = "FORWARDER_SOURCES__KAFKA"
@@ -54,13 +55,13 @@ def test_items_are_read_in_their_order(tmp_path: Path) -> None:
     assert [cluster.group_id for cluster in loaded.settings.sources.kafka] == ["forwarder", "forwarder"]
 
 
-@pytest.mark.parametrize("text", ["sources: {kafka: }", "sources: {kafka: []}", "sources: {kafka: '${NONE:-}'}"])
+@cases("text", ["sources: {kafka: }", "sources: {kafka: []}", "sources: {kafka: '${NONE:-}'}"])
 def test_a_list_may_be_empty(tmp_path: Path, text: str) -> None:
     """No items, or nothing at all, is the default."""
     assert load(tmp_path, text).settings.sources.kafka == ()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("item", "line", "message"),
     [
         ("topik: [x]", 4, "sources.kafka[1].topik: unknown setting\n    did you mean sources.kafka[1].topics?"),
@@ -91,7 +92,7 @@ def test_what_is_wrong_in_an_item_is_told_with_its_line(tmp_path: Path, item: st
     assert any(problem.startswith(f"forwarder.yaml:{line}: {message}") for problem in problems(tmp_path, text))
 
 
-@pytest.mark.parametrize("written", ["{name: a}", "5", "true", "just text"])
+@cases("written", ["{name: a}", "5", "true", "just text"])
 def test_a_list_needs_dashes(tmp_path: Path, written: str) -> None:
     """A single section, or a value, in the place of the list is told where it stands."""
     (problem,) = problems(tmp_path, f"sources:\n  kafka: {written}\n")
@@ -178,7 +179,7 @@ def test_ten_items_keep_their_order(tmp_path: Path) -> None:
 KEYS = {"NAME": "", "TOPICS": "", "BOOTSTRAP_SERVERS": ":1"}
 
 
-@pytest.mark.parametrize(("text", "missing"), [("", 0), (TWO, 2), ("sources: {kafka: []}", 0)])
+@cases(("text", "missing"), [("", 0), (TWO, 2), ("sources: {kafka: []}", 0)])
 def test_a_gap_in_the_numbers_is_an_error(tmp_path: Path, text: str, missing: int) -> None:
     """An item that nobody meant would be empty, and the others would be counted otherwise than they are called."""
     environ = {f"{LIST}__{missing + 1}__TOPICS": "a b", f"{LIST}__{missing + 5}__NAME": "x"}
@@ -206,7 +207,7 @@ def test_the_whole_list_can_be_json(tmp_path: Path) -> None:
     assert load(tmp_path, TWO, {LIST: "[]"}).settings.sources.kafka == ()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("written", "message"),
     [
         ("kafka-1:9092", "sources.kafka: it isn't JSON (Expecting value at character 0)"),
@@ -272,7 +273,7 @@ def test_a_project_key_comes_from_a_file(tmp_path: Path) -> None:
         assert "hunter2" not in problem
 
 
-@pytest.mark.parametrize(
+@cases(
     ("key", "value", "message"),
     [
         ("name", "a b", "use letters, digits"),

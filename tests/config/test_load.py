@@ -20,6 +20,7 @@ from forwarder.config.section import MIB
 from forwarder.config.settings import Settings
 from forwarder.core.ack import AckLevel
 from forwarder.core.ports import Ordering
+from tests.support.cases import cases
 
 URL = {"FORWARDER_UPSTREAM__URL": "https://h.example.com"}
 
@@ -118,7 +119,7 @@ def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
     assert "hunter2" not in str(found)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("key", "value", "message"),
     [
         ("batch.max_events", "true", "whole number"),
@@ -185,7 +186,7 @@ def test_project_keys_come_from_a_file_too(tmp_path: Path) -> None:
     assert settings.sources.http.api_keys == ("phc_first", "phc_second")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "message"),
     [("", "no key"), ("# none\n", "no key"), ("phx_hunter2hunter2\n", "line 1: it is a personal key"), (None, "can't be read")],
 )
@@ -199,7 +200,7 @@ def test_a_key_file_without_keys_is_a_problem(tmp_path: Path, text: str | None, 
     assert "hunter2" not in str(found)
 
 
-@pytest.mark.parametrize("key", ["phx_personal_hunter2", "", "phc_ünicode_hunter2", "x" * 65, "a\x00b"])
+@cases("key", ["phx_personal_hunter2", "", "phc_ünicode_hunter2", "x" * 65, "a\x00b"])
 def test_what_cannot_be_a_project_key_is_refused_unseen(tmp_path: Path, key: str) -> None:
     """A personal key, in the wrong place, is told but not shown."""
     found = problems(tmp_path, f"sources: {{http: {{api_keys: [phc_good, {json.dumps(key)}]}}}}\n")

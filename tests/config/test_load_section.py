@@ -10,6 +10,7 @@ from forwarder.config.display import as_yaml
 from forwarder.config.layers import InvalidConfiguration
 from forwarder.config.load import load_section, load_settings
 from forwarder.config.settings import Settings
+from tests.support.cases import cases
 
 URL = "https://service.example.com"
 KEY = "phx_0123456789hunter2good"
@@ -46,7 +47,7 @@ def test_other_sections_do_not_matter(tmp_path: Path) -> None:
     assert loaded.settings == Settings.parse({"management": {"url": URL}})
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "environ", "told"),
     [
         ("management: 7\n", {}, ":1: management: is a section"),

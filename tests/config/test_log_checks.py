@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from forwarder.config.checks import conflicts
 from forwarder.config.settings import Settings
+from tests.support.cases import cases
 
 SOURCE: dict[str, Any] = {"path": "/var/log/app/*.log", "mapping": {"event": ".type", "distinct_id": ".user"}, "api_key": "phc_a"}
 STDIN: dict[str, Any] = {**{key: SOURCE[key] for key in ("mapping", "api_key")}, "stdin": True}
@@ -27,7 +26,7 @@ def mapped(**rules: Any) -> dict[str, Any]:
     return {**SOURCE, "mapping": {**SOURCE["mapping"], **rules}}
 
 
-@pytest.mark.parametrize(
+@cases(
     "source",
     [
         SOURCE,
@@ -47,7 +46,7 @@ def test_what_is_read_and_what_becomes_of_it_is_enough(source: dict[str, Any]) -
     assert found(source, {**SOURCE, "name": "other"}, buffer={"kind": "disk"}, workers=4) == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("source", "key", "message"),
     [
         ({**SOURCE, "path": []}, "[0].path", "is missing: what to read: name files, such as /var/log/app/*.log, or set [0].stdin"),

@@ -8,6 +8,7 @@ import pytest
 
 from forwarder.config.layers import InvalidConfiguration
 from forwarder.config.load import load_settings
+from tests.support.cases import cases
 
 URL = "upstream: {url: https://h.example.com}\n"
 
@@ -21,7 +22,7 @@ def problems(folder: Path, text: str | bytes, **environ: str) -> list[str]:
     return [str(problem).replace(f"{file}:", "").replace(str(file), "FILE") for problem in caught.value.problems]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("listen", "hint"),
     [
         ("8320", "as it names no host\n    write 127.0.0.1:8320 for this machine alone, or 0.0.0.0:8320 for all interfaces"),
@@ -46,7 +47,7 @@ def test_an_address_to_listen_on(tmp_path: Path, listen: str, hint: str) -> None
     assert hint in problem
 
 
-@pytest.mark.parametrize(
+@cases(
     ("key", "value", "hint"),
     [
         ("batch.max_bytes", "5 megabytes", "write 5MB (powers of 1000) or 5MiB (of 1024)"),
@@ -90,7 +91,7 @@ def test_a_value(tmp_path: Path, key: str, value: str, hint: str) -> None:
     assert "hunter2" not in problem
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         (
@@ -136,9 +137,7 @@ def test_a_file(tmp_path: Path, text: str | bytes, expected: list[str]) -> None:
     assert all(problem.startswith(beginning) for problem, beginning in zip(found, expected, strict=True)), found
 
 
-@pytest.mark.parametrize(
-    "text", [b"\xef\xbb\xbf" + URL.encode(), URL.replace("\n", "\r\n").encode(), b'{"upstream": {"url": "https://h"}}']
-)
+@cases("text", [b"\xef\xbb\xbf" + URL.encode(), URL.replace("\n", "\r\n").encode(), b'{"upstream": {"url": "https://h"}}'])
 def test_what_is_no_mistake(tmp_path: Path, text: bytes) -> None:
     """A byte order mark, the line ends of Windows, and JSON are read as they are meant."""
     file = tmp_path / "forwarder.yaml"

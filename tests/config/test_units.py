@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.config.units import SIZES, TIMES, format_duration, format_size, parse_duration, parse_size
+from tests.support.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "size"),
     [("20MB", 20_000_000), ("16MiB", 16_777_216), ("1.5kB", 1500), ("0", 0), (4096, 4096), ("20 mb", 20_000_000), ("3B", 3), ("1KB", 1000)],
 )
@@ -18,14 +19,14 @@ def test_reads_sizes(text: str | int, size: int) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "MB", "20M", "20Mbit", "-1MB", "1e6", "1.5B", "0.0001kB", "20MB!", "\uff12\uff10MB", "nan", True])
+@cases("text", ["", "MB", "20M", "20Mbit", "-1MB", "1e6", "1.5B", "0.0001kB", "20MB!", "\uff12\uff10MB", "nan", True])
 def test_refuses_what_is_no_size(text: str) -> None:
     """A size that is ambiguous, negative or no whole number of bytes is an error that says so."""
     with pytest.raises(ValueError, match=r"size|whole number"):
         parse_size(text)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "seconds"),
     [("30s", 30), ("500ms", 0.5), ("5m", 300), ("1h", 3600), ("1.5 h", 5400), ("2d", 172_800), (0, 0), ("0", 0), ("30S", 30)],
 )
@@ -34,7 +35,7 @@ def test_reads_times(text: str | int, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "s", "-1s", "1w", "1min", "1m30s", "inf", "never", "30", 30, 0.5, True])
+@cases("text", ["", "s", "-1s", "1w", "1min", "1m30s", "inf", "never", "30", 30, 0.5, True])
 def test_refuses_what_is_no_time(text: str) -> None:
     """A time without unit could be seconds or milliseconds, and is refused."""
     with pytest.raises(ValueError, match="time"):
@@ -65,15 +66,13 @@ def test_a_time_with_its_unit_means_the_product(number: int, unit: str) -> None:
     assert parse_duration(f"{number}{unit}") == float(number * TIMES[unit])
 
 
-@pytest.mark.parametrize(("size", "text"), [(64 * 1024**2, "64MiB"), (20_000_000, "20MB"), (1024, "1KiB"), (999, "999"), (0, "0")])
+@cases(("size", "text"), [(64 * 1024**2, "64MiB"), (20_000_000, "20MB"), (1024, "1KiB"), (999, "999"), (0, "0")])
 def test_shows_sizes_in_the_unit_that_divides_them(size: int, text: str) -> None:
     """The largest unit that divides the size exactly is used."""
     assert format_size(size) == text
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.5, "500ms"), (90.0, "90s"), (300.0, "5m"), (0.0, "0s"), (None, "never"), (0.0001, "0.0001s")]
-)
+@cases(("seconds", "text"), [(0.5, "500ms"), (90.0, "90s"), (300.0, "5m"), (0.0, "0s"), (None, "never"), (0.0001, "0.0001s")])
 def test_shows_times_in_the_unit_that_divides_them(seconds: float | None, text: str) -> None:
     """The largest unit that divides the time exactly is used; no time at all is never."""
     assert format_duration(seconds) == text

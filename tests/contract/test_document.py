@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any, Final, get_args
 
-import pytest
 from pydantic import TypeAdapter
 
 from forwarder.contract import ingestion, payloads, resources
@@ -18,6 +17,7 @@ from tests.contract import names
 from tests.contract.reading_schema import fields as contract_fields
 from tests.contract.reading_schema import kind
 from tests.contract.tables import DOCUMENT, FieldRow, endpoints, fields, headings, plain, rows, spans
+from tests.support.cases import cases
 from tests.support.documents import anchors, links
 from tests.support.repository import ROOT, files
 
@@ -101,7 +101,7 @@ def test_no_endpoint_of_the_interface_is_missing() -> None:
     assert len(listed) == 27
 
 
-@pytest.mark.parametrize("heading", RESOURCES)
+@cases("heading", RESOURCES)
 def test_every_field_is_a_row(heading: str) -> None:
     """The table of a resource has the contract's fields, each with its type and whether it can be null; and an answer always has them."""
     known = contract_fields(RESOURCES[heading])
@@ -109,7 +109,7 @@ def test_every_field_is_a_row(heading: str) -> None:
     assert all(each.needed for each in known.values())
 
 
-@pytest.mark.parametrize(("heading", "operation"), PAYLOADS, ids=map("-".join, PAYLOADS))
+@cases(("heading", "operation"), PAYLOADS, ids=map("-".join, PAYLOADS))
 def test_every_accepted_field_is_marked(heading: str, operation: str) -> None:
     """What an operation accepts is marked in the table, with its type, its rule, and whether it is needed; nothing else is."""
     known = contract_fields(PAYLOADS[heading, operation])
@@ -129,13 +129,13 @@ def test_only_known_operations_write() -> None:
     assert set(tables) == {*RESOURCES, "Retry"}
 
 
-@pytest.mark.parametrize("heading", names.FIELDS)
+@cases("heading", names.FIELDS)
 def test_no_field_of_the_interface_is_missing(heading: str) -> None:
     """Each table has all fields of the interface, named to the letter, with its types, in its order, and no other."""
     assert [(plain(row["field"]), plain(row["type"])) for row in rows(heading)] == names.listed(names.FIELDS[heading])
 
 
-@pytest.mark.parametrize(("heading", "operation"), names.ACCEPTED, ids=map("-".join, names.ACCEPTED))
+@cases(("heading", "operation"), names.ACCEPTED, ids=map("-".join, names.ACCEPTED))
 def test_no_accepted_field_of_the_interface_is_missing(heading: str, operation: str) -> None:
     """Each operation accepts all that the interface lists for it, and nothing else."""
     assert set(_of(heading, operation)) == names.named(names.ACCEPTED[heading, operation])
@@ -225,7 +225,7 @@ def test_every_ingestion_endpoint_is_a_row() -> None:
     assert [each.url for each in ingestion.INGESTION] == ["/decide?v=3", "/capture/", "/batch/"]
 
 
-@pytest.mark.parametrize("heading", INGESTED)
+@cases("heading", INGESTED)
 def test_every_field_of_ingestion_is_a_row(heading: str) -> None:
     """What is sent to the ingestion API, and what it answers, is documented field by field, with type and need."""
     known = contract_fields(INGESTED[heading])

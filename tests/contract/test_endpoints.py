@@ -13,6 +13,7 @@ from tests.contract.calls import Service, error_of, ids_of, is_number, least, pa
 from tests.contract.tables import EndpointRow, endpoints, misfits, plain, rows
 from tests.sandbox.client import Reply
 from tests.support import management as seed
+from tests.support.cases import cases
 
 ROWS: Final = endpoints()
 EVERY: Final = pytest.mark.parametrize("row", ROWS, ids=[row.call for row in ROWS])
@@ -144,7 +145,7 @@ async def test_unknown_and_malformed_ids(row: EndpointRow, tmp_path: Path) -> No
                 assert error_of(await service.call(row.call, ids={name: value})) == NOT_FOUND, (name, value)
 
 
-@pytest.mark.parametrize("path", sorted({row.path for row in ROWS}))
+@cases("path", sorted({row.path for row in ROWS}))
 async def test_other_methods(path: str, tmp_path: Path) -> None:
     """A method that the path doesn't have is 405, with those that it has in Allow."""
     own = [row for row in ROWS if row.path == path]

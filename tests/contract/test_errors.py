@@ -7,14 +7,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
 from forwarder.contract.endpoints import KeyScope
 from tests.contract.calls import ROWS as CALLS
 from tests.contract.calls import Service, error_of, path_of, serving
 from tests.contract.tables import plain, rows, spans
 from tests.sandbox.client import Reply
 from tests.support import management as seed
+from tests.support.cases import cases
 
 ERRORS: Final = rows("Errors")
 Provocation = Callable[[Service], Awaitable[Reply]]
@@ -99,7 +98,7 @@ PROVOKED: Final[dict[tuple[int, str], list[Provocation]]] = {
 }
 
 
-@pytest.mark.parametrize("row", ERRORS, ids=[f"{row['status']} {plain(row['code'])}" for row in ERRORS])
+@cases("row", ERRORS, ids=[f"{row['status']} {plain(row['code'])}" for row in ERRORS])
 async def test_errors(row: dict[str, str], tmp_path: Path) -> None:
     """Each documented error happens as documented: status, type and code, in the documented body; and it changes nothing."""
     status, code = int(row["status"]), plain(row["code"])

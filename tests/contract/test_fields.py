@@ -14,6 +14,7 @@ from tests.contract.tables import EndpointRow, FieldRow, fields, misfits, plain,
 from tests.contract.values import read_only, right, wrong
 from tests.sandbox.client import Reply
 from tests.support import management as seed
+from tests.support.cases import cases
 
 TAKING: Final = [row for row in ROWS.values() if row.body]
 EVERY: Final = pytest.mark.parametrize("row", TAKING, ids=[row.call for row in TAKING])
@@ -88,7 +89,7 @@ async def test_what_is_read_only(row: EndpointRow, tmp_path: Path) -> None:
             assert [name for name, value in strange.items() if reply.json[name] == value] == []
 
 
-@pytest.mark.parametrize("row", WRITING, ids=[row.call for row in WRITING])
+@cases("row", WRITING, ids=[row.call for row in WRITING])
 async def test_what_is_accepted_is_there(row: EndpointRow, tmp_path: Path) -> None:
     """Each accepted field has the value that was sent, in the answer and whenever it is read, and the others stay as they are."""
     async with serving(tmp_path) as service:
@@ -139,7 +140,7 @@ def _same(answered: Any, sent: Any) -> bool:
     return bool(answered == sent) and type(answered) is type(sent)
 
 
-@pytest.mark.parametrize("row", [row for row in TAKING if row.answer is None], ids=lambda row: row.call)
+@cases("row", [row for row in TAKING if row.answer is None], ids=lambda row: row.call)
 async def test_what_actions_accept(row: EndpointRow, tmp_path: Path) -> None:
     """Operations that answer no body accept every documented field, each with every value that it takes, and change none of them."""
     async with serving(tmp_path) as service:
@@ -157,7 +158,7 @@ async def test_what_actions_accept(row: EndpointRow, tmp_path: Path) -> None:
         }
 
 
-@pytest.mark.parametrize("call", ["domains create", "invites create", "projects create"])
+@cases("call", ["domains create", "invites create", "projects create"])
 async def test_defaults(call: str, tmp_path: Path) -> None:
     """What nobody sent has the documented default."""
     row = ROWS[call]

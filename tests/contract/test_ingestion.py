@@ -16,6 +16,7 @@ from tests.contract.calls import Service, serving
 from tests.contract.tables import misfits, plain, rows, spans
 from tests.sandbox.client import Client, Reply, talking
 from tests.support import management as seed
+from tests.support.cases import cases
 
 ENDPOINTS: Final = {plain(row["call"]): {name: plain(cell) for name, cell in row.items()} for row in rows("Ingestion endpoints")}
 EVERY: Final = pytest.mark.parametrize("call", ENDPOINTS)
@@ -98,7 +99,7 @@ FAILING: Final[dict[str, Callable[[str], list[Any]]]] = {
 FAILURES: Final = [(row, call) for row in rows("Failures") for call in row["of"].split(", ")]
 
 
-@pytest.mark.parametrize(("row", "call"), FAILURES, ids=[f"{row['status']}-{row['when'][:20]}-{call}" for row, call in FAILURES])
+@cases(("row", "call"), FAILURES, ids=[f"{row['status']}-{row['when'][:20]}-{call}" for row, call in FAILURES])
 async def test_failures(row: dict[str, str], call: str, tmp_path: Path) -> None:
     """What fails validation is refused whole with the documented status, in plain text, and nothing of it is ingested."""
     (bodies,) = (each for begins, each in FAILING.items() if row["when"].startswith(begins))
@@ -118,8 +119,8 @@ async def test_several_keys_and_versions_that_are_none(tmp_path: Path) -> None:
         assert (await service.client.post("/decide?v=x", body_of("decide"))).status == 400
 
 
-@pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize(
+@cases("strict", [False, True])
+@cases(
     "change", [{"event": ...}, {"event": ""}, {"distinct_id": ...}, {"distinct_id": ""}, {"event": None}, {"distinct_id": None}], ids=str
 )
 async def test_what_is_not_ingested(change: dict[str, Any], strict: bool, tmp_path: Path) -> None:
@@ -253,7 +254,7 @@ EFFECTS: Final[dict[str, dict[str, Any]]] = {
 """By a row's first property: what is there after its first event. Rows that aren't named here only have their event recorded."""
 
 
-@pytest.mark.parametrize("row", EVENTS, ids=[plain(row["event"]) + plain(row["properties"])[:12] for row in EVENTS])
+@cases("row", EVENTS, ids=[plain(row["event"]) + plain(row["properties"])[:12] for row in EVENTS])
 async def test_events(row: dict[str, str], tmp_path: Path) -> None:
     """Each documented event is ingested with its properties, alone and in a batch, and does what its row says."""
     properties = {name.replace("<flag_key>", "beta"): PROPERTIES[name] for name in spans(row["properties"])}

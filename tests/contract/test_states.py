@@ -10,6 +10,7 @@ import pytest
 from tests.contract.calls import Service, error_of, serving
 from tests.contract.tables import rows, spans
 from tests.support import management as seed
+from tests.support.cases import cases
 from tests.support.clock import FakeClock
 
 PAUSING: Final = rows("Pausing")
@@ -35,7 +36,7 @@ async def test_pausing(row: dict[str, str], resource: str, clock: FakeClock, tmp
         assert (after["last_paused_at"] != before["last_paused_at"]) == ("is set" in row["also"])
 
 
-@pytest.mark.parametrize("row", VERIFYING, ids=lambda row: f"{row['state']}-{row['by'][:30]}")
+@cases("row", VERIFYING, ids=lambda row: f"{row['state']}-{row['by'][:30]}")
 async def test_verification(row: dict[str, str], tmp_path: Path) -> None:
     """Verify leads from each state to the documented one, by what the DNS has."""
     identity = {"unverified": seed.DOMAIN, "verified": seed.VERIFIED_DOMAIN}[row["state"]]

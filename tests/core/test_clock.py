@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.clock import Backoff, SystemClock, retry_after, wait_for_event
+from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT, FakeClock, settle
 
 
@@ -112,7 +113,7 @@ def test_a_wait_is_never_over_the_maximum(attempt: int, initial: float, maximum:
     assert 0.0 < backoff.equal_jitter(attempt) <= maximum
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "seconds"),
     [
         (None, None),

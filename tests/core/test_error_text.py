@@ -30,6 +30,7 @@ from aiokafka import errors as kafka
 from forwarder.core import error_text as module
 from forwarder.core.error_text import LONGEST, error_text
 from forwarder.core.errors import ConfigurationError
+from tests.support.cases import cases
 from tests.support.certificates import Authority
 from tests.support.repository import name as path_name
 from tests.support.repository import trees
@@ -98,7 +99,7 @@ def not_a_database() -> None:
         connection.execute("SELECT 1 FROM sqlite_master")
 
 
-@pytest.mark.parametrize("name", LOCAL)
+@cases("name", LOCAL)
 def test_errors_of_files_and_values(name: str) -> None:
     """Each says what is wrong, and nothing of Python."""
     make, text = LOCAL[name]
@@ -164,7 +165,7 @@ async def test_an_unknown_name() -> None:
     assert re.fullmatch(r"unknown host nothing\.invalid: [a-z][a-z ]+", text)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("answer", "text"),
     [
         (b"", "the connection was closed before an answer came"),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from forwarder.core import errors
 from forwarder.core.errors import Backpressure, ForwarderError, InvalidRequest
+from tests.support.cases import cases
 
 
 def kinds(kind: type[ForwarderError]) -> list[type[ForwarderError]]:
@@ -20,14 +19,14 @@ def test_codes_tell_the_kinds_apart() -> None:
     assert len(codes) == len(set(codes))
 
 
-@pytest.mark.parametrize("kind", kinds(ForwarderError), ids=lambda kind: kind.code)
+@cases("kind", kinds(ForwarderError), ids=lambda kind: kind.code)
 def test_an_error_says_what_and_what_next(kind: type[ForwarderError]) -> None:
     """The message is its text; the hint is optional."""
     error = kind("it is full", hint="come back later")
     assert (str(error), error.message, error.hint, kind("so").hint) == ("it is full", "it is full", "come back later", "")
 
 
-@pytest.mark.parametrize("kind", kinds(Backpressure), ids=lambda kind: kind.code)
+@cases("kind", kinds(Backpressure), ids=lambda kind: kind.code)
 def test_backpressure_says_when_to_come_back(kind: type[Backpressure]) -> None:
     """In a second, unless it knows better."""
     assert (kind("now").retry_after, kind("now", retry_after=5.0).retry_after) == (1.0, 5.0)

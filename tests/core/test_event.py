@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, Batch, Chunk, Lane, Where
 from forwarder.core.ports import Reason, letters_of
+from tests.support.cases import cases
 
 LANE = Lane("phc_corecorecore1234")
 EVENTS = [
@@ -55,7 +55,7 @@ def test_a_batch_knows_its_count_its_age_and_its_ids() -> None:
     assert batch.ids() == {"a", "b", "c"}
 
 
-@pytest.mark.parametrize("space", [b"", b" ", b"\n\t"])
+@cases("space", [b"", b" ", b"\n\t"])
 def test_a_lone_event_is_its_chunk(space: bytes) -> None:
     """Also with white space around it, which is JSON and not worth a second parse."""
     assert Chunk(LANE, space + b"{}", 1, frozenset(), 0.0).events()[0].strip() == b"{}"

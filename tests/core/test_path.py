@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from forwarder.core.event import Lane
 from forwarder.core.path import (
     MAX_HOPS,
@@ -16,6 +14,7 @@ from forwarder.core.path import (
     new_instance,
     parse_path,
 )
+from tests.support.cases import cases
 from tests.support.clock import FakeClock
 
 LANE = Lane("phc_path")
@@ -37,9 +36,7 @@ def test_a_path_is_read_as_it_is_written() -> None:
     assert parsed(path.after(None)).ids == (OWN,)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "1", "1;", f"x; {OWN}", f"1; {OWN.upper()}", f"1; {OWN}a", f"12345; {OWN}", f"1; {OWN}; {BEFORE}", "\xff"]
-)
+@cases("text", ["", "1", "1;", f"x; {OWN}", f"1; {OWN.upper()}", f"1; {OWN}a", f"12345; {OWN}", f"1; {OWN}; {BEFORE}", "\xff"])
 def test_what_no_forwarder_writes_is_ignored(text: str) -> None:
     """It neither rejects a request nor goes on."""
     assert parse_path(text.encode("latin-1")) is None

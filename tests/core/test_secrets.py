@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.secrets import mask_credentials, mask_key, mask_secrets, redact
+from tests.support.cases import cases
 
 bodies = st.text(string.ascii_letters + string.digits + "_", min_size=8, max_size=60)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("key", "shown"),
     [
         ("phc_0123456789abcd", "phc_…abcd"),
@@ -40,7 +41,7 @@ def test_other_text_is_left_alone(text: str) -> None:
     assert mask_secrets(text) == text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "shown"),
     [
         ("http://user:hunter2@proxy:3128/x", "http://…@proxy:3128/x"),
@@ -67,7 +68,7 @@ def test_what_looks_like_a_secret_is_hidden(value: dict[str, object], shown: str
     assert redact([{"a": value}]) == [{"a": dict.fromkeys(value, shown)}]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "shown"),
     [
         ("https://x.example/reset?token=abc&page=2#access_token=abc", "https://x.example/reset?token=…&page=2#access_token=…"),

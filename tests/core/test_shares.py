@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from forwarder.core.errors import BufferFull
 from forwarder.core.shares import LEAST, Headroom, Pool, Shares, size_for
+from tests.support.cases import cases
 
 
 def fill(pool: Pool, sender: str) -> int:
@@ -20,7 +21,7 @@ def fill(pool: Pool, sender: str) -> int:
     return count
 
 
-@pytest.mark.parametrize(("size", "alone"), [(1, 1), (2, 2), (8, 7), (128, 112), (1024, 896)])
+@cases(("size", "alone"), [(1, 1), (2, 2), (8, 7), (128, 112), (1024, 896)])
 def test_alone_it_has_nearly_all(size: int, alone: int) -> None:
     """Seven eighths, and of a tiny pool all."""
     pool = Pool(size)

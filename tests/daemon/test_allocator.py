@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from forwarder.daemon.allocator import fix_thresholds
+from tests.support.cases import cases
 
 HAS_MALLOPT = hasattr(ctypes.CDLL(None), "mallopt")
 
@@ -37,7 +38,7 @@ def test_large_blocks_are_given_back() -> None:
     assert int(done.stdout) < 4_000_000
 
 
-@pytest.mark.parametrize("word", ["MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"])
+@cases("word", ["MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"])
 def test_the_operator_has_the_last_word(word: str) -> None:
     """What the environment says about the allocator isn't overruled."""
     assert not fix_thresholds({word: "1"})

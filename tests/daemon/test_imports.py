@@ -27,6 +27,7 @@ from forwarder.sources.imports.job import ImportRequest, OtherJob
 from forwarder.sources.imports.report import MANIFEST, ImportManifest, read_manifest
 from forwarder.sources.imports.source import ImportProgress
 from tests.daemon.imports import line, uuid_of, write
+from tests.support.cases import cases
 from tests.support.upstream import UNAUTHORIZED, Answer, Upstream, plain
 from tests.support.waiting import eventually
 
@@ -449,7 +450,7 @@ async def test_cancelled_it_saves_what_was_settled(tmp_path: Path, upstream: Ups
     assert set(same) == {uuid_of(n) for n in range(40)}
 
 
-@pytest.mark.parametrize("inside", [".", "state", "a/state"])
+@cases("inside", [".", "state", "a/state"])
 def test_a_state_folder_in_the_source_is_refused(inside: str, tmp_path: Path) -> None:
     """Its files would be records of the next run. Nothing is written there; beside the source it is taken."""
     source = tmp_path / "export"

@@ -14,6 +14,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.daemon import inheritance
 from forwarder.daemon.inheritance import NOTHING, InheritedDescriptors, announced, inherit
 from forwarder.storage.directory import Locked, LockedDirectory
+from tests.support.cases import cases
 
 
 def systemd(count: int, names: str = "", process: int | None = None) -> dict[str, str]:
@@ -34,7 +35,7 @@ def test_sockets_of_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
         assert environment == {"HOME": "/"}
 
 
-@pytest.mark.parametrize("environment", [{}, systemd(1, process=1), {"LISTEN_PID": "x", "LISTEN_FDS": "1"}, {"LISTEN_FDS": "1"}])
+@cases("environment", [{}, systemd(1, process=1), {"LISTEN_PID": "x", "LISTEN_FDS": "1"}, {"LISTEN_FDS": "1"}])
 def test_what_is_another_process_s_is_not_inherited(environment: dict[str, str]) -> None:
     """Variables that name another process, or none, announce nothing."""
     assert inherit(environment) == NOTHING

@@ -6,7 +6,6 @@ from dataclasses import replace
 from io import StringIO
 from typing import Any
 
-import pytest
 from rich.console import Console
 from structlog.testing import capture_logs
 
@@ -21,6 +20,7 @@ from forwarder.daemon.policies import changed_keys
 from forwarder.daemon.roles import ALONE, Role
 from forwarder.telemetry.snapshot import KafkaCluster, KafkaPartition
 from forwarder.workers.merging import merge_sources
+from tests.support.cases import cases
 from tests.support.snapshots import FULL, KAFKA
 
 NOW = 1_767_229_265.0
@@ -119,7 +119,7 @@ def test_a_partition_that_two_workers_tell_of_is_one() -> None:
         assert merge_sources(members, "connecting")[0].partitions == (KafkaPartition("t", 0, 12, 3), KafkaPartition("t", 1, 3, 1))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("security", "warns"),
     [
         ({"protocol": "SASL_PLAINTEXT", "mechanism": "PLAIN", "username": "u", "password": "hush-hush"}, True),
@@ -140,7 +140,7 @@ async def test_a_secret_in_the_clear_is_warned_of_once(security: dict[str, str],
     assert "hush-hush" not in str(logged)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("cluster", "words"),
     [
         (

@@ -16,13 +16,14 @@ from forwarder.sources.http import HttpStatistics
 from forwarder.sources.http.passthrough import PassThroughStatistics
 from forwarder.storage.directory import ASIDE, DEAD_LETTERS, LOG
 from forwarder.telemetry.snapshot import Snapshot, State, balanced
+from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT, FakeClock
 from tests.support.listening import post
 from tests.support.upstream import OK, Upstream, plain
 from tests.support.whole import KEY, Whole, batch, event, events
 
 
-@pytest.mark.parametrize(
+@cases(
     ("state", "used", "reason"),
     [
         (State.STARTING, 0, "starting"),

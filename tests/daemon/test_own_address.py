@@ -11,6 +11,7 @@ import pytest
 from forwarder.config.settings import Settings
 from forwarder.core.errors import ConfigurationError
 from forwarder.daemon.own_address import own_addresses, reject_own_address
+from tests.support.cases import cases
 
 ADDRESSES = {
     "localhost": ["127.0.0.1", "::1"],
@@ -39,10 +40,8 @@ def addresses_of_this_machine() -> list[str]:
         return [probe.getsockname()[0]]
 
 
-@pytest.mark.parametrize("listen", ["127.0.0.1:8320", "0.0.0.0:8320", "[::]:8320", "localhost:8320"])
-@pytest.mark.parametrize(
-    "host", ["127.0.0.1", "localhost", "LOCALHOST", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "0.0.0.0", "gateway.internal"]
-)
+@cases("listen", ["127.0.0.1:8320", "0.0.0.0:8320", "[::]:8320", "localhost:8320"])
+@cases("host", ["127.0.0.1", "localhost", "LOCALHOST", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "0.0.0.0", "gateway.internal"])
 def test_its_own_address_in_any_spelling(listen: str, host: str) -> None:
     """Literals, names, IPv4 written as IPv6, and the address that means this machine."""
     assert keys(listen, url=f"http://{host}:8320/ingest") == ["upstream.url"]
@@ -56,7 +55,7 @@ def test_any_address_of_the_machine_where_it_listens_on_all(address: str) -> Non
     assert keys("127.0.0.1:8320", url=f"http://{address}:8320") == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("listen", "url"),
     [
         ("127.0.0.1:8320", "http://127.0.0.1:8321"),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from forwarder.config.keys import keys
 from forwarder.config.settings import Settings
 from forwarder.core.event import Lane
 from forwarder.core.ports import Ordering
 from forwarder.daemon.policies import LIVE_KEYS, LIVE_SECTIONS, batch_policy, changed_keys, keys_needing_restart, lane_ordering
+from tests.support.cases import cases
 from tests.support.documents import text_of
 from tests.support.whole import KEY, settings
 
@@ -28,7 +27,7 @@ def test_nothing_differs_from_itself() -> None:
     assert changed_keys(configured(), configured()) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sections", "changed"),
     [
         ({"batch": {"max_age": "5s"}}, ["batch.max_age"]),
@@ -61,7 +60,7 @@ def test_what_can_be_reloaded_exists_and_is_documented() -> None:
     assert [key for key in (*LIVE_KEYS, *(f"{section}*" for section in LIVE_SECTIONS)) if f"`{key}`" not in document] == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("configured", "live", "historical"),
     [
         (None, Ordering.NONE, Ordering.PER_DISTINCT_ID),

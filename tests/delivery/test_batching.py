@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from forwarder.core.ports import Fate
 from forwarder.delivery.batching import READ_AHEAD_CHUNKS, READ_AHEAD_IDS, Batcher, BatchPolicy
 from forwarder.wire.envelope import body_pieces, envelope_size
 from forwarder.wire.identity import ids_of
+from tests.support.cases import cases
 
 LANE = Lane("phc_batchbatch123456")
 HISTORICAL = LANE._replace(historical=True)
@@ -115,9 +115,9 @@ def test_other_limits_apply_from_the_next_batch_on() -> None:
     assert [names(batch) for batch in drained(batcher)] == [["e0", "e1"], ["e2", "e3"]]
 
 
-@pytest.mark.parametrize("lane", [LANE, HISTORICAL], ids=["live", "historical"])
-@pytest.mark.parametrize("blocked", [frozenset(), frozenset({"nobody"})], ids=["nothing blocked", "something blocked"])
-@pytest.mark.parametrize("spare", [-1, 0, 1])
+@cases("lane", [LANE, HISTORICAL], ids=["live", "historical"])
+@cases("blocked", [frozenset(), frozenset({"nobody"})], ids=["nothing blocked", "something blocked"])
+@cases("spare", [-1, 0, 1])
 def test_the_body_stays_strictly_below_the_limit(lane: Lane, blocked: frozenset[str], spare: int) -> None:
     """Two events go together if their body is smaller than the limit, not if it is as large; the envelope counts."""
     pair = chunk(event("a"), lane=lane), chunk(event("b"), lane=lane)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.outcome import Bisect, Delivered, Halt, HaltReason, Outcome, Reply, Retry, Scope, Split
 from forwarder.delivery.classify import MAX_WORDS, DeliveryWarning, classify, summarize
+from tests.support.cases import cases
 
 JSON = "application/json"
 HTML = "text/html; charset=utf-8"
@@ -48,7 +48,7 @@ ROWS: list[tuple[Reply, Outcome]] = [
 ]
 
 
-@pytest.mark.parametrize(("reply", "outcome"), ROWS, ids=[f"{reply.status}-{reply.body[:12]!r}" for reply, _ in ROWS])
+@cases(("reply", "outcome"), ROWS, ids=[f"{reply.status}-{reply.body[:12]!r}" for reply, _ in ROWS])
 def test_each_row_of_the_table(reply: Reply, outcome: Outcome) -> None:
     """Each kind of reply has its outcome."""
     assert classify(reply) == outcome

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from forwarder.core.event import Lane
 from forwarder.core.outcome import HaltReason
 from forwarder.delivery.keys import CAPACITY, CONCURRENCY, HOUR, KeyLedger, KeyStatus
 from tests.delivery.rig import LANE, Rig, events
+from tests.support.cases import cases
 from tests.support.clock import FakeClock
 from tests.support.upstream import OK, UNAUTHORIZED, Answer, Fault, Request, Upstream, failing, plain
 
@@ -71,7 +70,7 @@ async def test_a_key_that_was_revoked_is_found_within_the_hour() -> None:
         assert "g0" not in upstream.delivered
 
 
-@pytest.mark.parametrize("answer", [plain(404), plain(500), plain(429), failing(Fault.RESET)])
+@cases("answer", [plain(404), plain(500), plain(429), failing(Fault.RESET)])
 async def test_any_other_answer_means_deliver(answer: Answer) -> None:
     """Neither 200 nor 401: nobody knows better, so the events go."""
     async with Upstream(decide=lambda _: answer) as upstream, Rig(upstream, verify_keys=True) as rig:

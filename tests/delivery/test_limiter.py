@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.outcome import Bisect, Delivered, Halt, HaltReason, Retry, Scope, Split
 from forwarder.delivery.limiter import INITIAL, MAXIMUM, Limiter, LoadSignal, load_signal
+from tests.support.cases import cases
 
 
 class Feed:
@@ -28,7 +28,7 @@ class Feed:
         return self.limiter.limit
 
 
-@pytest.mark.parametrize(
+@cases(
     ("outcome", "signal"),
     [
         (Delivered(), LoadSignal.ACCEPTED),

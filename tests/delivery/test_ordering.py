@@ -10,6 +10,7 @@ import pytest
 from forwarder.core.ports import Ordering
 from forwarder.delivery.batching import BatchPolicy
 from tests.delivery.rig import Rig, event, events
+from tests.support.cases import cases
 from tests.support.upstream import OK, Answer, Request, Upstream, plain
 
 SMALL = BatchPolicy(5_000_000, 2, 1.0)
@@ -26,7 +27,7 @@ def overlapping(requests: list[Request]) -> list[tuple[list[str], list[str]]]:
     ]
 
 
-@pytest.mark.parametrize("ordering", list(Ordering))
+@cases("ordering", list(Ordering))
 async def test_halves_go_left_then_right(ordering: Ordering) -> None:
     """Under every ordering the halves of a batch that was too large go one after the other, the left one first."""
     async with Upstream() as upstream, Rig(upstream, ordering=ordering, concurrency=8) as rig:
@@ -55,8 +56,8 @@ async def test_ids_of_unsent_events_stay_blocked_through_a_split() -> None:
         assert upstream.delivered[-1] == "later"
 
 
-@pytest.mark.parametrize("ordering", [Ordering.PER_DISTINCT_ID, Ordering.STRICT])
-@pytest.mark.parametrize("status", [429, 500, 503])
+@cases("ordering", [Ordering.PER_DISTINCT_ID, Ordering.STRICT])
+@cases("status", [429, 500, 503])
 async def test_no_later_event_of_an_id_passes_a_retry(ordering: Ordering, status: int) -> None:
     """While an event waits to be sent again, no later event of its person is sent, though there is room for more requests."""
     async with Upstream() as upstream, Rig(upstream, ordering=ordering, concurrency=8, batch=SMALL) as rig:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from forwarder.core.outcome import HaltReason
 from forwarder.core.ports import Ordering, Reason
 from tests.delivery.rig import Rig, event, events
+from tests.support.cases import cases
 from tests.support.upstream import OK, Answer, Fault, Upstream, failing, plain
 
 HTML = Answer(200, b"<html>Please log in</html>", {"Content-Type": "text/html; charset=utf-8"})
@@ -17,7 +16,7 @@ def json_answer(status: int, body: bytes) -> Answer:
     return Answer(status, body)
 
 
-@pytest.mark.parametrize("answer", [OK, Answer(200, b""), json_answer(200, b'{"status":1}')])
+@cases("answer", [OK, Answer(200, b""), json_answer(200, b'{"status":1}')])
 async def test_200_with_json_or_nothing_is_delivered(answer: Answer) -> None:
     """A complete 200 with a JSON or empty body settles the events, without a warning."""
     async with Upstream(lambda _: answer) as upstream, Rig(upstream) as rig:
@@ -29,7 +28,7 @@ async def test_200_with_json_or_nothing_is_delivered(answer: Answer) -> None:
         rig.assert_balanced()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("answer", "kind"),
     [
         (Answer(204, b""), "other_2xx"),
@@ -53,7 +52,7 @@ FAILURES = [
 ]
 
 
-@pytest.mark.parametrize("answer", FAILURES, ids=[f"{answer.status}-{answer.fault.name}" for answer in FAILURES])
+@cases("answer", FAILURES, ids=[f"{answer.status}-{answer.fault.name}" for answer in FAILURES])
 async def test_failures_are_retried_with_the_same_bytes(answer: Answer) -> None:
     """What may pass by itself is tried again with the same bytes, until it is delivered once; nothing is lost, nothing buried."""
     async with Upstream() as upstream, Rig(upstream) as rig:
@@ -138,7 +137,7 @@ async def test_413_to_a_lone_event_is_no_proof_against_it() -> None:
         rig.assert_balanced()
 
 
-@pytest.mark.parametrize("ordering", list(Ordering))
+@cases("ordering", list(Ordering))
 async def test_413_to_everything_halts_and_teaches_nothing(ordering: Ordering) -> None:
     """No event becomes a dead letter; when it is over all are delivered once, and new ones in one batch again."""
     async with Upstream(lambda _: plain(413)) as upstream, Rig(upstream, ordering=ordering) as rig:
@@ -180,7 +179,7 @@ HALTS = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "reason"), HALTS, ids=[str(answer.status) for answer, _ in HALTS])
+@cases(("answer", "reason"), HALTS, ids=[str(answer.status) for answer, _ in HALTS])
 async def test_refusals_halt_the_lane_and_a_probe_resumes_it(answer: Answer, reason: HaltReason) -> None:
     """A refusal stops the lane; one probe at a time, at growing intervals, finds out when it is over; then all is delivered once."""
     async with Upstream(lambda _: answer) as upstream, Rig(upstream) as rig:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from math import log2
 
-import pytest
-
 from forwarder.core.outcome import HaltReason
 from forwarder.core.ports import Ordering, Reason
 from forwarder.delivery.batching import BatchPolicy
 from forwarder.delivery.lanes import RetryPolicy
 from tests.delivery.rig import LANE, Rig, event, events
+from tests.support.cases import cases
 from tests.support.upstream import OK, Answer, Request, Upstream, plain
 
 
@@ -30,9 +29,9 @@ LAST = {f"e{number}" for number in range(990, 1000)}
 PAIRS = {f"e{number + offset}" for number in range(0, 1000, 220) for offset in (0, 1)}
 
 
-@pytest.mark.parametrize("poison", [SCATTERED, FIRST, LAST, PAIRS], ids=["scattered", "first", "last", "pairs"])
-@pytest.mark.parametrize("ordering", list(Ordering))
-@pytest.mark.parametrize("body", [1000, 50], ids=["one body", "20 bodies"])
+@cases("poison", [SCATTERED, FIRST, LAST, PAIRS], ids=["scattered", "first", "last", "pairs"])
+@cases("ordering", list(Ordering))
+@cases("body", [1000, 50], ids=["one body", "20 bodies"])
 async def test_poison_is_found_within_the_bound(poison: set[str], ordering: Ordering, body: int) -> None:
     """Of 1,000 events 10 are refused: 990 are delivered once, 10 become dead letters, with at most 10·2·log2(1000) requests."""
     everything = events(1000)
@@ -53,7 +52,7 @@ def nul(name: str) -> bytes:
     return event(name, text="\0")
 
 
-@pytest.mark.parametrize("ordering", list(Ordering))
+@cases("ordering", list(Ordering))
 async def test_who_is_refused_for_a_reason_of_its_own_is_no_precedent(ordering: Ordering) -> None:
     """Of 40 suspects that look alike the upstream refuses two: those become dead letters, all others are delivered once, in order."""
     raw = [nul(f"e{number}") if number % 2 else event(f"e{number}") for number in range(80)]
@@ -67,7 +66,7 @@ async def test_who_is_refused_for_a_reason_of_its_own_is_no_precedent(ordering: 
         rig.assert_balanced()
 
 
-@pytest.mark.parametrize("ordering", list(Ordering))
+@cases("ordering", list(Ordering))
 async def test_like_poison_waits_for_room_among_the_dead_letters(ordering: Ordering) -> None:
     """What is refused by precedent halts the lane as what is refused alone does, and is a dead letter when there is room."""
     raw = [nul(f"e{number}") if number % 2 else event(f"e{number}") for number in range(40)]

@@ -20,6 +20,7 @@ from forwarder.core.path import ForwarderPath, parse_path
 from forwarder.delivery.sink import MAX_ANSWER, MAX_RETRY_AFTER, HttpSink, UpstreamPolicy
 from forwarder.wire.envelope import body_pieces, envelope_size
 from tests.delivery.rig import LANE, Rig, chunk_of, events
+from tests.support.cases import cases
 from tests.support.clock import FakeClock
 from tests.support.upstream import OK, Answer, Fault, Upstream, failing, plain
 
@@ -90,7 +91,7 @@ async def test_an_answer_before_the_body_was_read_is_heard() -> None:
         assert reply.status == 413
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fault", "words"),
     [
         (Fault.TRUNCATE, "cut off"),
@@ -276,7 +277,7 @@ async def test_it_says_which_forwarders_a_batch_has_passed() -> None:
     assert said == [f"2; {'a' * 12}, {'b' * 12}", f"1; {'a' * 12}", f"1; {'a' * 12}"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("answer", "loop"),
     [
         (Answer(508, b"in a loop", {"Forwarder-Error": "loop"}), True),

@@ -15,6 +15,7 @@ import yaml
 from forwarder.cli.help import topics
 from forwarder.core.ports import DropReason
 from forwarder.telemetry.metrics import metrics
+from tests.support.cases import cases
 from tests.support.deployment import ALERTS, DASHBOARD, DEPLOY, KUBERNETES
 from tests.support.go_tools import BUILDING, PROMTOOL
 from tests.support.promql import grouping_labels, selectors
@@ -56,7 +57,7 @@ def _queries() -> Iterator[tuple[str, str]]:
 QUERIES = dict(_queries())
 
 
-@pytest.mark.parametrize("title", QUERIES)
+@cases("title", QUERIES)
 def test_its_metrics_exist(title: str) -> None:
     """Every metric that is named is exposed; this needs no parser."""
     named = set(re.findall(r"\bforwarder_\w+", QUERIES[title]))
@@ -64,7 +65,7 @@ def test_its_metrics_exist(title: str) -> None:
     assert named or "up{" in QUERIES[title]
 
 
-@pytest.mark.parametrize("title", QUERIES)
+@cases("title", QUERIES)
 def test_its_labels_exist(title: str) -> None:
     """It is PromQL; each label that it matches is one of that metric, and each that it groups by is one of those that it selects."""
     selected = selectors(QUERIES[title])
@@ -72,7 +73,7 @@ def test_its_labels_exist(title: str) -> None:
     assert grouping_labels(QUERIES[title]) <= OF_A_SCRAPE.union(*(EXPOSED[metric] for metric, _ in selected))
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
+@cases("rule", RULES, ids=lambda rule: str(rule["alert"]))
 def test_an_alert_says_what_is_wrong(rule: dict[str, Any]) -> None:
     """Each has a severity, a summary and a description; the labels and documents that these name are there."""
     assert rule["labels"]["severity"] in {"warning", "critical"}

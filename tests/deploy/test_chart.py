@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from forwarder.config.settings import Settings
+from tests.support.cases import cases
 from tests.support.certificates import make_certificate
 from tests.support.deployment import ALERTS, CHART, DASHBOARD, POD, Document, documents, of_kind, pods, port, settings
 from tests.support.documents import text_of
@@ -318,7 +319,7 @@ def reading(cluster: dict[str, Any], autoscaling: dict[str, Any] | None = None) 
     return {"config": {**LEAST["config"], "sources": sources}, "autoscaling": {"enabled": True, **(autoscaling or {})}}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("values", "says"),
     [
         ({}, "config.upstream.url is needed"),
@@ -402,7 +403,7 @@ def test_what_cant_work_is_refused(values: dict[str, Any], says: str, tmp_path: 
 DOCUMENT = text_of("deploy", "deploy-kubernetes", "kafka-kubernetes")
 
 
-@pytest.mark.parametrize("block", [each for each in re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL) if "replicas:" in each])
+@cases("block", [each for each in re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL) if "replicas:" in each])
 def test_the_documents_values_can_be_rendered(block: str, tmp_path: Path) -> None:
     """The values in the document give objects whose volume has room for their buffer."""
     done = template(tmp_path, yaml.safe_load(block))

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.deploy.composing import check_mounts, check_privileges, published_to_others
+from tests.support.cases import cases
 from tests.support.commands import Running, running
 from tests.support.deployment import DASHBOARD, DEPLOY, STATE, holds, port, seconds, settings
 from tests.support.dockerfile import FORWARDER as FORWARDER_IMAGE
@@ -27,25 +28,25 @@ OURS = ("app", "forwarder", "sandbox")
 FORWARDER = settings(None, SERVICES["forwarder"]["environment"], FORWARDER_IMAGE.environment)
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@cases("service", SERVICES)
 def test_ports_are_published_to_this_machine_alone(service: str) -> None:
     """The admin server, the sandbox and Grafana have no password."""
     assert published_to_others(SERVICES[service]) == []
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@cases("service", SERVICES)
 def test_services_have_no_privileges(service: str) -> None:
     """All capabilities are dropped, none can be gained, and ours can't write to their root file system."""
     check_privileges(SERVICES[service], read_only=service in OURS)
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@cases("service", SERVICES)
 def test_what_is_mounted_exists(service: str) -> None:
     """Each file or folder is there and can't be written to; each volume is declared."""
     check_mounts(SERVICES[service], FOLDER, COMPOSE["volumes"])
 
 
-@pytest.mark.parametrize("service", OURS)
+@cases("service", OURS)
 def test_what_is_built_is_there(service: str) -> None:
     """Each of ours is built from a folder with a Dockerfile."""
     assert (FOLDER / SERVICES[service]["build"]["context"] / "Dockerfile").is_file()

@@ -18,6 +18,7 @@ import yaml
 from forwarder.config.load import load_settings
 from forwarder.sandbox import Sandbox
 from tests.deploy.composing import check_mounts, check_privileges, published_to_others
+from tests.support.cases import cases
 from tests.support.commands import Running, running
 from tests.support.deployment import CONFIGURATION, DEPLOY, STATE, holds, port, seconds
 from tests.support.dockerfile import FORWARDER as FORWARDER_IMAGE
@@ -36,19 +37,19 @@ CONFIGURED = load_settings(FILE, FORWARDER_IMAGE.environment).settings
 BROKER: dict[str, str] = SERVICES["kafka"]["environment"]
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@cases("service", SERVICES)
 def test_ports_are_published_to_this_machine_alone(service: str) -> None:
     """The broker, the admin servers and the sandbox have no password."""
     assert published_to_others(SERVICES[service]) == []
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@cases("service", SERVICES)
 def test_services_have_no_privileges(service: str) -> None:
     """All capabilities are dropped, none can be gained, and ours can't write to their root file system."""
     check_privileges(SERVICES[service], read_only=service in OURS)
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@cases("service", SERVICES)
 def test_what_is_mounted_exists(service: str) -> None:
     """Each file is there and can't be written to; each volume is declared, and no two services share one."""
     check_mounts(SERVICES[service], FOLDER, COMPOSE["volumes"])

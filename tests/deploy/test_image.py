@@ -11,6 +11,7 @@ import pytest
 from forwarder import __version__
 from forwarder.core.installation import IMAGE_MARK
 from forwarder.storage.directory import state_directories
+from tests.support.cases import cases
 from tests.support.deployment import DIGEST, STATE, USER, port, settings
 from tests.support.dockerfile import FORWARDER as IMAGE
 from tests.support.dockerfile import Dockerfile
@@ -100,7 +101,7 @@ COPIES = [line.split() for line in IMAGE.copied]
 IGNORE = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
 
 
-@pytest.mark.parametrize("source", [each for copy in COPIES for each in copy[:-1]])
+@cases("source", [each for copy in COPIES for each in copy[:-1]])
 def test_what_it_copies_is_there_and_not_ignored(source: str) -> None:
     """Each copied file exists, and .dockerignore, which ignores everything else, lets it through."""
     allowed = [line[1:] for line in IGNORE if line.startswith("!")]

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from forwarder.planning.capacity import Load, LoadSource, process_memory
+from tests.support.cases import cases
 from tests.support.deployment import IMAGE, KUBERNETES, POD, STATE, USER, environment, manifests, of_kind, pods, port, quantity, settings
 from tests.support.dockerfile import FORWARDER
 from tests.support.manifests import (
@@ -50,14 +51,14 @@ def configured(objects: list[dict[str, Any]], place: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("folder", sorted(each.name for each in KUBERNETES.iterdir()))
+@cases("folder", sorted(each.name for each in KUBERNETES.iterdir()))
 def test_each_folder_lists_its_files(folder: str) -> None:
     """A kustomization names every other file beside it, so that none is left out."""
     listed = yaml.safe_load((KUBERNETES / folder / "kustomization.yaml").read_text())["resources"]
     assert sorted(["kustomization.yaml", *listed]) == sorted(each.name for each in (KUBERNETES / folder).iterdir())
 
 
-@pytest.mark.parametrize(
+@cases(
     "objects",
     [SIDECAR, STANDALONE, DRAIN, LOGS, IMPORT, VERIFY, KAFKA],
     ids=["sidecar", "standalone", "drain", "logs", "import", "verify", "kafka"],
@@ -67,7 +68,7 @@ def test_kubernetes_knows_them(objects: list[dict[str, Any]]) -> None:
     assert_known_to_kubernetes(objects)
 
 
-@pytest.mark.parametrize(
+@cases(
     "objects",
     [SIDECAR, STANDALONE, DRAIN, IMPORT, VERIFY, KAFKA],
     ids=["sidecar", "standalone", "drain", "import", "verify", "kafka"],

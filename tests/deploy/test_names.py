@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 import yaml
 
 from forwarder import __version__
 from forwarder.config.keys import keys
 from forwarder.config.settings import Settings
+from tests.support.cases import cases
 from tests.support.deployment import CHART, DEPLOY, DIGEST, IMAGE, port, texts
 from tests.support.documents import page, text_of
 from tests.support.go_tools import PROMTOOL
@@ -23,7 +23,7 @@ KEYS = {".".join(path) for path in keys()}
 SECTIONS = {key.partition(".")[0] for key in KEYS if "." in key}
 
 
-@pytest.mark.parametrize(("path", "text"), EVERYTHING, ids=[name(path) for path, _ in EVERYTHING])
+@cases(("path", "text"), EVERYTHING, ids=[name(path) for path, _ in EVERYTHING])
 def test_variables_and_keys_are_settings(path: Path, text: str) -> None:
     """Each FORWARDER_ variable is a setting, and so is each key that words speak of (`shutdown.delay`, also as a value of the chart)."""
     variables = {key.variable for key in keys().values()}
@@ -37,7 +37,7 @@ def _is_key(spoken: str) -> bool:
     return spoken in KEYS or any(key.startswith(spoken + ".") for key in KEYS) or spoken.rpartition(".")[2] in {"yaml", "yml", "json", "py"}
 
 
-@pytest.mark.parametrize(("path", "text"), EVERYTHING, ids=[name(path) for path, _ in EVERYTHING])
+@cases(("path", "text"), EVERYTHING, ids=[name(path) for path, _ in EVERYTHING])
 def test_commands_can_be_typed(path: Path, text: str) -> None:
     """Each `forwarder …` that is quoted or run is a command of forwarder with options of its own."""
     quoted = re.findall(r"`forwarder ([a-z-]+[^`\n]*)`|(?:-- |exec forwarder |/bin/)forwarder ([a-z-]+[^\n`]*)", text)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from forwarder.config.load import load_settings
+from tests.support.cases import cases
 from tests.support.documents import text_of
 from tests.support.repository import ROOT
 
@@ -15,7 +14,7 @@ README = (ROOT / "README.md").read_text()
 USES = text_of("uses")
 
 
-@pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", USES, re.DOTALL))
+@cases("block", re.findall(r"```yaml\n(.*?)```", USES, re.DOTALL))
 def test_its_configurations_are_valid(block: str, tmp_path: Path) -> None:
     """Every configuration can be used as it stands; files that it names are made up."""
     keys = tmp_path / "project-keys"

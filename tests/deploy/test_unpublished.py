@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.cases import cases
 from tests.support.deployment import DEPLOY
 from tests.support.repository import ROOT, files, name
 from tests.support.typed import command, commands, options
@@ -57,7 +58,7 @@ def test_no_image_is_pulled() -> None:
     assert [each for each in found(ELSEWHERE, TOLD) if "registry.example.com/forwarder" not in each] == []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+@cases("path", DOCUMENTS, ids=name)
 def test_each_container_is_of_an_image_that_was_built_before(path: Path) -> None:
     """Docker asks its registry for a name that it doesn't know, unless it is told not to."""
     lines = typed(path.read_text())

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.cases import cases
 from tests.support.documents import text_of
 from tests.support.repository import ROOT
 
@@ -59,7 +60,7 @@ def test_every_metric_in_the_rules_exists(file: Path) -> None:
     assert named
 
 
-@pytest.mark.parametrize("alert", THRESHOLDS)
+@cases("alert", THRESHOLDS)
 def test_thresholds_are_those_of_the_page(alert: str) -> None:
     """The page says 5 minutes, 80 % and half; so do the rules."""
     threshold, said = THRESHOLDS[alert]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from forwarder.cli.app import COMMANDS
 from forwarder.config.keys import keys
+from tests.support.cases import cases
 from tests.support.documents import DOCS, GUIDES, proofs, sections, shown_in, spans, text_of
 from tests.support.repository import ROOT
 
@@ -16,19 +15,19 @@ METRICS = set(re.findall(r"^\| `(forwarder_\w+)`", text_of("metrics"), re.MULTIL
 PARTS = ("- **Sender:** ", "- **Events:** ", "- **You see:** ", "- **Do:** ", "Shown by `tests/")
 
 
-@pytest.mark.parametrize("file", sorted(DOCS.rglob("*.md")), ids=lambda file: file.stem)
+@cases("file", sorted(DOCS.rglob("*.md")), ids=lambda file: file.stem)
 def test_the_tests_that_a_document_names_exist(file: Path) -> None:
     """A claim that names its proof has one."""
     assert [proof for proof in proofs(text_of(file)) if proof[1] not in shown_in(proof[0])] == []
 
 
-@pytest.mark.parametrize("file", [file for file in GUIDES if file.stem != "testing"], ids=lambda file: file.stem)
+@cases("file", [file for file in GUIDES if file.stem != "testing"], ids=lambda file: file.stem)
 def test_metrics_are_real(file: Path) -> None:
     """Each metric is one of docs/reference/metrics.md, which is held against the code. In docs/how-to/testing.md these are fixtures."""
     assert set(re.findall(r"`(forwarder_[a-z_]+)", text_of(file))) <= METRICS
 
 
-@pytest.mark.parametrize("file", GUIDES, ids=lambda file: file.stem)
+@cases("file", GUIDES, ids=lambda file: file.stem)
 def test_settings_are_real(file: Path) -> None:
     """Each key is one, or the beginning of one."""
     known = {key.name for key in keys().values()}
@@ -38,7 +37,7 @@ def test_settings_are_real(file: Path) -> None:
     assert {name for name in named if name.partition(".")[0] in tops} <= known
 
 
-@pytest.mark.parametrize("file", GUIDES, ids=lambda file: file.stem)
+@cases("file", GUIDES, ids=lambda file: file.stem)
 def test_commands_are_real(file: Path) -> None:
     """Each `forwarder …` and `make …` can be typed."""
     assert set(re.findall(r"`forwarder ([a-z][a-z-]+)", text_of(file))) <= set(COMMANDS)
@@ -46,7 +45,7 @@ def test_commands_are_real(file: Path) -> None:
     assert set(re.findall(r"`make ([a-z-]+)", text_of(file))) <= set(targets)
 
 
-@pytest.mark.parametrize(("title", "text"), sections(text_of("what-happens-when", "what-happens-here", "what-happens-sources")).items())
+@cases(("title", "text"), sections(text_of("what-happens-when", "what-happens-here", "what-happens-sources")).items())
 def test_each_situation_is_told_whole(title: str, text: str) -> None:
     """What the sender sees, what becomes of the events, what a person sees, what to do, and at least one test that shows it."""
     assert [part for part in PARTS if text.count(part) != 1] == []

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 import yaml
 
 from forwarder.config.load import load_settings
 from forwarder.config.source_settings import KafkaSettings
 from forwarder.core.ports import Reason
+from tests.support.cases import cases
 from tests.support.certificates import make_certificate
 from tests.support.documents import sections, text_of
 
@@ -42,7 +42,7 @@ def test_the_configuration_to_begin_with(tmp_path: Path) -> None:
     assert used(tmp_path, re.sub(r"topics: \[.*?\]", f'topics_pattern: "{pattern}"', block)).topics_pattern == pattern
 
 
-@pytest.mark.parametrize(("wanted", "security"), SECURITY)
+@cases(("wanted", "security"), SECURITY)
 def test_every_way_of_signing_in(tmp_path: Path, wanted: str, security: str) -> None:
     """Each example of the section is valid, and says nothing that has no effect."""
     cluster = {"bootstrap_servers": "kafka:9093", "topics": ["t"], "security": yaml.safe_load(security)}

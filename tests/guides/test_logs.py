@@ -22,6 +22,7 @@ from forwarder.demo.logs import MAPPING
 from forwarder.sources.logs import following, positions
 from forwarder.sources.logs.flow import RESULTS
 from forwarder.sources.logs.formats import line_format
+from tests.support.cases import cases
 from tests.support.documents import sections, spans, text_of
 from tests.support.repository import ROOT
 
@@ -78,7 +79,7 @@ def test_it_has_every_format() -> None:
     assert {"text", *re.findall(r"`(\w+)`", messages)} == set(get_args(MessageFormatName))
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@cases("name", SAMPLES)
 def test_it_has_every_member(name: str) -> None:
     """Of the formats that name them."""
     [part] = re.findall(rf"^\*\*`{name}`[^\n]*\n(.*?)(?=^\*\*|\Z)", PARTS["Formats"], re.DOTALL | re.MULTILINE)

@@ -11,8 +11,6 @@ import stat
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
 from forwarder.cli.app import COMMANDS, load
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.config.load import load_settings
@@ -28,6 +26,7 @@ from forwarder.sources.imports.formats.catalog import BY_NAME, FORMATS
 from forwarder.sources.imports.job import ImportRequest
 from forwarder.sources.imports.preflight_report import STOPPING, PreflightResult
 from forwarder.sources.imports.times import RECENT, SECOND
+from tests.support.cases import cases
 from tests.support.documents import page, sections, spans, text_of
 from tests.support.repository import ROOT
 from tests.support.upstream import OK, Answer, Request, Upstream
@@ -64,7 +63,7 @@ def test_there_is_something_to_hold() -> None:
     assert {line.split()[1] for line in command_lines(TEXT)} == {"import", "dead-letters", "manage"}
 
 
-@pytest.mark.parametrize("line", dict.fromkeys(line for file in TYPED for line in command_lines(text_of(file))))
+@cases("line", dict.fromkeys(line for file in TYPED for line in command_lines(text_of(file))))
 def test_each_command_can_be_typed(line: str) -> None:
     """With these words and options; it isn't run."""
     _, name, *words = shlex.split(line)
@@ -76,7 +75,7 @@ def test_each_command_can_be_typed(line: str) -> None:
         assert context.params
 
 
-@pytest.mark.parametrize("page", ["migration", "imports", "import-formats", "import-preflight"])
+@cases("page", ["migration", "imports", "import-formats", "import-preflight"])
 def test_each_option_in_the_text_exists(page: str) -> None:
     """Those of imports, and what goes with them."""
     every = groups()

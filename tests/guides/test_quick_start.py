@@ -9,6 +9,7 @@ import re
 import pytest
 
 from forwarder.config.settings import Settings
+from tests.support.cases import cases
 from tests.support.documents import text_of
 from tests.support.repository import ROOT
 
@@ -40,7 +41,7 @@ def test_the_address_is_the_listeners() -> None:
     assert all(addresses[name][0].startswith("https://") for name in public)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@cases("name", PROGRAMS)
 def test_the_option_is_the_one_that_the_test_of_the_real_sdk_uses(name: str) -> None:
     """The programs in tests/sdks run with the SDKs themselves; the page spells the option as they do."""
     file, option = PROGRAMS[name]

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.support.cases import cases
 from tests.support.documents import DOCS, anchors, links, text_of
 from tests.support.repository import ROOT, name
 
@@ -30,7 +29,7 @@ def test_every_page_is_in_the_navigation() -> None:
     assert sorted(_pages(navigation)) == sorted(path.relative_to(DOCS).as_posix() for path in PAGES)
 
 
-@pytest.mark.parametrize("file", PAGES, ids=name)
+@cases("file", PAGES, ids=name)
 def test_links_lead_somewhere(file: Path) -> None:
     """Each relative link names a file in docs/, which the site has, and a heading of it."""
     found = list(links(file))

@@ -18,6 +18,7 @@ from forwarder.cli.sandbox import sandbox as command
 from forwarder.sandbox.web.faults import FaultSpec
 from forwarder.testing import plugin
 from forwarder.testing.sandbox import AnalyticsSandbox, running_sandbox
+from tests.support.cases import cases
 from tests.support.documents import sections, text_of
 
 TEXT: Final = text_of("testing", "testing-http")
@@ -87,7 +88,7 @@ def test_the_test_in_go_passes(sandbox: AnalyticsSandbox, tmp_path: Path) -> Non
     assert len(sandbox.events("signup")) == 1
 
 
-@pytest.mark.parametrize("text", FILES["yaml"], ids=[text.splitlines()[0] for text in FILES["yaml"]])
+@cases("text", FILES["yaml"], ids=[text.splitlines()[0] for text in FILES["yaml"]])
 def test_files_for_ci_can_be_read(text: str) -> None:
     """They are YAML, and what they start is a command with its options, on an address that others reach."""
     assert yaml.safe_load(text)

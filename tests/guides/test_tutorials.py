@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 import yaml
 
+from tests.support.cases import cases
 from tests.support.documents import DOCS, text_of
 from tests.support.markdown import Step, blocks, steps
 from tests.support.shells import Shell, missing
@@ -67,7 +68,7 @@ async def _follow(page: Path, folder: Path) -> None:
         await walk.follow(followed(page))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@cases("page", PAGES, ids=lambda page: page.stem)
 def test_a_tutorial_is_short_and_all_of_it_is_followed(page: Path) -> None:
     """It has at most 1,500 words, no command is left out, and what it saves for others can be read."""
     text = text_of(page)

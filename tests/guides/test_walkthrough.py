@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import cases
 from tests.support.markdown import blocks, steps, unseen
 from tests.support.shells import Shell
 from tests.support.walkthrough import Walkthrough
@@ -65,7 +66,7 @@ def test_a_comment_without_its_block_is_an_error(page: str) -> None:
         steps(page)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("shows", "missing"),
     [
         (("a 1", "c …"), ""),
@@ -85,7 +86,7 @@ async def test_a_page_is_followed(tmp_path: Path) -> None:
         await walk.follow(steps(PAGE))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("page", "problem"),
     [
         ("```sh\necho 1\n```\n```\n2\n```\n", "line 2: echo 1\n\n'2' isn't shown"),

@@ -20,6 +20,7 @@ from forwarder.core.errors import (
 )
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropReason, Fate, Reason, Revived, WhenFull
+from tests.support.cases import cases
 from tests.support.intakes import KEY, IntakeRig, batch, stamped_event
 from tests.support.waiters import Told
 
@@ -49,9 +50,9 @@ def received(rig: IntakeRig) -> int:
     return rig.figures(LANE)[0]
 
 
-@pytest.mark.parametrize(("configured", "durable"), CONFIGURED)
-@pytest.mark.parametrize("asked", [None, *AckLevel])
-@pytest.mark.parametrize("single", [False, True])
+@cases(("configured", "durable"), CONFIGURED)
+@cases("asked", [None, *AckLevel])
+@cases("single", [False, True])
 def test_the_higher_level_is_due(configured: AckLevel, asked: AckLevel | None, durable: bool, single: bool) -> None:
     """Of what is configured and what the sender asks for, the higher counts, for every kind of body; disk needs a disk."""
     rig = IntakeRig(ack=configured, durable=durable)
@@ -225,8 +226,8 @@ def test_not_acknowledged_is_backpressure() -> None:
     assert NotAcknowledged("x").retry_after >= 1
 
 
-@pytest.mark.parametrize("durable", [False, True])
-@pytest.mark.parametrize("configured", [MEMORY, DELIVERED])
+@cases("durable", [False, True])
+@cases("configured", [MEMORY, DELIVERED])
 def test_a_dead_letter_comes_back(durable: bool, configured: AckLevel) -> None:
     """It isn't received anew: its account moves from the dead letters to the buffer, once the buffer holds it; it is never withdrawn."""
     rig = IntakeRig(ack=configured, durable=durable)
@@ -294,7 +295,7 @@ def test_reject() -> None:
     assert rig.figures(LANE) == (3, 3, {}, {})
 
 
-@pytest.mark.parametrize("level", [*AckLevel])
+@cases("level", [*AckLevel])
 def test_drop_newest(level: AckLevel) -> None:
     """The request is answered as taken at any level; its events are received and dropped, and those refused at receipt are letters."""
     rig = filled(WhenFull.DROP_NEWEST, durable=True)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from forwarder.core.errors import ForwarderError, InvalidRequest, InvalidToken, RequestTooLarge
 from forwarder.core.ports import Ordering
 from forwarder.wire.identity import ids_of
+from tests.support.cases import cases
 from tests.support.intakes import UUID, IntakeRig
 
 
@@ -20,8 +21,8 @@ def deeper(frames: int, data: bytes) -> frozenset[str]:
     return deeper(frames - 1, data) if frames else ids_of(data)
 
 
-@pytest.mark.parametrize("element", [b"{}", b"0", b'{"token":"k"}', b"[]", b'""', b"null"])
-@pytest.mark.parametrize("front", [b"[", b'{"api_key":"k","batch":[', b'{"api_key":"k","x":"\\ud800","batch":['])
+@cases("element", [b"{}", b"0", b'{"token":"k"}', b"[]", b'""', b"null"])
+@cases("front", [b"[", b'{"api_key":"k","batch":[', b'{"api_key":"k","x":"\\ud800","batch":['])
 def test_millions_of_tiny_events_cost_little(element: bytes, front: bytes) -> None:
     """A request with far more events than could be held is refused before anything is made of each."""
     rig = IntakeRig(max_bytes=1_000_000)
@@ -47,8 +48,8 @@ NESTED = {
 }
 
 
-@pytest.mark.parametrize("place", NESTED)
-@pytest.mark.parametrize("ordering", [Ordering.NONE, Ordering.PER_DISTINCT_ID])
+@cases("place", NESTED)
+@cases("ordering", [Ordering.NONE, Ordering.PER_DISTINCT_ID])
 def test_what_is_taken_can_be_decoded_again(place: str, ordering: Ordering) -> None:
     """However deep it is nested, an event is refused at receipt, or a delivery with a deeper stack can still read it."""
     for depth in range(850, 1000):

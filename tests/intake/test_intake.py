@@ -23,6 +23,7 @@ from forwarder.core.errors import (
 )
 from forwarder.core.event import Lane
 from forwarder.core.ports import DropReason, Ordering, Reason
+from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT
 from tests.support.intakes import KEY, NOW, IntakeRig, batch, stamped_event
 
@@ -48,8 +49,8 @@ def test_a_batch_is_taken() -> None:
     assert rig.balanced()
 
 
-@pytest.mark.parametrize("ip", [None, "8.8.8.8"])
-@pytest.mark.parametrize("space", [b"", b"\n", b" \r\n"])
+@cases("ip", [None, "8.8.8.8"])
+@cases("space", [b"", b"\n", b" \r\n"])
 def test_every_shape_is_taken_whatever_is_around_it(ip: str | None, space: bytes) -> None:
     """A batch, an array and one event, with white space before and after, complete or not, stay valid JSON."""
     for event in (keyed(KEY), {**stamped_event(), "token": KEY}, {**stamped_event(), "api_key": KEY}):
@@ -81,7 +82,7 @@ def test_several_keys_in_one_request() -> None:
     assert rig.balanced()
 
 
-@pytest.mark.parametrize("ordering", list(Ordering))
+@cases("ordering", list(Ordering))
 def test_ids_are_collected_where_order_needs_them(ordering: Ordering) -> None:
     """For per_distinct_id, the ids of all events; else none."""
     rig = IntakeRig(ordering=ordering)
@@ -91,7 +92,7 @@ def test_ids_are_collected_where_order_needs_them(ordering: Ordering) -> None:
     assert [chunk.ids for chunk in rig.chunks()] == ([{"d", "ann", "z"}, {"ann"}] if ordered else [set(), set()])
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
     [
         b"",
@@ -122,7 +123,7 @@ def test_what_is_no_request(body: bytes) -> None:
     assert rig.untouched()
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
     [BARE, [BARE], {"batch": [BARE]}, [keyed("a"), BARE], {**BARE, "api_key": "phx_x"}, {**stamped_event(), "api_key": "é"}, [keyed("")]],
 )
@@ -230,7 +231,7 @@ def test_nameless_events_of_one_key_do_not_get_other_senders_rejected() -> None:
     assert rig.balanced()
 
 
-@pytest.mark.parametrize("level", [AckLevel.MEMORY, AckLevel.DISK, AckLevel.DELIVERED])
+@cases("level", [AckLevel.MEMORY, AckLevel.DISK, AckLevel.DELIVERED])
 def test_room_among_the_dead_letters_is_free_again_when_the_buffer_has_none(level: AckLevel) -> None:
     """At once or later."""
     rig = IntakeRig(max_event=2_000, ack=level, durable=True, max_bytes=3_000)
@@ -254,7 +255,7 @@ def test_room_among_the_dead_letters_is_free_again_when_the_buffer_has_none(leve
 LONE = b'{"token":"%b" , "event":"e","distinct_id":"d","x":"\\uD83D half","n":1e0}'
 
 
-@pytest.mark.parametrize("wrap", [b"%b", b" %b\n", b"[%b]", b'[%b , {"token":"phc_good","event":"ok","distinct_id":"d"}]'])
+@cases("wrap", [b"%b", b" %b\n", b"[%b]", b'[%b , {"token":"phc_good","event":"ok","distinct_id":"d"}]'])
 def test_a_lone_surrogate_dead_letters_its_event_alone(wrap: bytes) -> None:
     """In any shape, with the bytes that were sent; its neighbours go on, also those of another key."""
     rig = IntakeRig()
@@ -306,10 +307,10 @@ def refused_rig(why: str) -> IntakeRig:
     return rig
 
 
-@pytest.mark.parametrize(
+@cases(
     ("why", "error"), [("lane", LaneFull), ("buffer", BufferFull), ("lanes", TooManyLanes), ("halted", LaneFull), ("draining", Draining)]
 )
-@pytest.mark.parametrize("first", [True, False])
+@cases("first", [True, False])
 def test_all_or_none(why: str, error: type[ForwarderError], first: bool) -> None:
     """Where one lane of a request has no room, no other lane takes anything, nothing is buried and nothing is counted."""
     rig = refused_rig(why)

@@ -11,6 +11,7 @@ from forwarder.core.event import Chunk, Lane
 from forwarder.core.lanes import LanePool
 from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.storage.key_file import MAX_KEYS, KeyHashes
+from tests.support.cases import cases
 from tests.support.intakes import AllKnown
 
 
@@ -92,7 +93,7 @@ def test_where_no_key_can_become_known_they_have_all_places() -> None:
         registry.admit(chunks(lane(9)))
 
 
-@pytest.mark.parametrize("max_lanes", [1, 2, 3])
+@cases("max_lanes", [1, 2, 3])
 def test_a_single_unknown_key_always_finds_a_place(max_lanes: int) -> None:
     """However few lanes there may be, or none could ever begin; a second one waits."""
     known = KnownKeys(["phc_good"])

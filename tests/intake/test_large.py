@@ -26,6 +26,7 @@ from forwarder.core.shares import LEAST
 from forwarder.intake.decoder_jobs import MAX_REJECTED, PIECE_BYTES, PIECE_EVENTS
 from forwarder.intake.large import MAX_OF_SENDER, MAX_WAITING, WAIT_SECONDS
 from forwarder.wire.effort import INLINE
+from tests.support.cases import cases
 from tests.support.decoders import NOTHING, HereDecoder, Patient
 from tests.support.intakes import KEY, IntakeRig, batch, stamped_event
 from tests.support.waiting import tick
@@ -148,7 +149,7 @@ async def test_a_tiny_bomb_is_unpacked_elsewhere_and_rejected(rig: Rig) -> None:
     assert rig.untouched()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "hints"),
     [
         (b'{"api_key":"phc_other","batch":[' + b" " * 2_000_000, {}),

@@ -12,6 +12,7 @@ from forwarder.core.errors import BufferFull, RequestTooLarge
 from forwarder.core.event import Lane
 from forwarder.core.ports import V1Head
 from forwarder.wire.v1 import MAX_EVENTS
+from tests.support.cases import cases
 from tests.support.intakes import KEY, IntakeRig
 
 pytestmark = pytest.mark.slow
@@ -36,7 +37,7 @@ def peak(act: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(("event", "client", "times"), [(WHOLE, None, 2.2), (WHOLE, "8.8.8.8", 1.6), (BARE, None, 1.9)])
+@cases(("event", "client", "times"), [(WHOLE, None, 2.2), (WHOLE, "8.8.8.8", 1.6), (BARE, None, 1.9)])
 def test_a_large_request_is_copied_once(event: str, client: str | None, times: float) -> None:
     """Beside its text there is what is buffered of it (a stamped event is larger) and little else, whatever characters are in it."""
     rig, data = IntakeRig(), body(event, 12_000)

@@ -27,6 +27,7 @@ from forwarder.core.ports import Fate, OtlpHead, Reason, WhenFull
 from forwarder.intake.otlp import EVENTS_PER_RECORD, OtlpMapping, OtlpSource, restored
 from forwarder.mapping import HashRule, MappingRules, TimestampRule
 from forwarder.wire.effort import INLINE
+from tests.support.cases import cases
 from tests.support.decoders import HereDecoder, Patient
 from tests.support.intakes import KEY, NOW, UUID, IntakeRig
 from tests.support.otlp import AT, JSON, PROTOBUF, SECOND, export, record
@@ -187,7 +188,7 @@ def test_without_room_for_dead_letters_nothing_is_accepted() -> None:
     assert rig.events() == []
 
 
-@pytest.mark.parametrize("authorization", [b"", b"Bearer " + KEY.encode(), b"bearer " + KEY.encode(), b"Basic dXNlcjpw"])
+@cases("authorization", [b"", b"Bearer " + KEY.encode(), b"bearer " + KEY.encode(), b"Basic dXNlcjpw"])
 def test_the_project_is_the_configured_one(authorization: bytes) -> None:
     """A request needn't name it, and may, as a bearer token. It is allowed, whatever other senders may use."""
     rig = rig_of()
@@ -203,7 +204,7 @@ def test_a_request_for_another_project() -> None:
     assert rig.untouched()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "content_type", "kind"),
     [
         (b"\x0a\xff", PROTOBUF, InvalidRequest),

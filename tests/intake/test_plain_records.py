@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from forwarder.intake.plain_records import all_ids, all_plain, common_key, key_of_complete, lacking, plain_or_none
+from tests.support.cases import cases
 from tests.support.intakes import KEY, UUID, stamped_event
 
 
@@ -73,7 +74,7 @@ def test_records_without_a_key_are_of_the_default_one() -> None:
     assert key(record(api_key=None)) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     "other",
     [
         record(api_key="phc_other"),

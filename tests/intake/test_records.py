@@ -17,6 +17,7 @@ from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropReason, Fate, Incoming, Ordering, Reason, WhenFull
 from forwarder.core.records import RecordFacts, RejectedRecord
 from forwarder.intake.stamp_event import RECORD_NAMESPACE
+from tests.support.cases import cases
 from tests.support.intakes import KEY, UUID, batch, stamped_event, unique
 from tests.support.records import AT, PLACE, RecordList, RecordsRig, record_list
 from tests.support.waiters import Told
@@ -82,7 +83,7 @@ def test_a_record_may_name_its_own_project_key() -> None:
     assert by_lane == {OTHER: [0, 1], LANE: [9, 8]}
 
 
-@pytest.mark.parametrize("where", ["token", "$token", "properties"])
+@cases("where", ["token", "$token", "properties"])
 def test_a_project_key_at_another_name_counts_as_well(where: str) -> None:
     """Before the one that is configured."""
     rig = RecordsRig()
@@ -148,7 +149,7 @@ def test_each_event_of_a_record_has_a_place_of_its_own() -> None:
     assert found == {str(n): derived(3, n) for n in range(4)}
 
 
-@pytest.mark.parametrize("at", [None, float("nan"), float("inf"), 1e18, -1.0])
+@cases("at", [None, float("nan"), float("inf"), 1e18, -1.0])
 def test_without_any_time_an_event_is_a_dead_letter(at: float | None) -> None:
     """One that has a time of its own goes on, also if it says how long ago it was."""
     rig = RecordsRig()
@@ -192,7 +193,7 @@ FORMS: dict[str, Callable[[Any], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@cases("form", FORMS)
 def test_every_form_of_a_body_is_one_of_a_record(form: str) -> None:
     """Among plain ones, in their order."""
     rig = RecordsRig()
@@ -227,7 +228,7 @@ def test_no_address_is_ever_stamped() -> None:
 # What is no good
 
 
-@pytest.mark.parametrize(
+@cases(
     ("record", "reason", "lane"),
     [
         (b"rubbish", Reason.UNDECODABLE, None),
@@ -276,7 +277,7 @@ def test_what_is_no_good_becomes_a_dead_letter(record: bytes, reason: Reason, la
     assert told.code == "taken"
 
 
-@pytest.mark.parametrize(
+@cases(
     "odd",
     [
         {"batch": None},
@@ -595,9 +596,9 @@ def test_records_of_very_many_bad_events_have_to_come_in_parts() -> None:
 # Foreign records
 
 
-@pytest.mark.parametrize("token", ["phc_other", "phx_personal", "", "\ud800"])
-@pytest.mark.parametrize("ordering", [Ordering.NONE, Ordering.PER_DISTINCT_ID])
-@pytest.mark.parametrize("array", [False, True])
+@cases("token", ["phc_other", "phx_personal", "", "\ud800"])
+@cases("ordering", [Ordering.NONE, Ordering.PER_DISTINCT_ID])
+@cases("array", [False, True])
 def test_a_field_of_a_foreign_record_is_no_project_key(token: str, ordering: Ordering, array: bool) -> None:
     """Whatever stands in it, and whichever way the record goes."""
     rig = RecordsRig(ordering=ordering)

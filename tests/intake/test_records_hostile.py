@@ -15,6 +15,7 @@ from forwarder.core.errors import Backpressure
 from forwarder.core.event import Lane
 from forwarder.core.ports import Fate, Ordering, Reason
 from forwarder.intake import record_reader
+from tests.support.cases import cases
 from tests.support.intakes import KEY, UUID, stamped_event
 from tests.support.records import AT, RecordList, RecordsRig
 from tests.support.waiters import Told
@@ -156,7 +157,7 @@ def test_each_record_is_decoded_by_itself() -> None:
     assert rig.buffer.count(Lane(KEY)) == 1
 
 
-@pytest.mark.parametrize("depth", [100, 400, 499, 600, 3_000])
+@cases("depth", [100, 400, 499, 600, 3_000])
 def test_nesting_makes_no_difference(depth: int) -> None:
     """What is nested too deep for a later decoder is a dead letter; all else can be cut between its events and settled."""
     deep = b'{"event":"a","distinct_id":"x","uuid":"%b","timestamp":"2026-01-01T00:00:00Z","p":%b1%b}'

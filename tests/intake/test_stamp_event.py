@@ -10,7 +10,6 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from forwarder.core.ports import Reason
 from forwarder.intake import stamp_event as module
 from forwarder.intake import stamping
 from forwarder.intake.stamp_event import AT_RECEIPT, StampContext, StampedEvent, all_hyphenated, is_uuid, new_uuids7, stamp_event
+from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT
 from tests.support.intakes import NOW, UUID, unique
 
@@ -99,8 +99,8 @@ def expected_time(timestamp: str, offset: str, skew: str, ignore: str) -> str:
     return json.loads(timestamp) if own else NOW
 
 
-@pytest.mark.parametrize("timestamp", TIMES)
-@pytest.mark.parametrize("skew", SKEWS)
+@cases("timestamp", TIMES)
+@cases("skew", SKEWS)
 def test_time(timestamp: str, skew: str) -> None:
     """Each form of timestamp with each form of offset, with and without `$ignore_sent_at`, by the rules; a resolved offset goes."""
     has_sent_at, seconds = SKEWS[skew]
@@ -112,7 +112,7 @@ def test_time(timestamp: str, skew: str) -> None:
         assert ("offset" in found) is (offset != ABSENT and OFFSETS[offset] is None)
 
 
-@pytest.mark.parametrize("timestamp", [each for each, time in TIMES.items() if time])
+@cases("timestamp", [each for each, time in TIMES.items() if time])
 def test_a_good_timestamp_keeps_its_bytes(timestamp: str) -> None:
     """Without a skew to correct, its spelling stays."""
     result = stamp_event(text_of({"timestamp": timestamp}), StampContext(MIDNIGHT, has_sent_at=True))
@@ -120,10 +120,10 @@ def test_a_good_timestamp_keeps_its_bytes(timestamp: str) -> None:
     assert timestamp.encode() in result.data
 
 
-@pytest.mark.parametrize("key", ["offset", "\\u006fffset", "off\\u0073et"])
-@pytest.mark.parametrize("place", [0, 1, 2])
-@pytest.mark.parametrize("space", ["", "\n  "])
-@pytest.mark.parametrize("with_uuid", [True, False])
+@cases("key", ["offset", "\\u006fffset", "off\\u0073et"])
+@cases("place", [0, 1, 2])
+@cases("space", ["", "\n  "])
+@cases("with_uuid", [True, False])
 def test_a_resolved_offset_is_removed_wherever_it_stands(key: str, place: int, space: str, with_uuid: bool) -> None:
     """First, in the middle or last, however its key is spelled, whatever space is around it, and only it."""
     members = ['"event":"offset"', '"distinct_id":"\\"offset\\":5"', f'"uuid":"{UUID}"'][: 3 if with_uuid else 2]
@@ -135,10 +135,8 @@ def test_a_resolved_offset_is_removed_wherever_it_stands(key: str, place: int, s
     assert found == {"event": "offset", "distinct_id": '"offset":5', "timestamp": "2025-12-31T23:59:55.000Z"}
 
 
-@pytest.mark.parametrize(
-    "value", [ABSENT, "null", '""', '"x"', "5", "true", "[]", "{}", f'"{UUID[:-1]}"', f'"{UUID}0"', f'" {UUID}"', '"\\ud83d\\ude00"']
-)
-@pytest.mark.parametrize("space", ["", " "])
+@cases("value", [ABSENT, "null", '""', '"x"', "5", "true", "[]", "{}", f'"{UUID[:-1]}"', f'"{UUID}0"', f'" {UUID}"', '"\\ud83d\\ude00"'])
+@cases("space", ["", " "])
 def test_a_bad_uuid_is_replaced_where_it_stands(value: str, space: str) -> None:
     """Absent, null, empty, invalid or no string: a new one, in its place; never a second one."""
     data = text_of({"uuid": value, "timestamp": f'"{NOW}"'}, space)
@@ -150,14 +148,14 @@ def test_a_bad_uuid_is_replaced_where_it_stands(value: str, space: str) -> None:
         assert result.data == data.replace(f'"uuid"{space}:{space}{value}'.encode(), f'"uuid"{space}:{space}"{uuid}"'.encode())
 
 
-@pytest.mark.parametrize("value", [UUID, UUID.upper(), UUID.replace("-", ""), f"{{{UUID}}}", f"urn:uuid:{UUID}", "\\u0030" + UUID[1:]])
+@cases("value", [UUID, UUID.upper(), UUID.replace("-", ""), f"{{{UUID}}}", f"urn:uuid:{UUID}", "\\u0030" + UUID[1:]])
 def test_a_good_uuid_keeps_its_bytes(value: str) -> None:
     """In every form that the service reads."""
     data = text_of({"uuid": f'"{value}"', "timestamp": f'"{NOW}"'})
     assert stamp_event(data, StampContext(MIDNIGHT)) == StampedEvent(data, ("d",))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("properties", "expected"),
     [
         (ABSENT, {"$ip": "8.8.8.8"}),
@@ -189,7 +187,7 @@ def test_the_address(properties: str, expected: Any) -> None:
     assert without.get("properties", ABSENT) == (ABSENT if properties == ABSENT else json.loads(properties))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("event", "reason"),
     [
         (b'{"distinct_id":"d"}', Reason.MISSING_EVENT),
@@ -214,7 +212,7 @@ def test_events_that_can_not_go_on(event: bytes, reason: Reason) -> None:
     assert stamp_event(event, StampContext(MIDNIGHT)) is reason
 
 
-@pytest.mark.parametrize(
+@cases(
     "event",
     [
         b'{"event":"e","distinct_id":5}',
@@ -250,7 +248,7 @@ def test_every_form_of_every_uuid(value: uuid.UUID, upper: bool) -> None:
     assert all_hyphenated([str(value).upper() if upper else str(value)])
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "",
@@ -278,9 +276,7 @@ def test_texts_that_are_none(text: str) -> None:
     assert not all_hyphenated([GOOD, text, GOOD])
 
 
-@pytest.mark.parametrize(
-    "uuids", [["", GOOD + GOOD], [GOOD[:8], GOOD[8:]], [GOOD + GOOD, ""], [GOOD[:20], GOOD[20:] + GOOD[:10], GOOD[10:]]]
-)
+@cases("uuids", [["", GOOD + GOOD], [GOOD[:8], GOOD[8:]], [GOOD + GOOD, ""], [GOOD[:20], GOOD[20:] + GOOD[:10], GOOD[10:]]])
 def test_bad_ones_do_not_make_up_for_each_other(uuids: list[str]) -> None:
     """Several texts that joined look like as many UUIDs are still no UUIDs: one of them would fail a whole upstream request."""
     assert not all_hyphenated(uuids)

@@ -15,6 +15,7 @@ from forwarder.intake import stamping
 from forwarder.intake.stamp_event import StampContext
 from forwarder.intake.stamping import stamp
 from forwarder.wire.timestamps import parse_timestamp
+from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT
 from tests.support.intakes import NOW, UUID, stamped_event
 
@@ -57,7 +58,7 @@ def test_an_address_is_put_in_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.data.replace(b'"$ip":"8.8.8.8",', b"") == text_of(*events)[1:-1]
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
     [
         {"uuid": ""},
@@ -72,8 +73,8 @@ def test_an_address_is_put_in_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         {"timestamp": "2025-02-30T00:00:00Z"},
     ],
 )
-@pytest.mark.parametrize("ip", [None, IP])
-@pytest.mark.parametrize("ordered", [True, False])
+@cases("ip", [None, IP])
+@cases("ordered", [True, False])
 def test_one_incomplete_event_is_mended_among_complete_ones(change: dict[str, Any], ip: bytes | None, ordered: bool) -> None:
     """Wherever it stands; the others keep their stamps."""
     for place in range(3):
@@ -85,10 +86,8 @@ def test_one_incomplete_event_is_mended_among_complete_ones(change: dict[str, An
         assert [event["uuid"] == UUID for event in found] == ["uuid" not in change or number != place for number in range(3)]
 
 
-@pytest.mark.parametrize(
-    "change", [{"event": ""}, {"event": None}, {"distinct_id": ""}, {"distinct_id": " "}, {"distinct_id": None}, {"event": 5}]
-)
-@pytest.mark.parametrize("ip", [None, IP])
+@cases("change", [{"event": ""}, {"event": None}, {"distinct_id": ""}, {"distinct_id": " "}, {"distinct_id": None}, {"event": 5}])
+@cases("ip", [None, IP])
 def test_one_bad_event_is_parted_from_the_others(change: dict[str, Any], ip: bytes | None) -> None:
     """It is handed back as it was received, the others go on."""
     bad = stamped_event(**change)
@@ -109,9 +108,9 @@ def test_skew_makes_every_event_be_looked_at() -> None:
     assert found[0]["timestamp"] == "2025-12-31T11:59:00.000Z"
 
 
-@pytest.mark.parametrize("room", [-1, 0])
-@pytest.mark.parametrize("ip", [None, IP])
-@pytest.mark.parametrize("alone", [True, False])
+@cases("room", [-1, 0])
+@cases("ip", [None, IP])
+@cases("alone", [True, False])
 def test_the_size_limit_is_the_same_on_every_way(room: int, ip: bytes | None, alone: bool) -> None:
     """An event at the limit with its stamps goes on, one byte over it doesn't, however it is stamped."""
     event = json.dumps(stamped_event()).encode()

@@ -19,6 +19,7 @@ from forwarder.core.event import Lane
 from forwarder.core.ports import Ordering, Reason
 from forwarder.intake.stamp_event import is_uuid
 from forwarder.wire.envelope import envelope_head
+from tests.support.cases import cases
 from tests.support.intakes import KEY, NOW, UUID, IntakeRig, batch, stamped_event
 from tests.support.lz64 import compress
 
@@ -26,9 +27,7 @@ LANE = Lane(KEY)
 FORM = b"application/x-www-form-urlencoded"
 
 
-@pytest.mark.parametrize(
-    "bad", [{"distinct_id": "d"}, {"event": "e"}, {"event": "", "distinct_id": "d"}, {"event": "e", "distinct_id": " "}, 5, None, []]
-)
+@cases("bad", [{"distinct_id": "d"}, {"event": "e"}, {"event": "", "distinct_id": "d"}, {"event": "e", "distinct_id": " "}, 5, None, []])
 def test_trap_1_one_bad_element_does_not_reach_the_merged_batch(bad: Any) -> None:
     """Events are judged one by one before those of several senders are merged: the good ones go on alone."""
     rig = IntakeRig()
@@ -80,7 +79,7 @@ def test_trap_5_offset_is_resolved_and_removed(envelope: dict[str, str], timesta
     assert alone.one()["timestamp"] == "2025-12-31T23:58:20.000Z"
 
 
-@pytest.mark.parametrize("uuid", [{}, {"uuid": None}, {"uuid": ""}, {"uuid": "nonsense"}, {"uuid": 7}])
+@cases("uuid", [{}, {"uuid": None}, {"uuid": ""}, {"uuid": "nonsense"}, {"uuid": 7}])
 def test_trap_6_a_uuid_is_there_before_the_first_attempt(uuid: dict[str, Any]) -> None:
     """What is buffered has its uuid; every attempt reads the same bytes."""
     rig = IntakeRig()
@@ -112,7 +111,7 @@ def test_trap_8_the_address_of_the_sender_is_kept() -> None:
 BODY = json.dumps(batch(stamped_event(text="a+b ÿ😀?>"))).encode()
 
 
-@pytest.mark.parametrize("hints", [{}, {"content_encoding": b"gzip"}, {"query": b"compression=gzip-js"}, {"query": b"compression=lz64"}])
+@cases("hints", [{}, {"content_encoding": b"gzip"}, {"query": b"compression=gzip-js"}, {"query": b"compression=lz64"}])
 def test_trap_13_gzip_without_a_hint_and_hints_on_plain_bodies(hints: dict[str, Any]) -> None:
     """The bytes decide: gzip is known by its first two, whatever is said."""
     for body in (BODY, gzip.compress(BODY)):
@@ -132,7 +131,7 @@ def test_trap_14_a_plus_in_a_form_is_not_a_space() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["gzip", "lz64", "base64 of gzip"])
+@cases("kind", ["gzip", "lz64", "base64 of gzip"])
 def test_trap_15_bombs_are_cut_off(kind: str) -> None:
     """A small body that stands for a very large one is refused while it is decompressed."""
     bomb = "[" + " " * 3_000_000 + "]"
@@ -149,7 +148,7 @@ def test_trap_15_bombs_are_cut_off(kind: str) -> None:
     assert rig.untouched()
 
 
-@pytest.mark.parametrize("timestamp", ["2025-12-31T12:00:00", "2025-12-31T12:00:00+03", "2025-12-31T12:00:00.123456789+03", "2025-12-31"])
+@cases("timestamp", ["2025-12-31T12:00:00", "2025-12-31T12:00:00+03", "2025-12-31T12:00:00.123456789+03", "2025-12-31"])
 def test_trap_16_odd_zones_are_times(timestamp: str) -> None:
     """No zone is UTC, `+03` is an offset; they are good, and keep their bytes unless the sender's clock is off."""
     rig = IntakeRig()
@@ -179,7 +178,7 @@ def test_trap_18_surrogates_and_nan_do_not_poison_the_batch() -> None:
     assert [(letter.reason, letter.data) for letter in rig.dead_letters.letters] == [(Reason.LONE_SURROGATE, lone)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("event", "ids"),
     [
         (stamped_event(event="$identify", properties={"$anon_distinct_id": "anon"}), {"ann", "anon"}),

@@ -11,6 +11,7 @@ from forwarder.core.ack import AckLevel
 from forwarder.core.errors import Backpressure, BufferFull, InvalidToken, NotAcknowledged, UnsupportedMedia
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropReason, Fate, Ordering, Reason, V1Head, WhenFull
+from tests.support.cases import cases
 from tests.support.intakes import KEY, UUID, IntakeRig
 from tests.support.waiters import Told
 
@@ -138,7 +139,7 @@ def test_a_uuid_that_is_there_twice() -> None:
     assert len(rig.events()) == 2
 
 
-@pytest.mark.parametrize(
+@cases(
     ("bad", "details", "reason", "why"),
     [
         (event(OTHER, event=""), "missing_event_name", Reason.MISSING_EVENT, "no name"),
@@ -151,7 +152,7 @@ def test_a_uuid_that_is_there_twice() -> None:
         (event(OTHER, properties={"a": "x" * 3000}), "event_too_big", Reason.TOO_LARGE, "max_event"),
     ],
 )
-@pytest.mark.parametrize("first", [False, True])
+@cases("first", [False, True])
 def test_drops(bad: Any, details: str, reason: Reason, why: str, first: bool) -> None:
     """An event that can't be delivered is a dead letter, alone; the sender is told, and the others go on."""
     rig = IntakeRig(max_event=2000)

@@ -15,11 +15,12 @@ from forwarder.contract.endpoints import ENDPOINTS, GET_DOMAIN, LIST_PROJECTS, R
 from forwarder.core.errors import ConfigurationError
 from forwarder.management import ApiError, Client, InvalidCall
 from forwarder.management.addresses import base_address, check_key, check_proxy_url, path_of, tls_context
+from tests.support.cases import cases
 
 KEY = "phx_0123456789abcdefABCDEF"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "base"),
     [
         ("https://eu.example.com", "https://eu.example.com"),
@@ -36,7 +37,7 @@ def test_the_base_address_may_have_a_port_and_a_path(url: str, base: str) -> Non
     assert base_address(url) == base
 
 
-@pytest.mark.parametrize(
+@cases(
     "url",
     [
         "",
@@ -60,7 +61,7 @@ def test_an_address_that_is_none_is_refused_without_being_repeated(url: str) -> 
     assert "s3cret" not in f"{caught.value} {caught.value.hint} {caught.value.__context__}"
 
 
-@pytest.mark.parametrize(
+@cases(
     "key",
     ["", " phx_s3cret", "phx_s3cret ", "phx_s3cret\n", "phx_\r\nX-Other: s3cret", "phx_sécret s3cret", "Bearer phx_s3cret", "phx_s3cret\0"],
 )
@@ -80,7 +81,7 @@ def test_the_key_of_a_project_is_refused_with_a_hint() -> None:
     assert "0123456789abcdef" not in f"{caught.value} {caught.value.hint}"
 
 
-@pytest.mark.parametrize("proxy", ["proxy:3128", "socks5://proxy:1080", "http://user:s3cret@proxy:3128/path"])
+@cases("proxy", ["proxy:3128", "socks5://proxy:1080", "http://user:s3cret@proxy:3128/path"])
 def test_a_proxy_that_is_none_is_refused(proxy: str) -> None:
     """What can't be an HTTP proxy is refused without being repeated."""
     with pytest.raises(ConfigurationError, match=r"^proxy: ") as caught:
@@ -119,7 +120,7 @@ def test_ids_are_put_into_the_path() -> None:
     assert path_of(RETRY_BATCH_EXPORT_RUN, ids) == f"/api/environments/7/batch_exports/{uuid}/runs/x/retry/"
 
 
-@pytest.mark.parametrize("value", ["", None, ".", "..", "a/b", "/", "..\\x", "a\nb", "a\0", "x" * 201])
+@cases("value", ["", None, ".", "..", "a/b", "/", "..\\x", "a\nb", "a\0", "x" * 201])
 def test_an_id_that_would_lead_elsewhere_is_refused(value: object) -> None:
     """An id that is empty, made of dots, or holds slashes or control characters reaches no endpoint at all."""
     with pytest.raises(InvalidCall) as caught:
@@ -157,7 +158,7 @@ def test_an_id_is_one_segment_or_refused(endpoint: object, text: str) -> None:
     assert URL(f"http://host{path}").path.count("/") == row.path.count("/")
 
 
-@pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), float("inf")])
+@cases("timeout", [0, -1.0, float("nan"), float("inf")])
 def test_a_time_limit_must_be_one(timeout: float) -> None:
     """A client without a usable time limit isn't made."""
     with pytest.raises(ConfigurationError, match=r"^timeout: "):

@@ -15,6 +15,7 @@ from forwarder.management import Client, InvalidCall
 from forwarder.management.calling import ATTEMPTS, wait_before_next
 from forwarder.management.transport import BROKEN, UNTRUSTED, ConnectionFailure, HttpReply
 from tests.management.scripted import DOMAIN, KEY, ORGANIZATION, raw, refusal, said, talking, waited
+from tests.support.cases import cases
 from tests.support.clock import FakeClock
 from tests.support.upstream import Answer, Fault, Upstream, failing
 from tests.support.waiting import eventually
@@ -143,7 +144,7 @@ async def test_a_closed_client_makes_no_calls() -> None:
     assert len(service.requests) == 1
 
 
-@pytest.mark.parametrize("body", [{"domain": object()}, {"domain": float("nan")}, [set()]])
+@cases("body", [{"domain": object()}, {"domain": float("nan")}, [set()]])
 async def test_what_is_no_json_is_not_sent(body: Any) -> None:
     """A body that JSON can't hold is refused before anything is sent."""
     async with talking() as (client, service):
@@ -184,7 +185,7 @@ async def test_closing_ends_a_call_that_is_under_way() -> None:
     assert len(service.requests) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("answer", "value"),
     [
         (raw(b"", 200, ""), None),
@@ -204,14 +205,14 @@ async def test_where_the_contract_has_no_body_there_may_be_one(answer: Answer, v
         assert await client.call(PAUSE_BATCH_EXPORT, {"project_id": 1, "id": DOMAIN}) == value
 
 
-@pytest.mark.parametrize("status", [200, 201, 202, 203])
+@cases("status", [200, 201, 202, 203])
 async def test_any_status_of_success_is_one(status: int) -> None:
     """Service and contract may differ in the number."""
     async with talking(None, said({"id": DOMAIN}, status)) as (client, _):
         assert (await client.domains.create(ORGANIZATION, domain="example.com"))["id"] == DOMAIN
 
 
-@pytest.mark.parametrize(
+@cases(
     ("answer", "words"),
     [
         (raw(b"", 200, ""), "the answer is empty, where a resource is due"),
@@ -239,7 +240,7 @@ async def test_what_is_no_resource_is_an_error_that_says_so(answer: Answer, word
     assert len(service.requests) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
     [
         [],
@@ -287,17 +288,13 @@ def wait(method: Method, outcome: HttpReply | ConnectionFailure, attempt: int = 
     return wait_before_next(method, outcome, attempt, left, LONGEST)
 
 
-@pytest.mark.parametrize(
-    "outcome", [LOST, REFUSED, HttpReply(408), HttpReply(429), HttpReply(500), HttpReply(502), HttpReply(503), HttpReply(504)]
-)
+@cases("outcome", [LOST, REFUSED, HttpReply(408), HttpReply(429), HttpReply(500), HttpReply(502), HttpReply(503), HttpReply(504)])
 def test_reading_is_tried_again(outcome: HttpReply | ConnectionFailure) -> None:
     """A GET that failed for a reason that may pass is made again, after waits that double, four times in all."""
     assert [wait(Method.GET, outcome, attempt) for attempt in range(1, ATTEMPTS + 1)] == [0.5, 1.0, 2.0, None]
 
 
-@pytest.mark.parametrize(
-    "outcome", [HttpReply(200), HttpReply(302), HttpReply(400), HttpReply(401), HttpReply(403), HttpReply(404), HttpReply(409)]
-)
+@cases("outcome", [HttpReply(200), HttpReply(302), HttpReply(400), HttpReply(401), HttpReply(403), HttpReply(404), HttpReply(409)])
 def test_an_answer_is_an_answer(outcome: HttpReply) -> None:
     """What another attempt wouldn't change isn't tried again."""
     assert wait(Method.GET, outcome) is None
@@ -308,14 +305,14 @@ def test_a_certificate_that_is_not_trusted_will_not_be() -> None:
     assert wait(Method.GET, ConnectionFailure(UNTRUSTED, "", "", sent=False, again=False)) is None
 
 
-@pytest.mark.parametrize("method", WRITES)
-@pytest.mark.parametrize("outcome", [LOST, REFUSED, HttpReply(408), HttpReply(429), HttpReply(500), HttpReply(503, retry_after=1.0)])
+@cases("method", WRITES)
+@cases("outcome", [LOST, REFUSED, HttpReply(408), HttpReply(429), HttpReply(500), HttpReply(503, retry_after=1.0)])
 def test_writing_is_not_tried_again(method: Method, outcome: HttpReply | ConnectionFailure) -> None:
     """What may have been done isn't done again."""
     assert wait(method, outcome) is None
 
 
-@pytest.mark.parametrize("method", WRITES)
+@cases("method", WRITES)
 def test_writing_is_tried_again_when_the_service_says_when(method: Method) -> None:
     """429 with Retry-After means that it wasn't done."""
     assert wait(method, HttpReply(429, retry_after=3.0)) == 3.0

@@ -13,6 +13,7 @@ from forwarder.management import ApiError
 from forwarder.management.client import TIMEOUT
 from tests.contract.calls import serving
 from tests.support import management as seed
+from tests.support.cases import cases
 from tests.support.documents import text_of
 from tests.support.repository import ROOT
 from tests.support.waiting import in_thread
@@ -32,7 +33,7 @@ def test_the_programs_are_found() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(len(SHOWN)))
+@cases("number", range(len(SHOWN)))
 async def test_a_program_does_what_it_says(number: int, tmp_path: Path) -> None:
     """Each program works with a sandbox's address and key, and warns of nothing."""
     async with serving(tmp_path) as service:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.management.error_body import LONGEST, ErrorDetails, is_web_page, read_error_body
 from forwarder.management.transport import HttpReply
+from tests.support.cases import cases
 
 KEY = "phx_0123456789abcdefABCDEF"
 JSON = st.recursive(
@@ -30,7 +30,7 @@ def test_the_service_own_shape() -> None:
     assert of({**body, "attr": None}).field is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "detail", "field"),
     [
         ({"detail": "Not found."}, "Not found.", None),
@@ -58,7 +58,7 @@ def test_other_shapes(body: Any, detail: str, field: str | None) -> None:
     assert (found.detail, found.field) == (detail, field)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("status", "kind", "code"),
     [
         (400, "validation_error", "bad_request"),
@@ -81,7 +81,7 @@ def test_plain_text_is_told() -> None:
     assert read_error_body(HttpReply(502, b"upstream\r\n  failed\n", "text/plain"), KEY).detail == "upstream failed"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "content_type", "detail"),
     [
         (b"<!DOCTYPE html><html><head><title>502 Bad &amp; Gateway</title>", "text/html; charset=utf-8", "a web page, '502 Bad & Gateway'"),

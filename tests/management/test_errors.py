@@ -13,10 +13,11 @@ import pytest
 
 from forwarder.management import ApiError, Client, InvalidCall
 from tests.management.scripted import DOMAIN, KEY, ORGANIZATION, raw, refusal, said, talking
+from tests.support.cases import cases
 from tests.support.upstream import Answer, Fault, failing
 
 
-@pytest.mark.parametrize(
+@cases(
     ("answer", "hint"),
     [
         (said({"detail": "Invalid key."}, 401), "Check the key: it must be a personal API key"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from forwarder.contract.resources import PageEnvelope
 from forwarder.management import ApiError, InvalidCall, Pages
+from tests.support.cases import cases
 
 
 class Listed:
@@ -87,7 +88,7 @@ async def test_an_empty_list() -> None:
     assert await ids(pages(Listed())) == []
 
 
-@pytest.mark.parametrize("number", [0, -1, True, 1.5, "3"])
+@cases("number", [0, -1, True, 1.5, "3"])
 async def test_sizes_that_are_none_are_refused(number: Any) -> None:
     """A page's size is a whole number from 1 on, an offset one from 0 on."""
     with pytest.raises(InvalidCall, match="page_size"):
@@ -99,7 +100,7 @@ async def test_sizes_that_are_none_are_refused(number: Any) -> None:
             await pages(Listed()).page(offset=number)
 
 
-@pytest.mark.parametrize(
+@cases(
     "following",
     [
         "https://h/api/?limit=2&offset=0",

@@ -21,6 +21,7 @@ import pytest
 from forwarder.management import ApiError, Client, InvalidCall, Pages, SyncClient, SyncPages
 from forwarder.management.sync import LoopThread, SyncGroup
 from tests.management.scripted import DOMAIN, KEY, ORGANIZATION, envelope, said
+from tests.support.cases import cases
 from tests.support.repository import ROOT
 from tests.support.upstream import Answer, Fault, Upstream, failing
 from tests.support.waiting import eventually, in_thread
@@ -220,7 +221,7 @@ def test_a_forked_process_is_told_to_make_its_own() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", ["", "sys.exit()", "del client", "client.close()"])
+@cases("ending", ["", "sys.exit()", "del client", "client.close()"])
 def test_a_program_that_does_not_close_it_ends_all_the_same(ending: str) -> None:
     """Nobody has to close a client for the program to end, and nothing is complained about."""
     with socket.create_server(("127.0.0.1", 0)) as server:

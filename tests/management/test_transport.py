@@ -18,6 +18,7 @@ from forwarder.core.clock import SystemClock
 from forwarder.management import Client
 from forwarder.management.transport import LARGEST_ANSWER, ConnectionBroken, ConnectionFailure, connection_failure, unrepeated
 from tests.management.scripted import DOMAIN, KEY, ORGANIZATION, raw, refusal, said, talking, waited
+from tests.support.cases import cases
 from tests.support.certificates import Authority, make_certificate
 from tests.support.clock import FakeClock
 from tests.support.upstream import Answer, Fault, Upstream, failing
@@ -65,8 +66,8 @@ async def test_ids_arrive_as_they_are() -> None:
     assert service.requests[0].path.endswith("/domains/a%3Fb%3Dc%23d%252F%3B%C3%BC/")
 
 
-@pytest.mark.parametrize("fault", [Fault.RESET, Fault.CLOSE, Fault.TRUNCATE])
-@pytest.mark.parametrize("kept", [False, True], ids=["new connection", "kept connection"])
+@cases("fault", [Fault.RESET, Fault.CLOSE, Fault.TRUNCATE])
+@cases("kept", [False, True], ids=["new connection", "kept connection"])
 async def test_a_connection_that_breaks_is_no_reason_for_reading_to_fail(fault: Fault, kept: bool) -> None:
     """A GET whose connection ends is made again, on a new one."""
     before, clock = [SOMETHING] if kept else [], FakeClock()
@@ -77,9 +78,9 @@ async def test_a_connection_that_breaks_is_no_reason_for_reading_to_fail(fault: 
     assert len(service.requests) == len(before) + 2
 
 
-@pytest.mark.parametrize("fault", [Fault.RESET, Fault.CLOSE, Fault.TRUNCATE])
-@pytest.mark.parametrize("kept", [False, True], ids=["new connection", "kept connection"])
-@pytest.mark.parametrize("verb", ["create", "update", "delete"])
+@cases("fault", [Fault.RESET, Fault.CLOSE, Fault.TRUNCATE])
+@cases("kept", [False, True], ids=["new connection", "kept connection"])
+@cases("verb", ["create", "update", "delete"])
 async def test_a_change_is_sent_once(verb: str, fault: Fault, kept: bool) -> None:
     """A change whose connection ends isn't sent again, by nobody; the error says that it may have been done."""
     before = [SOMETHING] if kept else []
@@ -185,7 +186,7 @@ async def test_redirects_are_not_followed() -> None:
     assert (error.status, error.code) == (302, "redirect")
 
 
-@pytest.mark.parametrize("location", ["", "javascript:alert(1)", "http://[", "http://h:99999/", "//\x7f/"])
+@cases("location", ["", "javascript:alert(1)", "http://[", "http://h:99999/", "//\x7f/"])
 async def test_redirects_to_nowhere(location: str) -> None:
     """A redirect whose target can't be told is one all the same."""
     async with talking(None, Answer(301, b"", {"Location": location} if location else {})) as (client, _):
@@ -323,7 +324,7 @@ def test_a_certificate_error_without_words() -> None:
     assert not found.again
 
 
-@pytest.mark.parametrize(
+@cases(
     ("error", "words"),
     [
         (aiohttp.ServerDisconnectedError(), "the connection was closed before an answer came"),

@@ -15,11 +15,12 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.daemon.mappings import kafka_mapping, mapping_of, rules_of
 from forwarder.mapping import HashRule, MappingRules, TimestampRule
 from tests.mapping.mapped import mapping
+from tests.support.cases import cases
 
 KEY = "sources.kafka[0].mapping"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rules", "key", "problem", "hint"),
     [
         ({"event": ""}, "event", "is missing", "signed up"),
@@ -56,7 +57,7 @@ def test_a_rule_that_cant_be_used(rules: dict[str, Any], key: str, problem: str,
     assert "\n" not in caught.value.message
 
 
-@pytest.mark.parametrize("content", [None, b"", b" \n"])
+@cases("content", [None, b"", b" \n"])
 def test_a_salt_that_isnt_there(tmp_path: Path, content: bytes | None) -> None:
     """A hash without a key could be guessed."""
     file = tmp_path / "salt"
@@ -115,7 +116,7 @@ def test_what_isnt_set_is_no_rule() -> None:
     assert rules_of(settings, "mapping").timestamp == TimestampRule(".t", "iso", "UTC")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("settings", "key"),
     [
         (MappingSettings(event=".e", timestamp=TimestampSettings(format="unix")), "timestamp.from"),

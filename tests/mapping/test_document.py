@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from forwarder.config.load import load_settings
 from forwarder.config.section import keys_of
 from forwarder.config.source_settings import MappingSettings
 from forwarder.daemon.mappings import kafka_mapping
+from tests.support.cases import cases
 from tests.support.documents import text_of
 
 DOCUMENT = text_of("mapping")
@@ -36,7 +36,7 @@ def compact(text: str | bytes) -> bytes:
     return msgspec.json.format(text.encode() if isinstance(text, str) else text, indent=-1)
 
 
-@pytest.mark.parametrize(("mapping", "record", "event"), [example[1:] for example in EXAMPLES], ids=[example[0] for example in EXAMPLES])
+@cases(("mapping", "record", "event"), [example[1:] for example in EXAMPLES], ids=[example[0] for example in EXAMPLES])
 def test_examples(tmp_path: Path, mapping: str, record: str, event: str) -> None:
     """What a reader copies does what it is said to do, to the digit."""
     salt, file = tmp_path / "salt", tmp_path / "forwarder.yaml"

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from forwarder.mapping import Unmappable
 from forwarder.mapping.paths import Step, parse_path, spelled
 from tests.mapping.mapped import mapping
+from tests.support.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "path"),
     [
         (".", ()),
@@ -37,7 +38,7 @@ def test_paths(text: str, path: tuple[Step, ...]) -> None:
     assert parse_path(spelled(path)) == path
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     ["", "a", "..", ".a.", ".$a", ".a-b", ".a[-1]", ".a[1:2]", '.["\\(.a)"]', ".a?", ".a|.b", "[0]", ".[.b]", ".a[1.]", '"a"', ".é", "a b"],
 )
@@ -72,7 +73,7 @@ def test_a_plain_path_means_what_jq_means(record: dict[str, object], paths: list
     assert json.loads(made)["properties"] == {str(at): value for at, value in enumerate(expected) if value is not None}
 
 
-@pytest.mark.parametrize("name", ["", "\0", "\x1f", 'q"', "back\\", "$ip", "é", "\U0001f600", "a.b", "[0]", " "])
+@cases("name", ["", "\0", "\x1f", 'q"', "back\\", "$ip", "é", "\U0001f600", "a.b", "[0]", " "])
 def test_every_name_can_be_read(name: str) -> None:
     """Names that have to be escaped too, alone and beside others."""
     path = spelled((name,))

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from forwarder.mapping import Mapping, MappingRules, NotJson, TimestampRule, Unmappable
 from forwarder.wire.repair import null_non_finite_numbers
 from tests.mapping.mapped import mapping
+from tests.support.cases import cases
 from tests.support.spelled import VALUES, spelled_object
 
 RULES: dict[str, Any] = {"distinct_id": ".d", "properties": {}}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("record", "why"),
     [
         (b"", "empty"),
@@ -47,7 +48,7 @@ def test_what_is_no_json(record: bytes, why: str) -> None:
             each.map_record(record)
 
 
-@pytest.mark.parametrize("record", [b"5", b'"text"', b"null", b"true", b"[1]", b'[{"d":1},[]]'])
+@cases("record", [b"5", b'"text"', b"null", b"true", b"[1]", b'[{"d":1},[]]'])
 def test_what_is_no_object(record: bytes) -> None:
     """JSON of another kind is for the rules to refuse."""
     for each in (mapping(**RULES), mapping(**RULES, drop=(".x",))):

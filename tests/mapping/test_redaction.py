@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from forwarder.mapping import HashRule, TimestampRule, Unmappable
 from forwarder.mapping.redaction import Redaction
 from tests.mapping.mapped import mapped, mapping, properties
+from tests.support.cases import cases
 from tests.support.spelled import SPACE
 
 SALT = b"0123456789abcdef"
@@ -34,7 +35,7 @@ def salt(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize(
+@cases(
     ("record", "drop", "expected"),
     [
         ('{"a":1,"b":2,"c":3}', ".a", '{"b":2,"c":3}'),
@@ -66,7 +67,7 @@ def test_drop(record: str, drop: str, expected: str) -> None:
     assert properties(record, drop=(drop,)) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("drop", "expected"),
     [
         ((".u[0].b", ".u[]"), '{"u":[]}'),

@@ -13,6 +13,7 @@ from forwarder.deadletter.editing import Edit
 from forwarder.mapping.problems import Unmappable
 from forwarder.mapping.restrictions import RESTRICTED, Restricted, bounds, check_restrictions
 from tests.mapping.mapped import mapped
+from tests.support.cases import cases
 
 ENVIRONMENT = (
     "env",
@@ -135,7 +136,7 @@ HARMLESS = (
 )
 
 
-@pytest.mark.parametrize("expression", [*ENVIRONMENT, *INPUT_AND_PROCESS, *ENDLESS, *AMBIGUOUS])
+@cases("expression", [*ENVIRONMENT, *INPUT_AND_PROCESS, *ENDLESS, *AMBIGUOUS])
 def test_it_is_rejected_before_any_record(expression: str) -> None:
     """The configuration is rejected, and an edit is, with what can't be used and what can."""
     for use in (lambda: mapped("{}", event=expression), lambda: mapped("{}", where=expression), lambda: Edit(expression)):
@@ -145,14 +146,14 @@ def test_it_is_rejected_before_any_record(expression: str) -> None:
         assert any(words in caught.value.message for words in ("can't be used", "calls itself", "ends in a backslash"))
 
 
-@pytest.mark.parametrize("expression", HARMLESS)
+@cases("expression", HARMLESS)
 def test_what_only_looks_so_passes(expression: str) -> None:
     """Names of fields, keys, variables and functions of one's own, texts and comments are no calls."""
     check_restrictions(expression)
     jq.compile(expression)
 
 
-@pytest.mark.parametrize("name", sorted(RESTRICTED))
+@cases("name", sorted(RESTRICTED))
 def test_the_message_names_it(name: str) -> None:
     """Who reads the error knows which word it is about."""
     with pytest.raises(Restricted) as caught:
@@ -187,7 +188,7 @@ def evaluated(expression: str, record: Any = None) -> Any:
     return jq.compile(f"{bounds(expression)} {expression}").input_text(json.dumps(record)).all()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("expression", "result"),
     [
         ("range(3)", [0, 1, 2]),
@@ -213,7 +214,7 @@ def test_bounds_change_nothing_within_them(expression: str, result: list[Any]) -
     assert jq.compile(expression).input_text("null").all() == result
 
 
-@pytest.mark.parametrize(
+@cases(
     "expression",
     [
         "[range(100001)]",

@@ -11,6 +11,7 @@ import pytest
 from forwarder.mapping import TimestampRule, Unmappable
 from forwarder.mapping.mapping import NATURAL_KEYS
 from tests.mapping.mapped import mapped, mapping, properties
+from tests.support.cases import cases
 
 ID = "0190a0a0-1111-7222-8333-444455556666"
 RECORD = """{"type":"paid","user":{"id":42,"plan":"pro"},"odd name":{"x y":1.0},"items":[{"sku":"a"},{"sku":"b"}],
@@ -22,7 +23,7 @@ def member(name: str, value: str | None) -> str:
     return '{"event":"e",' + (f'"{name}":{value},' if value is not None else "") + '"properties":{}}'
 
 
-@pytest.mark.parametrize(
+@cases(
     ("expression", "name"),
     [
         (".type", '"paid"'),
@@ -42,7 +43,7 @@ def test_event(expression: str, name: str) -> None:
     assert mapped(RECORD, event=expression, properties={}) == f'{{"event":{name},"properties":{{}}}}'
 
 
-@pytest.mark.parametrize(
+@cases(
     ("expression", "expected"),
     [
         (".user.plan", '"pro"'),
@@ -66,7 +67,7 @@ def test_distinct_id(expression: str, expected: str | None) -> None:
     assert mapped(RECORD, distinct_id=expression, properties={}) == member("distinct_id", expected)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("expression", "expected"),
     [
         (f'"{ID}"', ID),
@@ -93,7 +94,7 @@ def test_natural_keys_never_change() -> None:
     assert mapped("{}", uuid='"order-7"') == '{"event":"e","uuid":"83a1071d-a01c-5dc0-8aa6-787289558b38","properties":{}}'
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rule", "expected"),
     [
         (None, RECORD),
@@ -116,7 +117,7 @@ def test_properties(rule: Any, expected: str) -> None:
     assert properties(RECORD, properties=rule) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rules", "expected"),
     [
         ({"set": {"plan": ".user.plan"}, "properties": {}}, '{"$set":{"plan":"pro"}}'),
@@ -135,7 +136,7 @@ def test_person_and_groups(rules: dict[str, Any], expected: str) -> None:
     assert properties(RECORD, **rules) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("condition", "goes"),
     [
         (".on", True),
@@ -164,7 +165,7 @@ def test_other_rules_are_not_asked_when_where_says_no() -> None:
     assert mapped('{"type":"x","user":"none","ok":false}', where=".ok", **rules) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rules", "why"),
     [
         ({"event": ".missing"}, "event: the expression gives nothing; the event's name is needed"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from forwarder.core.errors import ConfigurationError
 from forwarder.mapping import TimestampRule, Unmappable
 from forwarder.mapping.times import Times
+from tests.support.cases import cases
 
 
 def read(value: str, form: str = "iso", zone: str = "UTC") -> str:
@@ -18,7 +19,7 @@ def read(value: str, form: str = "iso", zone: str = "UTC") -> str:
     return Times("timestamp", TimestampRule(".t", form, zone)).read(value.encode()).decode().strip('"')
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "form", "expected"),
     [
         ('"2026-01-31T12:00:00Z"', "iso", "2026-01-31T12:00:00.000Z"),
@@ -52,7 +53,7 @@ def test_formats(value: str, form: str, expected: str) -> None:
     assert read(value, form) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "form"),
     [
         ('"yesterday"', "iso"),
@@ -86,7 +87,7 @@ def test_what_cant_be_read(value: str, form: str) -> None:
         read(value, form)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "zone", "expected"),
     [
         ("2026-01-31T12:00:00", "Europe/Berlin", "2026-01-31T11:00:00.000Z"),
@@ -107,7 +108,7 @@ def test_zones(text: str, zone: str, expected: str) -> None:
     assert read(f'"{text}"', zone=zone) == expected
 
 
-@pytest.mark.parametrize("zone", ["Europe/Atlantis", "Europe", "", "../etc/passwd", "/etc/passwd", "+25:00", "+01:60", "1", "a\0b"])
+@cases("zone", ["Europe/Atlantis", "Europe", "", "../etc/passwd", "/etc/passwd", "+25:00", "+01:60", "1", "a\0b"])
 def test_no_zones(zone: str) -> None:
     """The key is named."""
     with pytest.raises(ConfigurationError, match=r"^m\.timestamp\.zone: ") as caught:
@@ -133,7 +134,7 @@ def _none_there(name: str) -> None:
     raise zoneinfo.ZoneInfoNotFoundError(name)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("form", "why"),
     [
         ("seconds", "is no format"),
@@ -157,7 +158,7 @@ def test_no_formats(form: str, why: str) -> None:
 YEARLESS = TimestampRule(".t", "%b %d %H:%M:%S", "Europe/Berlin")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "reference", "expected"),
     [
         ("Jan 31 12:00:00", datetime(2026, 1, 31, 11), "2026-01-31T11:00:00.000Z"),

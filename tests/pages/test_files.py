@@ -12,6 +12,7 @@ from aiohttp import web
 from forwarder.admin import page as status_page
 from forwarder.pages import files
 from forwarder.sandbox.web import page as sandbox_page
+from tests.support.cases import cases
 
 MARKUP = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "style=", "onclick=", "@import")
 
@@ -58,7 +59,7 @@ async def test_nothing_else_is_served(session: aiohttp.ClientSession) -> None:
             assert response.status == 404
 
 
-@pytest.mark.parametrize("package", [files, sandbox_page, status_page], ids=["shared", "sandbox", "status"])
+@cases("package", [files, sandbox_page, status_page], ids=["shared", "sandbox", "status"])
 def test_every_file_of_a_page_is_served_and_packaged(package: object) -> None:
     """What lies in the folder beside the modules is named in them; and none of it asks another host, runs something inline, or makes
     markup of text."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import socket
 
-import pytest
-
 from forwarder.pages.hosts import KnownHosts
+from tests.support.cases import cases
 
 KNOWN = KnownHosts(["forwarder.internal", "Metrics.Example.com."], "`admin.hosts`")
 
 
-@pytest.mark.parametrize(
+@cases(
     "host",
     [
         *("127.0.0.1", "127.0.0.1:8321", "10.1.2.3:8321", "192.168.0.7", "[::1]", "[::1]:8321", "[fe80::1]:80", "[::ffff:127.0.0.1]:1"),
@@ -25,7 +24,7 @@ def test_known(host: str) -> None:
     assert KNOWN.knows(host)
 
 
-@pytest.mark.parametrize(
+@cases(
     "host",
     [
         *("evil.example", "evil.example:8321", "127.0.0.1.evil.example", "localhost.evil.example", "forwarder.internal.evil.example"),

@@ -38,6 +38,7 @@ from forwarder.planning.capacity import (
     room,
 )
 from forwarder.planning.figures import BODY_EVENTS, HTTP, KAFKA, OTHER, MeasuredQuantity, WorkKind
+from tests.support.cases import cases
 
 PLAIN = Settings(
     upstream=UpstreamSettings(compression="none"), sources=SourcesSettings(http=HttpSettings(stamp_ip="never")), buffer=BufferSettings()
@@ -56,8 +57,8 @@ settings_of = {
 }
 
 
-@pytest.mark.parametrize("kind", HTTP)
-@pytest.mark.parametrize("at", range(len(BODY_EVENTS)))
+@cases("kind", HTTP)
+@cases("at", range(len(BODY_EVENTS)))
 def test_what_was_measured_over_http_is_what_is_planned_with(kind: WorkKind, at: int) -> None:
     """At each measured body and difference the cost is the measured one, and a core is planned for half of its throughput."""
     load = Load(rate=1.0, request_events=BODY_EVENTS[at], unstamped=kind is WorkKind.UNSTAMPED)
@@ -65,7 +66,7 @@ def test_what_was_measured_over_http_is_what_is_planned_with(kind: WorkKind, at:
     assert core_rate(load, settings_of[kind]) == pytest.approx(HTTP[kind][at] / RESERVE)
 
 
-@pytest.mark.parametrize("kind", KAFKA)
+@cases("kind", KAFKA)
 def test_what_was_measured_of_kafka_is_what_is_planned_with(kind: WorkKind) -> None:
     """The same of records; the disk costs where offsets are committed by it."""
     sources = SourcesSettings(kafka=(KafkaSettings(commit="disk" if kind is WorkKind.DISK else "delivered"),))
@@ -97,7 +98,7 @@ def test_larger_events_cost_in_proportion() -> None:
     assert large == pytest.approx(measured / 10)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rate", "together", "keys", "batch"),
     [
         (20_000, 50, 1, BatchSettings()),

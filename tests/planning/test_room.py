@@ -13,6 +13,7 @@ from forwarder.core.event import NO_IDS, Chunk, Lane
 from forwarder.intake.lanes import KnownKeys
 from forwarder.intake.quotas import Quotas, SharedBuffer
 from forwarder.planning.capacity import bytes_for, room
+from tests.support.cases import cases
 from tests.support.disk import DiskRig, LossyDisk
 
 MIB = 1 << 20
@@ -64,9 +65,9 @@ def quotas_of(buffer: SharedBuffer, requests: list[Chunk]) -> Quotas:
     return Quotas(buffer, (), known(requests))
 
 
-@pytest.mark.parametrize("keys", [1, 3])
-@pytest.mark.parametrize("max_bytes", [16 * MIB, 43 * MIB])
-@pytest.mark.parametrize(("event_bytes", "count"), REQUESTS)
+@cases("keys", [1, 3])
+@cases("max_bytes", [16 * MIB, 43 * MIB])
+@cases(("event_bytes", "count"), REQUESTS)
 def test_a_buffer_on_disk_holds_what_is_planned(event_bytes: int, count: int, max_bytes: int, keys: int, tmp_path: Path) -> None:
     """A buffer on disk accepts at least as many events as the formula says, whatever is left of its segments, and not many more."""
     rig = DiskRig(tmp_path, max_bytes=max_bytes, disk=LossyDisk(syncs=False))
@@ -77,8 +78,8 @@ def test_a_buffer_on_disk_holds_what_is_planned(event_bytes: int, count: int, ma
     assert sum(file.stat().st_size for file in rig.log_directory.iterdir()) <= max_bytes
 
 
-@pytest.mark.parametrize("keys", [1, 3])
-@pytest.mark.parametrize(("event_bytes", "count"), REQUESTS)
+@cases("keys", [1, 3])
+@cases(("event_bytes", "count"), REQUESTS)
 def test_a_buffer_in_memory_holds_what_is_planned(event_bytes: int, count: int, keys: int) -> None:
     """The same in memory."""
     buffer = MemoryBuffer(16 * MIB)
@@ -87,8 +88,8 @@ def test_a_buffer_in_memory_holds_what_is_planned(event_bytes: int, count: int, 
     assert NEAR[keys] * accepted <= room(16 * MIB, "memory", event_bytes, count) <= accepted
 
 
-@pytest.mark.parametrize("kind", ["memory", "disk"])
-@pytest.mark.parametrize(("event_bytes", "count"), REQUESTS)
+@cases("kind", ["memory", "disk"])
+@cases(("event_bytes", "count"), REQUESTS)
 def test_the_size_for_a_backlog_is_the_least_that_holds_it(event_bytes: int, count: int, kind: str) -> None:
     """The size that is planned for a backlog holds it, and one that is a hundredth smaller doesn't."""
     events = 500_000

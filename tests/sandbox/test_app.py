@@ -23,6 +23,7 @@ from forwarder.sandbox.manage.dns import StaticResolver
 from forwarder.sandbox.manage.domains import async_handlers
 from forwarder.sandbox.store.records import EventFilter, SandboxSummary
 from tests.sandbox.client import UUID, batch, event, names, recorded, talking
+from tests.support.cases import cases
 
 ALL = EventFilter(arrivals=True)
 
@@ -68,7 +69,7 @@ async def test_clearing() -> None:
         assert await client.sandbox.summary() == SandboxSummary()
 
 
-@pytest.mark.parametrize("listen", ["", "8322", ":8322", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1"])
+@cases("listen", ["", "8322", ":8322", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1"])
 def test_what_is_no_address(listen: str) -> None:
     """An address names a host and a port, and the error shows how."""
     with pytest.raises(ConfigurationError) as error:

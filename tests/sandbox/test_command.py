@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 
 from tests.sandbox.client import KEY, batch, event, names
+from tests.support.cases import cases
 from tests.support.commands import forwarder, running
 
 
@@ -45,7 +46,7 @@ async def test_it_begins_with_a_seed() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@cases(
     ("args", "words"),
     [
         (("--listen", "nowhere"), "nowhere"),

@@ -30,6 +30,7 @@ from forwarder.sandbox.seed_entries import (
     SeedProjectKey,
     SeedRun,
 )
+from tests.support.cases import cases
 from tests.support.documents import text_of
 
 TEXT = text_of("sandbox", "sandbox-flags", "sandbox-exports")
@@ -62,13 +63,13 @@ def keys(section: type[SeedEntry]) -> set[str]:
     return {field.alias or name for name, field in section.model_fields.items()} - {SETTINGS}
 
 
-@pytest.mark.parametrize("path", LISTINGS)
+@cases("path", LISTINGS)
 def test_every_listing_is_there_with_its_parameters(path: str) -> None:
     """Each listing has a row with all its parameters, and no other."""
     assert set(re.findall(r"`(\w+)`", row(f"`GET {path}`")[2])) == set(LISTINGS[path][1])
 
 
-@pytest.mark.parametrize("name", SECTIONS)
+@cases("name", SECTIONS)
 def test_every_key_of_a_seed_is_there(name: str) -> None:
     """Each section has a row with the keys of its entries; those of a payload are where the interface's document has them."""
     said = set(re.findall(r"`(\w+)`", row(name)[1])) | (SIGN_ON if name == "`domains`" else set())
@@ -98,7 +99,7 @@ def test_every_operator_of_a_condition_is_there() -> None:
     assert set(re.findall(r"`([a-z_]+)`", "\n".join(line.split(" | ")[0] for line in section.splitlines()))) == OPERATORS
 
 
-@pytest.mark.parametrize("path", [path for path in document()["paths"] if path.startswith("/sandbox/")])
+@cases("path", [path for path in document()["paths"] if path.startswith("/sandbox/")])
 def test_every_endpoint_of_its_own_is_there(path: str) -> None:
     """By its whole path; the description of the endpoints is held against the application elsewhere."""
     assert re.search(rf"{re.escape(path)}(?![\w/])", ENDPOINTS)

@@ -13,6 +13,7 @@ import yaml
 from forwarder.core.errors import ConfigurationError
 from forwarder.sandbox.seed_file import read_seed
 from tests.support import management as seed
+from tests.support.cases import cases
 
 KEY = {"key": "phx_sixteen_signs", "scopes": ["*"]}
 OWNER = {"email": "a@example.com", "level": "owner"}
@@ -41,7 +42,7 @@ def exporting(**more: Any) -> dict[str, Any]:
 PLACE = "organizations[0]"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "words"),
     [
         ({"organizations": [{}]}, f"{PLACE}.name: Field required"),
@@ -101,7 +102,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, content: Any, words: str) -> None
     assert "sixteen" not in str(error.value)
 
 
-@pytest.mark.parametrize(("thing", "field"), [("domains", "domain"), ("invites", "target_email"), ("members", "email")])
+@cases(("thing", "field"), [("domains", "domain"), ("invites", "target_email"), ("members", "email")])
 def test_what_two_organizations_can_have(tmp_path: Path, thing: str, field: str) -> None:
     """Two organizations may invite the same person, have the same members, and ask for the same domain, which one of them verified."""
     content = deepcopy(seed.SEED)

@@ -19,6 +19,7 @@ from forwarder.sandbox.seed_file import read_seed
 from tests.contract.calls import Service, serving
 from tests.sandbox.client import KEY, Client, batch, event, talking
 from tests.support import management as seed
+from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "sandbox-seed.yaml"
@@ -85,7 +86,7 @@ async def test_json_is_a_seed_too(tmp_path: Path) -> None:
     assert read_seed(written(tmp_path, "")).projects == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "words", "hint"),
     [
         ({"flags": []}, "no section 'flags'", "organizations, projects, persons, groups, events"),
@@ -217,7 +218,7 @@ async def test_one_user_in_two_organizations(tmp_path: Path) -> None:
         assert reply.status == 403
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "words"),
     [
         ({"members": [{**OWNER, "email": "x@example.com", "uuid": seed.STRANGER}]}, "the uuid of the member x@example.com"),

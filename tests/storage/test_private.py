@@ -13,6 +13,7 @@ import pytest
 from forwarder.core.errors import ConfigurationError
 from forwarder.storage.directory import LockedDirectory
 from forwarder.storage.private import NotPrivate, atomic_file, make_directories, make_directory, make_file, open_file
+from tests.support.cases import cases
 
 UMASKS = ("0o000", "0o022", "0o077", "0o277", "0o777")
 MAKE = """
@@ -34,7 +35,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
 
 
-@pytest.mark.parametrize("umask", UMASKS)
+@cases("umask", UMASKS)
 def test_the_umask_changes_nothing(tmp_path: Path, umask: str) -> None:
     """Each directory that is made is 0700 and each file 0600: the missing ones above as well, and with any umask."""
     subprocess.run([sys.executable, "-c", MAKE, str(tmp_path), umask], check=True, timeout=60)  # a umask is a process's
@@ -79,7 +80,7 @@ def test_the_users_own_link_is_followed(tmp_path: Path) -> None:
     assert (tmp_path / "disk" / "worker-0" / "lock").is_file()
 
 
-@pytest.mark.parametrize(("permissions", "ok"), [(0o700, True), (0o755, True), (0o777, False), (0o1777, True)])
+@cases(("permissions", "ok"), [(0o700, True), (0o755, True), (0o777, False), (0o1777, True)])
 def test_a_directory_that_others_may_write_in_is_rejected(tmp_path: Path, permissions: int, *, ok: bool) -> None:
     """Other users could have put anything there, unless it is sticky."""
     directory = tmp_path / "worker-0"

@@ -31,7 +31,7 @@ class Case(NamedTuple):
 
 
 def cases(
-    parameters: str | Sequence[str], values: Iterable[Any], *, ids: Sequence[str] | Callable[[Any], object] | None = None
+    parameters: str | Sequence[str], values: Iterable[Any], *, ids: Iterable[object] | Callable[[Any], object] | None = None
 ) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Run the test once for each of `values`, as `pytest.mark.parametrize` does, but all in one test.
 
@@ -80,19 +80,23 @@ def _own(fixtures: dict[str, Any], case: Case) -> dict[str, Any]:
     return {**fixtures, "tmp_path": folder}
 
 
-def _table(names: Sequence[str], values: Sequence[Any], ids: Sequence[str] | Callable[[Any], object] | None) -> list[Case]:
+def _table(names: Sequence[str], values: Sequence[Any], ids: Iterable[object] | Callable[[Any], object] | None) -> list[Case]:
     if not values:
         raise ValueError("a table without cases")
+    given_names = list(ids) if ids is not None and not callable(ids) else []
     table = []
     for number, given in enumerate(values):
-        row, name = given, None
+        row: Any = given
+        name: object = None
         if isinstance(given, type(pytest.param())):
             if given.marks:
                 raise ValueError("a case with marks belongs to parametrize")
             row, name = given.values if len(names) > 1 else given.values[0], given.id
         arguments = [row] if len(names) == 1 else list(row)
-        if ids is not None and name is None:
-            name = ids[number] if not callable(ids) else "-".join(str(ids(each)) for each in arguments)
+        if name is None and callable(ids):
+            name = "-".join(str(ids(each)) for each in arguments)
+        elif name is None and given_names:
+            name = given_names[number]
         table.append(Case(number, str(name) if name is not None else _shown(arguments), dict(zip(names, arguments, strict=True))))
     return table
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-import pytest
-
 from forwarder.core.ports import DropReason
 from forwarder.telemetry.attention import (
     BUFFER_FILLING,
@@ -23,6 +21,7 @@ from forwarder.telemetry.attention import (
     worker_health,
 )
 from forwarder.telemetry.snapshot import KafkaCluster, KafkaPartition, LaneSnapshot, LogSourceState, State, Worker
+from tests.support.cases import cases
 from tests.support.repository import ROOT
 from tests.support.snapshots import FULL, GOOD, HALTED
 
@@ -30,7 +29,7 @@ ALERTS = (ROOT / "deploy" / "helm" / "forwarder" / "files" / "alerts.yaml").read
 BUSY = LaneSnapshot("busy", received={"http": 1_000_000}, delivered=995_000, buffered=5_000, oldest_age=0.8)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("lane", "word", "severity"),
     [
         (replace(BUSY, buffered=0, oldest_age=None), "delivered", Severity.GOOD),
@@ -63,7 +62,7 @@ def test_thresholds_are_those_of_the_alerts() -> None:
     assert (float(age[1]), float(filling[1]), set(harmless[1].split("|"))) == (EVENTS_OLD, BUFFER_FILLING, set(map(str, HARMLESS_DROPS)))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("used", "severity"),
     [(0, Severity.GOOD), (80, Severity.GOOD), (81, Severity.WARNING), (100, Severity.CRITICAL), (101, Severity.CRITICAL)],
 )
@@ -80,7 +79,7 @@ def test_dead_letters_and_drops() -> None:
     assert drop_severity({"damaged": 0, "operator": 3}) is Severity.NEUTRAL
 
 
-@pytest.mark.parametrize(
+@cases(
     ("state", "ready", "severity"),
     [
         (State.RUNNING, True, Severity.GOOD),
@@ -94,7 +93,7 @@ def test_a_start_and_a_stop_need_nobody(state: State, ready: bool, severity: Sev
     assert daemon_health(replace(FULL, state=state, ready=ready)).severity is severity
 
 
-@pytest.mark.parametrize(
+@cases(
     ("source", "severity"),
     [
         (KafkaCluster("m", state="reading", partitions=(KafkaPartition("t", 0, paused="full"),)), Severity.GOOD),
@@ -113,7 +112,7 @@ def test_sources(source: KafkaCluster | LogSourceState, severity: Severity) -> N
     assert source_health(source) == (source.state, severity)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("worker", "word", "severity"),
     [
         (Worker("w", "running"), "running", Severity.GOOD),

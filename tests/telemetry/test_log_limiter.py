@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from forwarder.telemetry.log_limiter import BURST, INTERVAL, MAX_MESSAGES, MESSAGE_BURST, LogLimiter
 from forwarder.telemetry.logs import StandardErrorHandler, ThreadClock, configure_logging
+from tests.support.cases import cases
 from tests.support.clock import FakeClock
 
 
@@ -52,7 +53,7 @@ def test_while_they_keep_coming_there_is_one_line_an_interval() -> None:
     assert limiter.admit(record(), 3 * INTERVAL)
 
 
-@pytest.mark.parametrize(
+@cases(
     "other",
     [
         record("lane halted"),

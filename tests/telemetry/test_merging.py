@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, get_type_hints
 
-import pytest
-
 from forwarder.telemetry.merging import ANY, COMMON_PATH, FIRST, MAXIMUM, MINIMUM, SUM, SUM_BY_KEY, UNION, MergeRule, merge_figures, running
 from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, LogSourceState, Snapshot
+from tests.support.cases import cases
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def test_one_alone_is_itself() -> None:
     assert merge_figures([(ONE, True)]) == ONE
 
 
-@pytest.mark.parametrize("kind", [Snapshot, LaneSnapshot, KafkaCluster, LogSourceState])
+@cases("kind", [Snapshot, LaneSnapshot, KafkaCluster, LogSourceState])
 def test_every_field_says_how_it_is_merged(kind: type[Any]) -> None:
     """A field without a rule would be lost where a daemon has several workers."""
     types = get_type_hints(kind, include_extras=True)

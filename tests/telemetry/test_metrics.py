@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from forwarder.telemetry.exposition import expose, gauge
 from forwarder.telemetry.metrics import metrics
 from forwarder.telemetry.snapshot import LOG_FILES, LogFile, LogSourceState, Snapshot, State, most_behind
+from tests.support.cases import cases
 from tests.support.documents import text_of
 from tests.support.snapshots import FULL, GOOD, HALTED, LOGS
 
@@ -124,7 +125,7 @@ def test_openmetrics_is_rendered_on_request(snapshot: Snapshot) -> None:
     assert {family.name for family in families} == {family.name for family in metrics(snapshot)}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("accept", "openmetrics"),
     [
         ("", False),

@@ -8,14 +8,13 @@ import pytest
 
 from forwarder.telemetry.rates import LaneRates, quantile, rates_between
 from forwarder.telemetry.snapshot import Histogram, LaneSnapshot, Snapshot
+from tests.support.cases import cases
 from tests.support.snapshots import FULL, GOOD
 
 LATER = replace(FULL, now=FULL.now + 10)
 
 
-@pytest.mark.parametrize(
-    ("before", "after"), [(None, FULL), (FULL, FULL), (replace(FULL, started_at=1.0), LATER)], ids=["first", "no time", "another run"]
-)
+@cases(("before", "after"), [(None, FULL), (FULL, FULL), (replace(FULL, started_at=1.0), LATER)], ids=["first", "no time", "another run"])
 def test_there_are_none_without_two_snapshots_of_one_run(before: Snapshot | None, after: Snapshot) -> None:
     """One snapshot has no rate, and counters of different runs aren't compared."""
     assert rates_between(before, after) is None

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
-
 from forwarder.telemetry.readable import duration, line_excerpt, plural, relative, size
+from tests.support.cases import cases
 
 
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (64 * 2**20, "64.0 MiB"), (3 * 2**30, "3.0 GiB")]
-)
+@cases(("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (64 * 2**20, "64.0 MiB"), (3 * 2**30, "3.0 GiB")])
 def test_sizes(count: int, text: str) -> None:
     """Sizes are told in the largest unit that they fill."""
     assert size(count) == text
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0s"), (-5, "0s"), (59.6, "1m"), (61, "1m 1s"), (3600, "1h"), (93_784, "1d 2h"), (86_405, "1d 5s")]
-)
+@cases(("seconds", "text"), [(0, "0s"), (-5, "0s"), (59.6, "1m"), (61, "1m 1s"), (3600, "1h"), (93_784, "1d 2h"), (86_405, "1d 5s")])
 def test_durations(seconds: float, text: str) -> None:
     """Durations are told in their two largest parts, never negative (a clock may be set back)."""
     assert duration(seconds) == text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("count", "nouns", "text"),
     [
         (0, ("event",), "0 events"),
@@ -56,13 +51,13 @@ RELATIVE = [
 ]
 
 
-@pytest.mark.parametrize(("age", "text"), RELATIVE)
+@cases(("age", "text"), RELATIVE)
 def test_moments_are_seen_from_now(age: float, text: str) -> None:
     """In one unit, the largest that fits, in the past and in the future."""
     assert relative(1_000_000_000.0 - age, 1_000_000_000.0) == text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "shown"),
     [
         (b"GET / 200", "GET / 200"),

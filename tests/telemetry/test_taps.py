@@ -15,6 +15,7 @@ from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.telemetry import taps
 from forwarder.telemetry.labels import key_label
 from forwarder.telemetry.taps import FORGOTTEN_AFTER, QUEUE_BYTES, TapBatch, TapFilter, TapRequest, Taps, merged
+from tests.support.cases import cases
 from tests.support.clock import NANOSECONDS, FakeClock
 
 KEY = "phc_tappedtappedtapped1234"
@@ -76,7 +77,7 @@ def test_an_event_is_shown_without_its_secrets() -> None:
     assert tapped.batch() == TapBatch()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("wanted", "seen"),
     [
         (TapFilter(events=("order placed",)), ["order placed"]),
@@ -154,7 +155,7 @@ def test_a_tap_ends(end: Callable[[Tapped], None]) -> None:
     assert tapped.point.tap is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("data", "excerpt"),
     [(b'{"no json, phc_aaaaaaaaaaaa1234', '{"no json, phc_…1234'), (b"[1]", "[1]"), (b"[" * 90_000, None), (b"\xff\x1b", "\ufffd\ufffd")],
 )

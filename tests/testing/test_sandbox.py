@@ -14,6 +14,7 @@ import pytest
 from forwarder.sandbox.flags.definitions import parse_flag
 from forwarder.testing.process import ServerFailed
 from forwarder.testing.sandbox import FILTERS, AnalyticsSandbox, SandboxEvent, flag_definition, running_sandbox
+from tests.support.cases import cases
 from tests.support.documents import page
 
 DOCUMENT = page("sandbox")
@@ -170,7 +171,7 @@ def test_a_sandbox_that_has_ended() -> None:
             sandbox.events()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "filters"),
     [
         ({}, {"groups": [{"properties": [], "rollout_percentage": 100, "variant": None}], "payloads": {}, "multivariate": None}),

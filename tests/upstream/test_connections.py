@@ -14,6 +14,7 @@ import pytest
 from forwarder.upstream.connection import MAX_HEAD, ArrivingAnswer, BrokenAnswer, OutgoingRequest
 from forwarder.upstream.connections import KEPT_SECONDS, NoConnection, UpstreamConnections
 from forwarder.upstream.proxies import ProxyRefusal
+from tests.support.cases import cases
 from tests.support.certificates import make_certificate
 from tests.support.listening import LIMIT, turns
 from tests.support.origin import OK, Asked, always, ok, origin, whole
@@ -66,7 +67,7 @@ async def test_a_connection_is_used_again() -> None:
         assert upstream.asked[0].lines == [("host", f"127.0.0.1:{upstream.port}"), ("accept", "*/*")]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("answer", "body"),
     [
         (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", b"ok"),
@@ -307,7 +308,7 @@ async def test_an_upstream_without_tls_behind_a_proxy_with_tls(tmp_path: Path) -
         assert proxy.asked[0].headers["proxy-authorization"] == "Basic dXNlcjpwdw=="
 
 
-@pytest.mark.parametrize(
+@cases(
     ("answer", "refusal"),
     [
         (b"HTTP/1.1 200 Connection established\r\nX-A: 1\r\n\r\n", ""),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from forwarder.core.errors import InvalidRequest, RequestTooLarge
 from forwarder.wire.decompress import inflate, unbrotli, unzstd
+from tests.support.cases import cases
 
 LIMIT = 1_000_000
 
@@ -113,8 +114,8 @@ def test_what_follows_a_body(code: Code) -> None:
         unpack(pack(b"{}") + b"{}", LIMIT)
 
 
-@pytest.mark.parametrize("unpack", [unzstd, unbrotli, inflate])
-@pytest.mark.parametrize("rubbish", [b"", b"\0", b'{"batch":[]}', b"\xff" * 40])
+@cases("unpack", [unzstd, unbrotli, inflate])
+@cases("rubbish", [b"", b"\0", b'{"batch":[]}', b"\xff" * 40])
 def test_rubbish(unpack: Callable[[bytes, int], bytes], rubbish: bytes) -> None:
     """What isn't of the encoding at all is an error."""
     with pytest.raises(InvalidRequest):

@@ -21,6 +21,7 @@ from forwarder.core.errors import InvalidRequest, RequestTooLarge
 from forwarder.core.ports import Incoming
 from forwarder.wire import encodings
 from forwarder.wire.encodings import decode_body, gunzip, unquote
+from tests.support.cases import cases
 from tests.support.lz64 import compress
 
 LIMIT = 1_000_000
@@ -41,7 +42,7 @@ def decode(body: bytes, limit: int = LIMIT, **hints: Any) -> bytes:
     return decode_body(Incoming(body, **hints), limit)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "hints"),
     [
         pytest.param(JSON, {}, id="plain"),
@@ -119,16 +120,14 @@ def test_brotli_that_begins_like_json() -> None:
     assert decode(packed, content_encoding=b"br") == text
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"  \r\n\t ", gzip.compress(b"", mtime=0), gzip.compress(b"  ", mtime=0), b"ICAg", b"\xef\xbb\xbf", compress("")]
-)
+@cases("body", [b"", b"  \r\n\t ", gzip.compress(b"", mtime=0), gzip.compress(b"  ", mtime=0), b"ICAg", b"\xef\xbb\xbf", compress("")])
 def test_an_empty_body_is_refused(body: bytes) -> None:
     """Nothing, or nothing but white space, in whatever encoding, is refused."""
     with pytest.raises(InvalidRequest):
         decode(body, query=b"compression=lz64" if body == compress("") else b"")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "hints"),
     [
         pytest.param(GZIP[:-9], {}, id="gzip cut off"),
@@ -204,8 +203,8 @@ def test_many_members_share_one_limit() -> None:
         decode(gzip.compress(b"") * (encodings._MAX_GZIP_MEMBERS + 1) + gzip.compress(b"[]"))
 
 
-@pytest.mark.parametrize("wrap", [gzip.compress, zstandard.compress], ids=["gzip", "zstd"])
-@pytest.mark.parametrize("between", [bytes, base64.b64encode], ids=["directly", "as base64"])
+@cases("wrap", [gzip.compress, zstandard.compress], ids=["gzip", "zstd"])
+@cases("between", [bytes, base64.b64encode], ids=["directly", "as base64"])
 def test_what_is_compressed_twice_is_not_small(wrap: Callable[[bytes], bytes], between: Callable[[bytes], bytes]) -> None:
     """Empty blocks by the million take long to decompress, and would be a few bytes in a second layer; real bodies hardly shrink again."""
     block = zlib.compressobj(9, wbits=31)

@@ -10,9 +10,10 @@ import pytest
 
 from forwarder.core.errors import InvalidToken
 from forwarder.wire.identity import MAX_ID_CHARACTERS, canonical_id, check_token, ids_of
+from tests.support.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("event", "ids"),
     [
         ({"distinct_id": "a"}, {"a"}),
@@ -50,7 +51,7 @@ def test_escapes_do_not_hide_an_id() -> None:
     assert ids_of(b'{"\\u0064istinct_id":"\\u0061nn","properties":{"\\u0024anon_distinct_id":"\\u0078"}}') == {"ann", "x"}
 
 
-@pytest.mark.parametrize("event", [b"[]", b"5", b'"x"', b"{"])
+@cases("event", [b"[]", b"5", b'"x"', b"{"])
 def test_only_objects_have_ids(event: bytes) -> None:
     """Anything else is an error that callers know."""
     with pytest.raises(msgspec.DecodeError):
@@ -64,13 +65,13 @@ def test_canonical_ids_are_stable() -> None:
     assert canonical_id(text) == text
 
 
-@pytest.mark.parametrize("token", ["phc_abc", "x", "sTMFPsFhdP1Ssg", "a" * 64, "with space", '"quoted"', "PHX_upper"])
+@cases("token", ["phc_abc", "x", "sTMFPsFhdP1Ssg", "a" * 64, "with space", '"quoted"', "PHX_upper"])
 def test_a_token_is_taken(token: str) -> None:
     """Any non-empty ASCII text of at most 64 bytes can be one."""
     assert check_token(token) == token
 
 
-@pytest.mark.parametrize("token", ["", "a" * 65, "phx_personal", "schlüssel", "phc_\0", "\ufffd"])
+@cases("token", ["", "a" * 65, "phx_personal", "schlüssel", "phc_\0", "\ufffd"])
 def test_a_token_is_refused(token: str) -> None:
     """Empty, long, personal, with a NUL or anything but ASCII: refused."""
     with pytest.raises(InvalidToken):

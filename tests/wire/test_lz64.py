@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.wire.lz64 import CorruptError, TooLargeError, decompress
+from tests.support.cases import cases
 from tests.support.lz64 import compress
 
 LIMIT = 1_000_000
 LONE = "".join(chr(unit) for unit in (0xD800,))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "encoded"),
     [
         pytest.param("", b"Q===", id="nothing"),
@@ -51,7 +52,7 @@ def test_a_lone_surrogate_becomes_its_escape() -> None:
     assert decompress(compress('{"event":"😀"}'), LIMIT) == '{"event":"😀"}'.encode()
 
 
-@pytest.mark.parametrize("text", [b"", b"A", b"AAAA", b"AAAAAAAA", b"////", b"wwww", compress("hello world")[:-6], b"!!!!"])
+@cases("text", [b"", b"A", b"AAAA", b"AAAAAAAA", b"////", b"wwww", compress("hello world")[:-6], b"!!!!"])
 def test_rubbish_is_corrupt(text: bytes) -> None:
     """A stream that ends in the middle, begins with a reference or names an entry that doesn't exist is corrupt."""
     with pytest.raises(CorruptError):

@@ -17,6 +17,7 @@ from forwarder.core.errors import InvalidRequest, RequestTooLarge, UnsupportedMe
 from forwarder.core.ports import Incoming
 from forwarder.wire.effort import INLINE, TooMuchWork
 from forwarder.wire.otlp import MAX_DEPTH, decode_otlp_body, export_response, read_logs, status_message
+from tests.support.cases import cases
 from tests.support.otlp import AT, JSON, PROTOBUF, SECOND, export, in_json, in_protobuf, record
 from tests.support.whole import gzipped
 
@@ -172,7 +173,7 @@ def test_what_json_may_write_otherwise() -> None:
     assert found["attributes"] == {"a": 1000.0, "b": 7, "c": None, "": "nameless", "d": None, "e": [], "f": {}}
 
 
-@pytest.mark.parametrize("text", [b"{}", b'{"resourceLogs":null}', b'{"resourceLogs":[]}', b'\xef\xbb\xbf{"resourceLogs":[{}]}'])
+@cases("text", [b"{}", b'{"resourceLogs":null}', b'{"resourceLogs":[]}', b'\xef\xbb\xbf{"resourceLogs":[{}]}'])
 def test_json_without_records(text: bytes) -> None:
     """A request may hold nothing."""
     assert read(text, protobuf=False) == []
@@ -183,7 +184,7 @@ def test_protobuf_without_records() -> None:
     assert read(b"", protobuf=True) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         b"", b"x", b"[]", b"null", b'"a"', b"{", b'{"resourceLogs":{}}', b'{"resourceLogs":[null]}', b'{"resourceLogs":[[]]}',
@@ -273,7 +274,7 @@ def test_depth(protobuf: bool, lists: bool) -> None:
         read(export(record(nested(MAX_DEPTH + 1, lists=lists)), protobuf=protobuf), protobuf=protobuf)
 
 
-@pytest.mark.parametrize("opening", [b'{"arrayValue":{"values":[', b"[", b'{"a":'])
+@cases("opening", [b'{"arrayValue":{"values":[', b"[", b'{"a":'])
 def test_json_of_any_depth(opening: bytes) -> None:
     """Brackets without an end are no reason to fail."""
     with pytest.raises(InvalidRequest):
@@ -301,7 +302,7 @@ def length(content: bytes) -> bytes:
     return written + bytes([number])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "protobuf"),
     [
         (b"\x0a\x00" * 100_000, True),
@@ -327,7 +328,7 @@ def test_repairs_are_bounded() -> None:
         list(read_logs(b'{"resourceLogs":[NaN,"%b"]}' % (b"a" * INLINE.repaired), protobuf=False, effort=INLINE))
 
 
-@pytest.mark.parametrize("content_type", [JSON, PROTOBUF, "Application/JSON; charset=utf-8", PROTOBUF + " "])
+@cases("content_type", [JSON, PROTOBUF, "Application/JSON; charset=utf-8", PROTOBUF + " "])
 def test_content_types(content_type: str) -> None:
     """The two of the protocol, with or without compression."""
     for body, encoding in ((b"abc", b""), (gzipped(b"abc"), b"gzip"), (b"", b"identity")):
@@ -335,7 +336,7 @@ def test_content_types(content_type: str) -> None:
         assert decoded == (body if encoding != b"gzip" else b"abc")
 
 
-@pytest.mark.parametrize("content_type", [b"", b"text/plain", b"application/protobuf", b"application/x-www-form-urlencoded"])
+@cases("content_type", [b"", b"text/plain", b"application/protobuf", b"application/x-www-form-urlencoded"])
 def test_other_content_types(content_type: bytes) -> None:
     """Anything else is unsupported, and so is another compression."""
     with pytest.raises(UnsupportedMedia, match="content type"):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from forwarder.core.errors import InvalidRequest
 from forwarder.wire import repair
 from forwarder.wire.repair import join_surrogates, mask_lone_surrogates, null_non_finite_numbers
+from tests.support.cases import cases
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["NaN", "Infinity", '"NaN', "\\", "-Infinity,"]),
@@ -50,7 +51,7 @@ def test_only_numbers_become_null(value: Any, ascii_only: bool) -> None:
     assert count == expected_count
 
 
-@pytest.mark.parametrize("text", [b'{"a":1}', b'["NaN"]', b'["\\"NaN"]', b'["\\\\","Infinity"]', b'{"NaN":"-Infinity"}'])
+@cases("text", [b'{"a":1}', b'["NaN"]', b'["\\"NaN"]', b'["\\\\","Infinity"]', b'{"NaN":"-Infinity"}'])
 def test_text_is_left_alone(text: bytes) -> None:
     """Strings and keys are as before."""
     assert null_non_finite_numbers(text) == (text, 0)
@@ -122,7 +123,7 @@ def test_surrogates_are_masked_as_one_by_one(text: bytes, piece: int) -> None:
         assert masked == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "masked"),
     [
         (rb'"\ud800"', rb'"\ufffd"'),
@@ -155,7 +156,7 @@ def test_masked_text_is_text(text: str) -> None:
     assert masked == "".join("\ufffd" if 0xD800 <= ord(each) <= 0xDFFF else each for each in units)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         pytest.param(b'[NaN,"' + b"a" * 1_000_000 + b'"]', id="a long string"),
@@ -198,7 +199,7 @@ def test_pairs_are_joined_wherever_a_large_text_is_cut() -> None:
         assert join_surrogates(text).decode() == "a" * before + ("😀" * 5000 + '","') * 5
 
 
-@pytest.mark.parametrize("text", [b"\xed\xa0\xbd", b"\xed\xb8\x80\xed\xa0\xbd", b"\xff", b"\xed\xa0\xbdx\xed\xb8\x80", b"\xc3("])
+@cases("text", [b"\xed\xa0\xbd", b"\xed\xb8\x80\xed\xa0\xbd", b"\xff", b"\xed\xa0\xbdx\xed\xb8\x80", b"\xc3("])
 def test_half_a_pair_is_no_text(text: bytes) -> None:
     """A half without its partner, and other bytes that aren't UTF-8, can't be read."""
     with pytest.raises(InvalidRequest, match="isn't UTF-8"):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from forwarder.core.errors import ForwarderError, InvalidRequest, InvalidToken, RequestTooLarge
 from forwarder.wire.shapes import Request, check_count, is_utf8, read_request, split_by_token
+from tests.support.cases import cases
 
 EVENT = {"event": "e", "distinct_id": "d"}
 
@@ -26,7 +27,7 @@ def events_of(request: Request) -> Any:
     return json.loads(bytes(request.events))
 
 
-@pytest.mark.parametrize("space", ["", " ", "\n", "\r\n\t "])
+@cases("space", ["", " ", "\n", "\r\n\t "])
 def test_the_three_shapes(space: str) -> None:
     """An array, a batch and one event are the same array of events, whatever white space is around them."""
     for value in ([EVENT], {"api_key": "k", "batch": [EVENT]}, EVENT):
@@ -40,8 +41,8 @@ def test_a_batch_that_is_null_is_none() -> None:
     assert events_of(read({"batch": None, **EVENT})) == [{"batch": None, **EVENT}]
 
 
-@pytest.mark.parametrize("key", ["token", "$token", "api_key"])
-@pytest.mark.parametrize("shape", [{}, {"batch": [EVENT]}, EVENT])
+@cases("key", ["token", "$token", "api_key"])
+@cases("shape", [{}, {"batch": [EVENT]}, EVENT])
 def test_places_of_the_token(key: str, shape: dict[str, Any]) -> None:
     """At the request's own level, under three names, in a batch and in one event."""
     assert read({**shape, key: "phc_a"}).token == "phc_a"
@@ -80,7 +81,7 @@ def test_one_token_for_all_events_keeps_the_array() -> None:
     assert split_by_token(b"[]") == {}
 
 
-@pytest.mark.parametrize("token", ['""', "5", "true", "[]", '{"a":1}', '"phx_secret"', '"é"', '"' + "a" * 65 + '"'])
+@cases("token", ['""', "5", "true", "[]", '{"a":1}', '"phx_secret"', '"é"', '"' + "a" * 65 + '"'])
 def test_bad_tokens(token: str) -> None:
     """A token that can't be one refuses the request, whether it is the batch's or an event's."""
     with pytest.raises(InvalidToken):
@@ -89,21 +90,21 @@ def test_bad_tokens(token: str) -> None:
         split_by_token(f'[{{"token":"good"}},{{"token":{token}}}]'.encode())
 
 
-@pytest.mark.parametrize("events", [b"[{}]", b'[{"token":"a"},{"event":"x"}]', b'[{"properties":{"token":5}}]', b'[{"token":null}]'])
+@cases("events", [b"[{}]", b'[{"token":"a"},{"event":"x"}]', b'[{"properties":{"token":5}}]', b'[{"token":null}]'])
 def test_an_event_without_a_token(events: bytes) -> None:
     """One event without any refuses them all."""
     with pytest.raises(InvalidToken):
         split_by_token(events)
 
 
-@pytest.mark.parametrize("events", [b"[5]", b'[{"token":"a"},null]', b'[{"token":"a"},"x"]', b'[{"token":1e999}]', b"[[]]"])
+@cases("events", [b"[5]", b'[{"token":"a"},null]', b'[{"token":"a"},"x"]', b'[{"token":1e999}]', b"[[]]"])
 def test_events_that_are_no_objects(events: bytes) -> None:
     """They have no token: refused."""
     with pytest.raises(InvalidRequest):
         split_by_token(events)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         b"5",
@@ -137,8 +138,8 @@ def test_no_requests(text: bytes) -> None:
         read_request(text)
 
 
-@pytest.mark.parametrize("depth", [995, 2000, 100_000])
-@pytest.mark.parametrize("opening", [b"[", b'{"a":', b'{"batch":['])
+@cases("depth", [995, 2000, 100_000])
+@cases("opening", [b"[", b'{"a":', b'{"batch":['])
 def test_deep_nesting(depth: int, opening: bytes) -> None:
     """What is nested too deep is refused, without a crash."""
     with pytest.raises(InvalidRequest):
@@ -148,21 +149,21 @@ def test_deep_nesting(depth: int, opening: bytes) -> None:
         read_request(b"[" + opening * depth + b"1" + closing * depth + b"]")
 
 
-@pytest.mark.parametrize(("value", "historical"), [("true", True), ("false", False), ("null", False)])
+@cases(("value", "historical"), [("true", True), ("false", False), ("null", False)])
 def test_historical(value: str, historical: bool) -> None:
     """Only `true` makes a request historical."""
     assert read_request(f'{{"api_key":"k","historical_migration": {value} ,"batch":[]}}'.encode()).historical is historical
 
 
-@pytest.mark.parametrize("value", ['"true"', "1", "0", "[true]", "{}", '""'])
-@pytest.mark.parametrize("rest", ['"batch":[{"event":"a"}]', '"event":"a"'])
+@cases("value", ['"true"', "1", "0", "[true]", "{}", '""'])
+@cases("rest", ['"batch":[{"event":"a"}]', '"event":"a"'])
 def test_historical_is_a_boolean(value: str, rest: str) -> None:
     """Anything else is rejected: a migration's events would go on as live ones."""
     with pytest.raises(InvalidRequest, match="historical_migration"):
         read_request(f'{{"api_key":"k","historical_migration":{value},{rest}}}'.encode())
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "seconds"),
     [
         ("2026-01-01T00:00:00Z", 1767225600.0),
@@ -192,7 +193,7 @@ LONE = rb'{"event":"e","distinct_id":"d","token":"t","x":"\ud83d"}'
 PAIR = rb'{"event":"e","distinct_id":"d","token":"t","x":"\ud83d\ude00"}'
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "clean", "garbled"),
     [
         (LONE, b"[]", [LONE]),
@@ -274,7 +275,7 @@ def test_utf8_in_pieces(odd: bytes, shift: int, filler: str) -> None:
             assert is_utf8(text)
 
 
-@pytest.mark.parametrize("member", ["sent_at", "token", "api_key"])
+@cases("member", ["sent_at", "token", "api_key"])
 def test_what_is_no_text_is_not_decoded(member: str) -> None:
     """A clock or a key that is an array of very many arrays would take fifty times its size as objects."""
     text = b'{"%b":[%b[]],"batch":[]}' % (member.encode(), b"[]," * 200_000)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from forwarder.wire.splice import Edits, Locator
+from tests.support.cases import cases
 
 SPACE = st.text(alphabet=" \t\r\n", max_size=70).map(str.encode)
 KEYS = ["a", "offset", "c", 'quo"te', "col:on", "brace}"]
@@ -95,7 +96,7 @@ def test_a_key_spelled_with_escapes_is_removed() -> None:
     assert edits.made() == b'{"a":1,"b":2}'
 
 
-@pytest.mark.parametrize("space", [b"", b" ", b"\n" * 200])
+@cases("space", [b"", b" ", b"\n" * 200])
 def test_an_empty_object_gains_no_comma(space: bytes) -> None:
     """However much white space is in it."""
     edits = Edits(b"{" + space + b"}")

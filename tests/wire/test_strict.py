@@ -6,11 +6,11 @@ import json
 import math
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.wire.strict import Inspection, Oddity, Suspicion, may_overflow, overflow_of, suspicion_of
+from tests.support.cases import cases
 
 
 def event(value: bytes, more: bytes = b"") -> bytes:
@@ -48,7 +48,7 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize(("value", "oddity"), ODD, ids=[str(value[:12]) for value, _ in ODD])
+@cases(("value", "oddity"), ODD, ids=[str(value[:12]) for value, _ in ODD])
 def test_what_strict_parsers_reject_is_found(value: bytes, oddity: Oddity) -> None:
     """Each oddity in some value is found."""
     suspicion = suspicion_of(event(value))
@@ -56,7 +56,7 @@ def test_what_strict_parsers_reject_is_found(value: bytes, oddity: Oddity) -> No
     assert oddity in suspicion.oddities
 
 
-@pytest.mark.parametrize(
+@cases(
     "value",
     [
         b"1e308", b"9007199254740993", b"9223372036854775807", b"-9223372036854775808", b"0.1", b"1e-999", b"0e999", b"[" * 50 + b"]" * 50,
@@ -95,7 +95,7 @@ def test_degrees_tell_how_odd_events_are() -> None:
     assert both.words == "a number too large for a double and more than 120 levels of nesting"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("number", "overflows"),
     [
         (b"1e400", True), (b"1e+0400", True), (b"9" * 309, True), (b"9" * 250 + b"e99", True), (b"1E" + b"9" * 60, True),
@@ -139,7 +139,7 @@ def test_nothing_else_is_suspected(value: Any, ascii_only: bool, indent: int | N
     assert (suspicion_of(text.replace("Infinity", "1e999").encode()) is not None) == expected
 
 
-@pytest.mark.parametrize("value", [b"1e9," * 50_000 + b"1e999", b'"' + rb"\u0001" * 50_000 + b'"', b"[" * 50_000 + b"]" * 50_000])
+@cases("value", [b"1e9," * 50_000 + b"1e999", b'"' + rb"\u0001" * 50_000 + b'"', b"[" * 50_000 + b"]" * 50_000])
 def test_a_large_event_is_inspected_in_steps(value: bytes) -> None:
     """However much an event holds, others have their turn in between."""
     inspection = Inspection(event(value))

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.wire.timestamps import UNKNOWN, SenderClock, at, format_timestamp, parse_timestamp, read_sender_clock, shifted
+from tests.support.cases import cases
 
 NOON = datetime(2025, 3, 1, 12, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "2025-03-01T12:00:00Z",
@@ -43,9 +44,7 @@ def test_a_date_alone_is_its_midnight() -> None:
     assert parse_timestamp("2025-03-01") == datetime(2025, 3, 1, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    "text", ["", " ", "now", "yesterday", "1740830400", "2025-13-01", "2025-02-30T00:00:00Z", "2025-03-01T25:00:00Z", "\0"]
-)
+@cases("text", ["", " ", "now", "yesterday", "1740830400", "2025-13-01", "2025-02-30T00:00:00Z", "2025-03-01T25:00:00Z", "\0"])
 def test_no_time(text: str) -> None:
     """Anything else is none."""
     assert parse_timestamp(text) is None
@@ -72,7 +71,7 @@ def test_written_and_read_again(time: datetime) -> None:
         assert parse_timestamp(text.decode()) == time
 
 
-@pytest.mark.parametrize(
+@cases(
     ("seconds", "text"),
     [
         (0.0, b"1970-01-01T00:00:00.000Z"),
@@ -86,7 +85,7 @@ def test_written_to_the_millisecond_or_the_microsecond(seconds: float, text: byt
     assert format_timestamp(at(seconds)) == text
 
 
-@pytest.mark.parametrize("seconds", [1e12, -1e12, 1e300, -1e300, float("inf"), float("-inf")])
+@cases("seconds", [1e12, -1e12, 1e300, -1e300, float("inf"), float("-inf")])
 def test_no_time_beyond_the_calendar(seconds: float) -> None:
     """Moving a time out of the calendar gives none."""
     assert shifted(NOON, seconds) is None
@@ -101,13 +100,13 @@ NOW = 1_767_225_600.0
 AHEAD, BEHIND = b"_=1767229200000", b"_=1767222000000"
 
 
-@pytest.mark.parametrize("query", [b"", b"ip=1&ver=1.57.2", b"_=", b"_=now", b"_=-5", b"_=123456789012345", b"a_=1767229200000"])
+@cases("query", [b"", b"ip=1&ver=1.57.2", b"_=", b"_=now", b"_=-5", b"_=123456789012345", b"a_=1767229200000"])
 def test_nothing_is_known_without_a_time(query: bytes) -> None:
     """No `_`, or one that isn't a number of milliseconds, says nothing."""
     assert read_sender_clock(query, NOW) == UNKNOWN
 
 
-@pytest.mark.parametrize(("query", "sent_at"), [(AHEAD, NOW + 3600), (BEHIND, NOW - 3600), (b"v=1&retry_count=0&" + BEHIND, NOW - 3600)])
+@cases(("query", "sent_at"), [(AHEAD, NOW + 3600), (BEHIND, NOW - 3600), (b"v=1&retry_count=0&" + BEHIND, NOW - 3600)])
 def test_a_first_attempt_tells_the_clock(query: bytes, sent_at: float) -> None:
     """`_` counts as `sent_at`, whichever way the clock is wrong."""
     assert read_sender_clock(query, NOW) == SenderClock(sent_at)

@@ -16,6 +16,7 @@ from forwarder.core.errors import InvalidRequest, InvalidToken, RequestTooLarge,
 from forwarder.core.ports import Incoming, Reason, V1Head
 from forwarder.wire.v1 import MAX_EVENTS, V1Request, bearer_token, decode_v1_body, read_v1, sent_at
 from forwarder.wire.v1_event import MAX_SDK_INFO, library
+from tests.support.cases import cases
 
 GOOD = '{"event":"e","uuid":"u-1","distinct_id":"d","timestamp":"2026-01-01T00:00:00Z","options":{},"properties":{"a":1}}'
 
@@ -46,9 +47,7 @@ def test_envelope() -> None:
     assert read(batch()).events == b"[]"
 
 
-@pytest.mark.parametrize(
-    "text", ["[]", "5", '"x"', "{", "", "{}", '{"batch":null}', '{"batch":{}}', '{"batch":[}', '{"batch":[1,]}', f"[{GOOD}]", GOOD]
-)
+@cases("text", ["[]", "5", '"x"', "{", "", "{}", '{"batch":null}', '{"batch":{}}', '{"batch":[}', '{"batch":[1,]}', f"[{GOOD}]", GOOD])
 def test_other_bodies(text: str) -> None:
     """What has no array of events in `batch` is none of this protocol, a classic body neither."""
     with pytest.raises(InvalidRequest):
@@ -116,13 +115,13 @@ JSON = b'{"created_at":"2026-01-01T00:00:00Z","batch":[]}'
 LIMIT = 1000
 
 
-@pytest.mark.parametrize("value", [b"Bearer phc_a", b"bearer phc_a", b"BEARER \t phc_a ", b"Bearer   phc_a"])
+@cases("value", [b"Bearer phc_a", b"bearer phc_a", b"BEARER \t phc_a ", b"Bearer   phc_a"])
 def test_bearer(value: bytes) -> None:
     """The scheme in any case, white space around the key."""
     assert bearer_token(value) == "phc_a"
 
 
-@pytest.mark.parametrize(
+@cases(
     "value",
     [
         b"", b"phc_a", b"Bearer", b"Bearer ", b"Basic phc_a", b"Bearer a b", b"Bearer phc_a, Bearer phc_b", b"Bearerphc_a",
@@ -149,7 +148,7 @@ def test_large_heads_are_not_remembered() -> None:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "expected"),
     [
         (b"posthog-python/7.1", (b'"posthog-python"', b'"7.1"')),
@@ -170,7 +169,7 @@ def test_library(value: bytes, expected: tuple[bytes, bytes] | None) -> None:
     assert library(value) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "expected"),
     [(b"1970-01-01T00:01:00Z", 60.0), (b"1970-01-01T02:01:00.500+02:00", 60.5), (b"", None), (b"yesterday", None), (b"\xff", None)],
 )
@@ -179,7 +178,7 @@ def test_sent_at(value: bytes, expected: float | None) -> None:
     assert sent_at(value) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "encoding"),
     [
         (JSON, b""),
@@ -202,9 +201,7 @@ def test_bodies(body: bytes, encoding: bytes) -> None:
     assert decode_v1_body(Incoming(body, content_encoding=encoding, content_type=b"Application/JSON; charset=utf-8"), LIMIT) == JSON
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("content_encoding", b"lz4"), ("content_encoding", b"gzip, br"), ("content_type", b"text/plain")]
-)
+@cases(("field", "value"), [("content_encoding", b"lz4"), ("content_encoding", b"gzip, br"), ("content_type", b"text/plain")])
 def test_media_of_others(field: str, value: bytes) -> None:
     """A compression or type that the protocol doesn't have is said to be so."""
     incoming = Incoming(JSON, content_type=b"application/json")
@@ -213,7 +210,7 @@ def test_media_of_others(field: str, value: bytes) -> None:
         decode_v1_body(incoming, LIMIT)
 
 
-@pytest.mark.parametrize("body", [b"", b" \n", b"\xef\xbb\xbf"])
+@cases("body", [b"", b" \n", b"\xef\xbb\xbf"])
 def test_empty_bodies(body: bytes) -> None:
     """Nothing is no request."""
     with pytest.raises(InvalidRequest, match="empty"):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.wire.v1_event import INVALID_OPTIONS, INVALID_SESSION, MALFORMED_EVENT, MALFORMED_PROPERTIES, Rewriter, Rewritten
+from tests.support.cases import cases
 
 UUID = "0190a0a0-1111-7222-8333-444455556666"
 SDK = b"posthog-python/7.1"
@@ -82,20 +82,20 @@ def test_the_bytes_of_properties_are_kept(properties: dict[str, Any], space: str
     assert found.data.decode().endswith(f'"$session_id":"s","$lib":"posthog-python","$lib_version":"7.1",{space}{raw[1:]}}}')
 
 
-@pytest.mark.parametrize("raw", ['{"big":12345678901234567890,"half":1.50e+2,"x":"\\u00e9\\/"}', '{"a":1,"a":2}', '{ "x" : [ ] }'])
+@cases("raw", ['{"big":12345678901234567890,"half":1.50e+2,"x":"\\u00e9\\/"}', '{"a":1,"a":2}', '{ "x" : [ ] }'])
 def test_numbers_and_escapes_stay_as_they_are_written(raw: str) -> None:
     """Nothing of the properties is read and written again."""
     assert raw[1:].encode() in rewritten(f'{{{HEAD},"properties":{raw}}}').data
 
 
-@pytest.mark.parametrize("properties", ["", ',"properties":null', ',"properties":{}', ',"properties":{ }'])
+@cases("properties", ["", ',"properties":null', ',"properties":{}', ',"properties":{ }'])
 def test_no_properties(properties: str) -> None:
     """They are made of what is to go into them; without anything they are empty."""
     assert properties_of(f'{{{HEAD},"session_id":"s"{properties}}}', b"") == {"$session_id": "s"}
     assert properties_of(f"{{{HEAD}{properties}}}", b"") == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "expected"),
     [
         ("true", True), ("false", False), ('"true"', True), ('" FALSE "', False), ('"1"', True), ('"0"', False), ("7", True),
@@ -108,13 +108,13 @@ def test_flags_are_read_as_the_service_does(value: str, expected: bool | None) -
     assert found == ({} if expected is None else {"$process_person_profile": expected})
 
 
-@pytest.mark.parametrize(("value", "expected"), [('"t-1"', {"$product_tour_id": "t-1"}), ("12", {"$product_tour_id": "12"}), ("null", {})])
+@cases(("value", "expected"), [('"t-1"', {"$product_tour_id": "t-1"}), ("12", {"$product_tour_id": "12"}), ("null", {})])
 def test_tours_are_text(value: str, expected: dict[str, str]) -> None:
     """A whole number is written as text."""
     assert properties_of(f'{{{HEAD},"options":{{"product_tour_id":{value}}}}}', b"") == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("event", "problem"),
     [
         ("5", MALFORMED_EVENT),
@@ -144,7 +144,7 @@ def test_missing_members_stay_missing() -> None:
     assert rewritten('{"distinct_id":5,"uuid":null}', b"").data == b'{"uuid":null,"distinct_id":5,"properties":{}}'
 
 
-@pytest.mark.parametrize("padded", ['"  d\\t"', '"\\u0020d"', '"d\u2003"', '" d"', '"d\\n"'])
+@cases("padded", ['"  d\\t"', '"\\u0020d"', '"d\u2003"', '" d"', '"d\\n"'])
 def test_ids_lose_the_white_space_around_them(padded: str) -> None:
     """As the service has it in this protocol; the key of the result is as it was sent."""
     found = rewritten(f'{{"event":"e","uuid":{padded},"distinct_id":{padded}}}', b"")
@@ -152,7 +152,7 @@ def test_ids_lose_the_white_space_around_them(padded: str) -> None:
     assert found.uuid == padded.encode()
 
 
-@pytest.mark.parametrize("kept", ['"a b"', '"\\u0041"', '"é"', '""', '"\\\\"', "5", "null"])
+@cases("kept", ['"a b"', '"\\u0041"', '"é"', '""', '"\\\\"', "5", "null"])
 def test_other_ids_keep_their_bytes(kept: str) -> None:
     """Escapes too."""
     found = rewritten(f'{{"uuid":{kept},"distinct_id":{kept}}}', b"")

@@ -16,6 +16,7 @@ from forwarder.core.errors import BufferFull, ConfigurationError
 from forwarder.core.event import Lane
 from forwarder.storage import failpoints
 from forwarder.storage.directory import LockedDirectory
+from tests.support.cases import cases
 from tests.support.commands import forwarder
 from tests.support.damage import PAGE, segments
 from tests.support.disk import DiskRig
@@ -103,7 +104,7 @@ def test_a_page_that_the_disk_does_not_give(tmp_path: Path, monkeypatch: pytest.
     rig.abandon()
 
 
-@pytest.mark.parametrize(("before", "after"), [(4 << 20, 1 << 20), (1 << 20, 4 << 20), (1 << 20, 512 << 10)])
+@cases(("before", "after"), [(4 << 20, 1 << 20), (1 << 20, 4 << 20), (1 << 20, 512 << 10)])
 def test_the_limit_was_changed(tmp_path: Path, before: int, after: int) -> None:
     """Lowered below what is there: nothing is lost, nothing is taken until there is room. Raised: more is taken. The files follow."""
     rig = DiskRig(tmp_path / "worker-0", max_bytes=before)
@@ -135,7 +136,7 @@ def test_the_limit_was_changed(tmp_path: Path, before: int, after: int) -> None:
     changed.abandon()
 
 
-@pytest.mark.parametrize("deed", ["commit.begin=enospc@1", "checkpoint.written=enospc@1", "commit.synced=eio@1"])
+@cases("deed", ["commit.begin=enospc@1", "checkpoint.written=enospc@1", "commit.synced=eio@1"])
 def test_a_disk_that_refuses_at_the_start(tmp_path: Path, deed: str) -> None:
     """The first commit fails: what is there is at hand all the same, events are refused with the reason, and then taken by themselves."""
     rig = DiskRig(tmp_path / "worker-0")

@@ -15,6 +15,7 @@ import zstandard
 from tests.crash.imports.judge import Arrival, Settled, judge
 from tests.crash.imports.plan import BARE, DAYS, Division, EventPlan, write
 from tests.crash.kills import READING, schedule
+from tests.support.cases import cases
 
 PLAN = EventPlan(seed=5, count=2_000)
 DERIVED = UUID(int=5)
@@ -62,7 +63,7 @@ MISTAKES: dict[str, Callable[[list[Arrival]], list[Arrival]]] = {
 }
 
 
-@pytest.mark.parametrize("problem", MISTAKES)
+@cases("problem", MISTAKES)
 def test_what_is_wrong_is_found(problem: str) -> None:
     """Each kind of mistake is named, and no other."""
     found = judge(PLAN, MISTAKES[problem](arrived()), [Settled(4_000, 100)]).problems
@@ -104,7 +105,7 @@ def test_the_source_is_what_the_plan_says(suffix: str, tmp_path: Path) -> None:
     assert len({event["uuid"] for event in events if "uuid" in event}) == PLAN.count - PLAN.count // BARE
 
 
-@pytest.mark.parametrize("seed", range(20))
+@cases("seed", range(20))
 def test_kills_are_spread_over_all_of_it(seed: int) -> None:
     """One in each part of what has to arrive, in order; the others before anything can."""
     kills = schedule(seed, 10, reading=3, patience=1)

@@ -11,6 +11,7 @@ from posthog.feature_flags import PROPERTY_OPERATORS, InconclusiveMatchError, ma
 
 from forwarder.sandbox.conditions.matching import OPERATORS, matches, prepare_condition
 from forwarder.sandbox.conditions.values import CannotDecide
+from tests.support.cases import cases
 
 NOW: Final = datetime(2026, 3, 31, 12, tzinfo=UTC)
 MISSING: Final = object()
@@ -164,7 +165,7 @@ AWKWARD: Final[list[Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("operator", "value", "actual", "expected"), TABLE)
+@cases(("operator", "value", "actual", "expected"), TABLE)
 def test_operator(operator: str, value: Any, actual: Any, expected: bool) -> None:
     """Each operator, with odd types on either side."""
     assert matches({"key": "key", "operator": operator, "value": value, "type": "person"}, {"key": actual}, NOW) is expected
@@ -175,14 +176,14 @@ def test_every_operator_stands_in_the_table() -> None:
     assert {operator for operator, *_ in TABLE} == OPERATORS >= set(PROPERTY_OPERATORS)
 
 
-@pytest.mark.parametrize("operator", sorted(OPERATORS))
+@cases("operator", sorted(OPERATORS))
 def test_a_missing_property_matches_only_negative_operators(operator: str) -> None:
     """As in the service; an SDK would ask it."""
     value = [1, 2] if "between" in operator else "1"
     assert matches({"key": "key", "operator": operator, "value": value}, {"other": 1}, NOW) is (operator in MISSING_ALLOWED)
 
 
-@pytest.mark.parametrize("operator", sorted(PROPERTY_OPERATORS))
+@cases("operator", sorted(PROPERTY_OPERATORS))
 def test_what_the_python_sdk_decides_is_decided_alike(operator: str) -> None:
     """Each awkward value against each: the answer is that of posthog's local evaluation, wherever it has one."""
     decided, different = 0, []
@@ -203,9 +204,7 @@ def test_what_the_python_sdk_decides_is_decided_alike(operator: str) -> None:
     assert decided > 100
 
 
-@pytest.mark.parametrize(
-    "condition", [{}, {"key": 1}, {"key": "a", "operator": "near"}, {"key": "a", "operator": "in"}, {"key": "a", "operator": 1}]
-)
+@cases("condition", [{}, {"key": 1}, {"key": "a", "operator": "near"}, {"key": "a", "operator": "in"}, {"key": "a", "operator": 1}])
 def test_a_condition_that_no_one_can_decide(condition: dict[str, Any]) -> None:
     """An unknown operator, or one of cohorts, and a condition without a key are errors, not a silent false."""
     with pytest.raises(CannotDecide):

@@ -18,11 +18,12 @@ from forwarder.sandbox.conditions.values import (
     number_of,
     version_of,
 )
+from tests.support.cases import cases
 
 NOW: Final = datetime(2024, 3, 31, 12, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "text"),
     [
         ("a b", "a b"),
@@ -55,7 +56,7 @@ def test_a_text_has_an_end() -> None:
     assert cut("x" * 81) == "x" * 79 + "…"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "number"), [("1.5e2", 150.0), (".5", 0.5), (7, 7.0), (True, None), (" 7", None), ("0x1f", None), ("1e999", None), ([7], None)]
 )
 def test_numbers(value: Any, number: float | None) -> None:
@@ -63,7 +64,7 @@ def test_numbers(value: Any, number: float | None) -> None:
     assert number_of(value) == number
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "time"),
     [
         ("-1m", "2024-02-29T12:00:00+00:00"),
@@ -86,9 +87,7 @@ def test_times(value: Any, time: str) -> None:
     assert found.isoformat() == time
 
 
-@pytest.mark.parametrize(
-    "value", ["", "soon", "-10000d", "-9999y", "-5x", None, True, [], "2023-02-29", 1e300, "9" * 5_000, "9" * 25 + "d"]
-)
+@cases("value", ["", "soon", "-10000d", "-9999y", "-5x", None, True, [], "2023-02-29", 1e300, "9" * 5_000, "9" * 25 + "d"])
 def test_what_names_no_time(value: Any) -> None:
     """It is none, whatever its size."""
     assert date_of(value, NOW) is None
@@ -99,7 +98,7 @@ def test_what_depends_on_the_time_of_the_evaluation() -> None:
     assert [depends_on_now(text) for text in ("-30d", "30d", "2024", "2024-01-01", "soon", "1704067200")] == [True] * 3 + [False] * 3
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "version"),
     [
         ("v1.2.3-beta+5", (1, 2, 3)),

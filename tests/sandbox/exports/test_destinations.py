@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.sandbox.exports.destinations import change_destination, without_secrets
+from tests.support.cases import cases
 
 S3 = {"type": "S3", "config": {"bucket_name": "b", "aws_access_key_id": "id", "aws_secret_access_key": "hidden"}}
 _HIDDEN = "hidden"
@@ -22,7 +23,7 @@ _CONFIGS = st.recursive(_LEAVES, lambda inner: st.lists(inner, max_size=3) | st.
 _KINDS = st.sampled_from(["S3", "Postgres", "SomethingNew"])
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
     [
         *("password", "Password", "db_password", "passwd", "secret", "clientSecret", "api_key", "apiKey", "access-token", "private_key"),
@@ -35,7 +36,7 @@ def test_a_name_tells_a_secret(name: str) -> None:
     assert without_secrets({"type": "New", "config": config}) == {"type": "New", "config": {"host": "h", "inner": [{"kept": 1}]}}
 
 
-@pytest.mark.parametrize("name", ["bucket_name", "region", "host", "port", "key_prefix", "table_name", "database", "schema", "url"])
+@cases("name", ["bucket_name", "region", "host", "port", "key_prefix", "table_name", "database", "schema", "url"])
 def test_what_is_no_secret_is_shown(name: str) -> None:
     """Settings that one wants to read."""
     assert without_secrets({"type": "S3", "config": {name: "x"}})["config"] == {name: "x"}
@@ -48,7 +49,7 @@ def test_a_type_has_secrets_of_its_own() -> None:
     assert without_secrets({"type": "New", "config": {"user": "u"}})["config"] == {"user": "u"}
 
 
-@pytest.mark.parametrize("config", [None, 3, "text", [], ["a", 1], {}, {"a": None}])
+@cases("config", [None, 3, "text", [], ["a", 1], {}, {"a": None}])
 def test_any_config_can_be_shown(config: Any) -> None:
     """It needn't be an object."""
     assert without_secrets({"type": "New", "config": config})["config"] == config
@@ -64,7 +65,7 @@ def test_of_an_address_the_password_is_hidden() -> None:
     assert change_destination(old, other) == other
 
 
-@pytest.mark.parametrize("name", ["token", "api_key", "apiKey", "key", "sig", "X-Signature-Secret"])
+@cases("name", ["token", "api_key", "apiKey", "key", "sig", "X-Signature-Secret"])
 def test_of_a_query_the_secrets_are_hidden(name: str) -> None:
     """Hooks have their keys there. Sent back so, the address keeps them."""
     old = {"type": "HTTP", "config": {"url": f"https://host/hook?team=a&{name}=hidden&{name}=hidden#top"}}
@@ -82,13 +83,13 @@ def test_a_user_without_a_password_is_hidden(user: str) -> None:
     assert change_destination(old, shown) == old
 
 
-@pytest.mark.parametrize("text", ["https://host/@ann", "what?key=x", "https://host/?team=a&page=2", "https://host/token=a"])
+@cases("text", ["https://host/@ann", "what?key=x", "https://host/?team=a&page=2", "https://host/token=a"])
 def test_other_text_is_shown(text: str) -> None:
     """What is no address, and what is no secret of one."""
     assert without_secrets({"type": "HTTP", "config": {"note": text}})["config"] == {"note": text}
 
 
-@pytest.mark.parametrize("mask", ["*", "********", "••••", "…", "<masked>", "[REDACTED]"])
+@cases("mask", ["*", "********", "••••", "…", "<masked>", "[REDACTED]"])
 def test_a_mask_keeps_a_secret(mask: str) -> None:
     """Where there is none yet, a mask makes none."""
     config = {"bucket_name": "c", "aws_secret_access_key": mask}

@@ -16,6 +16,7 @@ from forwarder.sandbox.exports.files import FileForm
 from forwarder.sandbox.exports.jobs import ExportMisconfigured
 from forwarder.sandbox.exports.records import EVENT_COLUMNS, PERSON_COLUMNS, ExportRecord
 from tests.sandbox.shipped import read_part
+from tests.support.cases import cases
 
 TIME = "2026-01-01T00:00:00.000001Z"
 PROPERTIES = '{"b": 1.0, "a": 12345678901234567890123}'
@@ -32,7 +33,7 @@ def form(**config: Any) -> FileForm:
     return FileForm.of(config)
 
 
-@pytest.mark.parametrize(("file_format", "compression"), FORMS)
+@cases(("file_format", "compression"), FORMS)
 def test_every_form_can_be_read(file_format: str, compression: str) -> None:
     """Events and persons; times are times and JSON is text in Parquet, as the values they are in JSON lines. Twice gives the same bytes."""
     made = form(file_format=file_format.upper(), compression=compression)
@@ -69,7 +70,7 @@ def test_parquet_is_typed_and_compressed_inside() -> None:
     assert made.suffix == ".parquet"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("config", "suffix"),
     [
         ({}, ".jsonl"),
@@ -83,7 +84,7 @@ def test_what_is_understood_without_being_said(config: dict[str, Any], suffix: s
     assert FileForm.of(config).suffix == suffix
 
 
-@pytest.mark.parametrize(
+@cases(
     ("config", "message"),
     [
         ({"file_format": "CSV"}, "file_format of the destination is 'CSV'. Set it to one of: JSONLines, Parquet"),

@@ -12,6 +12,7 @@ import pytest
 
 from forwarder.sandbox.exports.folder import FolderDestination
 from forwarder.sandbox.exports.jobs import DestinationFailed, DestinationPolicy, ExportMisconfigured
+from tests.support.cases import cases
 from tests.support.filesystems import Mounted, mounted
 
 
@@ -38,7 +39,7 @@ def test_what_an_interrupted_write_left_is_overwritten(tmp_path: Path) -> None:
     assert {file.name: file.read_bytes() for file in (tmp_path / "a" / "b").iterdir()} == {"x.jsonl": b"new"}
 
 
-@pytest.mark.parametrize("path", [None, "", ".", "./", "{root}", "{root}/"])
+@cases("path", [None, "", ".", "./", "{root}", "{root}/"])
 def test_the_root_itself(tmp_path: Path, path: str | None) -> None:
     """A destination need not have a folder of its own, and may name one by its whole path."""
     destination(tmp_path, path and path.format(root=tmp_path)).write("x", b"1")
@@ -46,7 +47,7 @@ def test_the_root_itself(tmp_path: Path, path: str | None) -> None:
     assert ((tmp_path / "x").read_bytes(), (tmp_path / "inside" / "x").read_bytes()) == (b"1", b"2")
 
 
-@pytest.mark.parametrize("path", ["..", "a/../../b", "../{name}/a", "/etc", "/", "{root}/../x", "{root}x", 5, ["a"], "a\0b"])
+@cases("path", ["..", "a/../../b", "../{name}/a", "/etc", "/", "{root}/../x", "{root}x", 5, ["a"], "a\0b"])
 def test_a_path_that_leads_out(tmp_path: Path, path: Any) -> None:
     """It is rejected as it is written, whatever it would resolve to."""
     with pytest.raises(ExportMisconfigured, match="path of the destination"):
@@ -59,8 +60,8 @@ def test_folders_must_be_allowed() -> None:
         destination(None)
 
 
-@pytest.mark.parametrize("place", ["a", "a/b"])
-@pytest.mark.parametrize("inside", [False, True])
+@cases("place", ["a", "a/b"])
+@cases("inside", [False, True])
 def test_symbolic_links_are_not_followed(tmp_path: Path, place: str, *, inside: bool) -> None:
     """On no part of the way, wherever they lead."""
     root, target = tmp_path / "root", tmp_path / ("root/target" if inside else "target")

@@ -17,6 +17,7 @@ from forwarder.sandbox.exports.http import HttpDestination
 from forwarder.sandbox.exports.jobs import DestinationFailed, DestinationPolicy, ExportMisconfigured
 from forwarder.sandbox.exports.records import EVENT_COLUMNS, ExportRecord
 from tests.sandbox.shipped import KEY, at, holding, job, ship, stored, uuid_of
+from tests.support.cases import cases
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 RECORDS = [ExportRecord(1, 9, ("u-1", "seen", "d1", at(1), '{"a":1.0}', None, None, None, "p", 7, at(2)), None)]
@@ -58,9 +59,7 @@ class Accepting:
         return web.json_response({"status": "Ok"})
 
 
-@pytest.mark.parametrize(
-    ("path", "asked"), [("", "/batch/"), ("/", "/batch/"), ("/batch", "/batch"), ("/batch/", "/batch/"), ("/hook?a=1", "/hook?a=1")]
-)
+@cases(("path", "asked"), [("", "/batch/"), ("/", "/batch/"), ("/batch", "/batch"), ("/batch/", "/batch/"), ("/hook?a=1", "/hook?a=1")])
 async def test_where_it_is_posted(path: str, asked: str) -> None:
     """A host gets `/batch/`; a path is the user's."""
     accepting = Accepting()
@@ -91,7 +90,7 @@ async def test_many_events_are_many_requests() -> None:
     assert [(completed, total) for _, completed, total in told.calls] == [(0, 2_500), (1_000, 2_500), (2_000, 2_500), (2_500, 2_500)]
 
 
-@pytest.mark.parametrize("status", [300, 302, 308, 400, 401, 404, 413, 429, 500, 503])
+@cases("status", [300, 302, 308, 400, 401, 404, 413, 429, 500, 503])
 async def test_only_2xx_is_success(status: int) -> None:
     """No redirect is followed; of the body's words a few are repeated, and no key."""
     asked = list[str]()
@@ -108,7 +107,7 @@ async def test_only_2xx_is_success(status: int) -> None:
     assert "the end" not in str(raised.value)
 
 
-@pytest.mark.parametrize("status", [200, 201, 204])
+@cases("status", [200, 201, 204])
 async def test_success(status: int) -> None:
     """Whatever the body is; the part is posted once."""
     posted = list[str]()

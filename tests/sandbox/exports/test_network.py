@@ -10,6 +10,7 @@ import pytest
 
 from forwarder.sandbox.exports.jobs import DestinationFailed, DestinationPolicy, ExportMisconfigured
 from forwarder.sandbox.exports.network import DestinationUrl, is_private, scrub
+from tests.support.cases import cases
 
 PRIVATE = [
     "127.0.0.1",
@@ -62,7 +63,7 @@ async def resolve(url: str, *, private: bool = False) -> list[str]:
         return list(await DestinationUrl.parse(url, "url").resolve(DestinationPolicy(None, private), executor))
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "2130706433", "0x7f.1", "127.1"])
+@cases("host", ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "2130706433", "0x7f.1", "127.1"])
 async def test_this_machine(host: str) -> None:
     """In every spelling that is resolved."""
     with pytest.raises(ExportMisconfigured, match=r"private address.*--allow-private-destinations"):
@@ -82,9 +83,7 @@ async def test_names_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
         await resolve("https://events.example.com")
 
 
-@pytest.mark.parametrize(
-    "url", [None, "", 5, "events.example.com", "ftp://x", "file:///etc/passwd", "http://", "http://[::1", "http://x:99999"]
-)
+@cases("url", [None, "", 5, "events.example.com", "ftp://x", "file:///etc/passwd", "http://", "http://[::1", "http://x:99999"])
 def test_what_is_no_url(url: object) -> None:
     """The message names the setting, and doesn't repeat its value."""
     with pytest.raises(ExportMisconfigured, match="endpoint_url of the destination is not a URL"):

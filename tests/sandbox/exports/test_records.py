@@ -17,6 +17,7 @@ from forwarder.sandbox.exports.jobs import ExportJob, ExportMisconfigured, Selec
 from forwarder.sandbox.exports.records import ExportRecord, RecordReader
 from forwarder.sandbox.store.thread import StoreThread
 from tests.sandbox.shipped import KEY, at, folder, holding, job, request, stored, uuid_of
+from tests.support.cases import cases
 
 
 async def read(work: ExportJob, thread: StoreThread, after: int = 0) -> list[dict[str, Any]]:
@@ -190,7 +191,7 @@ async def test_events_by_their_names() -> None:
     assert len(people) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changes", "message"),
     [
         ({"model": "sessions"}, "Models are: events, persons"),

@@ -24,6 +24,7 @@ from forwarder.contract.endpoints import (
 from forwarder.sandbox.exports.scheduler import MOST_RUNNING
 from forwarder.sandbox.protocol.clock import SandboxClock
 from tests.sandbox.exports.scheduling import START, Scheduling
+from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT
 from tests.support.waiting import eventually
 
@@ -92,7 +93,7 @@ STORIES: Final = {
 }
 
 
-@pytest.mark.parametrize("name", STORIES)
+@cases("name", STORIES)
 async def test_a_run_goes_through_its_states(name: str, tmp_path: Path) -> None:
     """Each state and each transition, with what the run then says. What is written is what was to be, however often it was tried."""
     story = STORIES[name]

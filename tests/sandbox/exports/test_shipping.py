@@ -42,6 +42,7 @@ from tests.sandbox.shipped import (
     stored,
     uuid_of,
 )
+from tests.support.cases import cases
 from tests.support.commands import forwarder
 from tests.support.waiting import eventually, tick
 
@@ -133,7 +134,7 @@ async def test_a_cancelled_run_ends_behind_its_file(tmp_path: Path) -> None:
     assert [record["uuid"] for record in read_folder(tmp_path)] == [uuid_of(1)]
 
 
-@pytest.mark.parametrize("cursor", ["v0.1.1.1", "1", "v1.1.1", "v1.-1.0.0", "v1.1.1.1\n"])
+@cases("cursor", ["v0.1.1.1", "1", "v1.1.1", "v1.-1.0.0", "v1.1.1.1\n"])
 async def test_a_cursor_of_something_else(cursor: str, tmp_path: Path) -> None:
     """Nothing is exported from a guess."""
     async with holding([stored(1)]) as thread:
@@ -141,7 +142,7 @@ async def test_a_cursor_of_something_else(cursor: str, tmp_path: Path) -> None:
             await ship(job(cursor=cursor), thread, tmp_path)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("destination", "message"),
     [
         ({"type": "BigQuery", "config": {}}, "'BigQuery' can't be exported to. Types are: Folder, HTTP, S3"),
@@ -160,7 +161,7 @@ async def test_a_destination_that_cant_be(destination: dict[str, Any], message: 
             await ship(job(destination), thread, tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["FOLDER", " folder ", "Folder"])
+@cases("kind", ["FOLDER", " folder ", "Folder"])
 async def test_the_type_in_any_case(kind: str, tmp_path: Path) -> None:
     """As people write it."""
     async with holding([stored(1)]) as thread:
@@ -176,8 +177,8 @@ async def test_persons(tmp_path: Path) -> None:
     assert (person["distinct_id"], person["properties"], person["team_id"]) == ("u1", {"plan": "pro"}, 7)
 
 
-@pytest.mark.parametrize("file_format", ["JSONLines", "Parquet"])
-@pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
+@cases("file_format", ["JSONLines", "Parquet"])
+@cases("compression", ["none", "gzip", "zstd"])
 async def test_an_import_is_verified_by_the_export(tmp_path: Path, file_format: str, compression: str) -> None:
     """What `import verify --export` reads: every file's events and days."""
     async with holding(many(300)) as thread:

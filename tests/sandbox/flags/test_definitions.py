@@ -17,6 +17,7 @@ from forwarder.sandbox.flags.definitions import (
     parse_cohort,
     parse_flag,
 )
+from tests.support.cases import cases
 
 EMAIL: Final = {"key": "email", "operator": "icontains", "value": "@example.com", "type": "person"}
 
@@ -77,7 +78,7 @@ def test_a_holdout_of_the_older_form() -> None:
     assert parse_flag({"key": "a", "filters": {"holdout_groups": [group]}}).holdout == FlagHoldout("holdout-9", 20.0)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("condition", "kind"),
     [
         (EMAIL, OwnProperty),
@@ -95,7 +96,7 @@ def test_kinds_of_conditions(condition: dict[str, Any], kind: type) -> None:
     assert isinstance(parse_flag(with_property(condition)).sets[1].conditions[1], kind)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "path"),
     [
         (None, ""),
@@ -140,7 +141,7 @@ def test_a_wrong_flag_is_rejected_with_its_place(content: Any, path: str) -> Non
     assert str(rejected.value).startswith(path)
 
 
-@pytest.mark.parametrize(
+@cases(
     "form",
     [
         {"filters": {"properties": {"type": "OR", "values": [{"type": "AND", "values": [EMAIL]}]}}},
@@ -167,7 +168,7 @@ def test_a_cohort_without_conditions() -> None:
     assert parse_cohort({"id": 1}).property_group is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "path"),
     [
         (1, ""),

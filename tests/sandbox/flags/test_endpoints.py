@@ -11,6 +11,7 @@ import pytest
 from forwarder.sandbox import SandboxOptions
 from tests.sandbox.client import KEY, batch, event, talking
 from tests.sandbox.defining import define, flag
+from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT
 
 ASK = {"api_key": KEY, "distinct_id": "ann"}
@@ -67,7 +68,7 @@ async def test_who_gets_no_flags(path: str) -> None:
         assert (await client.sandbox.summary()).refused == len(refusals) + 1
 
 
-@pytest.mark.parametrize("path", ["/flags", "/flags/", "/decide", "/decide/"])
+@cases("path", ["/flags", "/flags/", "/decide", "/decide/"])
 async def test_a_get_names_nobody(path: str) -> None:
     """Asked without a user, the real service answers in the same form; a key that is nobody's is 401 there too."""
     async with talking(SandboxOptions(api_keys=frozenset({KEY}), strict=True)) as client:
@@ -76,8 +77,8 @@ async def test_a_get_names_nobody(path: str) -> None:
         assert {one.method for one in await client.sandbox.requests()} == {"GET"}
 
 
-@pytest.mark.parametrize("slash", ["", "/"])
-@pytest.mark.parametrize("strict", [False, True])
+@cases("slash", ["", "/"])
+@cases("strict", [False, True])
 async def test_a_get_of_flags(slash: str, strict: bool) -> None:
     """A GET of `/flags` answers as the service does, in both modes: no flags in the form of the version, and what a client begins with."""
     async with talking(SandboxOptions(now=lambda: MIDNIGHT, strict=strict)) as client:
@@ -108,7 +109,7 @@ async def test_definitions_for_older_sdks(path: str) -> None:
         assert (await client.ask("POST", path, b"{}", SECRET)).status == 405
 
 
-@pytest.mark.parametrize("path", PATHS)
+@cases("path", PATHS)
 async def test_definitions(path: str) -> None:
     """A holder of a secret key gets the definitions, with an ETag, and 304 for that one; the key is not kept."""
     async with talking() as client:
@@ -135,7 +136,7 @@ async def test_definitions_name_the_group_types() -> None:
         assert after.json["group_type_mapping"] == {"0": "team", "1": "company"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("headers", "key"), [({}, KEY), ({"Authorization": "Basic x"}, KEY), ({"Authorization": f"Bearer {KEY}"}, KEY), (SECRET, "phc_unknown")]
 )
 async def test_who_gets_no_definitions(headers: dict[str, str], key: str) -> None:
@@ -208,7 +209,7 @@ async def test_one_flag_that_can_not_be_computed() -> None:
         assert (set(reply["flags"]), reply["errorsWhileComputingFlags"]) == ({"beta"}, False)
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
     [
         {"groups": []},
@@ -227,7 +228,7 @@ async def test_fields_of_the_wrong_type(body: dict[str, Any]) -> None:
         assert (await client.post("/flags/?v=2", {**ASK, **dict.fromkeys(body)})).status == 200
 
 
-@pytest.mark.parametrize(
+@cases(
     "value",
     [None, [], {}, [[[]]], {"a": {"b": None}}, 1e308, -0.0, 10**400, "", "\u0000", "\ud800", "x" * 100_000, True, [None, {"a": []}]],
 )
@@ -267,8 +268,8 @@ async def test_a_flag_of_remote_configuration() -> None:
         assert [each["key"] for each in definitions.json["flags"]] == ["beta", "bare"]
 
 
-@pytest.mark.parametrize("payload", [{"a": 1}, 0, False])
-@pytest.mark.parametrize(("strict", "status"), [(False, 200), (True, 404)])
+@cases("payload", [{"a": 1}, 0, False])
+@cases(("strict", "status"), [(False, 200), (True, 404)])
 async def test_the_payload_of_any_flag(strict: bool, status: int, payload: object) -> None:
     """A flag needn't be one of remote configuration; the real service requires it."""
     async with talking(SandboxOptions(strict=strict)) as client:

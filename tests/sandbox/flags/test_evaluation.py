@@ -16,6 +16,7 @@ from posthog import Posthog
 from forwarder.sandbox.conditions.matching import OPERATORS
 from forwarder.sandbox.flags.definitions import Flag, InvalidDefinition, parse_cohort, parse_flag
 from forwarder.sandbox.flags.evaluation import Definitions, FlagReason, FlagResult, Subject, bucket, evaluate
+from tests.support.cases import cases
 from tests.support.flags import FlagMaker, visitors
 
 NOW: Final = datetime(2026, 3, 31, 12, tzinfo=UTC)
@@ -78,7 +79,7 @@ def cohort(number: int, *values: dict[str, Any], kind: str = "AND", **more: Any)
     return {"id": number, "name": f"C{number}", "filters": {"properties": {"type": kind, "values": list(values)}}, **more}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("key", "identifier", "salt", "separator", "place"),
     [
         ("simple-flag", "distinct_id_0", "", ".", 0.7836963764220432),
@@ -222,7 +223,7 @@ def test_an_early_exit() -> None:
     assert one(Subject("u1"), flag("f", *sets, early_exit=True)).enabled
 
 
-@pytest.mark.parametrize(
+@cases(
     ("expected", "on", "off", "variant"),
     [
         (True, True, False, True),

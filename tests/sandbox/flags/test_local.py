@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.sandbox.client import KEY, Client, talking
 from tests.sandbox.defining import SECRET, define, flag, person_is, put
+from tests.support.cases import cases
 
 PRO, BIG = person_is("plan", "pro"), person_is("seats", 9, "gt")
 
@@ -86,7 +85,7 @@ async def test_cohorts() -> None:
             assert (await definitions(client, query))["cohorts"] == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("cohort", "expected"),
     [
         ({"type": "AND", "values": [PRO, BIG]}, [[PRO, BIG]]),

@@ -13,6 +13,7 @@ from forwarder.sandbox import Sandbox, SandboxOptions
 from forwarder.sandbox.flags.places import Places, client_address
 from tests.sandbox.client import KEY, batch, event, talking
 from tests.sandbox.defining import define, flag, person_is, values
+from tests.support.cases import cases
 from tests.support.places import write_places
 
 GERMAN, JAPANESE = "203.0.113.9", "2001:db8::7"
@@ -35,7 +36,7 @@ def test_the_seven_properties(tmp_path: Path) -> None:
     places.close()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("headers", "expected"),
     [
         ({}, "198.51.100.1"),
@@ -75,7 +76,7 @@ async def test_places_decide(tmp_path: Path) -> None:
         assert await values(client, headers={"X_Forwarded_For": "127.0.0.1"}) == {"german": False}
 
 
-@pytest.mark.parametrize("content", [None, b"", b"no database", "folder"])
+@cases("content", [None, b"", b"no database", "folder"])
 async def test_a_file_that_is_no_database(tmp_path: Path, content: Any) -> None:
     """The sandbox doesn't start, and names the file."""
     path = tmp_path / "places.mmdb"

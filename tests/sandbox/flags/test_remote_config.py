@@ -11,6 +11,7 @@ from forwarder.sandbox.flags.remote_config import LIST_PATHS
 from forwarder.sandbox.web.service import _GET_HANDLERS, POST_HANDLERS
 from tests.sandbox.client import KEY, batch, event, talking
 from tests.sandbox.defining import define
+from tests.support.cases import cases
 
 ORIGIN = "https://shop.example.com"
 
@@ -47,7 +48,7 @@ async def test_settings_as_a_script() -> None:
         assert left == {"config": (await client.ask("GET", f"/array/{KEY}/config")).json, "siteApps": []}
 
 
-@pytest.mark.parametrize("path", ["/array/{}/config", "/array/{}/config.js", *[f"{path}/?token={{}}" for path in LIST_PATHS]])
+@cases("path", ["/array/{}/config", "/array/{}/config.js", *[f"{path}/?token={{}}" for path in LIST_PATHS]])
 async def test_whose_settings_there_are(path: str) -> None:
     """A project that doesn't exist is 404, a key that can't be one 401; a script in a key stays text."""
     async with talking(SandboxOptions(api_keys=frozenset({KEY, "</script>"}))) as client:
@@ -63,7 +64,7 @@ async def test_lists() -> None:
         assert lists == [{"surveys": [], "survey_config": None}, {"earlyAccessFeatures": []}, {"product_tours": []}, {"experiments": []}]
 
 
-@pytest.mark.parametrize("path", ["/static/recorder.js", "/static/1.2.3/array.js?v=1", f"/array/{KEY}/array.js"])
+@cases("path", ["/static/recorder.js", "/static/1.2.3/array.js?v=1", f"/array/{KEY}/array.js"])
 async def test_bundles(path: str) -> None:
     """The SDK's own bundles are not here, and the answer says where they come from."""
     async with talking() as client:
@@ -72,7 +73,7 @@ async def test_bundles(path: str) -> None:
         assert [one.status for one in await client.sandbox.requests()] == [404]
 
 
-@pytest.mark.parametrize("path", [path.format(token=KEY, project="1", key="x") for path in {**POST_HANDLERS, **_GET_HANDLERS}])
+@cases("path", [path.format(token=KEY, project="1", key="x") for path in {**POST_HANDLERS, **_GET_HANDLERS}])
 async def test_other_origins_may_ask(path: str) -> None:
     """A page of another origin may send to each endpoint whatever its browser asks for, and is not recorded for asking."""
     asking = {"Origin": ORIGIN, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,posthog-attempt"}

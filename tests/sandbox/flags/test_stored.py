@@ -14,6 +14,7 @@ from forwarder.sandbox import SandboxOptions
 from forwarder.sandbox.seed_file import read_seed
 from tests.sandbox.client import KEY, Client, talking
 from tests.sandbox.defining import SECRET, define, flag, person_is, put, values
+from tests.support.cases import cases
 
 OWNER = {"email": "a@example.com", "level": "owner"}
 
@@ -70,7 +71,7 @@ async def test_seeding_again(tmp_path: Path) -> None:
         assert (await client.get(f"/sandbox/flags/a?api_key={KEY}"))["version"] == 2
 
 
-@pytest.mark.parametrize(
+@cases(
     ("project", "words"),
     [
         ({"flags": [{"key": "a"}, {"filters": {}}]}, "flags[1]: key: this is required"),
@@ -101,7 +102,7 @@ def test_invalid_seeds(tmp_path: Path, project: dict[str, Any], words: str) -> N
     assert words in str(error.value)
 
 
-@pytest.mark.parametrize(
+@cases(
     "form",
     [
         {"filters": {"properties": {"type": "AND", "values": [person_is("plan", "pro")]}}},

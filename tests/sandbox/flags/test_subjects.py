@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from forwarder.sandbox import SandboxOptions
 from tests.sandbox.client import KEY, Client, batch, event, talking
 from tests.sandbox.defining import define, flag, person_is, put, values
+from tests.support.cases import cases
 
 
 async def identify(client: Client, distinct_id: str, anonymous: str | None = None, **properties: Any) -> None:
@@ -148,7 +147,7 @@ async def test_cohorts() -> None:
         assert reply["featureFlags"].get("inner") in (None, False)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asked", "expected"),
     [
         ({"flag_keys_to_evaluate": ["a", "unknown"]}, {"a": True}),

@@ -6,10 +6,9 @@ import gzip
 import json
 from typing import Any
 
-import pytest
-
 from forwarder.sandbox import SandboxOptions
 from tests.sandbox.client import KEY, Client, Reply, talking
+from tests.support.cases import cases
 
 EVENT = {"event": "$ai_generation", "distinct_id": "ann"}
 PROPERTIES = '{"$ai_model": "m", "big": 12345678901234567890123}'
@@ -54,7 +53,7 @@ async def test_properties_in_the_event() -> None:
         assert [one.properties for one in await client.sandbox.events()] == ['{"a": 1}', "{}"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "headers", "status"),
     [
         (form(event__properties=PROPERTIES, event=EVENT), {}, 400),

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from forwarder.sandbox.ingest.decoding import ENCODINGS, FORM, ReceivedRequest, decode, decompress
 from forwarder.sandbox.protocol.http import RequestRejected
+from tests.support.cases import cases
 from tests.support.lz64 import compress
 
 LIMIT = 100_000
@@ -62,7 +63,7 @@ ENCODED: dict[str, tuple[ReceivedRequest, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", ENCODED)
+@cases("name", ENCODED)
 def test_encodings(name: str) -> None:
     """Each encoding gives the text back, and is named."""
     request, encoding = ENCODED[name]
@@ -70,7 +71,7 @@ def test_encodings(name: str) -> None:
     assert (decoded.text, decoded.encoding) == (TEXT, encoding)
 
 
-@pytest.mark.parametrize(
+@cases(
     "request_",
     [
         received(b""),
@@ -152,7 +153,7 @@ def test_all_encodings_are_tested() -> None:
     assert set(COMPRESS) == set(ENCODINGS)
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@cases("encoding", ENCODINGS)
 def test_each_encoding(encoding: str) -> None:
     """What was compressed comes out, also if it is empty; without an encoding the body is what it is."""
     for text in (COMPRESSED_TEXT, b"x", b""):
@@ -167,7 +168,7 @@ def test_zstd_without_a_size() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@cases("encoding", ENCODINGS)
 def test_the_limit(encoding: str) -> None:
     """Content stays below the limit: one byte more is 413, however small the body is."""
     bomb = COMPRESS[encoding](b"\0" * 50_000_000)
@@ -177,7 +178,7 @@ def test_the_limit(encoding: str) -> None:
         assert refused.value.status == 413
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@cases("encoding", ENCODINGS)
 def test_what_is_broken(encoding: str) -> None:
     """What isn't of its encoding is 400; what is cut off is 400, or less than it was."""
     whole = COMPRESS[encoding](COMPRESSED_TEXT)

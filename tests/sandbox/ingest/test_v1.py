@@ -7,12 +7,12 @@ import zlib
 from typing import Any
 from uuid import UUID
 
-import pytest
 import zstandard
 
 from forwarder.sandbox import SandboxOptions
 from forwarder.sandbox.ingest.v1 import V1_PATH
 from tests.sandbox.client import KEY, Client, Reply, talking
+from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT
 
 HEADERS = {
@@ -99,7 +99,7 @@ async def test_what_stands_beside_the_properties() -> None:
         assert (await client.sandbox.summary()).persons == 0
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "details"),
     [
         ({"event": ""}, "missing_event_name"),
@@ -142,7 +142,7 @@ async def test_what_the_real_service_does_otherwise() -> None:
         ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "tag"),
     [
         (b"", "empty_body"),
@@ -178,7 +178,7 @@ async def test_a_request_that_is_refused(content: Any, tag: str) -> None:
         assert [request.status for request in await client.sandbox.requests()] == [400]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("headers", "status", "tag"),
     [
         ({"Authorization": None}, 401, "missing_authorization"),

@@ -9,6 +9,7 @@ import pytest
 
 from forwarder.sandbox import SandboxOptions
 from tests.sandbox.client import KEY, UUID, batch, event, talking
+from tests.support.cases import cases
 
 OK = '{"status":"Ok"}'
 OTHER = "phc_another_key_000000002"
@@ -59,8 +60,8 @@ def body_of(raw: str) -> bytes:
     return f'{{"api_key":"{KEY}","batch":[{json.dumps(event(uuid=UUID))},{raw}]}}'.encode()
 
 
-@pytest.mark.parametrize("name", MISSING)
-@pytest.mark.parametrize("path", ["/batch", "/capture/"])
+@cases("name", MISSING)
+@cases("path", ["/batch", "/capture/"])
 async def test_contract_an_event_without_name_or_id_is_not_ingested(path: str, name: str) -> None:
     """By the contract it is answered 200, alone or among others, and kept with its request and the reason; the others go in."""
     bad, reason = MISSING[name]
@@ -75,7 +76,7 @@ async def test_contract_an_event_without_name_or_id_is_not_ingested(path: str, n
     assert (summary.events, summary.not_ingested) == (2, 2)
 
 
-@pytest.mark.parametrize("name", MISSING)
+@cases("name", MISSING)
 async def test_strict_an_event_without_name_or_id_fails_its_request(name: str) -> None:
     """The real service answers 400 in plain text and takes nothing of the request."""
     bad, reason = MISSING[name]
@@ -87,7 +88,7 @@ async def test_strict_an_event_without_name_or_id_fails_its_request(name: str) -
     assert (summary.requests, summary.arrivals, summary.not_ingested) == (1, 0, 0)
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@cases("name", WHOLE)
 async def test_what_only_the_real_service_refuses(name: str) -> None:
     """Strict: 400 for the whole request, without a word of the event's in it. By the contract the event goes in, its bytes as they were."""
     async with talking(SandboxOptions(strict=True)) as strict, talking() as contract:
@@ -100,8 +101,8 @@ async def test_what_only_the_real_service_refuses(name: str) -> None:
     assert kept[1].raw.decode() == WHOLE[name]
 
 
-@pytest.mark.parametrize("name", FINE)
-@pytest.mark.parametrize("strict", [True, False])
+@cases("name", FINE)
+@cases("strict", [True, False])
 async def test_what_both_take(strict: bool, name: str) -> None:
     """These go in under both."""
     async with talking(SandboxOptions(strict=strict)) as client:
@@ -112,8 +113,8 @@ async def test_what_both_take(strict: bool, name: str) -> None:
     assert len(kept.uuid) == 36
 
 
-@pytest.mark.parametrize("body", NOT_A_BODY)
-@pytest.mark.parametrize("strict", [True, False])
+@cases("body", NOT_A_BODY)
+@cases("strict", [True, False])
 async def test_a_body_that_is_none(strict: bool, body: bytes) -> None:
     """What is not JSON, or not of a known shape, is 400 in plain text under both, and its record says why."""
     async with talking(SandboxOptions(strict=strict)) as client:
@@ -133,8 +134,8 @@ async def test_a_batch_of_nothing(strict: bool) -> None:
         assert (await client.post("/batch/", {**batch(), "api_key": "phc_unknown"})).status == (400 if strict else 401)
 
 
-@pytest.mark.parametrize("key", BAD_KEYS)
-@pytest.mark.parametrize("strict", [True, False])
+@cases("key", BAD_KEYS)
+@cases("strict", [True, False])
 async def test_malformed_keys(strict: bool, key: object) -> None:
     """No key, or one that can't be one, is 401 under both, on every endpoint."""
     async with talking(SandboxOptions(strict=strict)) as client:
@@ -192,7 +193,7 @@ async def test_an_engage_event_is_an_identify() -> None:
     assert kept.event == "$identify"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sent", "kept"),
     [("ann", "ann"), (5, "5"), (1.5, "1.5"), (True, "true"), ({"a": ["é"]}, '{"a":["é"]}'), ("a\0b", "a\ufffdb"), ("x" * 300, "x" * 200)],
 )

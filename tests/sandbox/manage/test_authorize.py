@@ -10,6 +10,7 @@ from forwarder.contract.endpoints import KeyScope
 from forwarder.sandbox.manage.authorize import authenticate, check_scope, key_digest
 from forwarder.sandbox.protocol.http import ManagementError
 from tests.sandbox.half import Half
+from tests.support.cases import cases
 
 
 def good(scopes: set[str], needed: KeyScope) -> bool:
@@ -21,7 +22,7 @@ def good(scopes: set[str], needed: KeyScope) -> bool:
     return True
 
 
-@pytest.mark.parametrize("needed", list(KeyScope))
+@cases("needed", list(KeyScope))
 def test_scopes(needed: KeyScope) -> None:
     """A scope is good for itself, to write for to read as well, `*` for everything; nothing else is good for anything."""
     enough = {"*", str(needed), str(needed).replace(":read", ":write")}

@@ -20,6 +20,7 @@ from forwarder.sandbox.manage.dns import MAX_RECORDS, DnsResolver, FileResolver,
 from tests.contract.calls import error_of
 from tests.sandbox.client import talking
 from tests.support import management as seed
+from tests.support.cases import cases
 
 NAME = "_posthog-challenge.example.com"
 Answering = Callable[[dns.message.Message], bytes | None]
@@ -106,14 +107,14 @@ async def test_the_name_is_asked_as_it_is() -> None:
         assert server.questions == [f"{NAME}."]
 
 
-@pytest.mark.parametrize("code", [dns.rcode.NXDOMAIN, dns.rcode.SERVFAIL, dns.rcode.REFUSED, dns.rcode.FORMERR])
+@cases("code", [dns.rcode.NXDOMAIN, dns.rcode.SERVFAIL, dns.rcode.REFUSED, dns.rcode.FORMERR])
 async def test_an_error_is_no_records(code: dns.rcode.Rcode) -> None:
     """The name doesn't exist, or the server has trouble."""
     async with serving(records(code=code)) as (_, port):
         assert await DnsResolver(["127.0.0.1"], port=port, lifetime=0.3).texts(NAME) == []
 
 
-@pytest.mark.parametrize("answering", [records(), records(name="elsewhere.example.net."), lambda _: b"nonsense", lambda _: b""])
+@cases("answering", [records(), records(name="elsewhere.example.net."), lambda _: b"nonsense", lambda _: b""])
 async def test_an_answer_without_records_is_none(answering: Answering) -> None:
     """The name has something else, or the answer can't be read."""
     async with serving(answering) as (_, port):
@@ -151,7 +152,7 @@ async def test_not_all_of_very_many_records_are_read() -> None:
     assert len(await ask(records(*(str(number) for number in range(MAX_RECORDS + 20))))) == MAX_RECORDS
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a" * 64 + ".com", ".".join(["a" * 60] * 5), "bücher.example", "\ud800.com", "a\x00.com"])
+@cases("name", ["", ".", "..", "a" * 64 + ".com", ".".join(["a" * 60] * 5), "bücher.example", "\ud800.com", "a\x00.com"])
 async def test_a_name_that_can_not_be_asked_has_no_records(name: str) -> None:
     """Too long, or none at all."""
     assert await ask(records(code=dns.rcode.NXDOMAIN), name) == []
@@ -219,7 +220,7 @@ async def test_a_change_counts_at_once(tmp_path: Path) -> None:
         assert error_of(await client.ask("POST", f"{place}verify/", None, headers))[2] == "already_verified"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "words"),
     [
         (None, "can't be read"),

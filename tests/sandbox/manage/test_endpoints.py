@@ -24,6 +24,7 @@ from forwarder.sandbox.store.thread import StoreThread
 from tests.contract.calls import Service, error_of, serving
 from tests.sandbox.client import talking
 from tests.support import management as seed
+from tests.support.cases import cases
 
 ORGANIZATION = f"/api/organizations/{seed.ORGANIZATION}"
 AUTHORIZED = f"Bearer {seed.OWNER_KEY}"
@@ -44,7 +45,7 @@ async def raw(service: Service, *sent: bytes) -> tuple[int, Mapping[str, str], b
     return int(head[0].split()[1]), headers, body
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "body", "key", "expected"),
     [
         (f"{ORGANIZATION}/projects/", b"{", "phx_of_nobody_at_all", (401, "authentication_failed")),
@@ -66,7 +67,7 @@ async def test_the_first_of_several_errors(tmp_path: Path, path: str, body: byte
     assert (status, code) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("authorization", "code"),
     [
         (None, "not_authenticated"),
@@ -115,9 +116,7 @@ async def test_what_cannot_be_an_id(tmp_path: Path) -> None:
             assert error_of(await service.ask("GET", path)) == (404, "invalid_request", "not_found", None), path
 
 
-@pytest.mark.parametrize(
-    "path", ["/api", "/api/", "/api/x", "/api//", "/api/organizations/", f"{ORGANIZATION}/members//", "/api/%ff", "/api/a%0Ab"]
-)
+@cases("path", ["/api", "/api/", "/api/x", "/api//", "/api/organizations/", f"{ORGANIZATION}/members//", "/api/%ff", "/api/a%0Ab"])
 async def test_a_path_that_leads_nowhere(tmp_path: Path, path: str) -> None:
     """Below `/api/` what isn't there is said in the API's own form, for every method and without a key."""
     async with serving(tmp_path) as service:
@@ -126,7 +125,7 @@ async def test_a_path_that_leads_nowhere(tmp_path: Path, path: str) -> None:
         assert (await service.ask("GET", "/apiary", key=None)).status == 404
 
 
-@pytest.mark.parametrize(
+@cases(
     ("method", "path", "allowed"),
     [
         ("PUT", f"{ORGANIZATION}/domains/{seed.DOMAIN}/", "DELETE, GET, HEAD, PATCH"),
@@ -166,7 +165,7 @@ async def test_heads(tmp_path: Path) -> None:
         assert (await service.ask("HEAD", f"{ORGANIZATION}/invites/bulk/")).status == 405
 
 
-@pytest.mark.parametrize(
+@cases(
     ("headers", "expected"),
     [
         ({"Content-Type": "application/json"}, 201),
@@ -198,8 +197,8 @@ async def test_no_body_at_all(tmp_path: Path) -> None:
         assert (await service.client.ask("DELETE", f"{ORGANIZATION}/domains/{seed.DOMAIN}/", b"{" * 1_000_001, headers)).status == 204
 
 
-@pytest.mark.parametrize("size", [1_000_000, 1_000_001])
-@pytest.mark.parametrize("chunked", [False, True])
+@cases("size", [1_000_000, 1_000_001])
+@cases("chunked", [False, True])
 async def test_the_largest_body(tmp_path: Path, size: int, chunked: bool) -> None:
     """A megabyte is taken, a byte more is 413, with its length said and without; and that only to whoever may call."""
     body = json.dumps(NEW).encode().ljust(size)
@@ -312,7 +311,7 @@ class Meanwhile:
         return [self.challenge]
 
 
-@pytest.mark.parametrize("take_away", ["DELETE FROM personal_keys", "DELETE FROM members", "UPDATE members SET level = 1"])
+@cases("take_away", ["DELETE FROM personal_keys", "DELETE FROM members", "UPDATE members SET level = 1"])
 async def test_a_call_that_waits_is_let_in_again(tmp_path: Path, take_away: str) -> None:
     """Who may call when a call begins to wait may not when it goes on, if key, membership or level are gone by then; nothing is written."""
 
@@ -330,7 +329,7 @@ async def test_a_call_that_waits_is_let_in_again(tmp_path: Path, take_away: str)
 URL = "http://sandbox.example/api/things/"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("limit", "offset", "expected"),
     [
         (None, None, PageBounds(100, 0)),

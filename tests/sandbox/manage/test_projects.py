@@ -19,6 +19,7 @@ from tests.contract.calls import Service, error_of, serving
 from tests.sandbox.client import event
 from tests.sandbox.half import Half
 from tests.support import management as seed
+from tests.support.cases import cases
 
 UNKNOWN = "phc_key_of_no_project_at_all"
 
@@ -48,7 +49,7 @@ def test_tokens() -> None:
     assert all(re.fullmatch(r"phc_[A-Za-z0-9]{43}", token) for token in tokens)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "known"),
     [
         ("UTC", True),
@@ -88,7 +89,7 @@ async def test_what_is_sent_is_kept(tmp_path: Path) -> None:
         assert item == {name: project[name] for name in ProjectItem.__annotations__}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "code", "attr"),
     [
         ({"timezone": "Mars/Olympus"}, "invalid_choice", "timezone"),
@@ -130,7 +131,7 @@ async def test_the_level_is_the_callers(tmp_path: Path) -> None:
             assert (await service.call("projects get", key=key)).json["effective_membership_level"] == level
 
 
-@pytest.mark.parametrize("path", ["/batch/", "/capture/", "/decide?v=3", "/flags/?v=2", "/i/v0/e/", "/s/"])
+@cases("path", ["/batch/", "/capture/", "/decide?v=3", "/flags/?v=2", "/i/v0/e/", "/s/"])
 async def test_ingestion_takes_a_new_key_at_once(tmp_path: Path, path: str) -> None:
     """What is sent with a key is taken as soon as the project is there, and after a restart; other keys never are."""
     options = {"database": tmp_path / "x.db"}

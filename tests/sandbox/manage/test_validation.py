@@ -27,6 +27,7 @@ from forwarder.contract.endpoints import (
 from forwarder.contract.resources import ErrorType
 from forwarder.sandbox.manage.validation import DEEPEST, SentBody, body_of
 from forwarder.sandbox.protocol.http import ManagementError
+from tests.support.cases import cases
 
 SOMEBODY = {"target_email": "a@example.com"}
 
@@ -46,7 +47,7 @@ def refused(endpoint: Endpoint[Any, Any], body: Any) -> tuple[str, str | None]:
     return raised.value.code, raised.value.attr
 
 
-@pytest.mark.parametrize(
+@cases(
     ("endpoint", "body", "code", "attr"),
     [
         (CREATE_INVITE, {}, "required", "target_email"),
@@ -105,7 +106,7 @@ def test_times_that_utc_does_not_have_are_refused(sent: str) -> None:
     assert refused(RETRY_BATCH_EXPORT_RUN, {"finished_at": sent}) == ("invalid", "finished_at")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("json_value", "code"),
     [
         (b'"\\ud800"', "invalid"),
@@ -139,13 +140,13 @@ def test_what_cannot_be_kept(json_value: bytes, code: str) -> None:
         assert taken(CREATE_PROJECT, b'{"name": "x", "somewhere_else": ' + json_value + b"}") == {"name": "x"}
 
 
-@pytest.mark.parametrize("body", [b" ", b"\xef\xbb\xbf{}", b"{}{}", b'{"name": "x",}', b"\x00", '{"name": "x"}'.encode("utf-16")])
+@cases("body", [b" ", b"\xef\xbb\xbf{}", b"{}{}", b'{"name": "x",}', b"\x00", '{"name": "x"}'.encode("utf-16")])
 def test_what_is_no_json(body: bytes) -> None:
     """Another encoding, something after the end, and nothing but white space are no JSON."""
     assert refused(CREATE_PROJECT, body) == ("parse_error", None)
 
 
-@pytest.mark.parametrize("body", [None, [], [{}], "x", 5, True])
+@cases("body", [None, [], [{}], "x", 5, True])
 def test_what_is_no_object(body: Any) -> None:
     """A body is an object."""
     assert refused(CREATE_PROJECT, body) == ("invalid", None)

@@ -17,6 +17,7 @@ from forwarder.sandbox import SandboxOptions
 from forwarder.sandbox.openapi import LISTINGS, document
 from forwarder.sandbox.openapi.schemas import PUBLISHED_NAMES
 from tests.sandbox.client import UUID, event, talking
+from tests.support.cases import cases
 from tests.support.management import TOKEN, seeded
 
 VALUES = {"date-time": "2025-01-01", "integer": "1", "boolean": "true"}
@@ -80,7 +81,7 @@ async def test_it_is_served_for_the_mode(strict: bool) -> None:
     assert document(strict=False) != document(strict=True)
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
+@cases("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
 def test_a_row_of_the_table_is_an_operation(endpoint: Any) -> None:
     """Each management endpoint has its scope, ids, status, body and errors, and by the contract a body only where the table has one."""
     described = document()["paths"][endpoint.path][endpoint.method.lower()]
@@ -106,7 +107,7 @@ def test_the_contracts_ingestion_is_in_it() -> None:
         assert f"#/components/schemas/{response}" in json.dumps(one["responses"]["200"])
 
 
-@pytest.mark.parametrize("path", LISTINGS)
+@cases("path", LISTINGS)
 async def test_listings_are_as_described(path: str, tmp_path: Path) -> None:
     """Each listing fits its schema, and takes each parameter that is described."""
     async with talking(seeded(tmp_path)) as client:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from forwarder.sandbox.ingest.parsing import read_envelope
 from forwarder.sandbox.protocol.http import RequestRejected
 from forwarder.sandbox.protocol.json_scanner import InvalidJson, JsonScanner
+from tests.support.cases import cases
 from tests.support.spelled import SPACE, Spelled, spelled_events
 
 BROKEN = [
@@ -22,7 +23,7 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
+@cases("text", BROKEN, ids=range(len(BROKEN)))
 def test_what_is_not_json_is_refused(text: str) -> None:
     """A text that breaks off, has something after its end, or bends the grammar is 400, however deep it is nested."""
     with pytest.raises(RequestRejected) as refused:
@@ -60,7 +61,7 @@ def objects_of(value: Any) -> list[Any]:
     return value if isinstance(value, list) else value.get("batch", [value])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("number", "infinite"), [("1e308", False), ("1e309", True), ("-1e999", True), ("1" * 308, False), ("9" * 310, True), ("1" * 5000, True)]
 )
 def test_a_number_out_of_range_is_noted(number: str, infinite: bool) -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.sandbox.protocol.times import format_time, from_milliseconds, happened_at, parse_rfc3339, parse_time
+from tests.support.cases import cases
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 SLOW = NOW - HOUR
 
 
-@pytest.mark.parametrize(
+@cases(
     ("timestamp", "offset", "sent_at", "expected"),
     [
         ("2026-01-01T10:00:00Z", None, None, NOW - 2 * HOUR),
@@ -52,20 +52,20 @@ def test_texts_sort_as_times_do(one: datetime, other: datetime) -> None:
     assert parse_time(format_time(one)) == one
 
 
-@pytest.mark.parametrize(("digits", "seconds"), [("1767268800123", 0.123), ("x", None), (None, None), ("9" * 15, None), ("٣", None)])
+@cases(("digits", "seconds"), [("1767268800123", 0.123), ("x", None), (None, None), ("9" * 15, None), ("٣", None)])
 def test_milliseconds(digits: str | None, seconds: float | None) -> None:
     """`_` is milliseconds since 1970, or nothing."""
     expected = None if seconds is None else NOW + timedelta(seconds=seconds)
     assert from_milliseconds(digits) == expected
 
 
-@pytest.mark.parametrize("text", ["2026-01-01T12:00:00Z", "2026-01-01t13:00:00.000+01:00", "2026-01-01 12:00:00.000000000z"])
+@cases("text", ["2026-01-01T12:00:00Z", "2026-01-01t13:00:00.000+01:00", "2026-01-01 12:00:00.000000000z"])
 def test_times_by_rfc_3339(text: str) -> None:
     """Date and time, apart by a T or a blank, to any fraction of a second, with a zone."""
     assert parse_rfc3339(text) == datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     ["", "2026-01-01", "2026-01-01T12:00:00", "2026-01-01T12:00Z", "20260101T120000Z", "2026-02-30T12:00:00Z", "٢026-01-01T12:00:00Z"],
 )

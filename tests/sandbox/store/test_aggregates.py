@@ -14,6 +14,7 @@ from forwarder.sandbox.store.aggregates import ImportedEventKey, imported, impor
 from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.records import ImportFilter, ListingPage
 from tests.sandbox.client import KEY, UUID, Client, batch, event, talking
+from tests.support.cases import cases
 
 OTHER = "phc_another_key_000000002"
 
@@ -29,7 +30,7 @@ def called(flag: str, response: Any) -> dict[str, Any]:
     return event(event="$feature_flag_called", properties={"$feature_flag": flag, "$feature_flag_response": response})
 
 
-@pytest.mark.parametrize("what", ["sent", "shown", "dismissed"])
+@cases("what", ["sent", "shown", "dismissed"])
 async def test_a_survey_needs_its_id(what: str) -> None:
     """By the contract an event of a survey without `$survey_id` is not ingested, and the request is 200; the real service doesn't look."""
     for strict, reasons in ((False, ["no_survey_id"] * 3), (True, [])):
@@ -155,7 +156,7 @@ async def test_imports_and_projects_are_told_apart() -> None:
         assert (await client.get("/sandbox/events?import=b"))["count"] == 1
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 7, 8, 100])
+@cases("limit", [1, 2, 3, 7, 8, 100])
 async def test_uuids_come_page_by_page(limit: int) -> None:
     """Each event once and none left out, in the order of time wherever a page ends, also among events of the same time."""
     some = [imported_event(number) for number in (5, 3, 9)]
@@ -168,7 +169,7 @@ async def test_uuids_come_page_by_page(limit: int) -> None:
     assert [len(page) for page in found[:-1]] == [limit] * (len(found) - 1)
 
 
-@pytest.mark.parametrize("after", ["", "_", "x", "2024-01-01T00:00:01.000000Z", "2024-01-01T00:00:01.000000Z_zzz", "%00_%F0"])
+@cases("after", ["", "_", "x", "2024-01-01T00:00:01.000000Z", "2024-01-01T00:00:01.000000Z_zzz", "%00_%F0"])
 async def test_a_page_after_anything(after: str) -> None:
     """What isn't from a page before is compared as text; nothing fails."""
     async with talking() as client:

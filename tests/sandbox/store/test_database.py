@@ -6,7 +6,6 @@ import json
 from dataclasses import astuple
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from forwarder.sandbox import SandboxOptions
 from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.records import ArrivalKind, EventFilter, IngestedEvent, ListingPage, RequestRecord
 from tests.sandbox.client import KEY, UUID, batch, event, talking
+from tests.support.cases import cases
 
 OTHER = "phc_another_key_000000002"
 ALL = EventFilter(arrivals=True)
@@ -25,7 +25,7 @@ def body(*raws: str, key: str = KEY) -> bytes:
     return f'{{"api_key":"{key}","batch":[{",".join(raws)}]}}'.encode()
 
 
-@pytest.mark.parametrize("at", [at for at, character in enumerate(FIRST) if character.isalnum()])
+@cases("at", [at for at, character in enumerate(FIRST) if character.isalnum()])
 async def test_one_byte_that_differs_is_a_conflict(at: int) -> None:
     """Change any one letter or digit: it is shown, counted, and both versions are kept; a change of the uuid makes another event."""
     changed = FIRST[:at] + ("1" if FIRST[at] != "1" else "2") + FIRST[at + 1 :]
@@ -47,7 +47,7 @@ async def test_one_byte_that_differs_is_a_conflict(at: int) -> None:
         assert [listed["results"][0][version]["raw"] for version in ("first", "second")] == kept
 
 
-@pytest.mark.parametrize(
+@cases(
     "changed",
     [
         FIRST.replace("00:00:00Z", "00:00:00.001Z"),
@@ -89,7 +89,7 @@ async def test_projects_are_apart() -> None:
     assert (summary.events, summary.conflicts) == (2, 0)
 
 
-@pytest.mark.parametrize("uuid", [..., None, "", "no uuid"])
+@cases("uuid", [..., None, "", "no uuid"])
 async def test_an_event_without_a_uuid_is_always_new(uuid: Any) -> None:
     """The service gives it one, a different one each time, so it can't be de-duplicated."""
     async with talking(SandboxOptions()) as client:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from forwarder.sandbox.store.effects import STEP, STEP_BYTES
 from forwarder.sandbox.store.records import IngestedEvent, ListingPage, PersonFilter, RequestRecord
 from forwarder.sandbox.store.thread import StoreThread
 from tests.sandbox.client import KEY, UUID, Client, batch, event, talking
+from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT
 
 ALL = ListingPage(limit=None)
@@ -254,7 +254,7 @@ async def test_an_anonymous_event_makes_none() -> None:
         assert [one["person"] for one in (await client.get("/sandbox/events"))["results"]] == [person["id"]] * 3
 
 
-@pytest.mark.parametrize(
+@cases(
     ("events", "properties"),
     [
         ([identify("u", plan="pro", n=1)], {"plan": "pro", "n": 1}),

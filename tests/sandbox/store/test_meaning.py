@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.sandbox.store.meaning import Changes, Mark, meaning_of
+from tests.support.cases import cases
 
 KEYS = ["$set", "$set_once", "$unset", "$groups", "$process_person_profile", "$feature/beta", "plain"]
 VALUES = st.sampled_from([{"a": 1}, ["a"], False, "x", None, 7])
@@ -49,7 +49,7 @@ def test_marks() -> None:
     assert meaning_of("survey sent", "ann", text({"$survey_id": "s"})).marks == (Mark("survey", "s", "null"),)
 
 
-@pytest.mark.parametrize("event", ["$identify", "$create_alias", "$merge_dangerously", "$groupidentify"])
+@cases("event", ["$identify", "$create_alias", "$merge_dangerously", "$groupidentify"])
 def test_an_anonymous_event_asks_nothing_of_persons(event: str) -> None:
     """`$process_person_profile: false` wins over everything that concerns a person; only false does."""
     asked = {"$set": {"a": 1}, "$anon_distinct_id": "b", "alias": "b", "$process_person_profile": False}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.records import EventFilter
+from tests.support.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("wanted", "way"),
     [
         (EventFilter(uuid="u"), "SEARCH events USING INDEX versions"),

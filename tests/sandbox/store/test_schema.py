@@ -15,6 +15,7 @@ from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.schema import EFFECT_TABLES, MANAGEMENT, VERSION
 from tests.sandbox.client import UUID, batch, event, talking
 from tests.support import management as seed
+from tests.support.cases import cases
 
 MANAGED = re.findall(r"CREATE TABLE (\w+)", MANAGEMENT)
 
@@ -52,7 +53,7 @@ def shape(path: Path) -> list[Any]:
     return [version, things, [sorted((name, kind, null) for _, name, kind, null, *_ in table) for table in columns]]
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
+@cases("version", [1, 2, 3, 4])
 async def test_a_file_of_an_older_version(tmp_path: Path, version: int) -> None:
     """A database from before persons, organizations, or imports, is taken over: what is in it is there, its events have their effects."""
     path = tmp_path / "x.db"

@@ -6,16 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from forwarder.sandbox import SandboxOptions
 from tests.sandbox.client import batch, event, talking
+from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT
 
 OPTIONS = SandboxOptions(now=lambda: MIDNIGHT)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "body", "now"),
     [
         ("", {"advance": "1h"}, "2026-01-01T01:00:00.000000Z"),
@@ -37,7 +36,7 @@ async def test_it_moves_the_sandboxs_time(path: str, body: Any, now: str) -> Non
         assert [each.timestamp for each in await client.sandbox.events()] == [now]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "field"),
     [
         ({"advance": "-1h"}, "advance"),

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import pytest
 import yaml
 
 from forwarder.sandbox import SandboxOptions
 from forwarder.sandbox.openapi import document
 from tests.sandbox.client import Client, batch, event, talking
+from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT
 from tests.support.management import TOKEN, UNKNOWN
 
@@ -103,7 +103,7 @@ async def test_a_waiting_run_can_be_stopped(tmp_path: Path) -> None:
         assert (run["status"], run["attempt"]) == ("Terminated", 1)
 
 
-@pytest.mark.parametrize("path", [*CHANGES, *OF_RUNS])
+@cases("path", [*CHANGES, *OF_RUNS])
 async def test_what_may_not_be_changed(path: str, tmp_path: Path) -> None:
     """A page of another site changes nothing; what doesn't exist is 404."""
     async with talking(seeded(tmp_path, {"destination": FOLDER})) as client:

@@ -10,6 +10,7 @@ import pytest
 
 from forwarder.sandbox.web.faults import DEFAULT_PATHS, FINISHED, MAX_FAULTS, Faults, FaultSpec
 from tests.sandbox.client import KEY, UUID, Client, Reply, batch, event, recorded, talking
+from tests.support.cases import cases
 from tests.support.clock import FakeClock
 
 FAULTS = "/sandbox/faults"
@@ -63,7 +64,7 @@ async def test_faults_apply_in_order() -> None:
         assert (await client.get(FAULTS))["count"] == 0
 
 
-@pytest.mark.parametrize("path", [f"{path}{slash}" for path in DEFAULT_PATHS for slash in ("", "/")])
+@cases("path", [f"{path}{slash}" for path in DEFAULT_PATHS for slash in ("", "/")])
 async def test_by_default_each_endpoint_of_events_fails(path: str) -> None:
     """Whatever is sent to it."""
     async with talking() as client:
@@ -183,7 +184,7 @@ async def test_pages_of_other_sites_change_nothing(method: str) -> None:
         assert [each["status"] for each in (await client.get(FAULTS))["results"]] == [503]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "words"),
     [
         ("{", "not JSON"),

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import pytest
-
 from forwarder.sandbox import SandboxOptions
 from tests.sandbox.client import KEY, batch, event, talking
 from tests.sandbox.defining import define, flag, person_is, put, values
 from tests.support import management as seed
+from tests.support.cases import cases
 from tests.support.management import seeded
 
 FULL: dict[str, Any] = {
@@ -41,7 +40,7 @@ async def test_the_services_form() -> None:
         assert await values(client) == {"checkout": "red"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "on"),
     [
         ({"active": True}, True),
@@ -78,7 +77,7 @@ async def test_setting_again() -> None:
         assert await values(client) == {"beta": False}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "attr"),
     [
         (b"{", None),
@@ -119,7 +118,7 @@ async def test_too_large() -> None:
         assert (await client.ask("PUT", f"/sandbox/flags/beta?api_key={KEY}", b" " * 10_000_000)).status == 413
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "attr"),
     [
         ("flags/beta", "api_key"),
@@ -156,11 +155,11 @@ async def test_deleting() -> None:
         assert (await client.ask("GET", path)).status == 404
 
 
-@pytest.mark.parametrize(
+@cases(
     ("method", "path"),
     [("PUT", "flags/a"), ("DELETE", "flags/a"), ("PATCH", "flags"), ("PUT", "cohorts/1"), ("DELETE", "cohorts/1"), ("PUT", "group-types")],
 )
-@pytest.mark.parametrize("header", [("Origin", "https://evil.example"), ("Sec-Fetch-Site", "cross-site")])
+@cases("header", [("Origin", "https://evil.example"), ("Sec-Fetch-Site", "cross-site")])
 async def test_pages_of_other_sites(method: str, path: str, header: tuple[str, str]) -> None:
     """They can change nothing."""
     async with talking() as client:
@@ -250,7 +249,7 @@ async def test_who_gets_what_and_why() -> None:
         assert (await client.get(f"{path}bob&person_properties={said}"))["results"][0]["enabled"] is True
 
 
-@pytest.mark.parametrize(
+@cases(
     ("query", "status"),
     [
         ("distinct_id=ann", 400),
@@ -277,7 +276,7 @@ async def test_an_evaluation_fixes_nothing() -> None:
         assert (summary.requests, summary.persons) == (0, 0)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("wanted", "keys"),
     [
         ("", [seed.FLAG, "banner"]),

@@ -11,6 +11,7 @@ from forwarder.sandbox import Sandbox, SandboxOptions
 from forwarder.sandbox.web import live as module
 from tests.sandbox.client import KEY, UUID, Client, batch, event, talking
 from tests.sandbox.web.streams import Message, Stream, streaming
+from tests.support.cases import cases
 from tests.support.waiting import tick
 
 
@@ -112,7 +113,7 @@ async def test_a_file_remembers_how_far_a_reader_was(tmp_path: Path) -> None:
     assert [message.data["event"] for message in named(told, "event")] == ["after"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("query", "events", "requests"),
     [
         ("?event=seen", ["seen", "seen"], 2),
@@ -257,7 +258,7 @@ async def test_rates_of_requests_that_came_out_of_order() -> None:
     assert found["events"] == [0, 1, 0, 0, 0, 0, 0, 0, 1, 1]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("headers", "status"),
     [
         ({}, 204),

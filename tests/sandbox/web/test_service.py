@@ -18,6 +18,7 @@ from forwarder.sandbox import Sandbox, SandboxOptions
 from forwarder.sandbox.store.records import ArrivalKind, EventFilter
 from forwarder.sandbox.web.service import EVENT_PATHS
 from tests.sandbox.client import KEY, batch, event, recorded, talking
+from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT
 from tests.support.spelled import Spelled, spelled_events
 from tests.support.waiting import in_thread
@@ -33,8 +34,8 @@ DECISION = {
 }
 
 
-@pytest.mark.parametrize("slash", ["", "/"])
-@pytest.mark.parametrize("path", EVENT_PATHS)
+@cases("slash", ["", "/"])
+@cases("path", EVENT_PATHS)
 async def test_every_path_takes_every_shape(path: str, slash: str) -> None:
     """A batch, an array and a single event are taken on each path, with and without the slash."""
     async with talking() as client:
@@ -45,7 +46,7 @@ async def test_every_path_takes_every_shape(path: str, slash: str) -> None:
         assert [kept.event for kept in await client.sandbox.events()] == ["batch", "array", "single"]
 
 
-@pytest.mark.parametrize("path", [*EVENT_PATHS, "/s", "/i/v1/analytics/events"])
+@cases("path", [*EVENT_PATHS, "/s", "/i/v1/analytics/events"])
 async def test_only_post(path: str) -> None:
     """Another method is 405 and says which there is; an unknown path is 404."""
     async with talking() as client:
@@ -85,8 +86,8 @@ async def test_strict_decide_names_the_real_compressions() -> None:
     assert reply.json == {**DECISION, "supportedCompression": ["gzip", "gzip-js"]}
 
 
-@pytest.mark.parametrize(("size", "status"), [(999, 200), (1000, 413), (1001, 413), (100_000, 413)])
-@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["wire", "decompressed"])
+@cases(("size", "status"), [(999, 200), (1000, 413), (1001, 413), (100_000, 413)])
+@cases("pack", [bytes, gzip.compress], ids=["wire", "decompressed"])
 async def test_a_body_stays_below_the_limit(pack: Callable[[bytes], bytes], size: int, status: int) -> None:
     """On the wire and decompressed a body must be smaller than the limit; one that isn't leaves its record and the connection lives on."""
     raw = json.dumps(batch(event()))
@@ -145,7 +146,7 @@ async def test_a_request_is_kept_with_its_circumstances() -> None:
     assert (one.request, one.index, one.historical) == (kept.request, 0, True)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("query", "envelope", "changes", "resolved"),
     [
         ("", {}, {}, "2026-01-01T00:00:00.000000Z"),
@@ -208,8 +209,8 @@ async def test_many_senders_at_once() -> None:
         assert mine == sorted(mine)
 
 
-@pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize("zipped", [True, False])
+@cases("strict", [True, False])
+@cases("zipped", [True, False])
 async def test_the_official_sdk_sends_straight_to_it(strict: bool, zipped: bool) -> None:
     """The Python SDK, unchanged: what it captures arrives with the uuids that it gave out."""
     errors: list[object] = []

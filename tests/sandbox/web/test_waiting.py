@@ -9,6 +9,7 @@ import pytest
 from forwarder.sandbox.store.thread import StoreThread
 from forwarder.sandbox.web import waiting as module
 from tests.sandbox.client import KEY, UUID, Client, Reply, batch, event, talking
+from tests.support.cases import cases
 from tests.support.waiting import eventually
 
 OTHER = "phc_another_key_000000002"
@@ -103,9 +104,7 @@ async def test_an_empty_sandbox_says_so() -> None:
         assert (await wait(client, "timeout=0")).json["detail"] == "0 of 1 event arrived within 0 s. The sandbox has no events."
 
 
-@pytest.mark.parametrize(
-    "query", ["count=x", "count=-1", "count=1.5", "count=1e400", "timeout=soon", "timeout=-1", "timeout=nan", "until=x"]
-)
+@cases("query", ["count=x", "count=-1", "count=1.5", "count=1e400", "timeout=soon", "timeout=-1", "timeout=nan", "until=x"])
 async def test_what_is_no_number_is_an_error(query: str) -> None:
     """Rather than a wait for something else."""
     async with talking() as client:

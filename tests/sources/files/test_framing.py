@@ -23,6 +23,7 @@ from forwarder.core.installation import install_extra
 from forwarder.sources.files.framing import MAX_COLUMNS, NumberedRecords, frame
 from forwarder.sources.files.records import DamagedContent, Framing, ReadOptions
 from forwarder.sources.files.unpacking import PeekedStream
+from tests.support.cases import cases
 from tests.support.packed import Watched
 
 LIMIT: Final = 1 << 20
@@ -107,7 +108,7 @@ def test_objects_of_an_array_or_in_a_row_are_found(objects: list[Any], size: int
     assert [content.split(b"\n")[line - 1].count(b"{") > 0 for line, _ in found] == [True] * len(texts)
 
 
-@pytest.mark.parametrize("size", [1, 7, 64])
+@cases("size", [1, 7, 64])
 def test_lines_of_values_are_where_they_begin(size: int) -> None:
     """The line is that of the opening bracket; what is no object is a record too, for the converter to refuse."""
     content = b'\n[ {"a":\n1}, null ,\n"text",[\n2], {"b":2}\n,3]\n oops [{}]'
@@ -124,7 +125,7 @@ def test_values_over_the_limit_are_cut_and_those_after_them_are_read(size: int) 
     assert found == [(1, long[:50]), (2, wide[:50]), (3, b"{}")]
 
 
-@pytest.mark.parametrize("content", [b'[{"a":1},', b'[{"a":1},{"b"', b'{"a":1}{"b":"'])
+@cases("content", [b'[{"a":1},', b'[{"a":1},{"b"', b'{"a":1}{"b":"'])
 def test_values_without_an_end_are_a_failure(content: bytes) -> None:
     """What was whole is given, and then the stream fails."""
     found, why = salvaged(read(Watched(content), ReadOptions(Framing.JSON, block_bytes=4)))
@@ -170,7 +171,7 @@ def test_rows_that_fit_no_object_are_given_as_they_are() -> None:
     assert rows(content) == [(2, b"1"), (3, b"1,2,3"), (4, b"\xff,2"), (5, b'{"a":"1","b":"2"}')]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("header", "why"),
     [
         (b",".join(b"%d" % number for number in range(500_000)), "has 500,000 columns, of at most 16,384"),

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.files.records import BrokenSource, Framing, ReadOptions
 from forwarder.sources.files.source import open_source
+from tests.support.cases import cases
 from tests.support.packed import numbered, read_all, tarred, zipped
 
 A, B = b'{"n":1}\n{"n":2}\n', b'{"n":3}\r\n\r\n{"n":4}'
@@ -64,7 +65,7 @@ PACKED: Final = {
 }
 
 
-@pytest.mark.parametrize(("content", "expected"), PACKED.values(), ids=list(PACKED))
+@cases(("content", "expected"), PACKED.values(), ids=list(PACKED))
 def test_whatever_is_packed_is_found(tmp_path: Path, content: bytes, expected: dict[str, list[bytes]]) -> None:
     """By the content, not by the name; the members of a zip in the order of their names, those of a tar as they stand."""
     (tmp_path / "x").write_bytes(content)
@@ -73,7 +74,7 @@ def test_whatever_is_packed_is_found(tmp_path: Path, content: bytes, expected: d
     assert list(found) == list(expected)
 
 
-@pytest.mark.parametrize("content", [content for content, _ in PACKED.values()], ids=list(PACKED))
+@cases("content", [content for content, _ in PACKED.values()], ids=list(PACKED))
 def test_a_source_can_be_read_again(tmp_path: Path, content: bytes) -> None:
     """Its files have the same identities, blocks and digests the second time; no two files have one identity."""
     (tmp_path / "x").write_bytes(content)
@@ -125,7 +126,7 @@ def test_folders_patterns_and_files_come_in_order_and_once(tmp_path: Path) -> No
         assert [file.name.removeprefix(f"{tmp_path}/") for file in source.files()] == names
 
 
-@pytest.mark.parametrize("path", ["nothing", "nothing*", "hidden", "n" * 300])
+@cases("path", ["nothing", "nothing*", "hidden", "n" * 300])
 def test_what_names_nothing_is_an_error(tmp_path: Path, path: str) -> None:
     """A typing mistake isn't an empty import, nor is a folder that wasn't mounted."""
     (tmp_path / "hidden" / "folder").mkdir(parents=True)
@@ -254,7 +255,7 @@ BROKEN: Final = {
 }
 
 
-@pytest.mark.parametrize(("content", "name", "why", "least"), BROKEN.values(), ids=list(BROKEN))
+@cases(("content", "name", "why", "least"), BROKEN.values(), ids=list(BROKEN))
 def test_damage_ends_a_file_after_what_could_be_read(tmp_path: Path, content: bytes, name: str, why: str, least: int) -> None:
     """The error names file and place; the files after it are read."""
     written(tmp_path, {"x": content, "y": B})
@@ -292,7 +293,7 @@ def test_members_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert read_all([tmp_path]) == ({"x!a": IN_A, "x!a#2": IN_B}, [])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "why"),
     [
         (lzma.compress(A), "it is compressed by xz"),

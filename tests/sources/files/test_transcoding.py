@@ -15,13 +15,14 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.sources.files.records import BrokenSource, Framing, ReadOptions, RecordBlock
 from forwarder.sources.files.source import open_source
 from forwarder.sources.files.transcoding import as_utf8, checked_encoding, guess_encoding, not_utf8
+from tests.support.cases import cases
 
 TEXT: Final = "".join(f'{{"n":{number},"text":"Grüße, naïve café {number}"}}\r\n' for number in range(30_000))
 TABLE: Final = "n,text\n" + "".join(f'{number},"Zürich,\n{number}"\n' for number in range(5_000))
 ENCODINGS: Final = ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "latin-1", "cp1252", "cp850", "utf-7")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "name"),
     [
         *(("UTF8", ""), ("utf-8-sig", ""), ("UTF-16", "utf-16"), ("UTF_16LE", "utf-16-le"), ("latin1", "iso8859-1")),
@@ -33,7 +34,7 @@ def test_names_are_those_of_python(text: str, name: str) -> None:
     assert checked_encoding("--encoding", text) == name
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "hint"),
     [
         *(
@@ -58,7 +59,7 @@ def test_what_is_no_encoding_is_an_error_with_what_may_be_meant(text: str, hint:
     assert hint in raised.value.hint
 
 
-@pytest.mark.parametrize("name", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252"])
+@cases("name", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252"])
 def test_encodings_are_guessed(name: str) -> None:
     """Also by a beginning that is cut within a character."""
     assert guess_encoding("Grüße\n".encode(name)) == name
@@ -75,8 +76,8 @@ def read(path: Path, encoding: str, framing: Framing = Framing.AUTO) -> tuple[li
         return [*chain(*(block.records for block in blocks))], [*chain(*(block.lines for block in blocks))], file[0].identity, file[0].name
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
-@pytest.mark.parametrize(("text", "framing"), [(TEXT, Framing.AUTO), (TABLE, Framing.CSV)])
+@cases("name", ENCODINGS)
+@cases(("text", "framing"), [(TEXT, Framing.AUTO), (TABLE, Framing.CSV)])
 def test_a_file_reads_as_the_same_text_in_utf8(tmp_path: Path, name: str, text: str, framing: Framing) -> None:
     """Records, lines, and what uuids and checkpoints follow from; packed, the same records."""
     plain, encoded, packed = tmp_path / "plain", tmp_path / "encoded", tmp_path / "packed.zip"
@@ -111,7 +112,7 @@ def test_without_an_encoding_utf16_is_said_to_be_it(tmp_path: Path) -> None:
     assert raised.value.hint == "Add --encoding utf-16 to the command."
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "encoding", "place", "hint"),
     [
         (
@@ -147,8 +148,8 @@ def test_what_cant_be_decoded_is_said_with_line_and_byte(tmp_path: Path, content
     assert str(tmp_path / "a") in raised.value.message
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
-@pytest.mark.parametrize("name", ["utf-16", "utf-8", "shift_jis", "utf-7", "gb18030"])
+@cases("size", [1, 2, 3, 7, 100])
+@cases("name", ["utf-16", "utf-8", "shift_jis", "utf-7", "gb18030"])
 def test_how_a_stream_is_cut_changes_nothing(size: int, name: str) -> None:
     """Also within characters."""
     text = "Grüße 日本\n".replace("ü", "u").replace("ß", "s") * 20

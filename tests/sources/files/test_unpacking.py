@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from forwarder.sources.files.records import DamagedContent
 from forwarder.sources.files.unpacking import Decompress, PeekedStream, bunzip2, decompress_zstd, gunzip
+from tests.support.cases import cases
 from tests.support.packed import Watched
 
 TEXT: Final = b"".join(b'{"event":"view","number":%d,"noise":"%x"}\n' % (n, random.Random(n).getrandbits(90)) for n in range(9000))
@@ -66,7 +67,7 @@ def test_a_cut_stream_gives_what_came_and_then_fails(kind: Decompress, compress:
     assert salvaged(Watched(whole_first), kind)[0].startswith(TEXT)
 
 
-@pytest.mark.parametrize("name", ["gzip", "zstd with checksum", "bzip2"])
+@cases("name", ["gzip", "zstd with checksum", "bzip2"])
 def test_a_wrong_checksum_is_found(name: str) -> None:
     """A byte of the checksum changed: all is read, as far as the format goes, and then it fails."""
     kind, compress = KINDS[name]
@@ -77,7 +78,7 @@ def test_a_wrong_checksum_is_found(name: str) -> None:
     assert name == "bzip2" or data == TEXT
 
 
-@pytest.mark.parametrize("name", ["gzip", "zstd with checksum", "bzip2"])
+@cases("name", ["gzip", "zstd with checksum", "bzip2"])
 def test_damage_in_the_middle_is_found(name: str) -> None:
     """Bytes overwritten in the middle: what stood before is read, and the stream fails, at its checksum at the latest."""
     kind, compress = KINDS[name]
@@ -127,7 +128,7 @@ def test_the_size_of_reads_changes_nothing(name: str, parts: list[bytes], most: 
     assert salvaged(Watched(packed, most), kind, size) == (b"".join(parts), "")
 
 
-@pytest.mark.parametrize("size", [1, 100, 512, 5000])
+@cases("size", [1, 100, 512, 5000])
 def test_a_failure_is_raised_after_all_bytes_before_it_and_stays(size: int) -> None:
     """Also one that comes while the first bytes are peeked: they are in the head, and read again. What is given back comes next."""
     content = bytes(range(100))

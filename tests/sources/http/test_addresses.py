@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ipaddress import ip_network
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.sources.http import HttpPolicy
 from forwarder.sources.http.addresses import ClientAddresses, parse_address
+from tests.support.cases import cases
 from tests.support.listening import listening, post
 
 PROXIES = tuple([ip_network(network) for network in ("10.0.0.0/8", "127.0.0.0/8", "fd00::/8", "198.41.128.0/24")])
@@ -17,7 +17,7 @@ ADDRESSES = ClientAddresses(PROXIES, stamp=True)
 PEER = ADDRESSES.peer(("10.0.0.1", 1234))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("header", "client"),
     [
         (b"8.8.8.8", "8.8.8.8"),
@@ -53,7 +53,7 @@ def test_forwarded_for(header: bytes, client: str | None) -> None:
     assert ADDRESSES.client(PEER, header, b"") == client
 
 
-@pytest.mark.parametrize(
+@cases(
     ("header", "client"),
     [
         (b"for=8.8.8.8", "8.8.8.8"),
@@ -76,7 +76,7 @@ def test_forwarded(header: bytes, client: str | None) -> None:
     assert ADDRESSES.client(PEER, b"", header) == client
 
 
-@pytest.mark.parametrize(
+@cases(
     ("peername", "stamp", "trusted"),
     [
         (("8.8.8.8", 1), "8.8.8.8", False),

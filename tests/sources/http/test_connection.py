@@ -17,6 +17,7 @@ from forwarder.sources.http import HttpPolicy
 from forwarder.sources.http.protocol import answers
 from forwarder.sources.http.protocol import lifecycle as phases
 from forwarder.sources.http.protocol.limits import BODY_GRACE, BODY_WINDOW
+from tests.support.cases import cases
 from tests.support.listening import Client, Listening, chunked, listening, post, turns
 
 HEAD = b"POST /e HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
@@ -52,7 +53,7 @@ async def test_idle_connections_close_silently() -> None:
         assert to.listener.statistics().connections == 1
 
 
-@pytest.mark.parametrize("begun", [b"P", b"POST /e HTTP/1.1\r\n", b"POST /e HTTP/1.1\r\nHost: a\r\n", post() + b"POST"])
+@cases("begun", [b"P", b"POST /e HTTP/1.1\r\n", b"POST /e HTTP/1.1\r\nHost: a\r\n", post() + b"POST"])
 async def test_slow_head(begun: bytes) -> None:
     """A head must be complete in time, however it dribbles: 408 and the end."""
     async with listening(HttpPolicy(header_timeout=10)) as to:
@@ -142,7 +143,7 @@ async def test_a_sender_that_never_reads_its_answers_is_dropped() -> None:
         await to.until(lambda: to.listener.statistics().connections == 0)
 
 
-@pytest.mark.parametrize("part", [b"POST /e HTTP/1.1\r\nHo", post("/e", b"x" * 40)[:-20]], ids=["head", "body"])
+@cases("part", [b"POST /e HTTP/1.1\r\nHo", post("/e", b"x" * 40)[:-20]], ids=["head", "body"])
 async def test_a_request_that_is_not_read_on_is_not_late(part: bytes) -> None:
     """While the sender reads no answers nothing is read from it: the rest of a request has the time of an idle connection, then its own."""
     policy = HttpPolicy(idle_timeout=30, header_timeout=10, body_timeout=10, linger_timeout=5)
@@ -177,8 +178,8 @@ async def test_too_large_a_body() -> None:
         assert (await to.ask(post("/e", b"x" * 1001))).status == 413
 
 
-@pytest.mark.parametrize("chunks", [[b"x" * 1001], [b"x" * 500, b"x" * 501], [b"x"] * 1001])
-@pytest.mark.parametrize("path", ["/e", "/nowhere"])
+@cases("chunks", [[b"x" * 1001], [b"x" * 500, b"x" * 501], [b"x"] * 1001])
+@cases("path", ["/e", "/nowhere"])
 async def test_too_large_in_chunks(chunks: list[bytes], path: str) -> None:
     """Chunks count as they come, also where the body is only read to be thrown away."""
     async with listening(HttpPolicy(max_body=1000)) as to:

@@ -8,7 +8,6 @@ import ssl
 from ipaddress import ip_network
 from pathlib import Path
 
-import pytest
 from structlog.testing import capture_logs
 
 from forwarder.sources.http import HttpPolicy, load_tls
@@ -17,6 +16,7 @@ from forwarder.sources.http.passthrough.service import FLAG_PERMITS, OTHER_PERMI
 from forwarder.sources.http.protocol.limits import BODY_GRACE
 from forwarder.sources.http.tls import HANDSHAKES
 from tests.support.answered import answered, asked
+from tests.support.cases import cases
 from tests.support.certificates import make_certificate
 from tests.support.listening import Client, Listening, listening, post, turns
 from tests.support.origin import OK, Asked, origin, through
@@ -74,7 +74,7 @@ async def test_slow_calls_for_flags_leave_some_to_others() -> None:
         assert (await asked(client, post("/flags/?v=2", b"{}"))).status == 200
 
 
-@pytest.mark.parametrize("path", ["/s/", "/flags/", "/batch/"])
+@cases("path", ["/s/", "/flags/", "/batch/"])
 async def test_a_trickle_ends_after_the_grace(path: str) -> None:
     """A body at 500 bytes a second is 408 when the grace is over, passed on or not; its permit and its room are free then."""
     async with origin(read_all) as upstream, listening(passthrough=through(upstream)) as to:
@@ -213,7 +213,7 @@ async def test_without_files_to_open() -> None:
         assert (await to.ask(post())).status == 200
 
 
-@pytest.mark.parametrize(
+@cases(
     ("peername", "sender"),
     [
         (("203.0.113.9", 1), "203.0.113.9"),
@@ -224,7 +224,7 @@ async def test_without_files_to_open() -> None:
         (None, "unix"),
     ],
 )
-@pytest.mark.parametrize("stamp", [True, False])
+@cases("stamp", [True, False])
 def test_who_shares(peername: object, sender: str, stamp: bool) -> None:
     """An address, whether it is stamped or not; of IPv6 a customer's whole network."""
     assert ClientAddresses((), stamp=stamp).peer(peername).sender == sender

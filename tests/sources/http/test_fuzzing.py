@@ -19,6 +19,7 @@ from forwarder.core.errors import BufferFull, InvalidRequest
 from forwarder.core.ports import Incoming
 from forwarder.sources.http import HttpPolicy
 from forwarder.sources.http.connection import HttpConnection, ListenerState
+from tests.support.cases import cases
 from tests.support.listening import FakeIntake, listening, post, turns
 
 pytestmark = pytest.mark.slow
@@ -263,7 +264,7 @@ def test_no_garbage() -> None:
         gc.enable()
 
 
-@pytest.mark.parametrize("raw", [b"", b"\r\n" * 1000, b"\n", b"\x00" * 10_000])
+@cases("raw", [b"", b"\r\n" * 1000, b"\n", b"\x00" * 10_000])
 async def test_nothing_in_particular(raw: bytes) -> None:
     """Empty lines and zeros."""
     await _check_survival(raw)

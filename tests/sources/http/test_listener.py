@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from forwarder.core.errors import ConfigurationError
+from tests.support.cases import cases
 from tests.support.listening import listening, post, turns
 
 HEAD = b"POST /e HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
@@ -113,7 +114,7 @@ async def test_closing_waits_for_requests_in_progress() -> None:
         await asyncio.wait_for(closing, 10)
 
 
-@pytest.mark.parametrize("how", ["grace", "cancel"])
+@cases("how", ["grace", "cancel"])
 async def test_closing_does_not_wait_for_ever(how: str) -> None:
     """Past the grace, or when cancelled, everything is dropped."""
     async with listening() as to:

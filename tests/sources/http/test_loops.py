@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from forwarder.core.path import MAX_HOPS, ForwarderPath
 from tests.support.answered import get
+from tests.support.cases import cases
 from tests.support.clock import FakeClock
 from tests.support.listening import listening, post
 from tests.support.origin import origin, through
@@ -20,8 +19,8 @@ def path() -> ForwarderPath:
     return ForwarderPath(FakeClock(), OWN)
 
 
-@pytest.mark.parametrize("said", [f"1; {OWN}", f"2; {OTHER}, {OWN}", f"{MAX_HOPS}; {OTHER}"])
-@pytest.mark.parametrize("url", ["/batch/", "/e", "/i/v1/analytics/events"])
+@cases("said", [f"1; {OWN}", f"2; {OTHER}, {OWN}", f"{MAX_HOPS}; {OTHER}"])
+@cases("url", ["/batch/", "/e", "/i/v1/analytics/events"])
 async def test_a_loop_is_answered_508(said: str, url: str) -> None:
     """With the header by which a forwarder knows whose 508 it is, and with what to do; the connection stays usable."""
     async with listening(path=path()) as to:
@@ -36,7 +35,7 @@ async def test_a_loop_is_answered_508(said: str, url: str) -> None:
         assert len(to.intake.taken) == 1
 
 
-@pytest.mark.parametrize("said", [f"1; {OTHER}", f"{MAX_HOPS - 1}; {OTHER}", "nonsense", ""])
+@cases("said", [f"1; {OTHER}", f"{MAX_HOPS - 1}; {OTHER}", "nonsense", ""])
 async def test_others_are_accepted(said: str) -> None:
     """The intake learns the path; the head is known from then on."""
     async with listening(path=path()) as to:

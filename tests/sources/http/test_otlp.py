@@ -10,6 +10,7 @@ import pytest
 from forwarder.core.errors import BufferFull, Draining, InvalidRequest, InvalidToken, NotAcknowledged, RequestTooLarge, UnsupportedMedia
 from forwarder.core.ports import Incoming, OtlpHead
 from forwarder.sources.http import HttpPolicy
+from tests.support.cases import cases
 from tests.support.listening import Listening, Reply, listening, post
 from tests.support.otlp import JSON, PROTOBUF
 
@@ -56,7 +57,7 @@ def message_of(reply: Reply, content_type: str) -> str:
     return reply.body[2:].decode()
 
 
-@pytest.mark.parametrize("path", [PATH, PATH + "/"])
+@cases("path", [PATH, PATH + "/"])
 async def test_it_exists_where_it_is_configured(path: str) -> None:
     """Elsewhere it is a path like any other on which nothing is accepted, passed through neither."""
     async with listening() as to:
@@ -152,7 +153,7 @@ async def test_another_type_is_answered_in_json() -> None:
             assert (reply.status, message_of(reply, JSON)) == (415, "unsupported content type")
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT"])
+@cases("method", ["GET", "HEAD", "PUT"])
 async def test_only_post(method: str) -> None:
     """Anything else is 405."""
     async with listening(POLICY) as to:

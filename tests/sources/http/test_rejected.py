@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-import pytest
 from structlog.testing import capture_logs
 
 from forwarder.core import errors
 from forwarder.sources.http import HttpPolicy
 from forwarder.sources.http.protocol.answers import Rejection, of_error
 from tests.support.answered import asked, get
+from tests.support.cases import cases
 from tests.support.documents import text_of
 from tests.support.listening import listening, post
 from tests.support.origin import ok, origin, through
@@ -52,7 +52,7 @@ def raising(error: Exception) -> Callable[[object], Exception | None]:
     return lambda _: error
 
 
-@pytest.mark.parametrize("name", REQUESTS)
+@cases("name", REQUESTS)
 async def test_by_the_listener(name: str) -> None:
     """What the listener rejects by itself has its path and reason."""
     request, path, reason = REQUESTS[name]
@@ -61,8 +61,8 @@ async def test_by_the_listener(name: str) -> None:
         assert to.listener.statistics().rejected == {(path, reason): 1}
 
 
-@pytest.mark.parametrize(("error", "reason"), RAISED, ids=[type(error).__name__ for error, _ in RAISED])
-@pytest.mark.parametrize("path", ["/batch", V1])
+@cases(("error", "reason"), RAISED, ids=[type(error).__name__ for error, _ in RAISED])
+@cases("path", ["/batch", V1])
 async def test_by_the_intake(error: Exception, reason: Rejection, path: str) -> None:
     """What the intake raises has its reason, in the v1 protocol too; also for a head that was seen before."""
     async with listening(bugs=int(reason is Rejection.INTERNAL)) as to:

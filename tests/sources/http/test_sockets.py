@@ -12,6 +12,7 @@ import pytest
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.http.sockets import TcpAddress, adopt, bind_tcp, bind_unix, parse_listen
+from tests.support.cases import cases
 from tests.support.listening import LIMIT, listening, post, turns
 
 
@@ -60,7 +61,7 @@ async def test_an_inherited_socket_is_listened_on(tmp_path: Path) -> None:
             assert (await second.ask(post())).status == 200
 
 
-@pytest.mark.parametrize("wrong", ["file", "datagrams", "connection"])
+@cases("wrong", ["file", "datagrams", "connection"])
 def test_what_nothing_can_listen_on_is_an_error(wrong: str, tmp_path: Path) -> None:
     """A descriptor that is inherited must be a stream socket that isn't connected."""
     one, other = socket.socketpair()
@@ -82,7 +83,7 @@ def test_what_is_no_socket_stays(tmp_path: Path) -> None:
         bind_unix(tmp_path / "missing" / "a.sock")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("listen", "address"),
     [
         ("127.0.0.1:80", TcpAddress("127.0.0.1", 80)),
@@ -97,7 +98,7 @@ def test_addresses(listen: str, address: TcpAddress | Path) -> None:
     assert parse_listen(listen) == address
 
 
-@pytest.mark.parametrize("listen", ["", "localhost", "localhost:", "localhost:x", "localhost:70000", "unix:", "a:-1", "a:٣"])
+@cases("listen", ["", "localhost", "localhost:", "localhost:x", "localhost:70000", "unix:", "a:-1", "a:٣"])
 def test_no_addresses(listen: str) -> None:
     """Anything else is a configuration error."""
     with pytest.raises(ConfigurationError, match="is not an address"):

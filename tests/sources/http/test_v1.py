@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-import pytest
-
 from forwarder.core.errors import BufferFull, InvalidRequest, InvalidToken, NotAcknowledged, RequestTooLarge, UnsupportedMedia
 from forwarder.core.ports import Incoming, V1Head
 from forwarder.sources.http import HttpPolicy
+from tests.support.cases import cases
 from tests.support.listening import Listening, Reply, listening, post
 
 PATH = "/i/v1/analytics/events"
@@ -56,7 +55,7 @@ def error_of(reply: Reply) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("path", [PATH, PATH + "/", PATH + "?x=1", "http://host" + PATH])
+@cases("path", [PATH, PATH + "/", PATH + "?x=1", "http://host" + PATH])
 async def test_the_intake_is_told_what_counts(path: str) -> None:
     """Key, SDK and time of sending, on the path with and without its slash; what has no key is the intake's to refuse."""
     async with listening() as to:
@@ -124,7 +123,7 @@ async def test_each_answer_is_made_for_its_request() -> None:
             }
 
 
-@pytest.mark.parametrize("late", [False, True])
+@cases("late", [False, True])
 async def test_events_that_have_to_come_again(late: bool) -> None:
     """The answer says when, and its body is made when it is given: not before the events were acknowledged."""
     async with listening() as to:
@@ -161,7 +160,7 @@ async def test_answers_keep_their_order() -> None:
         ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@cases(
     ("error", "status", "name"),
     [
         (InvalidRequest("no"), 400, "invalid_request"),
@@ -245,7 +244,7 @@ async def test_browsers() -> None:
         assert reply.headers["access-control-expose-headers"] == "Retry-After, PostHog-Request-Id"
 
 
-@pytest.mark.parametrize("value", ["a b", "ü", "x" * 129, '"', "a, b", ""])
+@cases("value", ["a b", "ü", "x" * 129, '"', "a, b", ""])
 async def test_ids_that_are_not_echoed(value: str) -> None:
     """What could be anything but an id doesn't come back."""
     async with listening() as to:

@@ -27,6 +27,7 @@ from forwarder.sources.imports.books import (
 )
 from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.times import DAY, day_of, when
+from tests.support.cases import cases
 
 
 @settings(deadline=None, max_examples=30)
@@ -44,7 +45,7 @@ def test_a_digest_does_not_depend_on_the_order(some: list[str], cut: int) -> Non
     assert one == DayTally()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("microseconds", "day", "text"),
     [
         (0, "1970-01-01", "1970-01-01T00:00:00.000Z"),
@@ -96,9 +97,7 @@ def test_long_names_and_details_are_cut() -> None:
     assert totals.examples["400"][0].detail == "d" * 199 + "…"
 
 
-@pytest.mark.parametrize(
-    "days", [{"yesterday": DayTally()}, {"20240101": DayTally()}, {"2024-01-01": DayTally(uuids="xyz")}, {"": DayTally()}]
-)
+@cases("days", [{"yesterday": DayTally()}, {"20240101": DayTally()}, {"2024-01-01": DayTally(uuids="xyz")}, {"": DayTally()}])
 def test_days_that_are_none_are_refused(days: dict[str, DayTally]) -> None:
     """A file that was changed by hand is told before it is used."""
     with pytest.raises(ValueError, match=r".+"):

@@ -30,6 +30,7 @@ from forwarder.sources.imports.conversion import (
 from forwarder.sources.imports.format import ImportedEvent, RecordConverter, RecordRefused, RefusalReason, derived_uuid
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.repeats import Repeats
+from tests.support.cases import cases
 
 FINISH = FinishPolicy("set_once", False, "0190a0a0-1111-5222-8333-444455556666")
 FILE = SourceFile("a.jsonl", "ab" * 20)
@@ -174,7 +175,7 @@ def test_what_was_settled_is_noticed_and_not_made(tmp_path: Path) -> None:
         assert [event.number for event in made.events] == [3]
 
 
-@pytest.mark.parametrize("skip", [0, 1, 3])
+@cases("skip", [0, 1, 3])
 def test_a_limit_counts_what_was_settled_too(tmp_path: Path, skip: int) -> None:
     """It is a limit of the import, not of a run; what can't be finished counts, so that it is the same in each."""
     filters = EventFilters(limit=2)
@@ -213,7 +214,7 @@ def test_refused_is_what_a_record_with_a_repeat_and_a_refusal_is(tmp_path: Path)
     assert made.fates[1].kind is FateKind.REFUSED
 
 
-@pytest.mark.parametrize(
+@cases(
     ("filters", "name", "time", "why"),
     [
         (EventFilters(), "a", 0, None),

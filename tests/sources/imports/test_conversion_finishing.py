@@ -18,6 +18,7 @@ from forwarder.sources.imports.format import ImportedEvent, PersonProperties, Re
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.times import DAY
 from tests.sources.imports.samples.native import as_json, block
+from tests.support.cases import cases
 
 UUID = "0198c3c0-1111-7222-8333-444455556666"
 JOB = "5a5a5a5a-0000-5000-8000-000000000000"
@@ -68,7 +69,7 @@ def test_what_is_nested_too_deep_is_refused_whoever_reads_it() -> None:
     assert refused.value.why is RefusalReason.NOT_JSON
 
 
-@pytest.mark.parametrize(
+@cases(
     ("time", "text"),
     [
         (TIME, "2025-01-01T00:00:00Z"),
@@ -96,7 +97,7 @@ def test_with_geoip_the_service_may_look_it_up() -> None:
     assert b'"$geoip_disable":true' in finish(event({"$geoip_disable": raw("true")}), geoip=True)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("policy", "left"),
     [
         ("set", {"$set": {"a": 1, "b": 2}, "$set_once": {"b": 3}, "$unset": ["c"], "d": 4}),
@@ -104,7 +105,7 @@ def test_with_geoip_the_service_may_look_it_up() -> None:
         ("none", {"d": 4}),
     ],
 )
-@pytest.mark.parametrize("is_raw", [True, False])
+@cases("is_raw", [True, False])
 def test_properties_of_persons_follow_the_policy(policy: PersonProperties, left: dict[str, Any], is_raw: bool) -> None:
     """`$set` becomes `$set_once`, whose own values win; nothing is unset. `none` takes all away, `set` nothing; others stay."""
     values: dict[str, Any] = {"$set": {"a": 1, "b": 2}, "$set_once": {"b": 3}, "$unset": ["c"], "d": 4}
@@ -113,7 +114,7 @@ def test_properties_of_persons_follow_the_policy(policy: PersonProperties, left:
     assert properties_of(event(values), policy) == left
 
 
-@pytest.mark.parametrize(
+@cases(
     ("values", "left"),
     [
         ({"$set": "[1]"}, {}),
@@ -143,7 +144,7 @@ def test_what_json_cant_say_is_refused(value: Any) -> None:
     assert refused.value.why is RefusalReason.NOT_JSON
 
 
-@pytest.mark.parametrize(
+@cases(
     ("number", "words"),
     [
         ("1e400", "a number too large for a double"),
@@ -239,7 +240,7 @@ def test_the_bytes_of_a_raw_event() -> None:
     assert finish_raw(record, geoip=True) == record.replace(b'{"big"', b'{"$import_job_id":"' + JOB.encode() + b'","big"')
 
 
-@pytest.mark.parametrize("number", ["1e400", "-1E+999", "9" * 400])
+@cases("number", ["1e400", "-1E+999", "9" * 400])
 def test_numbers_that_overflow_are_refused_alone(number: str) -> None:
     """What strict parsers refuse is refused before it is sent; the events beside it go on."""
     records = [as_json({**HEAD, "properties": {"n": each}}) for each in ("good", "bad", "better")]
@@ -251,7 +252,7 @@ def test_numbers_that_overflow_are_refused_alone(number: str) -> None:
     assert "308 digits" in refused.detail or "too large for a double" in refused.detail
 
 
-@pytest.mark.parametrize("members", [{}, {"properties": None}, {"properties": {}}])
+@cases("members", [{}, {"properties": None}, {"properties": {}}])
 def test_events_without_properties(members: dict[str, Any]) -> None:
     """They get some, with what every imported event has."""
     assert json.loads(finish_raw({**HEAD, **members})) == {**HEAD, "properties": ADDED}
@@ -284,7 +285,7 @@ PERSON: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("inside", "above", "expected"), [row[1:] for row in PERSON], ids=[row[0] for row in PERSON])
+@cases(("inside", "above", "expected"), [row[1:] for row in PERSON], ids=[row[0] for row in PERSON])
 def test_set_becomes_set_once(inside: dict[str, Any], above: dict[str, Any], expected: dict[str, Any]) -> None:
     """Nothing of the past overwrites a person's property, and nothing takes one away, wherever it stood in the event."""
     found = json.loads(finish_raw({**HEAD, **above, "properties": {"x": 1, **inside}}))

@@ -10,6 +10,7 @@ import pytest
 
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, SourceContent
 from forwarder.sources.imports.job import OtherJob, check_same, compare, job_id
+from tests.support.cases import cases
 
 JOB = ImportJob("11111111-2222-5333-8444-555555555555", "mixpanel", "export/*.json", {"since": "2020-01-01"})
 THEN, LATER = 1_700_000_000_000_000_000, 1_700_000_060_000_000_000
@@ -23,7 +24,7 @@ def test_the_same_files_have_not_changed() -> None:
     assert compare([LOCAL, STORED], [STORED, LOCAL]) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("now", "words"),
     [
         (SourceContent("a.json", 1300, "bb", LATER), f"a.json grew by 300 bytes, from 1,000 to 1,300; {TIMES}"),
@@ -55,7 +56,7 @@ def test_files_that_come_and_go_are_told() -> None:
     assert changes == ["a.json is gone", "b.json is new: it wasn't there when this import began"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("job", "words"),
     [
         (msgspec.structs.replace(JOB, format="segment"), "its format is 'mixpanel', now it is 'segment'"),
@@ -89,7 +90,7 @@ def test_order_and_options_that_arent_set_make_no_difference() -> None:
     assert job_id("mixpanel", dict(reversed(OPTIONS.items())), iter(SOURCES)) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("format_name", "options", "sources"),
     [
         ("amplitude", OPTIONS, SOURCES),

@@ -19,6 +19,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import NO_IDS, Batch, Chunk, Lane
 from forwarder.core.outcome import Reply
 from forwarder.sources.imports.pacing import SLICE, ImportPace, PacedSink, QuietHours, RateLine, Slowdown
+from tests.support.cases import cases
 from tests.support.clock import FakeClock, settle
 from tests.support.repository import ROOT
 
@@ -118,7 +119,7 @@ def test_small_numbers_are_booked_by_the_slice() -> None:
     assert send(pace, 1) == pytest.approx(5.0 + SLICE)
 
 
-@pytest.mark.parametrize("rate", [0, -1, math.nan, math.inf])
+@cases("rate", [0, -1, math.nan, math.inf])
 def test_a_rate_is_a_number_above_none(rate: float) -> None:
     """Whoever wants no limit passes no pace."""
     with pytest.raises(ValueError, match="more than 0"):
@@ -135,7 +136,7 @@ def test_no_booking_of_another_process_is_lost(tmp_path: Path) -> None:
     assert RateLine(path).book(1.0, 100.0) == 100.0 + 2 * 400 * 0.25
 
 
-@pytest.mark.parametrize("damage", [b"", b"x", b"x" * 100, struct.pack("<dd", math.nan, 5), struct.pack("<dd", math.inf, 5)])
+@cases("damage", [b"", b"x", b"x" * 100, struct.pack("<dd", math.nan, 5), struct.pack("<dd", math.inf, 5)])
 def test_a_damaged_line_begins_anew(tmp_path: Path, damage: bytes) -> None:
     """There is nothing in it to lose, and it is mended by the first who books."""
     path = tmp_path / "rate"
@@ -232,7 +233,7 @@ def test_quiet_hours_come_on_top_of_what_the_service_says() -> None:
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "hours"),
     [
         ("22:00-06:00", QuietHours(time(22), time(6))),
@@ -245,7 +246,7 @@ def test_they_are_written_as_people_write_them(text: str, hours: QuietHours) -> 
     assert QuietHours.parse(text) == hours
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "why"),
     [
         ("at night", "isn't of that form"),
@@ -265,7 +266,7 @@ def test_others_are_refused_with_an_example(text: str, why: str) -> None:
     assert "22:00-06:00" in caught.value.hint
 
 
-@pytest.mark.parametrize(
+@cases(
     ("hours", "now", "then"),
     [
         ("22:00-06:00", "2025-06-01T21:59:59", "2025-06-01T21:59:59"),

@@ -38,6 +38,7 @@ from forwarder.sources.imports.times import SECOND
 from forwarder.sources.imports.values import check_id
 from tests.daemon.imports import FIRST_DAY, line, write
 from tests.sources.imports.preflights import DAY, NOW, OLD, TERMS, Seen, ahead, body, event, preflight, refused, report, seen
+from tests.support.cases import cases
 
 TIMES = st.one_of(st.integers(OLD, OLD + 3 * DAY), st.integers(NOW - 3 * DAY, NOW + DAY), st.integers(0, DAY))
 EVENTS = st.builds(
@@ -140,7 +141,7 @@ def test_how_times_are_written_is_counted_by_record() -> None:
     assert kinds == {TimeKind.NO_ZONE: 1, TimeKind.SECONDS: 1, TimeKind.MILLISECONDS: 1}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("times", "files", "late", "in_file", "furthest"),
     [
         ([1, 2, 2, 3], "aaaa", 0, 0, 0),
@@ -196,7 +197,7 @@ def test_refusals_by_reason_with_their_first_places() -> None:
     assert (second.reason, second.records, second.first) == ("no_id", 1, (RefusalExample("a.json", 9, "no id"),))
 
 
-@pytest.mark.parametrize("value", ["null", "it's", 'a "null"', "", " ", "Null"])
+@cases("value", ["null", "it's", 'a "null"', "", " ", "Null"])
 def test_illegal_ids_are_counted_by_value(value: str) -> None:
     """The id is taken from the words of the check, whatever quotes are in it."""
     try:
@@ -251,7 +252,7 @@ def test_examples_are_of_different_events() -> None:
     assert bytes(examples[0].events[0]) == body(event(0, event="a"))
 
 
-@pytest.mark.parametrize(("names", "lines"), [("aaaaa", [0, 1, 2]), ("aabaa", [0, 2, 1]), ("aaaabc", [0, 4, 5]), ("ab", [0, 1])])
+@cases(("names", "lines"), [("aaaaa", [0, 1, 2]), ("aabaa", [0, 2, 1]), ("aaaabc", [0, 4, 5]), ("ab", [0, 1])])
 def test_there_are_three_examples_wherever_there_are_three_events(names: str, lines: list[int]) -> None:
     """Of a source with fewer names, more than one of a name are shown."""
     stream = [seen(event(number, event=name), line=number) for number, name in enumerate(names)]

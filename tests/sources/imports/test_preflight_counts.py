@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from forwarder.sources.imports.formats.catalog import BY_NAME
 from forwarder.sources.imports.preflight import LONGEST, SampledKeys, TopCounts, kind_of, time_kind
 from forwarder.sources.imports.preflight_report import TimeKind
 from forwarder.sources.imports.times import parse_time
+from tests.support.cases import cases
 
 KEYS = st.lists(st.sampled_from([*"abcdefghijklmnopqrstuvwxyz"]), max_size=200)
 MARKED = st.lists(st.tuples(st.sampled_from([*"abcdefghijklmnop"]), st.integers(0, 1)), max_size=60)
@@ -102,7 +102,7 @@ def test_half_a_surrogate_pair_counts_like_any_key() -> None:
     assert sampled.estimate().keys == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "kind"),
     [
         ('"2024-01-31T12:00:00Z"', TimeKind.ZONE),
@@ -135,7 +135,7 @@ def test_kinds_of_times(value: str, kind: TimeKind) -> None:
     parse_time(value.encode())
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "kind"),
     [
         ("Wed, 31 Jan 2024 12:00:00 GMT", TimeKind.ZONE),
@@ -148,13 +148,13 @@ def test_kinds_of_dates_as_in_mail(text: str, kind: TimeKind) -> None:
     assert kind_of(f'"{text}"'.encode()) is kind
 
 
-@pytest.mark.parametrize("value", ["null", "{}", "true", '""', '"soon"', "-5", "1e400", '"' + "9" * 30 + '"'])
+@cases("value", ["null", "{}", "true", '""', '"soon"', "-5", "1e400", '"' + "9" * 30 + '"'])
 def test_what_is_no_time_is_not_counted(value: str) -> None:
     """Where nothing is known, nothing is said."""
     assert kind_of(value.encode()) is None
 
 
-@pytest.mark.parametrize("value", ["1712010112", "10000000000", "10000000001", "9999999999999", "10000000000001"])
+@cases("value", ["1712010112", "10000000000", "10000000001", "9999999999999", "10000000000001"])
 def test_units_are_those_that_times_are_read_in(value: str) -> None:
     """The bounds between seconds, milliseconds and microseconds are the reader's."""
     unit = {TimeKind.SECONDS: 1_000_000, TimeKind.MILLISECONDS: 1000, TimeKind.MICROSECONDS: 1}
@@ -163,7 +163,7 @@ def test_units_are_those_that_times_are_read_in(value: str) -> None:
     assert parse_time(value.encode()) == int(value) * unit[kind]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("form", "record", "kind"),
     [
         ("amplitude", '{"event_time":null,"client_event_time":"2024-01-31 12:00:00","x":1}', TimeKind.NO_ZONE),

@@ -25,6 +25,7 @@ from forwarder.sources.imports.preflight_report import (
 )
 from tests.sources.imports.preflight_streams import few_refused, good, odd, two_files
 from tests.sources.imports.preflights import DAY, NOW, OLD, Seen, event, findings, preflight, refused, report, seen
+from tests.support.cases import cases
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -48,60 +49,61 @@ def of(*events: Seen) -> Callable[[], Iterator[Seen]]:
     return lambda: iter(events)
 
 
-@pytest.mark.parametrize(
-    ("code", "source", "terms", "sentence"),
-    [
-        ("broken-files", good, {"broken": ["a.gz: can't be read", "b.gz: neither"]}, "a.gz: can't be read, and 1 more."),
-        ("future-dates", odd, {}, "1 event is later than now, 2026-05-28T20:26:40.000Z; the latest is of 2026-05-29T20:26:40.000Z."),
-        ("recent-dates", odd, {"until": NOW}, "1 event is younger than 48 h, and would be sent."),
-        ("january-1970", odd, {}, "1 event is of January 1970: an epoch that is wrong by 1000 or more, or a zero for no time."),
-        ("mixed-epochs", odd, {}, "Times are numbers of different units: 2 in seconds, 1 in milliseconds."),
-        ("no-zone", odd, {}, "1 record has a time that names no zone; it is read as UTC."),
-        ("illegal-ids", odd, {}, "3 records have an id that many share ('null', 'Guest'), and would be refused."),
-        ("many-refused", odd, {}, "7 of 215 records would be refused (3.256 %)."),
-        ("some-refused", few_refused, {}, "1 of 201 records would be refused (0.4975 %)."),
-        ("nothing-to-send", of(refused(RefusalReason.NO_ID)), {}, "Of 1 record nothing would be sent."),
-        ("no-id", odd, {}, "1 record has no distinct id (0.4651 %), and would be refused."),
-        ("no-time", odd, {}, "1 record has no time that can be read (0.4651 %), and would be refused."),
-        ("too-large", odd, {}, "1 record has an event over upstream.max_event (1,000,000 bytes), and would be refused."),
-        ("after-until", odd, {}, "2 events are of 2026-05-26T20:26:40.000Z (--until) or later, and left out."),
-        ("unsorted", odd, {}, "4 events are older than one before (1.942 %), by up to 19664d 5h; 4 within a file."),
-        (
-            "unsorted-files",
-            two_files,
-            {},
-            "The files aren't in the order of time: 3 events are older than one before (50 %), by up to 4d 2s.",
-        ),
-        ("reused-uuids", odd, {}, "1 uuid has several events that aren't the same."),
-        ("duplicates", odd, {}, "1 event is there again on the same day; repeats are left out."),
-        (
-            "overwrites-persons",
-            odd,
-            {"person_properties": "set"},
-            "1 event has $set and 1 $unset: that changes what the persons have today, however old the events are.",
-        ),
-        (
-            "set-becomes-set-once",
-            of(seen(event(1, **SET)), seen(event(2, **SET))),
-            {},
-            "2 events have $set, sent as $set_once: it only adds what the persons don't have.",
-        ),
-        (
-            "set-is-dropped",
-            odd,
-            {"person_properties": "none"},
-            "1 event has $set, 0 $set_once and 1 $unset, all of which are left out.",
-        ),
-        ("overwrites-groups", odd, {}, "1 event has $group_set: that changes what groups have today, however old the events are."),
-        ("merges-persons", odd, {}, "1 event has a second id, and would merge two persons."),
-        (
-            "upper-case-ids",
-            good,
-            {"upper_case_ids": 3},
-            "3 events have an id of capitals, digits and hyphens alone, and another from before Mixpanel merged.",
-        ),
-    ],
-)
+FOUND = [
+    ("broken-files", good, {"broken": ["a.gz: can't be read", "b.gz: neither"]}, "a.gz: can't be read, and 1 more."),
+    ("future-dates", odd, {}, "1 event is later than now, 2026-05-28T20:26:40.000Z; the latest is of 2026-05-29T20:26:40.000Z."),
+    ("recent-dates", odd, {"until": NOW}, "1 event is younger than 48 h, and would be sent."),
+    ("january-1970", odd, {}, "1 event is of January 1970: an epoch that is wrong by 1000 or more, or a zero for no time."),
+    ("mixed-epochs", odd, {}, "Times are numbers of different units: 2 in seconds, 1 in milliseconds."),
+    ("no-zone", odd, {}, "1 record has a time that names no zone; it is read as UTC."),
+    ("illegal-ids", odd, {}, "3 records have an id that many share ('null', 'Guest'), and would be refused."),
+    ("many-refused", odd, {}, "7 of 215 records would be refused (3.256 %)."),
+    ("some-refused", few_refused, {}, "1 of 201 records would be refused (0.4975 %)."),
+    ("nothing-to-send", of(refused(RefusalReason.NO_ID)), {}, "Of 1 record nothing would be sent."),
+    ("no-id", odd, {}, "1 record has no distinct id (0.4651 %), and would be refused."),
+    ("no-time", odd, {}, "1 record has no time that can be read (0.4651 %), and would be refused."),
+    ("too-large", odd, {}, "1 record has an event over upstream.max_event (1,000,000 bytes), and would be refused."),
+    ("after-until", odd, {}, "2 events are of 2026-05-26T20:26:40.000Z (--until) or later, and left out."),
+    ("unsorted", odd, {}, "4 events are older than one before (1.942 %), by up to 19664d 5h; 4 within a file."),
+    (
+        "unsorted-files",
+        two_files,
+        {},
+        "The files aren't in the order of time: 3 events are older than one before (50 %), by up to 4d 2s.",
+    ),
+    ("reused-uuids", odd, {}, "1 uuid has several events that aren't the same."),
+    ("duplicates", odd, {}, "1 event is there again on the same day; repeats are left out."),
+    (
+        "overwrites-persons",
+        odd,
+        {"person_properties": "set"},
+        "1 event has $set and 1 $unset: that changes what the persons have today, however old the events are.",
+    ),
+    (
+        "set-becomes-set-once",
+        of(seen(event(1, **SET)), seen(event(2, **SET))),
+        {},
+        "2 events have $set, sent as $set_once: it only adds what the persons don't have.",
+    ),
+    (
+        "set-is-dropped",
+        odd,
+        {"person_properties": "none"},
+        "1 event has $set, 0 $set_once and 1 $unset, all of which are left out.",
+    ),
+    ("overwrites-groups", odd, {}, "1 event has $group_set: that changes what groups have today, however old the events are."),
+    ("merges-persons", odd, {}, "1 event has a second id, and would merge two persons."),
+    (
+        "upper-case-ids",
+        good,
+        {"upper_case_ids": 3},
+        "3 events have an id of capitals, digits and hyphens alone, and another from before Mixpanel merged.",
+    ),
+]
+"""Each code, a stream in which it is found, the terms, and what is said."""
+
+
+@cases(("code", "source", "terms", "sentence"), FOUND)
 def test_each_finding(code: str, source: Callable[[], Iterator[Seen]], terms: dict[str, Any], sentence: str) -> None:
     """Every finding says what is there, with its figures, and what to do."""
     found = findings(source(), **terms)[code]
@@ -113,8 +115,7 @@ def test_each_finding(code: str, source: Callable[[], Iterator[Seen]], terms: di
 
 def test_every_code_has_a_case_above() -> None:
     """The list is closed, and each of it is tested."""
-    marks = test_each_finding.pytestmark
-    assert {case[0] for case in marks[0].args[1]} == set(FINDINGS) - {"unfit-files"}  # of files: tests/sources/imports/test_recognition.py
+    assert {code for code, *_ in FOUND} == set(FINDINGS) - {"unfit-files"}  # of files: tests/sources/imports/test_recognition.py
 
 
 def test_what_cannot_be_undone_stops() -> None:
@@ -178,7 +179,7 @@ def test_an_unknown_code_is_an_error_that_lists_the_known() -> None:
     assert error.value.hint.startswith(f"The findings that stop an import are {', '.join(IRREVERSIBLE)};")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("part", "shown"), [(0, "0 %"), (1e-9, "under 0.01 %"), (0.5, "50 %"), (0.01234, "1.234 %"), (0.99999999, "over 99.99 %"), (1, "100 %")]
 )
 def test_shares_for_a_person(part: float, shown: str) -> None:

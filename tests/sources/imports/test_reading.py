@@ -20,6 +20,7 @@ from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.conversion import Conversion, EventFilters, FinishPolicy
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.repeats import Repeats
+from tests.support.cases import cases
 
 FINISH = FinishPolicy("set_once", False, "0190a0a0-1111-5222-8333-444455556666")
 LIMITS = ChunkLimits(100_000, 4)
@@ -117,7 +118,7 @@ def test_from_every_prefix_the_same_events_are_left(days: list[int], data: st.Da
         assert left(rest) == left(whole)
 
 
-@pytest.mark.parametrize("digested", [3, 6, 10])
+@cases("digested", [3, 6, 10])
 def test_another_content_is_seen_before_anything_is_sent(tmp_path: Path, digested: int) -> None:
     """By the running digest, wherever it was taken."""
     lines = [line(n) for n in range(10)]

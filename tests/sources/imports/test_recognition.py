@@ -23,6 +23,7 @@ from forwarder.sources.imports.recognition import SHOWN, looks_of, looks_of_text
 from tests.golden_imports.exports import EXPORTS
 from tests.sources.imports.preflights import TERMS
 from tests.sources.imports.samples import mapped
+from tests.support.cases import cases
 
 UNKNOWN: Final = {"mapping": "", "mapping-csv": "csv"}
 """What the files of exports look like whose records are of no vendor."""
@@ -75,7 +76,7 @@ def written(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", EXPORTS)
+@cases("name", EXPORTS)
 def test_every_file_of_an_export_is_recognized_and_none_for_another(tmp_path: Path, name: str) -> None:
     """Also packed, and with the records in it that no format accepts."""
     written(tmp_path, {file: content for file, content in EXPORTS[name](150).files.items() if not file.startswith("rules")})
@@ -86,8 +87,8 @@ def test_every_file_of_an_export_is_recognized_and_none_for_another(tmp_path: Pa
     assert len(found) == len(names)
 
 
-@pytest.mark.parametrize("name", [each for each in EXPORTS if each not in UNKNOWN])
-@pytest.mark.parametrize("wanted", [form.name for form in FORMATS if not form.takes_mapping])
+@cases("name", [each for each in EXPORTS if each not in UNKNOWN])
+@cases("wanted", [form.name for form in FORMATS if not form.takes_mapping])
 def test_an_export_in_another_format_is_named_and_nothing_proposes_to_accept_it(tmp_path: Path, name: str, wanted: str) -> None:
     """Whichever format was meant and whichever was typed: the page says which one to try."""
     written(tmp_path, EXPORTS[name](40).files)
@@ -100,7 +101,7 @@ def test_an_export_in_another_format_is_named_and_nothing_proposes_to_accept_it(
     assert "--accept many-refused" not in shown
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "text", "todo"),
     [
         (b"", "an empty file", "Export it again"),

@@ -15,6 +15,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.sources.imports.format import ImportedEvent, derived_uuid
 from forwarder.sources.imports.repeats import DIGESTS_FILE, Repeats, pack_uuids
 from forwarder.sources.imports.times import DAY
+from tests.support.cases import cases
 
 
 def event(
@@ -39,7 +40,7 @@ def found(events: Sequence[ImportedEvent], folder: Path, in_memory: int = 1_000)
     return told
 
 
-@pytest.mark.parametrize(
+@cases(
     ("first", "second", "is_repeat"),
     [
         (event("k"), event("k"), True),

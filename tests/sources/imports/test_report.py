@@ -39,6 +39,7 @@ from forwarder.sources.imports.report import (
 from forwarder.telemetry.readable import plain
 from tests.sources.imports.samples.manifests import JOB, STARTED, manifest
 from tests.sources.imports.samples.manifests import checkpoint as sample
+from tests.support.cases import cases
 
 
 def told(made: ImportManifest) -> str:
@@ -93,7 +94,7 @@ def test_mended_records_are_said_beside_those_that_were_refused() -> None:
     assert json.loads(as_json(made))["books"]["mended"] == 5
 
 
-@pytest.mark.parametrize(
+@cases(
     ("days", "unit", "labels"),
     [
         ([], "day", []),
@@ -205,7 +206,7 @@ def test_it_says_what_the_manifest_says() -> None:
         assert expected in text
 
 
-@pytest.mark.parametrize("days", [0, 1, 60, 700, 2500])
+@cases("days", [0, 1, 60, 700, 2500])
 def test_it_is_well_formed_and_stands_alone(days: int) -> None:
     """Every element is closed; nothing is loaded from anywhere, nothing runs; each period has its bars."""
     parsed = Parsed(html_page(manifest(days)))
@@ -318,7 +319,7 @@ def test_all_of_them_are_written(tmp_path: Path) -> None:
     assert read_manifest(tmp_path / MANIFEST) == manifest(2)
 
 
-@pytest.mark.parametrize("lost", [*sorted(REPORT_FILES), ""])
+@cases("lost", [*sorted(REPORT_FILES), ""])
 def test_what_a_kill_left_out_is_made_of_the_checkpoint(tmp_path: Path, lost: str) -> None:
     """Also in the place of a manifest of a run before, that wasn't complete."""
     write_reports(manifest(2, ended=False), tmp_path)
@@ -360,7 +361,7 @@ def test_a_complete_import_in_words() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ended", "running", "said"),
     [(True, True, "running"), (False, True, "running"), (False, False, "not complete: the same command resumes it")],
 )
@@ -466,7 +467,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert path.read_text().startswith('{\n  "version": 1,')
 
 
-@pytest.mark.parametrize(
+@cases(
     ("old", "new", "words"),
     [
         ('"version": 1', '"version": 7', "it is of version 7, this forwarder reads version 1"),

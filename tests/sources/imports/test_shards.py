@@ -19,13 +19,14 @@ from forwarder.sources.imports.job import MOST_SHARDS, Shard
 from forwarder.sources.imports.report import ImportStatus, manifest_of
 from forwarder.sources.imports.shards import ImportShards, ShardGaps, added_up
 from tests.sources.imports.samples.manifests import JOB, NAMES, STARTED, checkpoint, manifest
+from tests.support.cases import cases
 
 FOLDER = Path("/state/mixpanel-1a2b3c4d")
 NOW = STARTED + 75
 LIST = "5eed" * 10
 
 
-@pytest.mark.parametrize(("text", "shard"), [("0/8", Shard(0, 8)), (" 7 / 8 ", Shard(7, 8)), ("0/1", Shard(0, 1))])
+@cases(("text", "shard"), [("0/8", Shard(0, 8)), (" 7 / 8 ", Shard(7, 8)), ("0/1", Shard(0, 1))])
 def test_a_shard_as_it_is_typed(text: str, shard: Shard) -> None:
     """Number and number of all, from 0 on."""
     assert Shard.parse(text) == shard
@@ -33,7 +34,7 @@ def test_a_shard_as_it_is_typed(text: str, shard: Shard) -> None:
     assert str(shard) == text.replace(" ", "")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "told"),
     [
         ("8/8", "there is no shard 8 of 8"),
@@ -53,7 +54,7 @@ def test_what_is_no_shard(text: str, told: str) -> None:
     assert "from 0" in rejected.value.hint
 
 
-@pytest.mark.parametrize("name", ["shard-8-of-8", "shard-1", "shard-a-of-b", "xshard-0-of-1", "shard-0-of-1.old"])
+@cases("name", ["shard-8-of-8", "shard-1", "shard-a-of-b", "xshard-0-of-1", "shard-0-of-1.old"])
 def test_folders_of_no_shard(name: str) -> None:
     """What others put beside them."""
     assert Shard.of_folder(name) is None

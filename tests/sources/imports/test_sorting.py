@@ -30,6 +30,7 @@ from forwarder.sources.imports.sorting import (
     least_room,
 )
 from tests.sources.imports.lives import JOB, body, life, line, nameless, uuid_of, write
+from tests.support.cases import cases
 
 SMALL = (5_000, 2)
 """Bytes in memory, and runs that are merged at once."""
@@ -101,7 +102,7 @@ def test_what_doesnt_fit_goes_through_runs(tmp_path: Path) -> None:
         assert files(tmp_path) == []
 
 
-@pytest.mark.parametrize(("events", "written"), [(3, []), (4, [2]), (6, [3, 5])])
+@cases(("events", "written"), [(3, []), (4, [2]), (6, [3, 5])])
 def test_no_more_is_written_again_than_has_to_be(tmp_path: Path, events: int, written: list[int]) -> None:
     """Three runs may be read together, and each has one event here: of four, just two are made one."""
     with EventSorter(tmp_path, memory=1, runs=3) as sorter:
@@ -214,7 +215,7 @@ def read(spool: EventSpool, about: SpoolIndex, first: int = 0) -> list[tuple[int
     return list(enumerate([entry for block in spool.read(about, first) for entry in block], first))
 
 
-@pytest.mark.parametrize("first", [0, 1, 2, 3, 4, 9, 10])
+@cases("first", [0, 1, 2, 3, 4, 9, 10])
 def test_it_is_read_from_any_entry_on(tmp_path: Path, first: int) -> None:
     """At the beginning, in and between blocks, and at the end."""
     spool = EventSpool(tmp_path, JOB)
@@ -263,7 +264,7 @@ def test_the_same_entries_have_the_same_digest_and_others_another(tmp_path: Path
     assert digests[0] == digests[1] != digests[2]
 
 
-@pytest.mark.parametrize("what", ["changed", "cut", "cut in a header", "gone"])
+@cases("what", ["changed", "cut", "cut in a header", "gone"])
 def test_damage_is_told_and_the_next_run_sorts_anew(tmp_path: Path, what: str) -> None:
     """Whatever the disk did, no other entries come out; those before the damage do."""
     spool = EventSpool(tmp_path, JOB)

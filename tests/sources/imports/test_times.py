@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from forwarder.sources.imports.format import RecordRefused, RefusalReason
 from forwarder.sources.imports.times import parse_time
 from tests.sources.imports.preflights import ahead
+from tests.support.cases import cases
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NOON = 1_706_788_800_000_000
@@ -48,7 +49,7 @@ UNREADABLE_NUMBERS = [
 UNREADABLE_JSON = [b"null", b"true", b"{}", b"[]", b'""', b"-5", b"1e400000000", b"9" * 5000, b'"null"', b""]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "micros"),
     [
         ("2024-02-01T12:00:00Z", 0),
@@ -88,7 +89,7 @@ def test_every_form_of_a_time_is_read_to_the_microsecond(value: bytes | msgspec.
     assert parse_time(value) == NOON + micros
 
 
-@pytest.mark.parametrize("value", [*UNREADABLE_TEXTS, *BEYOND, *UNREADABLE_NUMBERS, *UNREADABLE_JSON])
+@cases("value", [*UNREADABLE_TEXTS, *BEYOND, *UNREADABLE_NUMBERS, *UNREADABLE_JSON])
 def test_what_is_no_time_is_refused(value: bytes | str | float | Decimal) -> None:
     """Nothing that can't be read, and no time outside of 1970 to 9999, becomes a time; the reason is short, however long the value."""
     with pytest.raises(RecordRefused) as refused:
@@ -97,7 +98,7 @@ def test_what_is_no_time_is_refused(value: bytes | str | float | Decimal) -> Non
     assert len(refused.value.detail) < 200
 
 
-@pytest.mark.parametrize(("value", "shown"), [(b"null", "null"), (b"1e400", "1E+400"), ("soon", "'soon'"), (-1, "-1")])
+@cases(("value", "shown"), [(b"null", "null"), (b"1e400", "1E+400"), ("soon", "'soon'"), (-1, "-1")])
 def test_a_value_is_shown_as_it_was_written(value: bytes | str | int, shown: str) -> None:
     """For people, who know neither bytes nor decimals of a program."""
     with pytest.raises(RecordRefused) as refused:
@@ -105,7 +106,7 @@ def test_a_value_is_shown_as_it_was_written(value: bytes | str | int, shown: str
     assert refused.value.detail.startswith(f"{shown} can't be read")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "offset", "hours"),
     [
         ("2024-02-01 12:00:00", 0, 0),
@@ -128,7 +129,7 @@ def test_eight_digits_are_a_date_as_text_and_seconds_as_a_number() -> None:
     assert parse_time(20240201) == 20_240_201_000_000
 
 
-@pytest.mark.parametrize(
+@cases(
     ("number", "micros"),
     [
         (0, 0),

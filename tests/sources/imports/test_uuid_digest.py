@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.sources.imports.books import digest_hex, uuid_hash, uuid_hashes
+from tests.support.cases import cases
 
 MASK = (1 << 128) - 1
 GOLDEN = "127941135f3ac5316c84cbb946b6449c"
@@ -23,7 +24,7 @@ def test_many_at_once_are_hashed_as_one_by_one(drawn: list[tuple[int, str, bool]
     assert uuid_hashes(uuids) == sum(uuid_hash(uuid) for uuid in uuids)
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 63, 64, 65, 1023, 1024, 1025, 2050, 2500])
+@cases("count", [0, 1, 2, 3, 4, 5, 63, 64, 65, 1023, 1024, 1025, 2050, 2500])
 def test_any_number_of_them_has_a_digest(count: int) -> None:
     """Also more than are hashed at once, and the largest ones."""
     uuids = [str(UUID(int=MASK - number)) for number in range(count)]
@@ -52,7 +53,7 @@ def test_neighbours_have_nothing_in_common() -> None:
         assert 30 <= changed <= 98
 
 
-@pytest.mark.parametrize(
+@cases(
     "spelled",
     [
         "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b",
@@ -67,7 +68,7 @@ def test_a_uuid_counts_the_same_however_it_is_spelled(spelled: str) -> None:
     assert uuid_hash(spelled) == uuid_hash("0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b")
 
 
-@pytest.mark.parametrize("text", ["", "no uuid", "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5", "zz93a1b2c3d47e5f8a9b0c1d2e3f4a5b", "ab " * 16])
+@cases("text", ["", "no uuid", "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5", "zz93a1b2c3d47e5f8a9b0c1d2e3f4a5b", "ab " * 16])
 def test_what_is_no_uuid_has_no_hash(text: str) -> None:
     """It is an error, not some number."""
     with pytest.raises(ValueError, match=r".+"):

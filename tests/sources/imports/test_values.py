@@ -14,6 +14,7 @@ from msgspec import Raw
 from forwarder.sources.imports import values as jsonvalues
 from forwarder.sources.imports.format import RecordRefused, RefusalReason
 from forwarder.sources.imports.values import ILLEGAL, check_id, is_blank, is_illegal
+from tests.support.cases import cases
 
 FIELDS = msgspec.json.decode(
     b'{"text":"a\\u00e9","int":12345678901234567890123,"decimal":1.10,"power":2e3,"yes":true,"object":{"b":1.0},"list":[1,"x"],"null":null}',
@@ -26,7 +27,7 @@ NO_TOKENS = [b'{"a":NaN}', b'{"a":01}', b'{"a":"\x01"}', b'{"a":' + b"[" * 100_0
 NO_OBJECTS = [*CUT_OR_ANOTHER_VALUE, *NO_UTF_8, *NO_TOKENS]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("read", "name", "value"),
     [
         (jsonvalues.text_or_number, "text", "aé"),
@@ -45,7 +46,7 @@ def test_a_field_is_read_with_its_type(read: Callable[[Raw | None, str], Any], n
     assert read(FIELDS.get(name), name) == value
 
 
-@pytest.mark.parametrize(
+@cases(
     ("read", "names"),
     [
         (jsonvalues.text_or_number, ["yes", "object", "list"]),
@@ -67,7 +68,7 @@ def test_nested_values_keep_their_bytes() -> None:
     assert [bytes(item) for item in jsonvalues.items(FIELDS["list"], "list")] == [b"1", b'"x"']
 
 
-@pytest.mark.parametrize("record", NO_OBJECTS)
+@cases("record", NO_OBJECTS)
 def test_what_is_no_json_object_is_refused(record: bytes) -> None:
     """Cut off, not UTF-8 (not even deep inside), lone surrogates, tokens that aren't JSON, other values than objects, endless nesting."""
     with pytest.raises(RecordRefused) as refused:
@@ -102,7 +103,7 @@ NAMED_IN_THE_ISSUE = (
 )
 
 
-@pytest.mark.parametrize("text", NAMED_IN_THE_ISSUE)
+@cases("text", NAMED_IN_THE_ISSUE)
 def test_an_id_that_many_share_is_refused(text: str) -> None:
     """Each id that means nobody is refused as illegal, with the id in the explanation."""
     with pytest.raises(RecordRefused) as refused:
@@ -111,17 +112,13 @@ def test_an_id_that_many_share_is_refused(text: str) -> None:
     assert repr(text) in refused.value.detail
 
 
-@pytest.mark.parametrize(
-    "text", ['"null"', "'undefined'", "\"'None'\"", "`nan`", '\\"null\\"', "NULL", " Anonymous ", "TRUE", "NaN", "\u00a0guest"]
-)
+@cases("text", ['"null"', "'undefined'", "\"'None'\"", "`nan`", '\\"null\\"', "NULL", " Anonymous ", "TRUE", "NaN", "\u00a0guest"])
 def test_case_quotes_and_blanks_around_it_do_not_make_it_legal(text: str) -> None:
     """An illegal id is found in any case, quoted and with blanks around it."""
     assert is_illegal(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["user-1", "4", "00", "nullable", "guest-17", "anonymous@example.org", "O'Neil", '"17"', " 17 ", "ζ", "null 1"]
-)
+@cases("text", ["user-1", "4", "00", "nullable", "guest-17", "anonymous@example.org", "O'Neil", '"17"', " 17 ", "ζ", "null 1"])
 def test_any_other_id_stays_as_it_is(text: str) -> None:
     """An id that tells persons apart is returned unchanged, with quotes and blanks that are its own."""
     assert check_id(text) == text

@@ -22,6 +22,7 @@ from forwarder.sources.imports.report import ImportManifest
 from forwarder.sources.imports.times import day_of, when
 from forwarder.sources.imports.verification import StoredDays, read_exports, verify
 from tests.sources.imports.samples.manifests import JOB, REJECTED, events, manifest
+from tests.support.cases import cases
 
 Event = ImportedEvent | FinishedEvent
 DAYS = 4
@@ -145,7 +146,7 @@ def test_an_import_that_is_not_complete_says_so() -> None:
     assert json.loads(msgspec.json.encode(found))["complete"] is False
 
 
-@pytest.mark.parametrize(
+@cases(
     "wrong",
     [
         b'{"uuid": "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b"}',
@@ -163,7 +164,7 @@ def test_a_row_that_is_none_is_an_error(tmp_path: Path, wrong: bytes) -> None:
         held_of([line(delivered()[0]), wrong], None, tmp_path)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("timestamp", "day"),
     [
         ("2024-01-01 23:59:59.999999", "2024-01-01"),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.logs.formats import FORMATS, LineFormat, line_format, replace_undecodable
 from forwarder.sources.logs.formats.text import unescape
+from tests.support.cases import cases
 
 MAY = datetime(2026, 5, 1, tzinfo=UTC).timestamp()
 KEY = "sources.logs[0]"
@@ -40,7 +41,7 @@ START = '203.0.113.7 - - [10/Oct/2000:13:55:36 -0700] "'
 MEMBERS = {"remote_addr": "203.0.113.7", "time": "2000-10-10T20:55:36.000Z"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "expected"),
     [
         ('GET / HTTP/1.1" 200 5 "-" "-"', {"method": "GET", "path": "/", "protocol": "HTTP/1.1", "status": 200, "bytes": 5}),
@@ -97,7 +98,7 @@ def test_combined(line: str, expected: dict[str, Any]) -> None:
     assert parsed(made("combined"), START + line) == MEMBERS | expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "expected"),
     [
         ("::1 - - [", {"remote_addr": "::1"}),
@@ -122,7 +123,7 @@ def test_common() -> None:
     assert parsed(made("common"), START + '-" 408 -') == MEMBERS | {"status": 408}
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
     [
         *("", "x", "{}", START, START + 'GET / HTTP/1.1" 200', START + 'GET / HTTP/1.1" abc 5 "-" "-"', "[" * 100_000, '"' * 100_000),
@@ -241,7 +242,7 @@ def test_a_combined_log_comes_back(logged: Logged, escape: Callable[[str], str])
 BERLIN = "Europe/Berlin"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "expected"),
     [
         (
@@ -337,7 +338,7 @@ POD = {"namespace": "shop", "pod": "web-5d9c7b-x2x4z", "container": "app"}
 CONTAINER_ID = "0a" * 32
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "expected"),
     [
         ("/var/log/pods/shop_web-5d9c7b-x2x4z_6f1c/app/3.log", {**POD, "pod_uid": "6f1c", "restart": 3}),
@@ -354,7 +355,7 @@ def test_what_a_path_says_of_a_pod(path: str, expected: dict[str, Any] | None) -
     assert members.get("kubernetes") == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "time", "stream", "message"),
     [
         ("2016-10-06T00:17:09.669794202Z stdout F The content", "2016-10-06T00:17:09.669794Z", "stdout", "The content"),
@@ -367,7 +368,7 @@ def test_cri(line: str, time: str, stream: str, message: str) -> None:
     assert parsed(made("cri"), line) == {"time": time, "stream": stream, "message": message}
 
 
-@pytest.mark.parametrize("line", ["", "x", "2016-10-06 stdout F x", "2016-13-06T00:17:09Z stdout F x", "2016-10-06T00:17:09Z stdin F x"])
+@cases("line", ["", "x", "2016-10-06 stdout F x", "2016-13-06T00:17:09Z stdout F x", "2016-10-06T00:17:09Z stdin F x"])
 def test_lines_that_arent_of_cri(line: str) -> None:
     """They are unmatched."""
     assert parsed(made("cri"), line) is None
@@ -376,7 +377,7 @@ def test_lines_that_arent_of_cri(line: str) -> None:
 CRI = "2016-10-06T00:17:09Z stdout F "
 
 
-@pytest.mark.parametrize(
+@cases(
     ("message_format", "message", "expected"),
     [
         ("text", '{"a":1}', '{"a":1}'),
@@ -404,7 +405,7 @@ def test_messages(message_format: str, message: str, expected: Any) -> None:
     assert (None if found is None else found["message"]) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "expected"),
     [
         ('level=info msg="a \\"quoted\\" \\\\ \\n \\u00e9" ok=true', {"level": "info", "msg": 'a "quoted" \\ \n é', "ok": "true"}),
@@ -464,7 +465,7 @@ def test_no_line_is_too_odd(name: str, line: bytes) -> None:
 FORMS = {name: made(name, r"(?P<a>.)(?P<b>\S+)?", None) for name in FORMATS}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "why"),
     [
         (("xml", None, None, None), r"^sources\.logs\[0\]\.format: 'xml' is not a format"),
@@ -491,7 +492,7 @@ def test_undecodable_bytes_are_replaced() -> None:
     assert replace_undecodable([b"\xc3", b"\xa9"])[1] == 2
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         (r"plain", "plain"),

@@ -16,6 +16,7 @@ from forwarder.core.clock import SystemClock
 from forwarder.core.errors import BufferFull
 from forwarder.sources.logs.splitting import Splitter
 from forwarder.sources.logs.stdin import StdinSource
+from tests.support.cases import cases
 from tests.support.log_blocks import log_line, log_policy
 from tests.support.record_intakes import FakeIntake
 from tests.support.waiting import eventually
@@ -92,7 +93,7 @@ async def test_the_end_is_reported_when_all_is_settled(pipe: tuple[int, list[int
         assert piped.source.statistics().state == "ended"
 
 
-@pytest.mark.parametrize("lines", [0, 1, 3000])
+@cases("lines", [0, 1, 3000])
 async def test_a_file_is_read_to_its_end(tmp_path: Path, lines: int) -> None:
     """The loop can't report when there is more of it, and need not; an empty one has ended at once."""
     (tmp_path / "lines").write_bytes(b"".join(log_line(number) + b"\n" for number in range(lines)))

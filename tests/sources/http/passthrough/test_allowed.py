@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 from urllib.parse import unquote_to_bytes
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from forwarder.sources.http import HttpPolicy
 from forwarder.sources.http.passthrough.allowed import PassedRoutes, lines_for_sender, lines_for_upstream
 from forwarder.sources.http.protocol.routes import origin_form
 from tests.support.answered import asked, get
+from tests.support.cases import cases
 from tests.support.listening import listening, post
 from tests.support.origin import always, origin, through, whole
 
@@ -41,7 +41,7 @@ def test_no_way_out(url: bytes) -> None:
     assert url.endswith(target)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "name"),
     [
         (b"/decide?v=3", "/decide"), (b"/flags/definitions/", "/flags/definitions"), (b"/static/array.js", "/static"),
@@ -90,7 +90,7 @@ def test_hop_by_hop_headers_of_a_request() -> None:
     assert sent == b"Accept: a\r\naccept: b\r\nHTTP_X_FORWARDED_FOR: 1.2.3.4\r\nVia: 1.1 forwarder\r\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("said", "peer", "told"),
     [
         ([], None, None), ([], "8.8.8.8", "8.8.8.8"), ([b"1.1.1.1"], "127.0.0.1", "1.1.1.1, 127.0.0.1"),

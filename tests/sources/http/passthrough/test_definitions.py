@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.sources.http.passthrough.definitions import ENTRY_OVERHEAD, MAX_ENTRY, ResponseCache, UpstreamResponse, cache_key, matches
 from forwarder.sources.http.passthrough.upstream import FAILURES
 from tests.support.answered import Answered, answered, asked, get
+from tests.support.cases import cases
 from tests.support.listening import Client, listening, turns
 from tests.support.origin import Asked, Handler, always, hang, ok, origin, through, whole
 
@@ -37,9 +37,7 @@ async def definitions(request: Asked) -> None:
         await request.write(DEFINITIONS)
 
 
-@pytest.mark.parametrize(
-    "path", ["/flags/definitions?token=phc_x", "/api/feature_flag/local_evaluation/?token=phc_x&send_cohorts", "/api/feature_flag/"]
-)
+@cases("path", ["/flags/definitions?token=phc_x", "/api/feature_flag/local_evaluation/?token=phc_x&send_cohorts", "/api/feature_flag/"])
 async def test_asked_once_while_fresh(path: str) -> None:
     """Polls within `definitions_max_age` get one answer, with its age, and the upstream is asked once; then it is asked for changes."""
     async with origin(definitions) as upstream, listening(passthrough=through(upstream)) as to:
@@ -142,7 +140,7 @@ async def reset(request: Asked) -> None:
     raise ConnectionResetError
 
 
-@pytest.mark.parametrize("handler", [reset, hang, always(whole(b"no", status="500 E")), always(whole(b"no", status="503 E"))])
+@cases("handler", [reset, hang, always(whole(b"no", status="500 E")), always(whole(b"no", status="503 E"))])
 async def test_served_stale_while_the_upstream_is_down(handler: Handler) -> None:
     """With its age and warnings, for as long as it takes, also while nobody is let through to the upstream; then fresh ones again."""
     async with origin(definitions) as upstream, listening(passthrough=through(upstream)) as to:
@@ -187,7 +185,7 @@ async def test_nothing_to_serve() -> None:
         assert (got.status, got.one("retry-after")) == (503, "1")
 
 
-@pytest.mark.parametrize("status", [401, 403])
+@cases("status", [401, 403])
 async def test_credentials_that_are_refused(status: int) -> None:
     """End what was kept under them, which isn't served stale either."""
     async with origin(definitions) as upstream, listening(passthrough=through(upstream)) as to:
@@ -216,7 +214,7 @@ async def test_other_answers_are_passed_on_and_not_kept() -> None:
         assert (await ask(client)).body == b'{"flags":[]}'
 
 
-@pytest.mark.parametrize("method", ["/flags", "/decide", "POST", "HEAD", "Cookie: a=b", "Range: bytes=0-1"])
+@cases("method", ["/flags", "/decide", "POST", "HEAD", "Cookie: a=b", "Range: bytes=0-1"])
 async def test_what_is_never_kept(method: str) -> None:
     """Flags of persons, and polls that aren't plain ones, are asked each time."""
     async with origin(definitions) as upstream, listening(passthrough=through(upstream)) as to:
@@ -242,7 +240,7 @@ async def test_answers_that_cant_be_kept() -> None:
             assert [request.headers["accept-encoding"] for request in upstream.asked] == ["identity", "gzip", "gzip", "gzip"]
 
 
-@pytest.mark.parametrize("header", ["Set-Cookie: balancer=a", "Content-Encoding: gzip"])
+@cases("header", ["Set-Cookie: balancer=a", "Content-Encoding: gzip"])
 async def test_errors_that_cant_be_shared_take_nothing_away(header: str) -> None:
     """A gateway's error, with its own cookie or coding, ends no definitions that are kept, nor that they are kept from then on."""
     async with origin(definitions) as upstream, listening(passthrough=through(upstream, definitions_max_age=0)) as to:
@@ -303,7 +301,7 @@ def test_keys() -> None:
     assert same == cache_key(b"/flags/definitions?token=a", bearer)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asked", "etag", "matching"),
     [
         (b'"a"', b'"a"', True), (b'W/"a"', b'"a"', True), (b'"a"', b'W/"a"', True), (b'"b", "a"', b'"a"', True), (b"*", b'"a"', True),

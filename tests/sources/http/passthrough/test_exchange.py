@@ -18,6 +18,7 @@ from forwarder.sources.http.passthrough import PassThroughPolicy
 from forwarder.sources.http.passthrough.exchange import STALLED, WINDOW
 from forwarder.sources.http.protocol.limits import BODY_GRACE
 from tests.support.answered import answered, asked, get
+from tests.support.cases import cases
 from tests.support.certificates import make_certificate
 from tests.support.listening import Client, Listening, chunked, listening, post, turns
 from tests.support.origin import OK, Asked, origin, through, whole
@@ -45,7 +46,7 @@ def held(to: Listening) -> int:
     return to.listener.statistics().receiving_bytes
 
 
-@pytest.mark.parametrize("crowded", [False, True])
+@cases("crowded", [False, True])
 async def test_a_slow_upstream_slows_the_sender(crowded: bool) -> None:
     """While it doesn't read, at most a window and a read are held, and less while too much is being received; then all of it goes."""
     go = asyncio.Event()
@@ -124,7 +125,7 @@ async def test_an_upstream_that_never_reads() -> None:
         assert (await asked(client, post())).status == 200
 
 
-@pytest.mark.parametrize("secure", [False, True])
+@cases("secure", [False, True])
 async def test_a_slow_sender_slows_the_upstream(secure: bool, tmp_path: Path) -> None:
     """While it doesn't read its answer, no more of that is read than fits in a few buffers; it isn't late; then all of it comes."""
     size = 40_000_000

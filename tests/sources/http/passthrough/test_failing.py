@@ -11,6 +11,7 @@ from forwarder.sources.http.passthrough import PassThroughPolicy
 from forwarder.sources.http.passthrough.service import OTHER_PERMITS
 from forwarder.sources.http.passthrough.upstream import FAILURES, PROBE_SECONDS
 from tests.support.answered import answered, asked, get
+from tests.support.cases import cases
 from tests.support.listening import Client, Listening, listening, post, turns
 from tests.support.origin import OK, Asked, Origin, always, hang, ok, origin, through, whole
 
@@ -57,9 +58,7 @@ async def test_nobody_listens() -> None:
         assert (await asked(client, post())).status == 200
 
 
-@pytest.mark.parametrize(
-    "handler", [reset, closes, switches, always(b"no HTTP at all\r\n\r\n"), always(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n")]
-)
+@cases("handler", [reset, closes, switches, always(b"no HTTP at all\r\n\r\n"), always(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n")])
 async def test_no_answer(handler: object) -> None:
     """An upstream that breaks off before the head of its answer is complete, or doesn't speak HTTP, is 503."""
 
@@ -73,7 +72,7 @@ async def test_no_answer(handler: object) -> None:
         assert (await asked(client, post())).status == 200
 
 
-@pytest.mark.parametrize(("path", "seconds"), [("/flags", 2), ("/decide/", 2), ("/flags/definitions", 2), ("/s/", 30), ("/array/x/y", 30)])
+@cases(("path", "seconds"), [("/flags", 2), ("/decide/", 2), ("/flags/definitions", 2), ("/s/", 30), ("/array/x/y", 30)])
 async def test_an_upstream_that_hangs(path: str, seconds: int) -> None:
     """503 after `flags_timeout` for what an app waits for, after `timeout` for the rest; the upstream's connection is dropped."""
     async with origin(hang) as upstream, listening(passthrough=through(upstream)) as to:
@@ -127,11 +126,9 @@ async def test_a_sender_that_stalls() -> None:
         assert failing(to) == ()
 
 
-@pytest.mark.parametrize(
-    "head", [b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n64\r\n"]
-)
-@pytest.mark.parametrize("way", ["reset", "close", "hang"])
-@pytest.mark.parametrize("version", ["1.1", "1.0"])
+@cases("head", [b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n64\r\n"])
+@cases("way", ["reset", "close", "hang"])
+@cases("version", ["1.1", "1.0"])
 async def test_an_answer_that_is_cut(head: bytes, way: str, version: str) -> None:
     """The sender sees that it is: its connection is reset, never ended as if the body were whole."""
 
@@ -214,7 +211,7 @@ async def opened(to: Listening, upstream: Origin) -> Client:
     return client
 
 
-@pytest.mark.parametrize("rest", [b"Expect: no\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n"])
+@cases("rest", [b"Expect: no\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n"])
 async def test_a_probe_that_is_refused_at_once(rest: bytes) -> None:
     """A request that is refused in the very read that brought its head never asked: the next one may probe."""
     async with origin() as upstream, listening(passthrough=through(upstream)) as to:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 
-import pytest
-
 from forwarder.sources.http import HttpPolicy
 from tests.support.answered import answered, asked, get
+from tests.support.cases import cases
 from tests.support.listening import chunked, listening, post, turns
 from tests.support.origin import OK, Asked, always, origin, through, whole
 
@@ -41,8 +40,8 @@ async def test_a_call_goes_through_and_its_answer_comes_back() -> None:
         assert to.intake.taken == []
 
 
-@pytest.mark.parametrize("slash", ["", "/"])
-@pytest.mark.parametrize("path", ["/decide", "/flags", "/flags/definitions", "/api/feature_flag/local_evaluation", "/s", "/i/v0/ai/batch"])
+@cases("slash", ["", "/"])
+@cases("path", ["/decide", "/flags", "/flags/definitions", "/api/feature_flag/local_evaluation", "/s", "/i/v0/ai/batch"])
 async def test_paths(path: str, slash: str) -> None:
     """Each path goes through with and without its slash, by GET and POST."""
     async with origin() as upstream, listening(passthrough=through(upstream)) as to:
@@ -52,7 +51,7 @@ async def test_paths(path: str, slash: str) -> None:
         assert upstream.targets == [path + slash] * 2
 
 
-@pytest.mark.parametrize("target", ["//flags/?v=2", "////flags/?v=2", "http://h//flags/?v=2"])
+@cases("target", ["//flags/?v=2", "////flags/?v=2", "http://h//flags/?v=2"])
 async def test_slashes_at_the_beginning(target: str) -> None:
     """SDKs whose host ends with a slash ask for `//flags/`: the upstream is asked with one slash."""
     async with origin() as upstream, listening(passthrough=through(upstream)) as to:
@@ -60,7 +59,7 @@ async def test_slashes_at_the_beginning(target: str) -> None:
         assert upstream.targets == ["/flags/?v=2"]
 
 
-@pytest.mark.parametrize("slash", ["", "/"])
+@cases("slash", ["", "/"])
 async def test_older_definitions_are_read_only(slash: str) -> None:
     """Where older SDKs list flags only GET and HEAD go through: a POST would create a flag."""
     async with origin() as upstream, listening(passthrough=through(upstream)) as to:
@@ -82,7 +81,7 @@ async def test_assets_go_to_their_own_address() -> None:
         assert upstream.targets == ["/flags"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "target",
     [
         "/api/projects/", "/api/feature_flag/1/", "/array", "/array/", "/static/", "/i", "/", "/flags/x", "/Flags", "/decide//",
@@ -154,7 +153,7 @@ async def test_answers_keep_the_order_of_requests() -> None:
         assert (got[5].status, got[6].body) == (404, b"/s/")
 
 
-@pytest.mark.parametrize("size", [0, 1, 5_000, 3_000_000])
+@cases("size", [0, 1, 5_000, 3_000_000])
 async def test_bodies_in_chunks(size: int) -> None:
     """A body of unknown length goes on in chunks, and an answer of unknown length comes back in chunks."""
     body = bytes(range(256)) * (size // 256 + 1)
@@ -275,7 +274,7 @@ async def test_an_offer_of_another_protocol_is_ignored() -> None:
         assert not {"upgrade", "connection", "http2-settings"} & set(seen)
 
 
-@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "TRACE"])
+@cases("method", ["PUT", "DELETE", "PATCH", "TRACE"])
 async def test_other_methods(method: str) -> None:
     """Only GET, HEAD and POST go through."""
     async with origin() as upstream, listening(passthrough=through(upstream)) as to:
@@ -286,7 +285,7 @@ async def test_other_methods(method: str) -> None:
         assert len(upstream.asked) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("target", "arrives"),
     [
         ("/ingest/flags/?v=2", "/flags/?v=2"),
@@ -306,7 +305,7 @@ async def test_below_a_prefix(target: str, arrives: str) -> None:
         assert [path for path, _ in to.passthrough.statistics().requests] == ["/" + arrives.split("/")[1].partition("?")[0]]
 
 
-@pytest.mark.parametrize(
+@cases(
     "target",
     ["/ingestX/flags", "/ingest/../flags", "/ingest/flags//x", "/ingest/api/projects", "/ingest/%2e%2e/flags"],
 )

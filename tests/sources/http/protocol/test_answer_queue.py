@@ -14,6 +14,7 @@ from forwarder.core.errors import InvalidRequest, NotAcknowledged
 from forwarder.core.ports import Incoming
 from forwarder.sources.http import HttpPolicy, load_tls
 from forwarder.sources.http.protocol.answer_queue import MAX_PENDING, MOST_PENDING
+from tests.support.cases import cases
 from tests.support.certificates import make_certificate
 from tests.support.listening import Client, Listening, chunked, listening, post, turns
 
@@ -67,7 +68,7 @@ async def test_not_acknowledged_is_503() -> None:
         assert to.listener.statistics().requests == {("/batch", 200): 1, ("/batch", 503): 2}
 
 
-@pytest.mark.parametrize("warm", [False, True])
+@cases("warm", [False, True])
 async def test_answers_keep_the_order_of_requests(warm: bool) -> None:
     """Whatever comes behind a waiting request waits too: taken at once, refused, another path, HEAD, a preflight, another late one."""
     async with listening() as to:
@@ -118,7 +119,7 @@ async def test_a_beacon_and_cors_headers() -> None:
             assert (reply.status, reply.headers["access-control-allow-origin"]) == (status, "https://a.example")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("request_", "connection"),
     [
         (post("/batch/", b"late", "Connection: close"), "close"),
@@ -255,7 +256,7 @@ async def test_a_slow_request_behind_a_waiting_one() -> None:
         assert await client.ended() == b""
 
 
-@pytest.mark.parametrize(("rest", "status"), [(b"rubbish\r\n\r\n", 400), (post(body=b"x" * 2000), 413), (chunked(b"x" * 2000), 413)])
+@cases(("rest", "status"), [(b"rubbish\r\n\r\n", 400), (post(body=b"x" * 2000), 413), (chunked(b"x" * 2000), 413)])
 async def test_a_refusal_behind_a_waiting_request(rest: bytes, status: int) -> None:
     """What can't be read ends the connection, but only after those before it are answered."""
     async with listening(HttpPolicy(max_body=1000)) as to:

@@ -10,10 +10,11 @@ from forwarder.core.errors import Backpressure, BufferFull, InvalidRequest, Inva
 from forwarder.sources.http import HttpPolicy
 from forwarder.sources.http.protocol import answers
 from forwarder.sources.http.protocol.answers import Cors
+from tests.support.cases import cases
 from tests.support.listening import listening, post
 
 
-@pytest.mark.parametrize(
+@cases(
     ("error", "status", "retry_after"),
     [
         (InvalidRequest("not JSON"), 400, None),
@@ -104,7 +105,7 @@ async def test_preflight() -> None:
         assert (taken.headers["vary"], taken.headers["access-control-expose-headers"]) == ("Origin", "Retry-After")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("request_", "status"),
     [
         (post("/nowhere", b"", ORIGIN), 404),
@@ -124,7 +125,7 @@ async def test_errors(request_: bytes, status: int) -> None:
         assert (reply.status, reply.headers["access-control-allow-origin"]) == (status, "https://a.example")
 
 
-@pytest.mark.parametrize("seen_before", [False, True])
+@cases("seen_before", [False, True])
 async def test_overload(seen_before: bool) -> None:
     """A page's SDK sees the 503 and its Retry-After."""
     async with listening() as to:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.sources.http.protocol.limits import BODY_GRACE, BODY_RATE, BODY_WINDOW, LEAST_BODY_RATE, BodyPace, HttpPolicy
+from tests.support.cases import cases
 
 
 def _cut_at(rates: list[int], timeout: float) -> int | None:
@@ -18,7 +18,7 @@ def _cut_at(rates: list[int], timeout: float) -> int | None:
     return None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rate", "cut"),
     [(0, 20), (LEAST_BODY_RATE - 1, 20), (LEAST_BODY_RATE, 60), (BODY_RATE - 1, 60), (BODY_RATE, None), (BODY_RATE * 10, None)],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tracemalloc
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from forwarder.core.ports import Incoming
 from forwarder.sources.http import HttpPolicy
 from forwarder.sources.http.protocol.request import MAX_KNOWN_HEAD, MAX_KNOWN_HEADS, BodyBuffer, KnownHead, KnownHeads, remember
 from forwarder.sources.http.protocol.routes import Route
+from tests.support.cases import cases
 from tests.support.listening import chunked, listening, post
 
 _START = b"POST /e HTTP/1.1\r\nHost: a\r\n"
@@ -90,8 +90,8 @@ SMUGGLING = {
 }
 
 
-@pytest.mark.parametrize("name", SMUGGLING)
-@pytest.mark.parametrize("pieces", ["whole", "bytes"])
+@cases("name", SMUGGLING)
+@cases("pieces", ["whole", "bytes"])
 async def test_smuggling(name: str, pieces: str) -> None:
     """What could be read in two ways is 400 and the end of the connection, however it arrives; what follows it is not read."""
     raw = SMUGGLING[name] + post("/batch")
@@ -106,7 +106,7 @@ async def test_smuggling(name: str, pieces: str) -> None:
         assert len(to.intake.taken) == 1
 
 
-@pytest.mark.parametrize("length", ["3", "003", "3 ", "\t3\t", " 3"])
+@cases("length", ["3", "003", "3 ", "\t3\t", " 3"])
 async def test_lengths(length: str) -> None:
     """A length is digits; white space around a header's value isn't part of it."""
     async with listening() as to:
@@ -114,7 +114,7 @@ async def test_lengths(length: str) -> None:
         assert to.intake.bodies == [b"abc"]
 
 
-@pytest.mark.parametrize("coding", [b"chunked", b"Chunked", b"chunked "])
+@cases("coding", [b"chunked", b"Chunked", b"chunked "])
 async def test_chunks(coding: bytes) -> None:
     """Chunks are joined; extensions and trailers are read over, and nothing in a trailer counts."""
     chunks = b'3;a="b"\r\nabc\r\n0a\r\n0123456789\r\n0\r\nHost: x\r\nContent-Encoding: gzip\r\n\r\n'
@@ -127,8 +127,8 @@ async def test_chunks(coding: bytes) -> None:
         assert [taken.content_encoding for taken in to.intake.taken] == [b"", b"", b""]
 
 
-@pytest.mark.parametrize("before", [b"", post("/track")])
-@pytest.mark.parametrize("pieces", ["whole", "bytes"])
+@cases("before", [b"", post("/track")])
+@cases("pieces", ["whole", "bytes"])
 async def test_preface_of_http_2(before: bytes, pieces: str) -> None:
     """A client that speaks HTTP/2 at once (gRPC, `curl --http2-prior-knowledge`) is answered 505 in HTTP/1.1, which says what is spoken."""
     raw = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x12\4\0\0\0\0\0"
@@ -143,8 +143,8 @@ async def test_preface_of_http_2(before: bytes, pieces: str) -> None:
         assert to.listener.statistics().requests[("other", 505)] == 1
 
 
-@pytest.mark.parametrize("version", ["0.9", "2.0"])
-@pytest.mark.parametrize("header", [[], ["Connection: keep-alive"]])
+@cases("version", ["0.9", "2.0"])
+@cases("header", [[], ["Connection: keep-alive"]])
 async def test_other_versions(version: str, header: list[str]) -> None:
     """Versions that the parser knows but that are not spoken here are refused."""
     async with listening() as to:
@@ -184,7 +184,7 @@ async def test_header_limits() -> None:
         assert (await to.ask(post("/e", b"", "X: " + "y" * (room + 1)))).status == 431
 
 
-@pytest.mark.parametrize("endless", [b"POST /e HTTP/1.1\r\nX: ", b"POST /e HTTP/1.1\r\nX", b"POST /", b"POST /e HTTP/1.1\r\nX:"])
+@cases("endless", [b"POST /e HTTP/1.1\r\nX: ", b"POST /e HTTP/1.1\r\nX", b"POST /", b"POST /e HTTP/1.1\r\nX:"])
 async def test_endless_heads(endless: bytes) -> None:
     """A head that doesn't end is cut off, whatever part of it goes on."""
     async with listening(HttpPolicy(max_header_bytes=1000, max_url=1000)) as to:
@@ -201,7 +201,7 @@ async def test_url_too_long() -> None:
         assert (reply.status, reply.headers["access-control-allow-origin"]) == (414, "https://a.example")
 
 
-@pytest.mark.parametrize("upgrade", ["h2c", "websocket"])
+@cases("upgrade", ["h2c", "websocket"])
 async def test_upgrade_is_ignored(upgrade: str) -> None:
     """A request that offers another protocol is an ordinary one, its body and what follows it too, whole or cut anywhere."""
     headers = ["Connection: Upgrade, HTTP2-Settings", f"Upgrade: {upgrade}", "HTTP2-Settings: AAMAAABk", "Content-Type: text/x"]
@@ -232,7 +232,7 @@ async def test_upgrade_and_close() -> None:
         assert (await to.ask(refused)).status == 404
 
 
-@pytest.mark.parametrize(
+@cases(
     ("request_head", "status"),
     [
         (post("/e", b"abc", "Expect: 100-continue"), 100),
@@ -277,7 +277,7 @@ async def test_the_level_that_is_asked_for() -> None:
         assert asked == [AckLevel.DELIVERED, None, AckLevel.DISK, AckLevel.MEMORY] * 3
 
 
-@pytest.mark.parametrize("header", ["durable", "", "disk, disk", "disk\r\nForwarder-Ack: disk", "\xff"])
+@cases("header", ["durable", "", "disk, disk", "disk\r\nForwarder-Ack: disk", "\xff"])
 async def test_a_level_that_is_none(header: str) -> None:
     """Anything else is refused with the names of the three; the connection stays open, and nothing is offered."""
     async with listening() as to:
@@ -318,7 +318,7 @@ SPECIAL = [
 ]
 
 
-@pytest.mark.parametrize("request_", ORDINARY + SPECIAL)
+@cases("request_", ORDINARY + SPECIAL)
 async def test_the_second_time_is_like_the_first(request_: bytes) -> None:
     """A request that comes again, on the same connection or another, is taken, answered and counted as it was."""
     async with listening() as to:
@@ -436,7 +436,7 @@ def test_joined(pieces: list[bytes]) -> None:
     assert measured.joined() == b""
 
 
-@pytest.mark.parametrize(("size", "count"), [(1, 100_000), (1000, 900), (5000, 200), (65_536, 300)])
+@cases(("size", "count"), [(1, 100_000), (1000, 900), (5000, 200), (65_536, 300)])
 def test_pieces_take_little_more_than_their_bytes(size: int, count: int) -> None:
     """However small or many the pieces are; a large body neither while it is put together: it is never there twice."""
     tracemalloc.start()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from forwarder.sources.http import HttpPolicy
 from forwarder.sources.http.passthrough.allowed import PassedRoutes
 from forwarder.sources.http.protocol.routes import Routes, is_beacon, origin_form
+from tests.support.cases import cases
 from tests.support.listening import listening, post
 
 PREFIXES = ("/ingest", "/api/events")
@@ -19,8 +19,8 @@ PIECES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("path", ["/batch", "/i/v0/e", "/capture", "/e", "/track", "/engage"])
-@pytest.mark.parametrize("slash", ["", "/"])
+@cases("path", ["/batch", "/i/v0/e", "/capture", "/e", "/track", "/engage"])
+@cases("slash", ["", "/"])
 async def test_taken(path: str, slash: str) -> None:
     """Each ingestion path is taken with and without its slash, never redirected."""
     async with listening() as to:
@@ -31,9 +31,7 @@ async def test_taken(path: str, slash: str) -> None:
         assert to.listener.statistics().requests == {(path, 200): 1}
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/api/projects/", "/batch//", "/Batch", "/e/x", "//e/x", "//", "/decide", "/%65/", "/i/v0/e/e", "/batch%2F"]
-)
+@cases("path", ["/", "/api/projects/", "/batch//", "/Batch", "/e/x", "//e/x", "//", "/decide", "/%65/", "/i/v0/e/e", "/batch%2F"])
 async def test_not_found(path: str) -> None:
     """Any other path is 404, counted as `other`, and the connection goes on."""
     async with listening() as to:
@@ -45,7 +43,7 @@ async def test_not_found(path: str) -> None:
         assert to.intake.bodies == [b"{}"]
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "TRACE", "PROPFIND"])
+@cases("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "TRACE", "PROPFIND"])
 async def test_method_not_allowed(method: str) -> None:
     """Only POST brings events: anything else on an ingestion path is 405 with Allow, GET with `data` too, and HEAD has no body."""
     async with listening() as to:
@@ -66,7 +64,7 @@ async def test_connect() -> None:
         assert to.intake.taken == []
 
 
-@pytest.mark.parametrize("target", ["http://a/batch/?x=1", "HTTPS://a:8/batch/?x=1", "/batch/?x=1"])
+@cases("target", ["http://a/batch/?x=1", "HTTPS://a:8/batch/?x=1", "/batch/?x=1"])
 async def test_target_forms(target: str) -> None:
     """A target in absolute form names the same route, and the query is passed on as it was."""
     async with listening() as to:
@@ -74,7 +72,7 @@ async def test_target_forms(target: str) -> None:
         assert to.intake.taken[0].query == b"x=1"
 
 
-@pytest.mark.parametrize("target", ["//batch/", "//batch", "/////i/v0/e/?x=1", "http://a//batch/", "//batch/?u=http://b//c"])
+@cases("target", ["//batch/", "//batch", "/////i/v0/e/?x=1", "http://a//batch/", "//batch/?u=http://b//c"])
 async def test_slashes_at_the_beginning(target: str) -> None:
     """SDKs whose host ends with a slash post to `//batch/`: any number of slashes at the beginning counts as one, also in a known head."""
     async with listening() as to:
@@ -85,9 +83,7 @@ async def test_slashes_at_the_beginning(target: str) -> None:
         assert {incoming.query for incoming in to.intake.taken} == {target.partition("?")[2].encode()}
 
 
-@pytest.mark.parametrize(
-    ("query", "status"), [("beacon=1", 204), ("a=b&beacon=1&c", 204), ("beacon=12", 200), ("xbeacon=1", 200), ("beacon=0", 200)]
-)
+@cases(("query", "status"), [("beacon=1", 204), ("a=b&beacon=1&c", 204), ("beacon=12", 200), ("xbeacon=1", 200), ("beacon=0", 200)])
 async def test_beacon(query: str, status: int) -> None:
     """A beacon gets 204 without a body."""
     async with listening() as to:
@@ -125,7 +121,7 @@ def test_a_prefix_changes_no_answer(prefix: str, rest: str) -> None:
         assert allowed.find(prefixed.target(target)) is allowed.find(target)
 
 
-@pytest.mark.parametrize(
+@cases(
     "path",
     ["/ingestX/e", "/ingest", "/ingest/", "/Ingest/e", "/inges/e", "/api/e", "/ingest/ingest/e", "/ingest%2Fe", "/x/ingest/e"],
 )
@@ -136,9 +132,7 @@ async def test_not_below_a_prefix(path: str) -> None:
         assert to.intake.taken == []
 
 
-@pytest.mark.parametrize(
-    "target", ["/ingest/batch", "/ingest/batch/", "/api/events/batch/", "http://a/ingest/batch", "//ingest//batch", "/batch"]
-)
+@cases("target", ["/ingest/batch", "/ingest/batch/", "/api/events/batch/", "http://a/ingest/batch", "//ingest//batch", "/batch"])
 async def test_below_a_prefix(target: str) -> None:
     """Events come in below each prefix as they do without one, counted by the path that follows it; a known head stays known."""
     async with listening(FIRST_PARTY) as to:

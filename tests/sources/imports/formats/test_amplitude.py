@@ -19,6 +19,7 @@ from forwarder.sources.imports.format import ImportedEvent, RecordRefused, Refus
 from forwarder.sources.imports.formats.amplitude import KEPT, AmplitudeConverter, FirstSeenKeys
 from tests.sources.imports.preflights import ahead
 from tests.sources.imports.samples.amplitude import archive, sample
+from tests.support.cases import cases
 
 FILE = SourceFile("12345_2024-03-01_10#0.json.gz", "c0ffee")
 UUID = "6f1c1d5e-6f0e-5f8f-9f0a-7b1d7f7d6b02"
@@ -49,7 +50,7 @@ def names(record: dict[str, Any], amplitude: AmplitudeConverter | None = None) -
     return [event.event for event in convert(record, amplitude)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fields", "properties"),
     [
         ({"os_name": "Chrome"}, {"$browser": "Chrome"}),
@@ -96,7 +97,7 @@ def test_fields_without_a_name_of_the_service_keep_their_own() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("theirs", "ours"),
     [
         ("[Amplitude] Page Viewed", "$pageview"),
@@ -120,7 +121,7 @@ def test_a_session_start_stands_for_no_event() -> None:
     assert names(SIGNED_IN, amplitude) == ["$identify", "Bought"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ids", "distinct_id"),
     [
         ({"user_id": "u1"}, "u1"),
@@ -137,7 +138,7 @@ def test_the_user_else_the_device_is_the_person(ids: dict[str, Any], distinct_id
     assert one({**RECORD, **ids}).distinct_id == distinct_id
 
 
-@pytest.mark.parametrize(
+@cases(
     ("times", "micros"),
     [
         ({"event_time": "2024-03-01 10:20:30.456789"}, MICROS),
@@ -169,7 +170,7 @@ def test_the_uuid_is_the_records_own_in_lower_case() -> None:
     assert one({**RECORD, "uuid": UUID.replace("-", "")}).uuid == UUID.replace("-", "")
 
 
-@pytest.mark.parametrize("uuid", [None, "", "not-a-uuid", 7, UUID + "0", "00000000-0000-0000-0000-000000000000"])
+@cases("uuid", [None, "", "not-a-uuid", 7, UUID + "0", "00000000-0000-0000-0000-000000000000"])
 def test_without_one_the_uuid_follows_from_the_place(uuid: object) -> None:
     """Of the file's identity and the record's number; nothing but the place tells such a record from others."""
     record = {**SIGNED_IN, "uuid": uuid}
@@ -193,7 +194,7 @@ def test_the_first_event_of_a_pair_of_device_and_user_brings_an_identify() -> No
     assert names({**SIGNED_IN, "device_id": "d2"}, amplitude) == ["Bought"]
 
 
-@pytest.mark.parametrize("ids", [{"device_id": "u1"}, {"device_id": None}, {"device_id": "undefined"}, {"user_id": None}])
+@cases("ids", [{"device_id": "u1"}, {"device_id": None}, {"device_id": "undefined"}, {"user_id": None}])
 def test_no_identify_where_there_is_nothing_to_join(ids: dict[str, Any]) -> None:
     """One id alone, twice the same, or a device that is nobody's: joining it would make one person of strangers."""
     assert names({**SIGNED_IN, **ids}) == ["Bought"]
@@ -238,7 +239,7 @@ def test_a_groups_properties_are_sent_when_they_are_new() -> None:
     assert names({**RECORD, **ACME, "group_properties": {"company": {"plan": "free"}}}, amplitude) == ["$groupidentify", "Bought"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("groups", "said", "sent"),
     [
         ({"company": "a"}, None, {"a": None}),
@@ -287,7 +288,7 @@ def test_values_keep_their_bytes() -> None:
     assert bytes(group.properties["$group_set"]) == values
 
 
-@pytest.mark.parametrize(
+@cases(
     ("record", "why", "words"),
     [
         (b"", RefusalReason.NOT_JSON, ""),

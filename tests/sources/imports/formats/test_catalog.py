@@ -25,6 +25,7 @@ from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.times import when
 from tests.sources.imports.preflights import ahead
 from tests.sources.imports.samples import csv, mapped
+from tests.support.cases import cases
 from tests.support.documents import text_of
 
 NEW_YEAR = 1_704_067_200_000_000
@@ -62,7 +63,7 @@ def test_every_format_is_documented() -> None:
     assert [form.name for form in FORMATS if f"`{form.name}`" not in text] == []
 
 
-@pytest.mark.parametrize("form", EVERY)
+@cases("form", EVERY)
 def test_what_is_described_can_be_typed_and_read(form: ImportFormat[Any]) -> None:
     """Names and flags are words with hyphens, lines end as sentences do, and no two flags are the same."""
     said = list(form.said)
@@ -72,7 +73,7 @@ def test_what_is_described_can_be_typed_and_read(form: ImportFormat[Any]) -> Non
     assert form.framings
 
 
-@pytest.mark.parametrize("form", EVERY)
+@cases("form", EVERY)
 def test_nothing_needs_to_be_said_beside_rules(form: ImportFormat[Any]) -> None:
     """Every option has a default that makes a converter, and that changes no job's identity."""
     options = form.options()
@@ -80,7 +81,7 @@ def test_nothing_needs_to_be_said_beside_rules(form: ImportFormat[Any]) -> None:
     assert [each.of(options) for each in form.said] == [None] * len(list(form.said))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "record"),
     [
         ("segment", b'{"type":"track","event":"e","userId":"u","timestamp":"2024-01-01T01:00:00"}'),
@@ -117,8 +118,8 @@ SUMMER: Final = [
 ]
 
 
-@pytest.mark.parametrize(("shown", "utc"), [case[:2] for case in SUMMER], ids=[case[2] for case in SUMMER])
-@pytest.mark.parametrize("name", ["native", "csv", "segment", "amplitude", "mixpanel", "mixpanel-profiles"])
+@cases(("shown", "utc"), [case[:2] for case in SUMMER], ids=[case[2] for case in SUMMER])
+@cases("name", ["native", "csv", "segment", "amplitude", "mixpanel", "mixpanel-profiles"])
 def test_a_named_zone_knows_summer_time(name: str, shown: str, utc: str) -> None:
     """In every format that takes one, the hours that are skipped or come twice are read alike."""
     records: dict[str, dict[str, Any]] = {

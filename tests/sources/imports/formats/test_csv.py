@@ -17,6 +17,7 @@ from forwarder.sources.imports.format import ImportedEvent, RecordRefused, Refus
 from forwarder.sources.imports.formats.csv import CsvConverter, CsvOptions
 from tests.sources.imports.preflights import ahead
 from tests.sources.imports.samples.csv import COLUMNS, OPTIONS, rows, sample, table
+from tests.support.cases import cases
 
 FILE = SourceFile("events.csv", "c0ffee")
 UUID = "0190f7a2-93c5-7e01-8a55-2f4be0a6d001"
@@ -81,7 +82,7 @@ GOLDEN = [
 ]
 
 
-@pytest.mark.parametrize(("cells", "properties"), [pytest.param(*row[1:], id=row[0]) for row in GOLDEN])
+@cases(("cells", "properties"), [pytest.param(*row[1:], id=row[0]) for row in GOLDEN])
 def test_cells(cells: dict[str, Any], properties: str) -> None:
     """Each column becomes the property that its kind says, as it was written."""
     made = one({**ROW, **cells}, TYPED)
@@ -121,7 +122,7 @@ def test_times_without_a_zone_are_of_the_clock_that_was_said() -> None:
     assert one(row, offset_minutes=-60).time == MICROS + 3_600_000_000
 
 
-@pytest.mark.parametrize("cell", [UUID, UUID.upper(), UUID.replace("-", ""), f" {UUID} "])
+@cases("cell", [UUID, UUID.upper(), UUID.replace("-", ""), f" {UUID} "])
 def test_a_row_keeps_its_uuid(cell: str) -> None:
     """A UUID is kept in its own spelling, but for capitals."""
     assert one({**ROW, "uuid": cell}).uuid == cell.strip().lower()
@@ -137,7 +138,7 @@ def test_another_id_of_a_row_makes_its_uuid() -> None:
     assert made.uuid not in {one({**ROW, "uuid": "17", **other}).uuid for other in others}
 
 
-@pytest.mark.parametrize("row", [{**ROW, "uuid": ""}, {**ROW, "uuid": " "}, {**ROW, "uuid": None}, WITHOUT_UUID])
+@cases("row", [{**ROW, "uuid": ""}, {**ROW, "uuid": " "}, {**ROW, "uuid": None}, WITHOUT_UUID])
 def test_the_place_makes_the_uuid_of_other_rows(row: dict[str, Any]) -> None:
     """Without an id two rows that say the same are two events, told apart by the file and their number."""
     made = one(row, first=4)
@@ -157,7 +158,7 @@ def test_a_row_of_another_length_is_told_as_such() -> None:
     assert "more or fewer cells than the header" in refusal(b"bought,u1").detail
 
 
-@pytest.mark.parametrize(
+@cases(
     ("row", "why"),
     [
         (b'"bought","u1"', RefusalReason.NOT_JSON),

@@ -16,6 +16,7 @@ from forwarder.sources.imports.format import ImportedEvent, RecordRefused, Refus
 from forwarder.sources.imports.formats.mapped import MappedConverter
 from forwarder.sources.imports.repeats import Repeats
 from tests.sources.imports.samples.mapped import RULES, STRANGE, block, mapping, sample
+from tests.support.cases import cases
 
 UUID = "0198c3c0-1111-7222-8333-444455556666"
 RECORD = {"name": "e", "who": "u1", "at": "2024-05-01T10:00:00.123Z", "id": UUID, "n": 1}
@@ -61,7 +62,7 @@ GOLDEN: list[tuple[str, dict[str, Any], str, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("members", "field", "value"), [row[1:] for row in GOLDEN], ids=[row[0] for row in GOLDEN])
+@cases(("members", "field", "value"), [row[1:] for row in GOLDEN], ids=[row[0] for row in GOLDEN])
 def test_what_values_become(members: dict[str, Any], field: str, value: object) -> None:
     """Ids are text, times are microseconds, and uuids are in lower case or follow from the record's place."""
     assert getattr(one(**members), field) == value
@@ -105,7 +106,7 @@ def test_values_keep_their_bytes() -> None:
     assert bytes(event.properties["x"]) == b"1.50"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("record", "why"),
     [
         (RECORD | {"who": None}, RefusalReason.NO_ID),
@@ -140,7 +141,7 @@ def test_records_that_are_no_events() -> None:
     assert len(convert([RECORD, RECORD | {"n": 2}], rules)) == 1
 
 
-@pytest.mark.parametrize(("record", "why"), STRANGE)
+@cases(("record", "why"), STRANGE)
 def test_strange_records(record: bytes, why: RefusalReason | None) -> None:
     """Records as bad exports have them are refused with their reasons."""
     if why is None:

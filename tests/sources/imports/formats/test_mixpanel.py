@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from forwarder.sources.imports.format import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
 from forwarder.sources.imports.formats.mixpanel import MixpanelConverter, MixpanelProfilesConverter, project_time
 from tests.sources.imports.samples.mixpanel import STRANGE, as_json, block, event_export, profile_export
+from tests.support.cases import cases
 
 TIME = 1_704_067_200_345_000
 BEFORE = "$distinct_id_before_identity"
@@ -44,7 +45,7 @@ def properties(event: ImportedEvent) -> dict[str, Any]:
     return read
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "becomes"),
     [("$mp_web_page_view", "$pageview"), ("Purchase", "Purchase"), ("$identify", "$identify"), ("$session_start", "$session_start")],
 )
@@ -53,7 +54,7 @@ def test_the_event_name(given: str, becomes: str) -> None:
     assert converted(record(given)).event == becomes
 
 
-@pytest.mark.parametrize(
+@cases(
     ("time", "micros"),
     [
         (1_704_067_200, 1_704_067_200_000_000),
@@ -69,7 +70,7 @@ def test_the_time(time: object, micros: int) -> None:
     assert converted(record(time=time)).time == micros
 
 
-@pytest.mark.parametrize(
+@cases(
     ("own", "before", "becomes"),
     [
         ("u1", ..., "u1"),
@@ -94,7 +95,7 @@ def test_the_id(own: object, before: object, becomes: str) -> None:
     assert converted(record(distinct_id=own, **{BEFORE: before})).distinct_id == becomes
 
 
-@pytest.mark.parametrize(
+@cases(
     ("own", "before", "becomes", "counted"),
     [
         ("A1-B2", "u0", "u0", 1),
@@ -117,7 +118,7 @@ def test_ids_of_capitals_digits_and_hyphens(own: object, before: object, becomes
     assert off.upper_case_ids == on.upper_case_ids == counted
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "becomes"),
     [
         ({"$city": "Berlin"}, {"$geoip_city_name": "Berlin"}),
@@ -159,7 +160,7 @@ def test_the_natural_key() -> None:
     assert event.uuid == derived_uuid(key) == "21b3778a-1fac-58f4-81e5-07376c1f3778"
 
 
-@pytest.mark.parametrize("other", [{"time": 1_704_067_200_346}, {"distinct_id": "u2"}, {"$insert_id": "i2"}])
+@cases("other", [{"time": 1_704_067_200_346}, {"distinct_id": "u2"}, {"$insert_id": "i2"}])
 def test_each_part_of_the_natural_key_counts(other: dict[str, Any]) -> None:
     """Records that differ in one part of the key are two events."""
     assert len({converted(one).uuid for one in (record(), record(**other), record("Refund"))}) == 3
@@ -171,7 +172,7 @@ def test_a_repeat_has_the_same_key_whatever_else_differs() -> None:
     assert (first.keyed, first.uuid) == (True, again.uuid)
 
 
-@pytest.mark.parametrize("insert_id", [..., None, "", "undefined"])
+@cases("insert_id", [..., None, "", "undefined"])
 def test_without_an_insert_id_the_place_counts(insert_id: object) -> None:
     """Without a usable `$insert_id` nothing tells repeats: the uuid follows from the file's content and the record's number."""
     one = record(**{"$insert_id": insert_id})
@@ -186,7 +187,7 @@ def test_a_fixed_offset() -> None:
     assert converted(record(), ahead(120)).time == TIME - 7_200_000_000
 
 
-@pytest.mark.parametrize(("line", "why"), STRANGE)
+@cases(("line", "why"), STRANGE)
 def test_strange_records(line: bytes, why: RefusalReason | None) -> None:
     """Each is refused for its reason, or becomes an event."""
     if why is None:
@@ -260,14 +261,14 @@ NEW_YEAR = 1_704_067_200_000_000
 ZONES = [ZoneInfo(name) for name in ("America/Los_Angeles", "Europe/Berlin", "Asia/Kolkata", "Australia/Lord_Howe", "UTC")]
 
 
-@pytest.mark.parametrize("value", [b"1704067200", b"1704067200000", b'"1704067200"', b'"2024-01-01T00:00:00"', b'"2024-01-01 00:00:00"'])
-@pytest.mark.parametrize(("minutes", "micros"), [(0, NEW_YEAR), (90, NEW_YEAR - HOUR * 3 // 2), (-480, NEW_YEAR + 8 * HOUR)])
+@cases("value", [b"1704067200", b"1704067200000", b'"1704067200"', b'"2024-01-01T00:00:00"', b'"2024-01-01 00:00:00"'])
+@cases(("minutes", "micros"), [(0, NEW_YEAR), (90, NEW_YEAR - HOUR * 3 // 2), (-480, NEW_YEAR + 8 * HOUR)])
 def test_an_offset_moves_epochs_and_texts_alike(value: bytes, minutes: int, micros: int) -> None:
     """What the project's clock showed is reckoned to UTC, however it is written."""
     assert project_time(value, ahead(minutes)) == micros
 
 
-@pytest.mark.parametrize("clock", [None, ahead(90), ZONES[0]])
+@cases("clock", [None, ahead(90), ZONES[0]])
 def test_a_text_with_a_zone_is_not_moved(clock: tzinfo | None) -> None:
     """A time that says its own zone isn't the project's clock's."""
     assert project_time(b'"2024-01-01T01:00:00+01:00"', clock) == project_time(b'"2024-01-01T00:00:00Z"', clock) == NEW_YEAR
@@ -284,7 +285,7 @@ def test_what_a_zone_shows_comes_back(zone: ZoneInfo, moment: int) -> None:
     assert shown.fold or first == moment
 
 
-@pytest.mark.parametrize(("minutes", "value"), [(60, b"3599"), (-60, b"253402300799999999"), (-60, b'"9999-12-31T23:00:00"')])
+@cases(("minutes", "value"), [(60, b"3599"), (-60, b"253402300799999999"), (-60, b'"9999-12-31T23:00:00"')])
 def test_a_time_outside_of_1970_to_9999_is_refused(minutes: int, value: bytes) -> None:
     """A clock ahead of UTC can't bring a time before the epoch, and one behind it none that no calendar has."""
     with pytest.raises(RecordRefused) as refused:
@@ -314,7 +315,7 @@ def test_a_profile_is_an_identify() -> None:
     assert person(event) == {**SEEN, "$email": "u1@example.com", "plan": "pro"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "becomes"),
     [
         ({"$city": "Berlin"}, {"$geoip_city_name": "Berlin"}),
@@ -330,13 +331,13 @@ def test_the_properties_of_a_profile(given: dict[str, Any], becomes: dict[str, A
     assert person(converted_profile({"$distinct_id": "u1", "$properties": {**SEEN, **given}})) == {**SEEN, **becomes}
 
 
-@pytest.mark.parametrize(("given", "becomes"), [("u1", "u1"), (4, "4"), ("$device:d1", "$device:d1")])
+@cases(("given", "becomes"), [("u1", "u1"), (4, "4"), ("$device:d1", "$device:d1")])
 def test_the_id_of_a_profile(given: object, becomes: str) -> None:
     """The id is the profile's, a number's its JSON text."""
     assert converted_profile({"$distinct_id": given, "$properties": SEEN}).distinct_id == becomes
 
 
-@pytest.mark.parametrize(
+@cases(
     ("record", "why"),
     [
         ({"$properties": SEEN}, RefusalReason.NO_ID),

@@ -19,6 +19,7 @@ from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.times import when
 from tests.sources.imports.preflights import ahead
 from tests.sources.imports.samples.native import STRANGE, as_json, block, complete_events, sample
+from tests.support.cases import cases
 
 UUID = "0198c3c0-1111-7222-8333-444455556666"
 MICROS = 1_714_557_600_123_000
@@ -108,7 +109,7 @@ def test_the_gap_is_behind_the_brace_of_the_properties(record: bytes) -> None:
     assert (events.times, events.uuids, events.distinct_ids) == ([MICROS], [UUID], ["u1"])
 
 
-@pytest.mark.parametrize(
+@cases(
     "record",
     [
         as_json(without(properties={})),
@@ -127,7 +128,7 @@ def test_there_is_no_gap_where_finishing_has_to_look(record: bytes) -> None:
     assert convert(record).gaps == [0]
 
 
-@pytest.mark.parametrize(("name", "policies"), [("$set", ["set"]), ("$unset", ["set"]), ("$set_once", ["set_once", "set"])])
+@cases(("name", "policies"), [("$set", ["set"]), ("$unset", ["set"]), ("$set_once", ["set_once", "set"])])
 def test_what_finishing_has_to_look_at_depends_on_its_policy(name: str, policies: list[PersonProperties]) -> None:
     """What a policy leaves alone doesn't keep an event from the short way, wherever in the event it stands."""
     everywhere: list[PersonProperties] = ["none", "set_once", "set"]
@@ -162,13 +163,13 @@ GOLDEN: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("record", "event"), [row[1:] for row in GOLDEN], ids=[row[0] for row in GOLDEN])
+@cases(("record", "event"), [row[1:] for row in GOLDEN], ids=[row[0] for row in GOLDEN])
 def test_what_a_record_becomes(record: dict[str, Any], event: dict[str, Any]) -> None:
     """Ids, times and uuids stand where the service reads them; what is another project's goes; all else stays."""
     assert one(record) == event
 
 
-@pytest.mark.parametrize(("record", "why"), STRANGE)
+@cases(("record", "why"), STRANGE)
 def test_strange_records(record: bytes, why: RefusalReason | None) -> None:
     """What can't be an event is refused with its reason, and its neighbours aren't."""
     events = convert(EVENT, record, EVENT)
@@ -193,7 +194,7 @@ def test_times_without_a_zone_are_of_the_clock_that_was_named() -> None:
     assert convert(bare, EVENT, bare, time_offset=120).times == [MICROS - 7_200_000_000, MICROS, MICROS - 7_200_000_000]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "hour"),
     [
         ("Wed, 01 May 2024 10:00:00", 8),
@@ -207,7 +208,7 @@ def test_a_date_as_in_mail_without_a_zone_is_of_that_clock_too(text: str, hour: 
     assert one(without(timestamp=text), time_offset=120)["timestamp"] == f"2024-05-01T{hour:02}:00:00.000Z"
 
 
-@pytest.mark.parametrize("blank", ["", " ", None])
+@cases("blank", ["", " ", None])
 def test_an_id_in_the_properties_takes_the_place_of_a_blank_one(blank: str | None) -> None:
     """The service may not look further than the top, where a blank id is none."""
     event = one(without(distinct_id=blank, properties={"distinct_id": "u2"}))
@@ -393,7 +394,7 @@ ODD: Final = {
 }
 
 
-@pytest.mark.parametrize("odd", ODD.values(), ids=ODD.keys())
+@cases("odd", ODD.values(), ids=ODD.keys())
 def test_one_line_that_is_not_changes_nothing_for_the_others(odd: tuple[bytes, ...]) -> None:
     """Whatever it is, and wherever it stands: all become what they become one by one."""
     for lines in ((*odd, *GOOD), (*GOOD[:20], *odd, *GOOD[20:]), (*GOOD, *odd), odd):

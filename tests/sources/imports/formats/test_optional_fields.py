@@ -14,6 +14,7 @@ from forwarder.sources.imports.format import FormatContext
 from forwarder.sources.imports.formats.amplitude import KEPT, RENAMED, _WholeRecord
 from forwarder.sources.imports.formats.catalog import BY_NAME
 from forwarder.sources.imports.formats.segment import _CallContext, _LibraryContext, _PageContext, _SegmentCall
+from tests.support.cases import cases
 
 WRONG: Final = {
     "list": ["x"],
@@ -148,9 +149,7 @@ def made(name: str, record: bytes) -> FinishedBlock:
     return sink
 
 
-@pytest.mark.parametrize(
-    ("kind", "path"), [pytest.param(kind, path, id=f"{kind}: {path}") for kind, (*_, optional) in RECORDS.items() for path in optional]
-)
+@cases(("kind", "path"), [pytest.param(kind, path, id=f"{kind}: {path}") for kind, (*_, optional) in RECORDS.items() for path in optional])
 def test_a_field_that_a_record_does_not_need_does_not_reject_it(kind: str, path: str) -> None:
     """Whatever it holds: the event has the name, the id and the time that it has without it."""
     name, record, _, _ = RECORDS[kind]
@@ -163,9 +162,7 @@ def test_a_field_that_a_record_does_not_need_does_not_reject_it(kind: str, path:
         json.loads(sink.data[-1])
 
 
-@pytest.mark.parametrize(
-    ("kind", "path"), [pytest.param(kind, path, id=f"{kind}: {path}") for kind, (_, _, needed, _) in RECORDS.items() for path in needed]
-)
+@cases(("kind", "path"), [pytest.param(kind, path, id=f"{kind}: {path}") for kind, (_, _, needed, _) in RECORDS.items() for path in needed])
 def test_a_field_that_a_record_needs_rejects_it_by_its_name(kind: str, path: str) -> None:
     """It would be lost, or somebody else's event, or at another time."""
     name, record, _, _ = RECORDS[kind]

@@ -43,6 +43,7 @@ from forwarder.sources.imports.formats import amplitude, mixpanel, segment
 from forwarder.sources.imports.formats.catalog import BY_NAME
 from forwarder.sources.imports.formats.native import NativeConverter
 from tests.sources.imports.preflights import ahead
+from tests.support.cases import cases
 
 FOLDER: Final = Path(__file__).parent.parent / "golden" / "rules"
 JOB: Final = "the job"
@@ -142,9 +143,7 @@ def expected(table: Table, rule: Rule) -> dict[str, Any]:
     return {**whole, "properties": rule.get("everything", properties)}
 
 
-@pytest.mark.parametrize(("table", "rule"), rows(refused=False))
-def test_what_a_record_becomes(table: Table, rule: Rule) -> None:
-    """The events of the record, with all that is in them, are those of the table."""
+def _check(table: Table, rule: Rule) -> None:
     bodies, keyed = outcome(table, rule)
     found, own = [json.loads(body) for body in bodies], expected(table, rule)
     if "uuid" not in own:  # of profiles: it follows from the whole record
@@ -162,7 +161,13 @@ def test_what_a_record_becomes(table: Table, rule: Rule) -> None:
         assert rule["keeps"].encode() in bodies[-1]
 
 
-@pytest.mark.parametrize(("table", "rule"), rows(refused=True))
+@cases(("table", "rule"), rows(refused=False))
+def test_what_a_record_becomes(table: Table, rule: Rule) -> None:
+    """The events of the record, with all that is in them, are those of the table."""
+    _check(table, rule)
+
+
+@cases(("table", "rule"), rows(refused=True))
 def test_why_a_record_is_refused(table: Table, rule: Rule) -> None:
     """It is a dead letter for the reason that the table says, told in words."""
     with pytest.raises(RecordRefused) as refused:
@@ -170,10 +175,10 @@ def test_why_a_record_is_refused(table: Table, rule: Rule) -> None:
     assert (str(refused.value.why), bool(refused.value.detail)) == (rule["refused"], True)
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+@cases("name", BY_NAME)
 def test_the_usual_record_becomes_the_usual_event(name: str) -> None:
     """What all rows are compared with holds itself; and each format has a table."""
-    test_what_a_record_becomes(TABLES[name], {"rule": "usual"})
+    _check(TABLES[name], {"rule": "usual"})
 
 
 def test_tables_are_written_as_they_are_read() -> None:
@@ -203,7 +208,7 @@ def words(table: Table) -> Iterator[str]:
             yield from (part for part in each.split('"') if part.startswith("$"))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "needed"),
     [
         ("amplitude", {*amplitude.DROPPED_EVENTS, *amplitude.EVENT_NAMES, *amplitude.EVENT_NAMES.values()}),
@@ -219,7 +224,7 @@ def test_nothing_that_a_format_knows_is_missing(name: str, needed: set[str]) -> 
     assert needed - set(words(TABLES[name])) == set()
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+@cases("name", BY_NAME)
 def test_every_kind_of_refusal_is_there(name: str) -> None:
     """No id, one that many share, no time, no record: each format has a rule for each. A mapping's missing name is its rules' to say."""
     reasons = {rule.get("refused") for rule in TABLES[name]["rules"]}

@@ -17,6 +17,7 @@ from forwarder.sources.imports.format import ImportedEvent, RecordRefused, Refus
 from forwarder.sources.imports.formats.segment import CALLS, SegmentConverter, SegmentExport
 from tests.sources.imports.preflights import ahead
 from tests.sources.imports.samples.segment import sample
+from tests.support.cases import cases
 
 FILE = SourceFile("2024-03-01.json.gz", "c0ffee")
 TIME = "2024-03-01T10:20:30.456Z"
@@ -122,7 +123,7 @@ GOLDEN: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("record", "event", "properties"), [pytest.param(*row[1:], id=row[0]) for row in GOLDEN])
+@cases(("record", "event", "properties"), [pytest.param(*row[1:], id=row[0]) for row in GOLDEN])
 def test_calls(record: dict[str, Any], event: str, properties: dict[str, Any]) -> None:
     """Each call becomes the event of its kind, with what its record and its context say."""
     made = one(record)
@@ -136,7 +137,7 @@ def test_what_segment_added_is_left_out() -> None:
     assert plain(one({**TRACK, **added, "version": 2})) == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ids", "distinct_id"),
     [
         ({"userId": "u1", "anonymousId": "a1"}, "u1"),
@@ -192,7 +193,7 @@ def test_the_kind_of_group_can_be_said() -> None:
     assert plain(one(call("group", groupId="g"), SegmentConverter(SegmentExport(group_type="company"))))["$group_type"] == "company"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("record", "why"),
     [
         (b'{"type":"track"', RefusalReason.NOT_JSON),
