@@ -207,6 +207,26 @@ class _Listed(Items):
         return [*Items.schemas(self), {"type": "string"}]
 
 
+@dataclass(frozen=True, slots=True)
+class OneOrMore(Kind):
+    """A list, or one item without brackets: a comma is part of an item."""
+
+    def of(self, annotation: Any) -> Kind:
+        """The kind for items of this type."""
+        return _OneOrMore(kind_of(get_args(annotation)[0]))
+
+
+class _OneOrMore(Items):
+    def read(self, value: Any) -> Any:
+        """A tuple of what the items stand for."""
+        one = isinstance(value, str) and not value.lstrip().startswith("[")
+        return super().read([value] if one else split_list(value))
+
+    def schemas(self) -> list[JsonSchema]:
+        """An array, or one item."""
+        return [*super().schemas(), *self.item.schemas()]
+
+
 def split_list(value: object) -> object:
     """A list written as text: JSON, or items separated by commas. Anything else unchanged."""
     if not isinstance(value, str):
