@@ -1,7 +1,8 @@
-"""UUIDs that are derived from names: the same name gives the same one each time it is read."""
+"""UUIDs as text: those that are derived from names, the same each time a name is read, and new ones (RFC 9562, sections 5.5 and 5.7)."""
 
 from __future__ import annotations
 
+import os
 from binascii import hexlify
 from collections.abc import Sequence
 from hashlib import sha1
@@ -41,3 +42,33 @@ def uuids5(namespace: bytes, names: Sequence[bytes]) -> list[bytes]:
     texts[_VARIANT_AT :: len(_FORM)] = texts[_VARIANT_AT :: len(_FORM)].translate(_TO_VARIANT)
     whole = bytes(texts)
     return [whole[at : at + len(_FORM)] for at in range(0, len(whole), len(_FORM))]
+
+
+_RANDOM_FORM: Final = b"-7xxx-yxxx-xxxxxxxxxxxx"
+_RANDOM_AT: Final = [at for at, each in enumerate(_RANDOM_FORM.decode()) if each == "x"]
+_Y_AT: Final = _RANDOM_FORM.index(b"y")
+_RANDOM_BYTES: Final = 10
+
+
+def new_uuid7(now: float) -> bytes:
+    """A new UUID of version 7; `now` in seconds."""
+    time, random = _milliseconds(now), hexlify(os.urandom(_RANDOM_BYTES))
+    variant = _VARIANTS[random[:1]]
+    return b"".join((time[:8], b"-", time[8:], b"-7", random[1:4], b"-", variant, random[4:7], b"-", random[7:19]))
+
+
+def new_uuids7(now: float, count: int, before: bytes = b"", after: bytes = b"") -> list[bytes]:
+    """So many new UUIDs of version 7, each between `before` and `after`; `now` in seconds. Each digit is put into all of them at once."""
+    time = _milliseconds(now)
+    text = b"%b%b-%b%b%b" % (before, time[:8], time[8:], _RANDOM_FORM, after)
+    size, begin = len(text), len(text) - len(after) - len(_RANDOM_FORM)
+    texts, random = bytearray(text) * count, hexlify(os.urandom(_RANDOM_BYTES * count))
+    for digit, at in enumerate(_RANDOM_AT, 1):
+        texts[begin + at :: size] = random[digit :: 2 * _RANDOM_BYTES]
+    texts[begin + _Y_AT :: size] = random[:: 2 * _RANDOM_BYTES].translate(_TO_VARIANT)
+    whole = bytes(texts)
+    return [whole[at : at + size] for at in range(0, len(whole), size)]
+
+
+def _milliseconds(now: float) -> bytes:
+    return b"%012x" % (int(now * 1000) & 0xFFFF_FFFF_FFFF)

@@ -6,7 +6,6 @@ repeated: the service refuses a second `timestamp`, and one bad `uuid` fails the
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from forwarder.core.ports import Reason
-from forwarder.core.uuids import uuid5, uuids5
+from forwarder.core.uuids import new_uuid7, uuid5, uuids5
 from forwarder.wire.identity import ABSENT, canonical_id, first_byte, id_text
 from forwarder.wire.splice import Edits, Locator
 from forwarder.wire.timestamps import at, format_timestamp, parse_timestamp, shifted
@@ -165,7 +164,7 @@ def _name_problem(name: Raw) -> Reason | None:
 
 
 def _new_uuid(context: StampContext, index: int) -> bytes:
-    return new_uuids7(context.now, 1)[0] if context.uuid_of is None else context.uuid_of(index)
+    return new_uuid7(context.now) if context.uuid_of is None else context.uuid_of(index)
 
 
 class _New(NamedTuple):
@@ -315,16 +314,3 @@ def derived_uuid(name: str) -> bytes:
 def derived_uuids(names: Sequence[str]) -> list[bytes]:
     """`derived_uuid` of each."""
     return uuids5(RECORD_NAMESPACE, [name.encode("utf-8", "replace") for name in names])
-
-
-_RANDOM_BITS: Final = b"\x0f\xff\x3f\xff\xff\xff\xff\xff\xff\xff"
-_VERSION_AND_VARIANT: Final = b"\x70\x00\x80\x00\x00\x00\x00\x00\x00\x00"
-
-
-def new_uuids7(now: float, count: int) -> list[bytes]:
-    """New UUIDs of version 7, as text: one block of randomness for all."""
-    time = b"%012x" % (int(now * 1000) & 0xFFFF_FFFF_FFFF)
-    begin = b"%b-%b-" % (time[:8], time[8:])
-    random = int.from_bytes(os.urandom(10 * count)) & int.from_bytes(_RANDOM_BITS * count) | int.from_bytes(_VERSION_AND_VARIANT * count)
-    digits = b"%0*x" % (20 * count, random)
-    return [b"%b%b-%b-%b" % (begin, digits[i : i + 4], digits[i + 4 : i + 8], digits[i + 8 : i + 20]) for i in range(0, 20 * count, 20)]

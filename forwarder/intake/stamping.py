@@ -28,13 +28,13 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from forwarder.core.event import NO_IDS, split_events
 from forwarder.core.ports import Reason
+from forwarder.core.uuids import new_uuid7, new_uuids7
 from forwarder.intake.stamp_event import (
     FALSY,
     EventName,
     StampContext,
     all_hyphenated,
     corrected_time,
-    new_uuids7,
     own_time,
     stamp_event,
     time_text,
@@ -209,7 +209,7 @@ def read_single(text: bytes, now: float, max_event: int, *, ordered: bool) -> Si
     if head.uuid is UNSET or head.timestamp is UNSET:
         if len(text) + _STAMP_BYTES > max_event or not text.startswith(b"{"):
             return None
-        uuid = b'"uuid":"%b",' % new_uuids7(now, 1)[0] if head.uuid is UNSET else b""
+        uuid = b'"uuid":"%b",' % new_uuid7(now) if head.uuid is UNSET else b""
         time = b'"timestamp":%b,' % time_text(now) if head.timestamp is UNSET else b""
         text = b"{%b%b%b" % (uuid, time, text[1:])
     if not isinstance(head, _OrderedSingle):
@@ -294,19 +294,25 @@ def _missing_stamps(events: bytes | Raw, heads: Sequence[_Head], context: StampC
     timeless = [at for at, head in enumerate(heads) if head.timestamp is UNSET]
     if context.reports_changes or (context.timeless and timeless):
         return None
-    new = new_uuids7(context.now, len(nameless)) if context.uuid_of is None else map(context.uuid_of, nameless)
     time = b'"timestamp":%b,' % time_text(context.now)
     begins = [at + 1 for at in locator.offsets(split_events(events))]
     if nameless == timeless:
-        stamps = [b'"uuid":"%b",%b' % (uuid, time) for uuid in new]
+        stamps = _uuid_members(nameless, context, time)
         begins = begins if len(nameless) == len(heads) else [begins[at] for at in nameless]
     else:
-        by_event = dict(zip(nameless, [b'"uuid":"%b",' % uuid for uuid in new], strict=True))
+        by_event = dict(zip(nameless, _uuid_members(nameless, context), strict=True))
         for at in timeless:
             by_event[at] = by_event.get(at, b"") + time
         lacking = sorted(by_event)
         begins, stamps = [begins[at] for at in lacking], [by_event[at] for at in lacking]
     return Splices(begins, begins, stamps)
+
+
+def _uuid_members(nameless: Sequence[int], context: StampContext, after: bytes = b"") -> list[bytes]:
+    """The member that names each of these events by a UUID, with its comma and what comes after."""
+    if context.uuid_of is None:
+        return new_uuids7(context.now, len(nameless), b'"uuid":"', b'",' + after)
+    return [b'"uuid":"%b",%b' % (context.uuid_of(at), after) for at in nameless]
 
 
 def _corrected_times(events: bytes | Raw, heads: Sequence[_FullHead], context: StampContext, locator: Locator) -> Splices:

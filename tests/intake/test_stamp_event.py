@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from forwarder.core.ports import Reason
 from forwarder.intake import stamp_event as module
 from forwarder.intake import stamping
-from forwarder.intake.stamp_event import AT_RECEIPT, StampContext, StampedEvent, all_hyphenated, is_uuid, new_uuids7, stamp_event
+from forwarder.intake.stamp_event import AT_RECEIPT, StampContext, StampedEvent, all_hyphenated, is_uuid, stamp_event
 from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT
 from tests.support.intakes import NOW, UUID, unique
@@ -286,32 +286,6 @@ def test_bad_ones_do_not_make_up_for_each_other(uuids: list[str]) -> None:
 def test_all_means_each(uuids: list[str]) -> None:
     """One look at all of them says what a look at each would."""
     assert all_hyphenated(uuids) == all(len(each) == 36 and is_uuid(each.encode()) for each in uuids)
-
-
-@given(st.floats(0, 2.8e11), st.integers(0, 20))
-def test_new_ones(now: float, count: int) -> None:
-    """Version 7, RFC variant, the time in the first 48 bits; as many as were asked for."""
-    made = new_uuids7(now, count)
-    assert len(made) == count
-    for text in made:
-        found = uuid.UUID(text.decode())
-        assert (found.version, found.variant, found.int >> 80) == (7, uuid.RFC_4122, int(now * 1000))
-        assert str(found) == text.decode()
-
-
-def test_new_ones_are_unique_and_in_order_of_time() -> None:
-    """Many of one instant differ; those of a later millisecond sort behind."""
-    first, later = new_uuids7(MIDNIGHT, 5000), new_uuids7(MIDNIGHT + 0.001, 5000)
-    assert len({*first, *later}) == 10_000
-    assert max(first) < min(later)
-
-
-def test_the_bits_of_new_ones_are_random() -> None:
-    """Each bit beside time, version and variant is set in about half of them."""
-    count = 4000
-    whole = [uuid.UUID(text.decode()).int & (1 << 80) - 1 for text in new_uuids7(MIDNIGHT, count)]
-    often = [sum(each >> bit & 1 for each in whole) for bit in range(80) if bit not in (62, 63, 76, 77, 78, 79)]
-    assert count * 0.4 < min(often) <= max(often) < count * 0.6
 
 
 def test_every_reason_at_receipt_has_its_texts() -> None:
