@@ -265,7 +265,7 @@ def stamp_together(events: bytes | Raw, context: StampContext) -> StampedEvents 
         return StampedEvents(memoryview(events)[1:-1].tobytes(), len(heads), keys)
     kinds: list[Callable[[Locator], Splices | None]] = []
     if not is_complete:
-        kinds.append(partial(_missing_stamps, events, heads, context))
+        kinds.append(partial(_missing_stamps, events, heads, context, bare=not uuids and len(timeless) == len(heads)))
     if has_skew:
         kinds.append(partial(_corrected_times, events, full, context))
     if context.ip is not None:
@@ -288,10 +288,13 @@ def _spliced(events: bytes | Raw, kinds: Sequence[Callable[[Locator], Splices | 
     return spliced(text, splices, 1, len(text) - 1)
 
 
-def _missing_stamps(events: bytes | Raw, heads: Sequence[_Head], context: StampContext, locator: Locator) -> Splices | None:
-    """The uuids and times that events lack, each in front of its event; None where only `stamp_event` does what the context asks for."""
-    nameless = [at for at, head in enumerate(heads) if head.uuid is UNSET]
-    timeless = [at for at, head in enumerate(heads) if head.timestamp is UNSET]
+def _missing_stamps(events: bytes | Raw, heads: Sequence[_Head], context: StampContext, locator: Locator, *, bare: bool) -> Splices | None:
+    """The uuids and times that events lack, each in front of its event; None where only `stamp_event` does what the context asks for.
+
+    `bare`: all of them lack both.
+    """
+    nameless = range(len(heads)) if bare else [at for at, head in enumerate(heads) if head.uuid is UNSET]
+    timeless = nameless if bare else [at for at, head in enumerate(heads) if head.timestamp is UNSET]
     if context.reports_changes or (context.timeless and timeless):
         return None
     time = b'"timestamp":%b,' % time_text(context.now)
