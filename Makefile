@@ -84,7 +84,7 @@ docs: $(VENV)/.docs  ## the documents as a site with search, in build/site; a br
 	@echo "open build/site/index.html; for the search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000"
 
 unit: setup
-	$(BIN)/pytest $(PARALLEL) -m "not slow"
+	$(BIN)/pytest $(PARALLEL) -m "not slow" --hypothesis-profile quick
 
 test-crash: setup  ## kill the daemon 220 times under load and look for what is lost; CRASH="--seed 7 --kills 20" chooses
 	$(BIN)/python -m tests.crash $(CRASH)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -34,6 +35,8 @@ HEADERS: Final[Mapping[str, str]] = {
 }
 """Headers of everything that a page consists of."""
 
+_SHARED: Final = ("base.css", "icon.svg", "ago.js")
+
 
 @dataclass(frozen=True, slots=True)
 class File:
@@ -52,6 +55,7 @@ class File:
         return web.Response(body=self.body, content_type=self.content_type, charset="utf-8", headers=headers)
 
 
+@cache
 def load(package: str, name: str) -> File:
     """A file that lies in a package beside its modules."""
     spec = find_spec(package)
@@ -63,17 +67,15 @@ def load(package: str, name: str) -> File:
 
 
 def routes(prefix: str, package: str, names: Iterable[str]) -> list[web.AbstractRouteDef]:
-    """A route for each file of a package, under `prefix` (which ends with a slash)."""
-    return [_route(prefix + name, load(package, name)) for name in names]
+    """The files of a package, and those that every page has (its style, its icon, and how it says times), under `prefix`, which ends with a
+    slash.
+    """
+    files = {name: load(package, name) for name in names} | {name: load("forwarder.pages", name) for name in _SHARED}
 
-
-def shared(prefix: str) -> list[web.AbstractRouteDef]:
-    """Routes for what every page has: its style, its icon, and how it says times."""
-    return routes(prefix, "forwarder.pages", ("base.css", "icon.svg", "ago.js"))
-
-
-def _route(path: str, file: File) -> web.AbstractRouteDef:
     async def serve(request: web.Request) -> web.Response:
+        file = files.get(request.match_info["name"])
+        if file is None:
+            raise web.HTTPNotFound
         return file.response(request)
 
-    return web.get(path, serve)
+    return [web.get(prefix + "{name}", serve)]

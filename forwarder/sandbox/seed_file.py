@@ -5,6 +5,7 @@ What is wrong is an error that names the file, the entry and the expected value.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -51,7 +52,7 @@ def _load(path: Path) -> Any:
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ConfigurationError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes", hint="Send the events to the sandbox instead.")
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return _parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(f"{path} can't be read: {error_text(error)}", hint=hint) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -60,6 +61,14 @@ def _load(path: Path) -> Any:
         raise ConfigurationError(f"{path} is neither YAML nor JSON{where}", hint=hint) from None
     except RecursionError:
         raise ConfigurationError(f"{path} is nested too deep", hint=hint) from None
+
+
+def _parse(text: str) -> Any:
+    """A text in JSON, or else in YAML, which has almost all of JSON in it and is a hundred times as slow to parse."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return yaml.safe_load(text)
 
 
 def _validate(path: Path, content: Any) -> Seed:

@@ -11,7 +11,7 @@ import pytest
 from forwarder.core.event import Lane
 from forwarder.telemetry.labels import lane_label
 from tests.support.cases import cases
-from tests.support.commands import forwarder
+from tests.support.commands import invoked
 from tests.support.disk_logs import LogWriter, in_use
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ def write(root: Path) -> LogWriter:
 async def test_ls_shows_lanes_by_their_labels(tmp_path: Path) -> None:
     """Events, bytes and age of what waits; no project key."""
     write(tmp_path)
-    done = await forwarder("buffer", "ls", str(tmp_path))
+    done = await invoked("buffer", "ls", str(tmp_path))
     assert (done.code, done.err) == (0, "")
     rows = {line.split()[0]: line.split() for line in done.out.splitlines() if "phc_" in line}
     assert set(rows) == {lane_label(LIVE), lane_label(PAST)}
@@ -50,7 +50,7 @@ async def test_ls_tells_programs_the_same(tmp_path: Path) -> None:
     (log.directory / "aside").mkdir()
     (log.directory / "aside" / "00000009.segment").write_bytes(b"xyz")
     with in_use(log.directory):
-        done = await forwarder("buffer", "ls", str(log.directory), "--output", "json")
+        done = await invoked("buffer", "ls", str(log.directory), "--output", "json")
     told = json.loads(done.out)
     (worker,) = told["directories"]
     assert (told["events"], worker["events"], worker["in_use"], worker["damage"]) == (5, 5, True, [])
@@ -68,12 +68,12 @@ async def test_without_a_path_the_configured_buffer_is_meant(tmp_path: Path) -> 
     LogWriter(tmp_path / "state", worker=3).events(LIVE, EVENTS)
     config = tmp_path / "forwarder.yaml"
     config.write_text(f"buffer: {{kind: disk, path: {tmp_path}/state}}\n")
-    done = await forwarder("buffer", "ls", "--config", str(config))
+    done = await invoked("buffer", "ls", "--config", str(config))
     assert "6 events in total" in done.out
     environment = {"FORWARDER_BUFFER__KIND": "disk", "FORWARDER_BUFFER__PATH": str(tmp_path / "state")}
     ages = re.compile(r"\d+d \d+m")  # a minute may pass between the two
-    assert ages.sub("", (await forwarder("buffer", "ls", env=environment)).out) == ages.sub("", done.out)
-    memory = await forwarder("buffer", "ls", env={"FORWARDER_BUFFER__KIND": "memory"})
+    assert ages.sub("", (await invoked("buffer", "ls", env=environment)).out) == ages.sub("", done.out)
+    memory = await invoked("buffer", "ls", env={"FORWARDER_BUFFER__KIND": "memory"})
     assert memory.code == 2
     assert "buffer.kind: memory" in memory.err
 
@@ -81,21 +81,21 @@ async def test_without_a_path_the_configured_buffer_is_meant(tmp_path: Path) -> 
 @cases("command", ["ls", "verify", "export", "drain"])
 async def test_what_is_no_buffer_is_told(tmp_path: Path, command: str) -> None:
     """Exit code 2, with what was wrong and what to name."""
-    done = await forwarder("buffer", command, str(tmp_path / "none"))
+    done = await invoked("buffer", command, str(tmp_path / "none"))
     assert (done.code, done.out) == (2, "")
     assert f"{tmp_path}/none isn't a disk buffer: it doesn't exist" in done.err
     assert "buffer.path" in done.err
-    assert "holds no worker-<n> directory" in (await forwarder("buffer", command, str(tmp_path))).err
+    assert "holds no worker-<n> directory" in (await invoked("buffer", command, str(tmp_path))).err
 
 
 async def test_verify_says_that_all_is_whole(tmp_path: Path) -> None:
     """Exit code 0, with what there is; what was moved aside before is mentioned."""
     log = write(tmp_path)
-    done = await forwarder("buffer", "verify", str(tmp_path))
+    done = await invoked("buffer", "verify", str(tmp_path))
     assert (done.code, done.out) == (0, f"{log.directory}: undamaged, 5 events\n")
     (log.directory / "aside").mkdir()
     (log.directory / "aside" / "00000009.segment").write_bytes(b"xyz")
-    done = await forwarder("buffer", "verify", str(tmp_path))
+    done = await invoked("buffer", "verify", str(tmp_path))
     assert done.code == 0
     assert "aside/00000009.segment, 3 B" in done.out
 
@@ -106,7 +106,7 @@ async def test_verify_names_the_damaged_place(tmp_path: Path) -> None:
     at = log.events(LIVE, EVENTS)
     log.events(LIVE, EVENTS)
     log.flip(at + 120)
-    done = await forwarder("buffer", "verify", str(tmp_path))
+    done = await invoked("buffer", "verify", str(tmp_path))
     assert done.code == 1
     assert f"{log.directory}: damaged, 8 events readable" in done.out
     assert f"! {log.path} at offset {at}, " in done.out
@@ -123,7 +123,7 @@ async def test_damage_that_a_daemon_has_dealt_with_is_only_mentioned(tmp_path: P
     aside.mkdir()
     (aside / f"20260101T000000.000000Z-segment-1-at-{at}.bytes").write_bytes(b"x")
     (aside / "README").write_text(f"20260101T000000.000000Z-segment-1-at-{at}.bytes: a record's body: 1 bytes\n")
-    done = await forwarder("buffer", "verify", str(tmp_path))
+    done = await invoked("buffer", "verify", str(tmp_path))
     assert done.code == 0
     assert "(3 events), already quarantined" in done.out
     assert ".bytes, 1 B, " in done.out
@@ -134,7 +134,7 @@ async def test_damage_that_a_daemon_has_dealt_with_is_only_mentioned(tmp_path: P
 async def test_verify_names_another_version(tmp_path: Path) -> None:
     """A file that this version can't read is not whole."""
     log = LogWriter(tmp_path, version=99)
-    done = await forwarder("buffer", "verify", str(tmp_path))
+    done = await invoked("buffer", "verify", str(tmp_path))
     assert done.code == 1
     assert f"{log.path}: it is of version 99" in done.out
 
@@ -142,7 +142,7 @@ async def test_verify_names_another_version(tmp_path: Path) -> None:
 async def test_export_writes_a_line_for_each_event(tmp_path: Path) -> None:
     """Each with its key, its kind and its own bytes; the message says that there are keys in it."""
     write(tmp_path)
-    done = await forwarder("buffer", "export", str(tmp_path))
+    done = await invoked("buffer", "export", str(tmp_path))
     assert done.code == 0
     head = f'{{"api_key":"{KEY}","historical_migration":false,"batch":['
     past = f'{{"api_key":"{OTHER}","historical_migration":true,"batch":['
@@ -158,14 +158,14 @@ async def test_export_of_one_lane_to_a_file(tmp_path: Path) -> None:
     write(tmp_path / "state")
     out = tmp_path / "out.jsonl"
     arguments = ("buffer", "export", str(tmp_path / "state"), "--lane", lane_label(PAST), "--output", str(out))
-    done = await forwarder(*arguments)
+    done = await invoked(*arguments)
     assert (done.code, done.out) == (0, "")
     assert [json.loads(line)["api_key"] for line in out.read_text().splitlines()] == [OTHER, OTHER]
-    again = await forwarder(*arguments)
+    again = await invoked(*arguments)
     assert again.code == 2
     assert "already exists" in again.err
-    assert (await forwarder(*arguments, "--force")).code == 0
-    missing = await forwarder("buffer", "export", str(tmp_path / "state"), "--lane", "phc_…none#000000")
+    assert (await invoked(*arguments, "--force")).code == 0
+    missing = await invoked("buffer", "export", str(tmp_path / "state"), "--lane", "phc_…none#000000")
     assert missing.code == 2
     assert lane_label(LIVE) in missing.err
 
@@ -175,7 +175,7 @@ async def test_an_export_that_leaves_something_out_says_so(tmp_path: Path) -> No
     log = write(tmp_path)
     log.flip(log.events(LIVE, EVENTS) + 120)
     log.events(LIVE, EVENTS[:1])
-    done = await forwarder("buffer", "export", str(tmp_path))
+    done = await invoked("buffer", "export", str(tmp_path))
     assert done.code == 1
     assert len(done.out.splitlines()) == 6
     assert "can't be read (at least 3 events)" in done.err
@@ -184,6 +184,6 @@ async def test_an_export_that_leaves_something_out_says_so(tmp_path: Path) -> No
 async def test_line_breaks_between_tokens_do_not_end_a_line(tmp_path: Path) -> None:
     """An event that was sent over several lines is still one line, of the same length."""
     LogWriter(tmp_path).events(LIVE, [b'{\r\n "event": "a"\n}'])
-    done = await forwarder("buffer", "export", str(tmp_path))
+    done = await invoked("buffer", "export", str(tmp_path))
     (line,) = done.out.splitlines()
     assert line.endswith('[{   "event": "a" }]}')

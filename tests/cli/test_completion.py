@@ -14,7 +14,7 @@ import pytest
 from forwarder.cli.app import COMMANDS
 from forwarder.contract.endpoints import ENDPOINTS
 from tests.support.cases import cases
-from tests.support.commands import environment
+from tests.support.commands import environment, forwarder, invoke
 
 RESOURCES = list(dict.fromkeys(endpoint.resource for endpoint in ENDPOINTS))
 HEAVY = ["aiohttp", "structlog", "prometheus_client", "sqlite3"]
@@ -22,11 +22,9 @@ HEAVY = ["aiohttp", "structlog", "prometheus_client", "sqlite3"]
 
 def ask(**variables: str) -> str:
     """What `forwarder` answers a shell that asks."""
-    done = subprocess.run(
-        [sys.executable, "-m", "forwarder"], env=environment(variables), capture_output=True, text=True, check=False, timeout=30
-    )
-    assert done.stderr == ""
-    return done.stdout.rstrip("\n")
+    done = invoke(env=variables)
+    assert done.err == ""
+    return done.out.rstrip("\n")
 
 
 def bash(line: str) -> list[str]:
@@ -36,7 +34,7 @@ def bash(line: str) -> list[str]:
     return ask(_FORWARDER_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(position)).split("\n")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "offered"),
     [
         ("forwarder man", ["manage"]),
@@ -80,14 +78,18 @@ def test_options_are_offered() -> None:
     )
 
 
-def test_zsh_and_fish_are_offered_the_same() -> None:
+async def test_zsh_and_fish_are_offered_the_same() -> None:
     """Each in its own form, with the lines of help; they quote by themselves."""
-    zsh = ask(_FORWARDER_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="forwarder manage batch-exports update x --interval ")
+
+    async def asked(**variables: str) -> str:
+        return (await forwarder(env=variables)).out  # a process knows one shell
+
+    zsh = await asked(_FORWARDER_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="forwarder manage batch-exports update x --interval ")
     assert '"every 5 minutes"' in zsh
-    zsh = ask(_FORWARDER_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="forwarder manage dom")
+    zsh = await asked(_FORWARDER_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="forwarder manage dom")
     assert zsh.startswith('_arguments \'*: :(("domains":')
     fish = {"_FORWARDER_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    assert ask(**fish, _TYPER_COMPLETE_ARGS="forwarder manage inv").startswith("invites\t")
+    assert (await asked(**fish, _TYPER_COMPLETE_ARGS="forwarder manage inv")).startswith("invites\t")
 
 
 def test_completion_is_quick() -> None:

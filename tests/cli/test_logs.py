@@ -8,7 +8,7 @@ from pathlib import Path
 
 from forwarder.telemetry.snapshot import LogFile
 from tests.cli.conftest import Answering
-from tests.support.commands import forwarder
+from tests.support.commands import invoked
 from tests.support.followed_logs import FollowedLogs
 from tests.support.snapshots import FULL, LOGS
 
@@ -17,7 +17,7 @@ NOBODY = "127.0.0.1:1"
 
 async def test_logs_of_the_daemon(daemon: Answering) -> None:
     """Each source with what became of its lines, and each file with position, size, lag and last line."""
-    done = await forwarder("logs", "--admin", daemon.address)
+    done = await invoked("logs", "--admin", daemon.address)
     assert (done.code, done.err) == (0, "")
     assert "logs web is reading; 12 files, 3 of them open, 1 unreadable, lag 4.0 KiB, 2.0 KiB not settled" in done.out
     assert "5,000 lines accepted, 70 filtered, 30 not of the format, 2 not mappable, 1 too long; positions stored 2s ago" in done.out
@@ -31,9 +31,9 @@ async def test_logs_of_the_daemon(daemon: Answering) -> None:
 
 async def test_one_source_alone(daemon: Answering) -> None:
     """`--source` shows that source; a name that isn't configured is wrong usage, with the names that are."""
-    done = await forwarder("logs", "--admin", daemon.address, "--source", "stdin")
+    done = await invoked("logs", "--admin", daemon.address, "--source", "stdin")
     assert (done.code, "web" in done.out, "logs stdin is ended" in done.out) == (0, False, True)
-    other = await forwarder("logs", "--admin", daemon.address, "--source", "nginx")
+    other = await invoked("logs", "--admin", daemon.address, "--source", "nginx")
     assert (other.code, other.out) == (2, "")
     assert "'nginx' is not a log source" in other.err
     assert "Log sources: web, stdin." in other.err
@@ -43,9 +43,9 @@ async def test_many_files_stay_readable(daemon: Answering) -> None:
     """The first 20, and how many more; `--all` shows each that the daemon lists."""
     files = tuple(LogFile(f"/var/log/{number}.log", lag=1000 - number) for number in range(200))
     daemon.snapshot = replace(FULL, logs=(replace(LOGS, why="", files=files, followed=5000),))
-    done = await forwarder("logs", "--admin", daemon.address)
+    done = await invoked("logs", "--admin", daemon.address)
     assert (done.out.count("/var/log/"), "and 4,980 more files" in done.out) == (20, True)
-    every = await forwarder("logs", "--admin", daemon.address, "--all")
+    every = await invoked("logs", "--admin", daemon.address, "--all")
     assert (every.out.count("/var/log/"), "and 4,800 more files" in every.out) == (200, True)
 
 
@@ -54,7 +54,7 @@ async def test_a_line_cant_control_the_terminal(daemon: Answering) -> None:
     file = LogFile("/var/log/\x1b]0;x\x07.log", last_line="\x1b[2J[bold]gone[/bold]\u202e")
     daemon.snapshot = replace(FULL, logs=(replace(LOGS, files=(file,)),))
     for options in ((), ("--output", "json")):
-        done = await forwarder("logs", "--admin", daemon.address, *options)
+        done = await invoked("logs", "--admin", daemon.address, *options)
         assert done.code == 0
         assert not {"\x1b", "\x07", "\u202e"} & set(done.out)
         assert "[bold]gone[/bold]" in done.out
@@ -62,7 +62,7 @@ async def test_a_line_cant_control_the_terminal(daemon: Answering) -> None:
 
 async def test_logs_as_json(daemon: Answering) -> None:
     """`--output json` prints the sources as in `/status`."""
-    done = await forwarder("logs", "--admin", daemon.address, "--source", "web", "--output", "json")
+    done = await invoked("logs", "--admin", daemon.address, "--source", "web", "--output", "json")
     [source] = json.loads(done.out)["sources"]
     assert (source["name"], source["lag"], source["lines"]) == ("web", 4096, LOGS.lines)
     assert source["files"][0]["position"] == 9000
@@ -71,7 +71,7 @@ async def test_logs_as_json(daemon: Answering) -> None:
 async def test_a_daemon_without_log_sources(daemon: Answering) -> None:
     """It says so."""
     daemon.snapshot = replace(FULL, logs=())
-    done = await forwarder("logs", "--admin", daemon.address)
+    done = await invoked("logs", "--admin", daemon.address)
     assert (done.code, done.out) == (0, "No log sources: `sources.logs` is empty.\n")
 
 
@@ -89,7 +89,7 @@ def write_config(state: Path, admin: str) -> list[str]:
 async def test_without_a_daemon_and_positions_exits_with_3(tmp_path: Path) -> None:
     """Where nobody answers and nothing is stored, the error says how to start one or where to look; with `--admin` nothing is read."""
     for options in (["--admin", NOBODY], write_config(tmp_path, NOBODY)):
-        done = await forwarder("logs", *options)
+        done = await invoked("logs", *options)
         assert (done.code, done.out) == (3, "")
         assert f"no daemon answers at {NOBODY}" in done.err
 
@@ -102,7 +102,7 @@ async def test_stored_positions(tmp_path: Path, daemon: Answering) -> None:
     followed.read()
     followed.settle()
     followed.write("a.log", "unread\n")
-    done = await forwarder("logs", *write_config(tmp_path, NOBODY))
+    done = await invoked("logs", *write_config(tmp_path, NOBODY))
     assert (done.code, done.err) == (0, "")
     assert "logs logs is stopped; 1 file, lag 7 B\n" in done.out
     assert f"7 B        11    18             {path}\n" in done.out
@@ -110,6 +110,6 @@ async def test_stored_positions(tmp_path: Path, daemon: Answering) -> None:
     daemon.snapshot = replace(FULL, logs=(replace(LOGS, name="logs", followed=3),))
     options = write_config(tmp_path, daemon.address)
     for more, shown in ((), False), (("--all",), True):
-        done = await forwarder("logs", *options, *more)
+        done = await invoked("logs", *options, *more)
         assert (done.code, str(path) in done.out, "access.log.1.gz" in done.out) == (0, shown, True)
     followed.close()

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from forwarder.cli.app import app
 from forwarder.planning.figures import IMPORTS
 from tests.support.cases import cases
-from tests.support.commands import forwarder
+from tests.support.commands import invoked
 
 LOADS = [
     pytest.param(["--rate", "20000", "--outage", "8h"], id="http"),
@@ -46,7 +46,7 @@ def figures(found: dict[str, Any]) -> dict[str, Any]:
 
 async def test_it_works_without_a_configuration() -> None:
     """The load, each figure with its reason and what moves it, the limits, the settings."""
-    done = await forwarder("plan", "--rate", "20000", "--outage", "8h")
+    done = await invoked("plan", "--rate", "20000", "--outage", "8h")
     assert (done.code, done.err) == (0, "")
     first, *lines = done.out.splitlines()
     assert first == "20,000 events/s over HTTP, 50 events of 600 bytes in a request; buffered on disk through an outage of 8h"
@@ -61,7 +61,7 @@ async def test_the_settings_are_a_valid_configuration(load: list[str], tmp_path:
     """What is printed as settings is accepted by `forwarder config check`, without a hint that something is too small."""
     file = tmp_path / "forwarder.yaml"
     file.write_text(printed(*load, "--output", "yaml"))
-    checked = await forwarder("config", "check", "--elsewhere", "--config", str(file))
+    checked = await invoked("config", "check", "--elsewhere", "--config", str(file))
     assert checked.code == 0, checked.err
     assert (planned(*load))["settings"] == yaml.safe_load(file.read_text())
 
@@ -130,7 +130,7 @@ def test_a_migration() -> None:
 )
 async def test_mistakes(typed: list[str], says: str) -> None:
     """What is missing or can't be used is exit code 2, with how to write it."""
-    done = await forwarder("plan", *typed)
+    done = await invoked("plan", *typed)
     assert done.code == 2
     assert says in done.err
 

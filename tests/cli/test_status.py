@@ -19,7 +19,7 @@ from forwarder.telemetry.labels import lane_label
 from forwarder.telemetry.snapshot import State
 from tests.cli.conftest import Answering
 from tests.support.cases import cases
-from tests.support.commands import forwarder, running
+from tests.support.commands import invoked, running
 from tests.support.disk_logs import LogWriter, write_letters
 from tests.support.snapshots import FULL, GOOD, HALTED
 from tests.support.whole import event
@@ -38,7 +38,7 @@ async def _not_found(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
 
 async def test_status_shows_the_daemon_to_a_person(daemon: Answering) -> None:
     """Flow, lanes, halts with what to do, and warnings are on one screen."""
-    done = await forwarder("status", "--admin", daemon.address)
+    done = await invoked("status", "--admin", daemon.address)
     assert (done.code, done.err) == (0, "")
     for fact in ("in 1,230 → buffer 70", "out 1,150", "running, ready", GOOD.label, "7 refused", "upstream is down", "connection refused"):
         assert fact in done.out
@@ -50,21 +50,21 @@ async def test_status_shows_the_daemon_to_a_person(daemon: Answering) -> None:
 
 async def test_status_as_json(daemon: Answering) -> None:
     """`--output json` prints the whole document."""
-    done = await forwarder("status", "--admin", daemon.address, "--output", "json")
+    done = await invoked("status", "--admin", daemon.address, "--output", "json")
     assert parse(done.out.encode()) == FULL
 
 
 async def test_status_says_why_nothing_is_taken(daemon: Answering) -> None:
     """A daemon that isn't ready says why."""
     daemon.snapshot = replace(FULL, state=State.DRAINING, ready=False, not_ready=("draining",), lanes=())
-    done = await forwarder("status", "--admin", daemon.address)
+    done = await invoked("status", "--admin", daemon.address)
     assert "accepts no events: draining" in done.out
     assert "No events yet." in done.out
 
 
 async def test_status_without_a_daemon_exits_with_3() -> None:
     """Where nobody answers, the error says how to start one or where to look."""
-    done = await forwarder("status", "--admin", NOBODY)
+    done = await invoked("status", "--admin", NOBODY)
     assert (done.code, done.out) == (3, "")
     assert f"no daemon answers at {NOBODY}: Connection refused" in done.err
     assert "--admin" in done.err
@@ -75,7 +75,7 @@ async def test_status_of_something_else_is_refused() -> None:
     server = await asyncio.start_server(_not_found, "127.0.0.1", 0)
     async with server:
         host, port = server.sockets[0].getsockname()
-        done = await forwarder("status", "--admin", f"{host}:{port}")
+        done = await invoked("status", "--admin", f"{host}:{port}")
     assert done.code == 3
     assert "answered 404 to /status" in done.err
 
@@ -93,14 +93,14 @@ async def test_status_by_an_unknown_name_says_what_to_set() -> None:
     server = await asyncio.start_server(misdirected, "127.0.0.1", 0)
     async with server:
         host, port = server.sockets[0].getsockname()
-        done = await forwarder("status", "--admin", f"{host}:{port}")
+        done = await invoked("status", "--admin", f"{host}:{port}")
     assert done.code == 3
     assert "answered 421 to /status\n  add it to `admin.hosts`." in done.err
 
 
 async def test_an_address_that_is_none_is_wrong_usage() -> None:
     """A slip in `--admin` is exit code 2, not the 3 of a daemon that is down."""
-    done = await forwarder("status", "--admin", "localhost")
+    done = await invoked("status", "--admin", "localhost")
     assert (done.code, done.out) == (2, "")
     assert "'localhost' is not an admin address" in done.err
 
@@ -108,27 +108,27 @@ async def test_an_address_that_is_none_is_wrong_usage() -> None:
 async def test_health_follows_livez(daemon: Answering) -> None:
     """A live daemon that isn't ready is healthy; with `--ready` it isn't."""
     daemon.snapshot = replace(FULL, ready=False, not_ready=("the buffer is full",))
-    assert (await forwarder("health", "--admin", daemon.address)).code == 0
-    done = await forwarder("health", "--ready", "--admin", daemon.address)
+    assert (await invoked("health", "--admin", daemon.address)).code == 0
+    done = await invoked("health", "--ready", "--admin", daemon.address)
     assert done.code == 1
     assert "the buffer is full" in done.out
 
 
 async def test_health_ready(daemon: Answering) -> None:
     """A daemon that can take events is ready."""
-    assert (await forwarder("health", "--ready", "--admin", daemon.address)).code == 0
+    assert (await invoked("health", "--ready", "--admin", daemon.address)).code == 0
 
 
 async def test_health_without_a_daemon_exits_with_1() -> None:
     """For a container's health check nobody there is simply unhealthy."""
-    done = await forwarder("health", "--admin", NOBODY)
+    done = await invoked("health", "--admin", NOBODY)
     assert done.code == 1
     assert "no daemon answers" in done.err
 
 
 async def test_address_from_environment(daemon: Answering) -> None:
     """Without `--admin` the daemon's own variable says where it is."""
-    assert (await forwarder("health", env={"FORWARDER_ADMIN__LISTEN": daemon.address})).code == 0
+    assert (await invoked("health", env={"FORWARDER_ADMIN__LISTEN": daemon.address})).code == 0
 
 
 async def test_address_from_configuration_over_a_unix_socket(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ async def test_address_from_configuration_over_a_unix_socket(tmp_path: Path) -> 
     file.write_text(f"admin:\n  listen: unix:{socket}\n")
     server = AdminServer(lambda: FULL)
     await server.start(f"unix:{socket}")
-    done = await forwarder("health", "--config", str(file))
+    done = await invoked("health", "--config", str(file))
     await server.close()
     assert (done.code, done.out) == (0, "live\n")
 
@@ -147,7 +147,7 @@ AUDITED = Lane("phc_auditauditaudit1234")
 
 async def test_books_that_balance(daemon: Answering) -> None:
     """The books are printed per lane; exit code 0."""
-    done = await forwarder("audit", "--admin", daemon.address)
+    done = await invoked("audit", "--admin", daemon.address)
     assert (done.code, done.err) == (0, "")
     assert GOOD.label in done.out
     assert "The books balance" in done.out
@@ -156,7 +156,7 @@ async def test_books_that_balance(daemon: Answering) -> None:
 async def test_books_that_are_off(daemon: Answering) -> None:
     """Books that don't balance name the lane and by how much; exit code 1."""
     daemon.snapshot = replace(FULL, lanes=(replace(GOOD, delivered=1148), HALTED))
-    done = await forwarder("audit", "--admin", daemon.address)
+    done = await invoked("audit", "--admin", daemon.address)
     assert done.code == 1
     assert "2 missing" in done.out
     assert f"don't balance for {GOOD.label}\n" in done.err
@@ -165,14 +165,14 @@ async def test_books_that_are_off(daemon: Answering) -> None:
 async def test_an_event_too_many(daemon: Answering) -> None:
     """Events that were never received are as wrong as missing ones."""
     daemon.snapshot = replace(FULL, lanes=(replace(GOOD, delivered=1151),))
-    done = await forwarder("audit", "--admin", daemon.address)
+    done = await invoked("audit", "--admin", daemon.address)
     assert done.code == 1
     assert "1 too many" in done.out
 
 
 async def test_no_daemon() -> None:
     """Nobody there to ask is exit code 3, not a verdict on the books."""
-    assert (await forwarder("audit", "--admin", "127.0.0.1:1")).code == 3
+    assert (await invoked("audit", "--admin", "127.0.0.1:1")).code == 3
 
 
 def write_state(root: Path) -> LogWriter:
@@ -195,13 +195,13 @@ async def test_books_of_files_when_no_daemon_answers(tmp_path: Path) -> None:
     """Log and dead letters together balance; an event that stands in both counts once."""
     log = write_state(tmp_path)
     environment = {"FORWARDER_BUFFER__KIND": "disk", "FORWARDER_BUFFER__PATH": str(tmp_path), "FORWARDER_ADMIN__LISTEN": "127.0.0.1:1"}
-    done = await forwarder("audit", env=environment)
+    done = await invoked("audit", env=environment)
     assert (done.code, done.err) == (0, "")
     assert f"From the files in {log.directory}" in done.out
     assert "The books balance" in done.out
     (row,) = [line.split() for line in done.out.splitlines() if lane_label(AUDITED) in line]
     assert row[1:4] == ["6", "2", "1"]
-    assert (await forwarder("audit", "--path", str(tmp_path))).out == done.out
+    assert (await invoked("audit", "--path", str(tmp_path))).out == done.out
 
 
 async def test_files_that_are_off(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ async def test_files_that_are_off(tmp_path: Path) -> None:
     log = write_state(tmp_path)
     log.flip(log.events(AUDITED, [b'{"event":"lost"}']) + 30)
     log.settle(AUDITED, 4, 1)
-    done = await forwarder("audit", "--path", str(tmp_path))
+    done = await invoked("audit", "--path", str(tmp_path))
     assert done.code == 1
     assert "too many" in done.out
     assert lane_label(AUDITED) in done.err
@@ -221,7 +221,7 @@ async def test_the_books_of_dead_letters_alone(tmp_path: Path) -> None:
     directory.mkdir()
     left, invalid = DeadLetter(Reason.UNDELIVERED_AT_EXIT, AUDITED, b"{}", 1000.0), DeadLetter(Reason.INVALID_EVENT, None, b"[", 1000.0)
     write_letters(directory, [left, invalid])
-    done = await forwarder("audit", env={"FORWARDER_DEAD_LETTERS__PATH": str(tmp_path), "FORWARDER_ADMIN__LISTEN": "127.0.0.1:1"})
+    done = await invoked("audit", env={"FORWARDER_DEAD_LETTERS__PATH": str(tmp_path), "FORWARDER_ADMIN__LISTEN": "127.0.0.1:1"})
     assert done.code == 0
     assert "1 undelivered_at_exit" in done.out
     assert "1 invalid_event" in done.out
@@ -229,7 +229,7 @@ async def test_the_books_of_dead_letters_alone(tmp_path: Path) -> None:
 
 async def test_a_path_without_state(tmp_path: Path) -> None:
     """Wrong usage, not balanced books of nothing."""
-    done = await forwarder("audit", "--path", str(tmp_path))
+    done = await invoked("audit", "--path", str(tmp_path))
     assert done.code == 2
     assert "contains no buffer" in done.err
 
@@ -261,7 +261,7 @@ def explained_state(tmp_path: Path) -> Path:
 @pytest.mark.slow
 async def test_a_buffered_event(explained_state: Path) -> None:
     """Its lane, since when, and where; exit code 0. Any spelling of the uuid will do."""
-    done = await forwarder("explain", uuid_of(BUFFERED).upper(), "--path", str(explained_state), env=NO_DAEMON)
+    done = await invoked("explain", uuid_of(BUFFERED).upper(), "--path", str(explained_state), env=NO_DAEMON)
     assert (done.code, done.err) == (0, "")
     assert f"buffered, lane {EXPLAINED_LABEL}, since 2026-01-01T00:00:00+00:00" in done.out
     assert f"in {explained_state}/worker-0" in done.out
@@ -271,7 +271,7 @@ async def test_a_buffered_event(explained_state: Path) -> None:
 @pytest.mark.slow
 async def test_a_dead_letter(explained_state: Path) -> None:
     """Its number, the reason and the upstream's words."""
-    done = await forwarder("explain", uuid_of(DEAD), "--path", str(explained_state), env=NO_DAEMON)
+    done = await invoked("explain", uuid_of(DEAD), "--path", str(explained_state), env=NO_DAEMON)
     assert done.code == 0
     assert f"dead letter 1, lane {EXPLAINED_LABEL}, since 2026-01-01T00:00:00+00:00" in done.out
     assert "refused: 400: invalid <b>name</b>" in done.out
@@ -281,7 +281,7 @@ async def test_a_dead_letter(explained_state: Path) -> None:
 @pytest.mark.slow
 async def test_a_dead_letter_that_cannot_be_decoded(explained_state: Path) -> None:
     """It is found by its bytes."""
-    done = await forwarder("explain", uuid_of(ODD), "--path", str(explained_state), env=NO_DAEMON)
+    done = await invoked("explain", uuid_of(ODD), "--path", str(explained_state), env=NO_DAEMON)
     assert done.code == 0
     assert "dead letter 2, lane none" in done.out
 
@@ -289,7 +289,7 @@ async def test_a_dead_letter_that_cannot_be_decoded(explained_state: Path) -> No
 @pytest.mark.slow
 async def test_an_event_that_is_gone_or_never_was(explained_state: Path) -> None:
     """The two can't be told apart; exit code 1, and it says that no daemon was asked."""
-    done = await forwarder("explain", uuid_of(GONE), "--path", str(explained_state), env=NO_DAEMON)
+    done = await invoked("explain", uuid_of(GONE), "--path", str(explained_state), env=NO_DAEMON)
     assert (done.code, done.out) == (1, "not found: delivered, or never received\n")
     assert "No daemon answered" in done.err
 
@@ -299,30 +299,30 @@ async def test_the_configuration_says_where_to_look(explained_state: Path) -> No
     """Its buffer, and its dead letters."""
     environment = {**NO_DAEMON, "FORWARDER_BUFFER__KIND": "disk", "FORWARDER_BUFFER__PATH": str(explained_state)}
     for raw in (BUFFERED, DEAD):
-        assert (await forwarder("explain", uuid_of(raw), env=environment)).code == 0
+        assert (await invoked("explain", uuid_of(raw), env=environment)).code == 0
     in_memory = {**NO_DAEMON, "FORWARDER_DEAD_LETTERS__PATH": str(explained_state)}
-    assert (await forwarder("explain", uuid_of(DEAD), env=in_memory)).code == 0
+    assert (await invoked("explain", uuid_of(DEAD), env=in_memory)).code == 0
 
 
 @pytest.mark.slow
 async def test_the_daemon_knows_more_than_its_files(explained_state: Path, daemon: Answering) -> None:
     """What it says of an event that is also in the files is shown alone; without anything in the files it is found all the same."""
     daemon.sightings = [Sighting(EXPLAINED_LABEL, "sending", 1_767_225_600.0)]
-    done = await forwarder("explain", uuid_of(BUFFERED), "--admin", daemon.address, "--path", str(explained_state))
+    done = await invoked("explain", uuid_of(BUFFERED), "--admin", daemon.address, "--path", str(explained_state))
     (line,) = done.out.splitlines()
     assert line.startswith(
         f"buffered, in a request that is in flight or will be retried, lane {EXPLAINED_LABEL}, since 2026-01-01T00:00:00+00:00"
     )
-    assert (await forwarder("explain", uuid_of(GONE), "--admin", daemon.address)).code == 0
+    assert (await invoked("explain", uuid_of(GONE), "--admin", daemon.address)).code == 0
     daemon.sightings = []
-    done = await forwarder("explain", uuid_of(GONE), "--admin", daemon.address)
+    done = await invoked("explain", uuid_of(GONE), "--admin", daemon.address)
     assert (done.code, done.out, done.err) == (1, "not found: delivered, or never received\n", "")
 
 
 @pytest.mark.slow
 async def test_what_is_no_uuid() -> None:
     """Wrong usage."""
-    done = await forwarder("explain", "signup")
+    done = await invoked("explain", "signup")
     assert done.code == 2
     assert "'signup' is not a UUID" in done.err
 
@@ -349,5 +349,5 @@ async def test_watch_as_json_is_a_document_a_line(daemon: Answering) -> None:
 @cases("given", ["--watch=fast", "--watch=0", "--watch=-1", "--watch=1e12"])
 async def test_watch_needs_a_time(given: str) -> None:
     """What is no number of seconds, too small, or too large to wait for, is wrong usage."""
-    done = await forwarder("status", given)
+    done = await invoked("status", given)
     assert (done.code, "--watch" in done.err) == (2, True)

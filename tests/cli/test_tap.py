@@ -13,7 +13,7 @@ from forwarder.admin.server import AdminServer
 from forwarder.cli.tap import label_of, tap_path
 from forwarder.core.taps import TapOutcome
 from forwarder.telemetry.labels import key_label
-from tests.support.commands import forwarder, running
+from tests.support.commands import invoked, running
 from tests.support.upstream import Upstream
 from tests.support.whole import KEY, Whole, event
 
@@ -80,7 +80,7 @@ async def test_a_daemon_that_ends_ends_the_tap(daemon: TappedDaemon) -> None:
         await daemon.admin.close()
         await tap.line("ended the stream")
         assert await tap.ended() == 3
-    done = await forwarder("tap", "--admin", daemon.address)
+    done = await invoked("tap", "--admin", daemon.address)
     assert (done.code, "no daemon answers" in done.err) == (3, True)
 
 
@@ -98,7 +98,7 @@ async def test_a_daemon_that_ends_ends_the_tap(daemon: TappedDaemon) -> None:
 )
 async def test_wrong_usage(daemon: TappedDaemon, options: list[str], said: str) -> None:
     """Exit code 2, before anything is shown."""
-    done = await forwarder("tap", "--admin", daemon.address, *options)
+    done = await invoked("tap", "--admin", daemon.address, *options)
     assert (done.code, said in done.err, done.out) == (2, True, "")
 
 

@@ -16,7 +16,7 @@ from forwarder.cli.top_screen import TopApp, TopHelp
 from forwarder.telemetry.rates import rates_between
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot
 from tests.cli.conftest import Answering
-from tests.support.commands import forwarder
+from tests.support.commands import invoked
 from tests.support.snapshots import FULL, GOOD, HALTED
 from tests.support.waiting import eventually
 
@@ -213,8 +213,8 @@ def test_a_diagram_of_rates() -> None:
 
 async def test_without_a_terminal_it_prints_one_status(daemon: Answering) -> None:
     """For pipes and logs; without a daemon the error of `status`."""
-    done = await forwarder("top", "--interval", "0.1", "--admin", daemon.address)
+    done = await invoked("top", "--interval", "0.1", "--admin", daemon.address)
     assert (done.code, done.err) == (0, "")
     assert "in 1,230" in done.out
-    done = await forwarder("top", "--admin", "127.0.0.1:1")
+    done = await invoked("top", "--admin", "127.0.0.1:1")
     assert (done.code, "no daemon answers" in done.err) == (3, True)

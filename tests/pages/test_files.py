@@ -21,7 +21,7 @@ MARKUP = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eva
 async def session() -> AsyncIterator[aiohttp.ClientSession]:
     """A client of a server that has the shared files under `/page/`."""
     application = web.Application()
-    application.add_routes(files.shared("/page/"))
+    application.add_routes(files.routes("/page/", "forwarder.admin.page", ["status.css"]))
     runner = web.AppRunner(application)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

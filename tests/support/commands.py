@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+from unittest.mock import patch
+
+from forwarder.cli.main import main
+from forwarder.core.proposals import use_configuration
 
 LIMIT: Final = 30.0
 """Seconds that a command may take: far more than it does, on a machine that is busy."""
@@ -71,6 +76,37 @@ async def forwarder(*args: str, env: Mapping[str, str] | None = None, limit: flo
         await _end(process)
     assert process.returncode is not None
     return Finished(process.returncode, out.decode(), err.decode())
+
+
+async def invoked(*args: str, env: Mapping[str, str] | None = None) -> Finished:
+    """The same in this process, in a thread: for a command that ends by itself and not by a signal. A process spends most of its time on
+    imports.
+
+    Another thread's output is the command's as well: not for tests whose own parts log.
+    """
+    return await asyncio.to_thread(invoke, *args, env=env)
+
+
+def invoke(*args: str, env: Mapping[str, str] | None = None) -> Finished:
+    """Run `forwarder` with `args` in this thread."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    with contextlib.ExitStack() as stack:
+        for target, name, value in (
+            (sys, "argv", ["forwarder", *args]),
+            (sys, "stdin", io.StringIO()),
+            (sys, "stdout", out),
+            (sys, "stderr", err),
+        ):
+            stack.enter_context(patch.object(target, name, value))
+        stack.enter_context(patch.dict(os.environ, environment(env), clear=True))
+        stack.callback(use_configuration, None)
+        try:
+            main()
+            code: object = 0
+        except SystemExit as end:
+            code = end.code or 0
+    assert isinstance(code, int), code
+    return Finished(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
 
 
 @contextlib.asynccontextmanager

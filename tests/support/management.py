@@ -6,10 +6,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Final
-
-import yaml
 
 from forwarder.contract.endpoints import KeyScope
 from forwarder.sandbox import SandboxOptions
@@ -102,8 +101,11 @@ SEED: Final[dict[str, Any]] = {
 }
 
 
+_SEED_TEXT: Final = json.dumps(SEED)
+
+
 def seeded(folder: Path, **options: Any) -> SandboxOptions:
     """Options of a sandbox with `SEED`, which is written into `folder`."""
-    path = folder / "seed.yaml"
-    path.write_text(yaml.safe_dump(SEED))
+    path = folder / "seed.json"
+    path.write_text(_SEED_TEXT)
     return SandboxOptions(seed=path, **options)

@@ -54,7 +54,7 @@ def page(snapshot: Snapshot) -> str:
 
 def routes() -> list[web.AbstractRouteDef]:
     """The files that the page needs."""
-    return [*files.routes(PREFIX, "forwarder.admin.page", _NAMES), *files.shared(PREFIX)]
+    return files.routes(PREFIX, "forwarder.admin.page", _NAMES)
 
 
 def _opening() -> str:

@@ -22,7 +22,12 @@ __all__ = ["LISTINGS", "document", "routes"]
 
 
 def document(*, strict: bool = False) -> dict[str, Any]:
-    """The whole description, of a sandbox that answers by the contract, or (`strict`) as the real service does."""
+    """The whole description, of a sandbox that answers by the contract, or (`strict`) as the real service does: the caller's own."""
+    described: dict[str, Any] = json.loads(_text(strict=strict))
+    return described
+
+
+def _generated(*, strict: bool) -> dict[str, Any]:
     schemas = Schemas(OVERRIDES)
     paths = {
         **management.management_paths(schemas, strict=strict),
@@ -46,5 +51,5 @@ def routes(*, strict: bool = False) -> list[web.AbstractRouteDef]:
 
 @cache
 def _text(*, strict: bool) -> str:
-    """The same in every sandbox of a process; generated on the first request, since that is slow."""
-    return json.dumps(document(strict=strict))
+    """The same in every sandbox of a process; generated when it is asked for, since that is slow."""
+    return json.dumps(_generated(strict=strict))

@@ -77,13 +77,13 @@ class ServiceEndpoints:
         self._instead: dict[int, ServiceResponse] = {}
 
     def routes(self) -> list[web.AbstractRouteDef]:
-        """The endpoints, for an application."""
+        """The endpoints, for an application: those of a path together, which aiohttp then keeps as one resource."""
         posted = [web.post(path + slash, partial(self._serve, handler)) for path, handler in POST_HANDLERS.items() for slash in ("", "/")]
         paths = get_handlers(strict=self._policy.strict)
         gotten = [web.get(path + slash, partial(self._serve, handler)) for path, handler in paths.items() for slash in ("", "/")]
         files = [web.get(path, partial(self._serve, handler)) for path, handler in SCRIPT_HANDLERS.items()]
         preflights = [web.options(path + slash, preflight) for path in {**POST_HANDLERS, **paths} for slash in ("", "/")]
-        return [*posted, *gotten, *files, *preflights]
+        return [*sorted([*posted, *gotten, *files, *preflights], key=lambda route: route.path)]
 
     async def record(self, request: web.Request, answer: ServiceResponse) -> bool:
         """Keep a request that gets this answer without its endpoint; whether a part of its body is unread. Cancellation ends the wait."""

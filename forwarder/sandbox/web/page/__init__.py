@@ -49,4 +49,4 @@ def routes(index: str) -> list[web.AbstractRouteDef]:
         response.headers["Vary"] = "Accept"
         return response
 
-    return [web.get("/", root), *files.routes("/page/", _PACKAGE, NAMES), *files.shared("/page/")]
+    return [web.get("/", root), *files.routes("/page/", _PACKAGE, NAMES)]
