@@ -160,10 +160,13 @@ class _FullHead(_Head, kw_only=True, gc=False):
     properties: _StampableProperties = _StampableProperties()
 
 
-class _LocatedProperties(Struct, gc=False):
-    """The position of an event's properties."""
+_NO_PROPERTIES: Final = Raw(b"{}")
 
-    properties: Raw
+
+class _LocatedHead(_Head, kw_only=True, gc=False):
+    """The same with the position of its properties."""
+
+    properties: Raw = _NO_PROPERTIES
 
 
 class _LocatedTime(Struct, gc=False):
@@ -176,7 +179,8 @@ _decode_single: Final = msgspec.json.Decoder(_Single).decode
 _decode_ordered_single: Final = msgspec.json.Decoder(_OrderedSingle).decode
 _decode_heads: Final = msgspec.json.Decoder(list[_Head]).decode
 _decode_full: Final = msgspec.json.Decoder(list[_FullHead]).decode
-_decode_properties: Final = msgspec.json.Decoder(list[_LocatedProperties]).decode
+_decode_located: Final = msgspec.json.Decoder(list[_LocatedHead]).decode
+_decode_properties: Final = msgspec.json.Decoder(list[_StampableProperties]).decode
 _decode_times: Final = msgspec.json.Decoder(list[_LocatedTime]).decode
 
 
@@ -240,12 +244,18 @@ def stamp_together(events: bytes | Raw, context: StampContext) -> StampedEvents 
     """
     if len(memoryview(events)) > context.max_event:
         return None
-    full: Sequence[_FullHead] = ()
     heads: Sequence[_Head]
+    properties: Sequence[_StampableProperties] = ()
+    places: Sequence[Raw] = ()
     has_skew = context.has_sent_at and context.skew != 0.0
     try:
-        if context.ordered or has_skew or context.ip is not None:
+        if context.ip is not None:
+            heads = located = _decode_located(events)
+            places = [head.properties for head in located]
+            properties = _decode_properties(b"[%b]" % b",".join(places))  # less than to pass over them once more to find them
+        elif context.ordered or has_skew:
             heads = full = _decode_full(events)
+            properties = [head.properties for head in full]
         else:
             heads = _decode_heads(events)
     except msgspec.ValidationError:
@@ -260,16 +270,16 @@ def stamp_together(events: bytes | Raw, context: StampContext) -> StampedEvents 
     is_complete = len(uuids) == len(heads) and not timeless
     if not is_complete and len(heads) > context.effort * _TOGETHER_PER_ALONE:
         return None
-    keys = order_keys(ids, [head.properties for head in full]) if context.ordered else NO_IDS
+    keys = order_keys(ids, properties) if context.ordered else NO_IDS
     if is_complete and context.ip is None and not has_skew:
         return StampedEvents(memoryview(events)[1:-1].tobytes(), len(heads), keys)
     kinds: list[Callable[[Locator], Splices | None]] = []
     if not is_complete:
         kinds.append(partial(_missing_stamps, events, heads, context, bare=not uuids and len(timeless) == len(heads)))
     if has_skew:
-        kinds.append(partial(_corrected_times, events, full, context))
+        kinds.append(partial(_corrected_times, events, heads, properties, context))
     if context.ip is not None:
-        kinds.append(partial(_addresses, events, full, context.ip))
+        kinds.append(partial(_addresses, events, places, properties, context.ip))
     data = _spliced(events, kinds, context)
     return None if data is None else StampedEvents(data, len(heads), keys)
 
@@ -318,29 +328,31 @@ def _uuid_members(nameless: Sequence[int], context: StampContext, after: bytes =
     return [b'"uuid":"%b",%b' % (context.uuid_of(at), after) for at in nameless]
 
 
-def _corrected_times(events: bytes | Raw, heads: Sequence[_FullHead], context: StampContext, locator: Locator) -> Splices:
+def _corrected_times(
+    events: bytes | Raw, heads: Sequence[_Head], properties: Sequence[_StampableProperties], context: StampContext, locator: Locator
+) -> Splices:
     """The times by a right clock, where the events' own are by their sender's."""
     own = [
         located.timestamp
-        for head, located in zip(heads, _decode_times(events), strict=True)
-        if head.timestamp is not UNSET and bytes(head.properties.ignore_sent_at) in FALSY
+        for head, each, located in zip(heads, properties, _decode_times(events), strict=True)
+        if head.timestamp is not UNSET and bytes(each.ignore_sent_at) in FALSY
     ]
     begins = locator.offsets(own)
     ends = [begin + len(memoryview(time)) for begin, time in zip(begins, own, strict=True)]
     return Splices(begins, ends, [corrected_time(own_time(time), context) for time in own])
 
 
-def _addresses(events: bytes | Raw, heads: Sequence[_FullHead], ip: bytes, locator: Locator) -> Splices | None:
+def _addresses(
+    events: bytes | Raw, places: Sequence[Raw], properties: Sequence[_StampableProperties], ip: bytes, locator: Locator
+) -> Splices | None:
     """`$ip` at the beginning of the properties that want it; None if some may be empty."""
-    try:
-        located = _decode_properties(events)
-    except msgspec.ValidationError:
-        return None  # an event has none
     wanting = [
-        each.properties
-        for each, properties in zip(located, [head.properties for head in heads], strict=True)
-        if properties.ip is ABSENT and (properties.geoip_disable is ABSENT or bytes(properties.geoip_disable) in FALSY)
+        place
+        for place, each in zip(places, properties, strict=True)
+        if each.ip is ABSENT and (each.geoip_disable is ABSENT or bytes(each.geoip_disable) in FALSY)
     ]
+    if _NO_PROPERTIES in wanting:
+        return None  # an event has none
     begins = [at + 1 for at in locator.offsets(wanting)]
     text = memoryview(events)
     if [text[at] for at in begins].count(_QUOTE) < len(begins):
