@@ -24,6 +24,8 @@ from benchmarks.imports import select as select_imports
 from benchmarks.kafka import CASES as KAFKA
 from benchmarks.kafka import KafkaCase, Reading, broker, kafka_row
 from benchmarks.kafka import select as select_kafka
+from benchmarks.latency import NAME as LATENCY
+from benchmarks.latency import LatencyResult, draw_latency, latency_table, measure_latency
 from benchmarks.live_beside import NAME as VIA
 from benchmarks.live_beside import ViaResult, measure_via, via_line
 from benchmarks.log_stages import CASES as LOG_STAGES
@@ -50,10 +52,10 @@ from benchmarks.throughput import Figure, Plan
 SINK_PORT: Final = 18900
 """Where the configurations in benchmarks/peers post to."""
 
-OTHERS: Final = (DECIDE, TAPS, PASSTHROUGH, START, *STALLS)
+OTHERS: Final = (DECIDE, TAPS, PASSTHROUGH, START, LATENCY, *STALLS)
 """What has a measurement of its own."""
 
-OtherResult: TypeAlias = ViaResult | StallResult | DecideResult | TapResult | PassingResult | StartResult
+OtherResult: TypeAlias = ViaResult | StallResult | DecideResult | TapResult | PassingResult | StartResult | LatencyResult
 
 Floors = dict[tuple[Floor, Variant, int], Figure]
 
@@ -109,7 +111,15 @@ def choose(patterns: list[str], *, other_program: bool) -> Chosen:
 
 def _measure(arguments: argparse.Namespace, chosen: Chosen) -> int:
     plan, repeat = (
-        Plan(_cores(), _target(arguments), arguments.seconds, Shape(arguments.shape), arguments.path, arguments.profile),
+        Plan(
+            _cores(),
+            _target(arguments),
+            arguments.seconds,
+            Shape(arguments.shape),
+            arguments.path,
+            arguments.profile,
+            arguments.pictures,
+        ),
         arguments.repeat,
     )
     rows = _throughput(plan, chosen.cases, repeat) + (_kafka(plan, chosen.topics, repeat) if chosen.topics else [])
@@ -216,7 +226,8 @@ def _logs(plan: Plan, cases: list[LogCase], repeat: int) -> list[dict[str, Any]]
 
 
 def _other(plan: Plan, name: str) -> OtherResult:
-    measure: dict[str, Callable[[Plan], OtherResult]] = {DECIDE: _decide, TAPS: _taps, PASSTHROUGH: _passing, START: _start, VIA: _via}
+    measure: dict[str, Callable[[Plan], OtherResult]] = {DECIDE: _decide, TAPS: _taps, PASSTHROUGH: _passing, START: _start}
+    measure |= {LATENCY: _latency, VIA: _via}
     return measure[name](plan) if name in measure else _stall(plan, name)
 
 
@@ -245,6 +256,15 @@ def _start(plan: Plan) -> StartResult:
     _say(f"{START}: the daemon until its first answer, in turn with importing aiohttp")
     result = measure_start(plan.target, plan.machine)
     print(start_line(result))
+    return result
+
+
+def _latency(plan: Plan) -> LatencyResult:
+    _say(f"{LATENCY}: half of the greatest load, with each buffer")
+    result = measure_latency(plan.target, plan.machine, plan.seconds)
+    print(latency_table(result))
+    if plan.pictures:
+        draw_latency(result, plan.pictures / "latency.svg")
     return result
 
 
@@ -299,6 +319,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--memory-seconds", type=float, default=60.0, help="without an upstream (default 60)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write everything as JSON, too")
     parser.add_argument("--profile", type=Path, metavar="DIR", help="record each case with py-spy, which must be installed")
+    parser.add_argument("--pictures", type=Path, metavar="DIR", help="draw what has a picture, as SVG")
     other = parser.add_argument_group("another program in forwarder's place")
     other.add_argument("--command", default="", help="starts it; it finds PORT and SINK_PORT in its environment")
     other.add_argument("--port", type=int, default=0, help="where it listens")

@@ -18,6 +18,11 @@ RING_BYTES: Final = 24_000_000
 """Bytes of different requests that a load goes round in, so that a person's events come from one request at a time."""
 
 
+LIVE: Final = b"~lv~"
+"""In the name of an event that has a number: the number follows."""
+NUMBER: Final = 7
+"""Its digits."""
+
 LEFT_OUT_OF_SDK: Final = frozenset({"$browser", "$screen_width", "session", "experiment", "city"})
 """Properties that make way for the SDK's own, so that its events are of the same size."""
 
@@ -46,11 +51,13 @@ class Shape(StrEnum):
 
 @dataclass(slots=True)
 class Request:
-    """One HTTP request. `sent_at` is the place of the body's `sent_at` in `data`, to be kept fresh while sending; -1 if there is none."""
+    """One HTTP request. `sent_at` and `number` are the places in `data` of what changes while sending, -1 if it isn't there: the body's
+    `sent_at`, to be kept fresh, and the number in the name of its last event."""
 
     data: bytearray
     events: int
     sent_at: int = -1
+    number: int = -1
 
     def body(self) -> bytes:
         """The body alone."""
@@ -62,24 +69,30 @@ def sent_at_now() -> bytes:
     return datetime.now(UTC).isoformat(timespec="microseconds").encode()
 
 
-def ring(variant: Variant, count: int, shape: Shape = Shape.ENVELOPE, path: str = "", limit: int = RING_BYTES) -> list[Request]:
-    """Different requests of `count` events each, about `limit` bytes in all; at least one."""
+def ring(
+    variant: Variant, count: int, shape: Shape = Shape.ENVELOPE, path: str = "", limit: int = RING_BYTES, *, numbered: bool = False
+) -> list[Request]:
+    """Different requests of `count` events each, about `limit` bytes in all; at least one. `numbered`: the last event of each has a place
+    for a number."""
     maker = EventMaker(seed=count, beginning=datetime.now(UTC))
     path = path or ("/capture/" if count == 1 and variant is not Variant.SDK else "/batch/")
-    requests = [_request(maker, variant, count, shape, path)]
+    requests = [_request(maker, variant, count, shape, path, numbered=numbered)]
     while len(requests) * len(requests[0].data) < limit:
-        requests.append(_request(maker, variant, count, shape, path))
+        requests.append(_request(maker, variant, count, shape, path, numbered=numbered))
     return requests
 
 
-def _request(maker: EventMaker, variant: Variant, count: int, shape: Shape, path: str) -> Request:
+def _request(maker: EventMaker, variant: Variant, count: int, shape: Shape, path: str, *, numbered: bool) -> Request:
     events = [_event(maker, variant, number) for number in range(count)]
+    if numbered:
+        events[-1]["event"] += LIVE.decode() + "0" * NUMBER
     body = _sdk_body(events) if variant is Variant.SDK else _plain_body(events, shape)
     forwarded = f"X-Forwarded-For: {SENDER}\r\n" if variant is Variant.SDK else ""
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n{forwarded}Content-Length: {len(body)}\r\n\r\n"
     data = bytearray(head.encode() + body)
     key = data.rfind(b'"sent_at": "') if variant is Variant.SDK else -1
-    return Request(data, count, key + len(b'"sent_at": "') if key >= 0 else -1)
+    number = data.rfind(LIVE) if numbered else -1
+    return Request(data, count, key + len(b'"sent_at": "') if key >= 0 else -1, number + len(LIVE) if number >= 0 else -1)
 
 
 def _event(maker: EventMaker, variant: Variant, number: int) -> dict[str, Any]:

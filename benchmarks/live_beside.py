@@ -7,27 +7,28 @@ measured is the daemon's doing, not which program of the benchmark the system le
 from __future__ import annotations
 
 import contextlib
-import json
-import subprocess
-import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from benchmarks.arrivals import arrivals
+from benchmarks.arrivals import ArrivalUpstream, arrival_upstream
+from benchmarks.bodies import Variant, ring
 from benchmarks.exports import BEGINNING, Export, write
 from benchmarks.imports import importing
-from benchmarks.processes import BenchmarkError, Program, pinned, running
+from benchmarks.load import Load
+from benchmarks.processes import BenchmarkError, Program, pinned
+from benchmarks.report import percentile
 from benchmarks.targets import Machine, Target
-from benchmarks.upstream import Upstream
 
 NAME: Final = "import-via"
 RATE: Final = 1000
+CONNECTIONS: Final = 64
+RING: Final = 400_000
+"""Bytes of different live events."""
 SECONDS: Final = 60.0
 IMPORT_RATE = "unlimited"
 """As it is typed: the hard case."""
@@ -112,40 +113,22 @@ def via_line(result: ViaResult) -> str:
     )
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """The value that this share of the values is at or below."""
-    ordered = sorted(values)
-    return ordered[max(0, -(-int(share * 1000) * len(ordered) // 1000) - 1)]
-
-
 @contextlib.contextmanager
-def _daemon(target: Target, machine: Machine) -> Iterator[Upstream]:
-    command = [sys.executable, "-m", "benchmarks.arrivals", str(target.sink_port)]
-    with running(command, machine.load_core, target.sink_port) as program, target.running(machine.target_core):
-        yield Upstream(target.sink_port, program)
+def _daemon(target: Target, machine: Machine) -> Iterator[ArrivalUpstream]:
+    with arrival_upstream(target.sink_port, machine.load_core) as sink, target.running(machine.target_core):
+        yield sink
 
 
-def _live(target: Target, sink: Upstream, machine: Machine, seconds: float, imported: int = 0) -> Delivery:
-    events = round(seconds * RATE)
-    command = [sys.executable, "-m", "benchmarks.live", str(target.port), str(events), str(RATE)]
+def _live(target: Target, sink: ArrivalUpstream, machine: Machine, seconds: float, imported: int = 0) -> Delivery:
     with pinned(machine.load_core):
-        done = subprocess.run(command, capture_output=True, check=False, timeout=seconds + 90)
-    if done.returncode:
-        raise BenchmarkError(f"the live events can't be sent: {done.stderr.decode()[-500:]}")
-    told = json.loads(done.stdout)
-    until = time.monotonic() + 30
-    while len(arrived := _arrived(sink)) < told["answered"] and time.monotonic() < until:
-        time.sleep(0.5)
-    took = [at - (told["began"] + number / RATE) for number, at in arrived.items()]
-    return Delivery(events, len(arrived), percentile(took, 0.5), percentile(took, 0.99), sink.events() - imported)
+        tally = Load(ring(Variant.STAMPED, 1, limit=RING, numbered=True), CONNECTIONS, target.port, rate=RATE).run(seconds)
+    arrived = sink.arrivals(tally.accepted)
+    took = [at - (tally.began + number / RATE) for number, at in arrived.items()]
+    everything = sink.events() - imported - len(arrived)
+    return Delivery(round(seconds * RATE), len(arrived), percentile(took, 0.5), percentile(took, 0.99), everything)
 
 
-def _arrived(sink: Upstream) -> dict[int, float]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{sink.port}/arrivals", timeout=30) as answer:
-        return arrivals(answer.read())
-
-
-def _wait_for_import(sink: Upstream, program: Program) -> None:
+def _wait_for_import(sink: ArrivalUpstream, program: Program) -> None:
     until = time.monotonic() + START
     while not sink.events():
         if program.has_ended or time.monotonic() > until:

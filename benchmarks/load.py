@@ -1,7 +1,11 @@
-"""The load generator: keep-alive connections, each with one request under way, over a plain epoll loop.
+"""The load generator: keep-alive connections, each with at most one request under way, over a plain epoll loop.
 
 It does as little as it can for a request: one write of bytes made beforehand, one read, one look-up. It is a well-behaved client:
 after 503 a connection waits for as long as Retry-After says, and a closed connection is opened again.
+
+Without a rate each connection sends its next request as soon as the last one is answered: as much as the other side takes. With a rate
+each request is due at its time, whether or not those before it were answered, and its latency counts from then: a side that is slow for a
+moment is sent no less, and what had to wait for a connection counts as what it is.
 """
 
 from __future__ import annotations
@@ -10,12 +14,13 @@ import contextlib
 import select
 import socket
 import time
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Final
 
 from benchmarks.answers import Answer, AnswerReader
-from benchmarks.bodies import Request, sent_at_now
+from benchmarks.bodies import NUMBER, Request, sent_at_now
 
 READ_SIZE: Final = 65536
 LAST_ANSWERS: Final = 30.0
@@ -38,6 +43,12 @@ class Tally:
     """Connections that the other side ended."""
     statuses: Counter[int] = field(default_factory=Counter)
     seconds: float = 0.0
+    began: float = 0.0
+    """When it began, by the monotonic clock: with a rate request N was due N / rate later."""
+    latencies: list[float] = field(default_factory=list)
+    """With a rate: seconds from when each request was due to its answer."""
+    delays: list[float] = field(default_factory=list)
+    """With a rate: seconds from when each request was due to when it was sent."""
 
     @property
     def requests(self) -> int:
@@ -51,6 +62,8 @@ class Connection:
 
     socket: socket.socket
     request: Request | None = None
+    due: float = 0.0
+    """When its request was due."""
     unsent: memoryview | None = None
     received: bytes = b""
 
@@ -58,45 +71,83 @@ class Connection:
 class Load:
     """Sends `requests` round and round to 127.0.0.1:`port`."""
 
-    def __init__(self, requests: list[Request], connections: int, port: int, *, longest_pause: float = 60.0) -> None:
-        """`longest_pause` bounds, in seconds, how long a 503 is respected: for a load that does not let go."""
+    def __init__(
+        self, requests: list[Request], connections: int, port: int, *, longest_pause: float = 60.0, rate: float | None = None
+    ) -> None:
+        """`longest_pause` bounds, in seconds, how long a 503 is respected: for a load that does not let go. `rate`: requests a second."""
         self._requests = requests
         self._wanted = connections
         self._port = port
         self._longest_pause = longest_pause
+        self._rate = rate
         self._next = 0
         self._reader = AnswerReader()
         self._connections: dict[int, Connection] = {}
+        self._idle: deque[Connection] = deque()
+        """With a rate: those that wait for a request that is due."""
         self._paused: list[tuple[float, Connection | None]] = []
         self._sent_at = b""
+        self._left = 0
+        """With a rate: requests that are still to be sent."""
+        self._sent = 0
         self._tally = Tally()
 
     def run(self, seconds: float) -> Tally:
         """Send for `seconds`, then wait for the last answers. Blocks."""
         self._tally = Tally()
-        began = time.monotonic()
         with select.epoll() as poll:
             for _ in range(self._wanted):
                 self._open(poll)
+            began = self._tally.began = time.monotonic()
+            self._sent, self._left = 0, 0 if self._rate is None else ceil(seconds * self._rate)
             self._turn(poll, began + seconds, sending=True)
             self._tally.seconds = time.monotonic() - began
             self._turn(poll, time.monotonic() + LAST_ANSWERS, sending=False)
             for connection in list(self._connections.values()):
                 self._close(poll, connection)
         self._paused.clear()
+        self._idle.clear()
         return self._tally
 
     def _turn(self, poll: select.epoll, until: float, *, sending: bool) -> None:
         refreshed = 0.0
-        while (now := time.monotonic()) < until and (sending or any(c.request for c in self._connections.values())):
+        while (now := time.monotonic()) < until and (sending or self._left or any(c.request for c in self._connections.values())):
             if now - refreshed > FRESH:
                 self._sent_at, refreshed = sent_at_now(), now
-                if sending:
+                if sending or self._left:
                     self._resume(poll, now)
-            for number, mask in poll.poll(FRESH):
+            if self._left:
+                now = self._send_due(poll, now)
+            for number, mask in self._ready(poll, now):
                 connection = self._connections.get(number)
                 if connection is not None:
                     self._handle(poll, connection, mask, sending=sending)
+
+    def _ready(self, poll: select.epoll, now: float) -> list[tuple[int, int]]:
+        """The connections that something has happened on. With a rate, none as soon as another request is due."""
+        if not self._left or not self._idle:
+            return poll.poll(FRESH)
+        found = poll.poll(0)
+        if not found and (wait := self._due() - now) > 0:
+            select.select([poll], [], [], min(FRESH, wait))  # to the microsecond: epoll counts in milliseconds
+            found = poll.poll(0)
+        return found
+
+    def _due(self) -> float:
+        """When the next request is due."""
+        return self._tally.began + self._sent / (self._rate or 1)
+
+    def _send_due(self, poll: select.epoll, now: float) -> float:
+        """Send what is due, as far as connections are idle; the time after that."""
+        while self._left and self._idle and (due := self._due()) <= now:
+            connection = self._idle.popleft()
+            if connection.socket.fileno() < 0:
+                continue
+            connection.due = due
+            self._tally.delays.append(now - due)
+            self._try_send(poll, connection)
+            now = time.monotonic()
+        return now
 
     def _handle(self, poll: select.epoll, connection: Connection, mask: int, *, sending: bool) -> None:
         try:
@@ -120,6 +171,8 @@ class Load:
     def _answered(self, poll: select.epoll, connection: Connection, answer: Answer, *, sending: bool) -> None:
         tally, request = self._tally, connection.request
         tally.statuses[answer.status] += 1
+        if self._rate is not None:
+            tally.latencies.append(time.monotonic() - connection.due)
         if request is not None and 200 <= answer.status < 300:
             tally.accepted += request.events
         connection.request = None
@@ -129,6 +182,8 @@ class Load:
             self._paused.append((time.monotonic() + wait, None))
         elif wait:
             self._paused.append((time.monotonic() + wait, connection))
+        elif self._rate is not None:
+            self._idle.append(connection)
         elif sending:
             self._send(poll, connection)
 
@@ -137,6 +192,10 @@ class Load:
         self._next = (self._next + 1) % len(self._requests)
         if request.sent_at >= 0:
             request.data[request.sent_at : request.sent_at + len(self._sent_at)] = self._sent_at
+        if request.number >= 0:
+            request.data[request.number : request.number + NUMBER] = b"%0*d" % (NUMBER, self._sent)
+        self._sent += 1
+        self._left -= self._rate is not None
         connection.request = request
         sent = connection.socket.send(request.data)
         if sent < len(request.data):
@@ -161,7 +220,14 @@ class Load:
         connection = Connection(opened)
         self._connections[opened.fileno()] = connection
         poll.register(opened, select.EPOLLIN)
-        self._try_send(poll, connection)
+        self._begin(poll, connection)
+
+    def _begin(self, poll: select.epoll, connection: Connection) -> None:
+        """Have a connection send again: at once, or what is due next."""
+        if self._rate is None:
+            self._try_send(poll, connection)
+        else:
+            self._idle.append(connection)
 
     def _resume(self, poll: select.epoll, now: float) -> None:
         due = [connection for when, connection in self._paused if when <= now]
@@ -170,7 +236,7 @@ class Load:
             if connection is None:
                 self._open(poll)
             elif connection.socket.fileno() >= 0:
-                self._try_send(poll, connection)
+                self._begin(poll, connection)
 
     def _try_send(self, poll: select.epoll, connection: Connection) -> None:
         try:

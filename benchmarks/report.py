@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from math import ceil
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -60,6 +61,12 @@ def memory_lines(results: Iterable[MemoryResult]) -> str:
         f"{result.answers.get(503, 0):,} requests answered 503, {result.arrived:,} events arrived: {'good' if result.good else 'NOT GOOD'}"
         for result in results
     )
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value that this share of the values is at or below."""
+    ordered = sorted(values)
+    return ordered[max(0, ceil(round(share * len(ordered), 6)) - 1)]
 
 
 def machine() -> dict[str, Any]:

@@ -7,10 +7,8 @@ one without that came just before it.
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
@@ -19,6 +17,7 @@ from urllib.parse import urlencode
 
 from benchmarks.bodies import API_KEY, Request, Shape, Variant, ring
 from benchmarks.events import MARKER
+from benchmarks.load import Load
 from benchmarks.processes import BenchmarkError, Program, free_port, pinned
 from benchmarks.targets import Machine, Target
 from benchmarks.upstream import Upstream, upstream
@@ -113,36 +112,15 @@ class Turn:
     def measure(self, seconds: float) -> TurnFigures:
         """One turn. Raises `BenchmarkError` if events are missing or the daemon has ended."""
         before, cpu = self._sink.events(), self._program.cpu_seconds()
-        sent, took = send_at_rate(self._requests, self._port, seconds)
-        arrived = self._sink.wait_for(before + sent) - before
+        tally = Load(self._requests, CONNECTIONS, self._port, rate=RATE / BODY).run(seconds)
+        if set(tally.statuses) != {200} or tally.broken:
+            raise BenchmarkError(f"the daemon doesn't accept the load: {dict(tally.statuses)}, {tally.broken} connections broken")
+        arrived = self._sink.wait_for(before + tally.accepted) - before
         used = self._program.cpu_seconds() - cpu
         self._program.check()
-        if arrived < sent:
-            raise BenchmarkError(f"{sent - arrived} of {sent} events did not arrive")
-        return TurnFigures(used / sent, sent / took)
-
-
-def send_at_rate(requests: list[Request], port: int, seconds: float, rate: float = RATE) -> tuple[int, float]:
-    """Send requests at this rate of events; how many events were accepted, and in how many seconds."""
-    idle = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(CONNECTIONS)]
-    with contextlib.ExitStack() as stack, select.epoll() as poll:
-        busy: dict[int, socket.socket] = {}
-        for each in idle:
-            stack.enter_context(each)
-            poll.register(each, select.EPOLLIN)
-        began, sent, number = time.monotonic(), 0, 0
-        while busy or time.monotonic() < began + seconds:
-            while idle and time.monotonic() < began + seconds and sent < (time.monotonic() - began) * rate:
-                connection, request = idle.pop(), requests[number % len(requests)]
-                connection.sendall(request.data)
-                busy[connection.fileno()] = connection
-                sent, number = sent + request.events, number + 1
-            for descriptor, _ in poll.poll(0.002):
-                answer = busy[descriptor].recv(65536)
-                if not answer.startswith(b"HTTP/1.1 200"):
-                    raise BenchmarkError(f"the daemon doesn't accept the load: {answer[:100]!r}")
-                idle.append(busy.pop(descriptor))
-        return sent, time.monotonic() - began
+        if arrived < tally.accepted:
+            raise BenchmarkError(f"{tally.accepted - arrived} of {tally.accepted} events did not arrive")
+        return TurnFigures(used / tally.accepted, tally.accepted / tally.seconds)
 
 
 @dataclass(slots=True)

@@ -66,6 +66,8 @@ class Plan:
     shape: Shape = Shape.ENVELOPE
     path: str = ""
     profile: Path | None = None
+    pictures: Path | None = None
+    """Where pictures are written."""
 
     def case(self, case: Case, figure: Figure) -> None:
         """Measure `case` once more, into `figure`."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from typing import Any
 
-from benchmarks.bodies import API_KEY, Request, Shape, Variant, ring
+from benchmarks.bodies import API_KEY, LIVE, NUMBER, Request, Shape, Variant, ring
 from benchmarks.events import MARKER, EventMaker
 from tests.support.cases import cases
 
 
-def decoded(request: Request) -> dict[str, object]:
+def decoded(request: Request) -> dict[str, Any]:
     """A request's body as an object."""
     value = json.loads(request.body())
     assert isinstance(value, dict)
@@ -37,6 +38,17 @@ def test_the_announced_length_is_the_body() -> None:
     head, _, body = bytes(ring(Variant.STAMPED, 50, limit=0)[0].data).partition(b"\r\n\r\n")
     assert f"Content-Length: {len(body)}".encode() in head
     assert not body.isascii()
+
+
+@cases("variant", Variant)
+def test_a_number_has_its_place(variant: Variant) -> None:
+    """In the name of the last event, which the sink still counts once."""
+    request = ring(variant, 3, limit=0, numbered=True)[0]
+    request.data[request.number : request.number + NUMBER] = b"0001234"
+    first, _, last = decoded(request)["batch"]
+    assert last["event"].endswith("~lv~0001234")
+    assert LIVE.decode() not in first["event"]
+    assert request.body().count(MARKER) == 3
 
 
 def test_the_variants_bring_what_they_are_named_for() -> None:

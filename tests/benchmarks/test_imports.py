@@ -16,7 +16,7 @@ from benchmarks.events import MARKER
 from benchmarks.exports import Export, write
 from benchmarks.import_stages import FINISH, converter_of, import_once
 from benchmarks.imports import CASES, LOOKED, ImportFigure, Importing, import_row, select
-from benchmarks.live_beside import Delivery, ViaResult, measure_via, percentile, via_line
+from benchmarks.live_beside import Delivery, ViaResult, measure_via, via_line
 from benchmarks.processes import free_port
 from benchmarks.targets import Machine, Target
 from benchmarks.throughput import Figure
@@ -86,12 +86,6 @@ def test_cases_are_chosen_by_name() -> None:
     assert len({case.name for case in CASES}) == len(CASES)
     assert [case.name for case in select(["import-native-*"])] == ["import-native-stages", "import-native-none", "import-native-gzip"]
     assert select(["kafka-*"]) == []
-
-
-def test_percentiles_are_of_all_values() -> None:
-    """The smallest value that so many are at or below."""
-    values = [float(number) for number in range(100, 0, -1)]
-    assert (percentile(values, 0.5), percentile(values, 0.99), percentile([7.0], 0.99)) == (50.0, 99.0, 7.0)
 
 
 def test_what_comes_twice_arrived_at_first() -> None:

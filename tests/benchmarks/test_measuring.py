@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import choose
+from benchmarks.arrivals import arrival_upstream
 from benchmarks.bodies import Variant, ring
 from benchmarks.load import Load
 from benchmarks.nginx import MISSING, find_nginx
@@ -30,6 +31,22 @@ def test_the_sink_counts_what_the_load_sent() -> None:
         tally = Load(ring(Variant.SDK, 50, limit=500_000), 4, port).run(0.2)
         assert sink.wait_for(tally.accepted) == tally.accepted == tally.requests * 50 > 0
         assert (tally.unanswered, tally.broken, set(tally.statuses)) == (0, 0, {200})
+
+
+@pytest.mark.slow
+def test_a_load_with_a_rate_sends_all_that_is_due() -> None:
+    """On one connection a hundred requests are due within a millisecond: each is sent, in order, and its latency counts from then."""
+    port, rate = free_port(), 100_000.0
+    with arrival_upstream(port, CORE) as sink:
+        tally = Load(ring(Variant.STAMPED, 2, limit=5000, numbered=True), 1, port, rate=rate).run(0.001)
+        assert (tally.requests, tally.accepted) == (100, 200)
+        arrived = sink.arrivals(100)
+    assert sorted(arrived) == list(range(100))
+    answered = [latency + number / rate for number, latency in enumerate(tally.latencies)]
+    assert answered == sorted(answered)
+    assert all(0 <= delay < latency for delay, latency in zip(tally.delays, tally.latencies, strict=True))
+    assert tally.delays[-1] > tally.delays[0]
+    assert all(at >= tally.began + number / rate for number, at in arrived.items())
 
 
 @pytest.mark.slow

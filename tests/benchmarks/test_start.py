@@ -11,9 +11,10 @@ from benchmarks.start import ALLOWED, StartResult, answered, measure_start, star
 from benchmarks.targets import Machine, Target
 from benchmarks.upstream import upstream
 from tests.benchmarks.test_measuring import CORE, TWO_CORES
+from tests.support.cases import cases
 
 
-@pytest.mark.parametrize(("last", "good"), [(0.3 + ALLOWED - 0.01, True), (0.3 + ALLOWED + 0.01, False)])
+@cases(("last", "good"), [(0.3 + ALLOWED - 0.01, True), (0.3 + ALLOWED + 0.01, False)])
 def test_each_start_is_compared_with_the_import_of_its_round(last: float, *, good: bool) -> None:
     """A round in which the machine was slow delays both; the middle of the differences counts."""
     result = StartResult(imports=[0.1, 0.3, 2.0], memory=[0.15, last, 9.0], disk=[5.0, 5.0, 5.0])
