@@ -60,7 +60,7 @@ def pytest_collection() -> Generator[None]:
     finally:
         gc.enable()
         gc.freeze()
-        gc.set_threshold(5_000, 20, 40)
+        gc.set_threshold(5_000, 20, 15)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -110,9 +110,9 @@ def _field(endpoint: Endpoint[Any, Any], field: BodyField) -> inspect.Parameter:
 
 def _choices(field: BodyField) -> Callable[[str], list[str]]:
     """Completions of a field with few values. Bash inserts them unchanged, other shells quote them."""
-    bash = os.environ.get(_SHELL) == "complete_bash"
 
     def complete(incomplete: str) -> list[str]:
+        bash = os.environ.get(_SHELL) == "complete_bash"
         inserted = ((choice, choice.replace(" ", r"\ ") if bash else choice) for choice in field.choices)
         return [text for choice, text in inserted if choice.startswith(incomplete.replace("\\", ""))]
 

@@ -14,7 +14,7 @@ import pytest
 from forwarder.cli.app import COMMANDS
 from forwarder.contract.endpoints import ENDPOINTS
 from tests.support.cases import cases
-from tests.support.commands import environment, forwarder, invoke
+from tests.support.commands import environment, invoke
 
 RESOURCES = list(dict.fromkeys(endpoint.resource for endpoint in ENDPOINTS))
 HEAVY = ["aiohttp", "structlog", "prometheus_client", "sqlite3"]
@@ -78,18 +78,14 @@ def test_options_are_offered() -> None:
     )
 
 
-async def test_zsh_and_fish_are_offered_the_same() -> None:
+def test_zsh_and_fish_are_offered_the_same() -> None:
     """Each in its own form, with the lines of help; they quote by themselves."""
-
-    async def asked(**variables: str) -> str:
-        return (await forwarder(env=variables)).out  # a process knows one shell
-
-    zsh = await asked(_FORWARDER_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="forwarder manage batch-exports update x --interval ")
+    zsh = ask(_FORWARDER_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="forwarder manage batch-exports update x --interval ")
     assert '"every 5 minutes"' in zsh
-    zsh = await asked(_FORWARDER_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="forwarder manage dom")
+    zsh = ask(_FORWARDER_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="forwarder manage dom")
     assert zsh.startswith('_arguments \'*: :(("domains":')
     fish = {"_FORWARDER_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    assert (await asked(**fish, _TYPER_COMPLETE_ARGS="forwarder manage inv")).startswith("invites\t")
+    assert ask(**fish, _TYPER_COMPLETE_ARGS="forwarder manage inv").startswith("invites\t")
 
 
 def test_completion_is_quick() -> None:
