@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from forwarder.core.ack import Ack
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.lanes import LanePool, LaneQueue
-from forwarder.core.ports import DropReason, Fate
+from forwarder.core.ports import DropCause, Fate
 
 PoolOf = Callable[[Lane], LanePool | None]
 
@@ -69,7 +69,7 @@ def withdraw(holdings: Mapping[Lane, LaneHolding], acks: Collection[Ack], lane: 
     return [chunk for each, holding in holdings.items() if lane in (None, each) for chunk in holding.queue.withdraw(wanted)]
 
 
-def settle_acks(chunks: Sequence[Chunk], fate: Fate | DropReason) -> None:
+def settle_acks(chunks: Sequence[Chunk], fate: Fate | DropCause) -> None:
     """Settle the acks of chunks with their fate."""
     for chunk in chunks:
         if chunk.ack is not None:

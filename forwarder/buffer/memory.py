@@ -13,7 +13,7 @@ from forwarder.core.ack import Ack, AckCallback
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.lanes import DayQueue, LaneQueue
-from forwarder.core.ports import DropReason, Fate
+from forwarder.core.ports import DropCause, Fate
 
 
 class MemoryBuffer:
@@ -76,7 +76,7 @@ class MemoryBuffer:
             self._hold(part)
         self._forget([chunk])
 
-    def settle(self, chunks: Sequence[Chunk], fate: Fate | DropReason) -> None:
+    def settle(self, chunks: Sequence[Chunk], fate: Fate | DropCause) -> None:
         """Forget chunks of one lane, and the lane with its last one; settle their acks."""
         self._forget(chunks)
         settle_acks(chunks, fate)

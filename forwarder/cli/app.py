@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "buffer": ("buffer", "List, verify, export or drain a disk buffer, also while its daemon is down."),
     "dead-letters": ("dead_letters", "List, show, replay or drop events that could not be delivered."),
     "mapping": ("mapping", "Try the rules of a mapping on sample records before any is sent."),
+    "rules": ("rules", "Try the configured rules on events before they hold, and hash ids for files of suppressed people."),
     "import": ("imports", "Import historical events from files; an interrupted import resumes without duplicates."),
     "manage": ("manage", "Administer organizations: domains, invites, members, projects, batch exports and dashboards."),
     "sandbox": ("sandbox", "Run a small analytics service, to watch events arrive and to test against."),

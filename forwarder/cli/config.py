@@ -160,12 +160,14 @@ def _end_with(problems: Iterable[Problem]) -> None:
 
 
 def _mapping_problems(loaded: Loaded) -> Iterable[Problem]:
-    """Expressions of mappings, and formats of logs, that don't compile."""
+    """Expressions of mappings, formats of logs, and rules that don't compile."""
     from functools import partial
 
     from forwarder.config.layers import Problem
+    from forwarder.core.clock import SystemClock
     from forwarder.core.errors import ConfigurationError
     from forwarder.daemon.mappings import kafka_mapping, mapping_of, without_zone_alone
+    from forwarder.daemon.rules import ConfiguredRules
 
     sources = loaded.settings.sources
     checks: list[Callable[[], object]] = [partial(kafka_mapping, cluster, number) for number, cluster in enumerate(sources.kafka)]
@@ -175,6 +177,8 @@ def _mapping_problems(loaded: Loaded) -> Iterable[Problem]:
         checks += [partial(policy_of, loaded.settings, number) for number in range(len(sources.logs))]
     if sources.http.otlp.mapping.given:
         checks.append(partial(mapping_of, without_zone_alone(sources.http.otlp.mapping), "otlp", "sources.http.otlp.mapping"))
+    if loaded.settings.rules:
+        checks.append(partial(ConfiguredRules, loaded.settings, SystemClock()))
     for check in checks:
         try:
             check()

@@ -128,9 +128,22 @@ def explain(
     if traces:
         return
     typer.echo("not found: delivered, or never received")
+    if dropped := _dropped_by_rules(admin, config) if asked else "":
+        typer.echo(f"or dropped by a rule: {dropped} since the start")
     if not asked:
         sys.stderr.write("No daemon answered, so events that it holds only in memory are not covered.\n")
     raise typer.Exit(ExitCode.NO)
+
+
+def _dropped_by_rules(admin: str | None, config: Path | None) -> str:
+    """What each rule of the running daemon has dropped; empty if none has dropped anything."""
+    from forwarder.admin.status import parse
+
+    try:
+        events = parse(get_status(resolve(admin, config))).rule_events
+    except NoDaemon:
+        return ""
+    return ", ".join(f"{rule} dropped {count:,}" for (rule, outcome), count in events.items() if outcome == "dropped" and count)
 
 
 def ask(address: str) -> bytes:

@@ -123,6 +123,8 @@ def status_page(snapshot: Snapshot, address: str, rates: FlowRates | None = None
     parts += [Text(), flow(snapshot, rates), Text(), lane_table(lanes, books=False), Text(), _upstream(snapshot)]
     if snapshot.rejected_requests:
         parts.append(_rejected(snapshot.rejected_requests))
+    if snapshot.rule_events:
+        parts.append(_rules(snapshot.rule_events))
     parts.extend(_kafka(cluster, snapshot.now) for cluster in snapshot.kafka)
     parts.extend(log_source(source, snapshot.now) for source in snapshot.logs)
     parts.extend(Text(_worker(worker)) for worker in snapshot.workers)
@@ -172,6 +174,16 @@ def _rejected(requests: Mapping[tuple[str, str], int]) -> Text:
     counts = sorted(requests.items(), key=lambda entry: (-entry[1], entry[0]))
     shown = ", ".join(f"{path} {reason}: {count:,}" for (path, reason), count in counts)
     return Text(f"  rejected requests  {shown}", style="yellow")
+
+
+def _rules(events: Mapping[tuple[str, str], int]) -> Text:
+    """One line: what each rule did, in the order of the rules."""
+    shown: dict[str, list[str]] = {}
+    for (rule, outcome), count in events.items():
+        shown.setdefault(rule, []).extend([f"{count:,} {outcome}"] if count else [])
+    parts = [f"{rule}: {', '.join(done) or 'nothing yet'}" for rule, done in shown.items()]
+    failed = any(count for (_, outcome), count in events.items() if outcome == "failed")
+    return Text(f"  rules  {'; '.join(parts)}", style="yellow" if failed else "")
 
 
 def _kafka(cluster: KafkaCluster, now: float) -> Text:

@@ -24,6 +24,16 @@ def conflicts(settings: Settings) -> list[Conflict]:
 
 def advice(settings: Settings) -> list[Conflict]:
     """What can be used as it is, and holds a risk that a person should know of."""
+    return [*_unruled(settings), *_unprotected(settings)]
+
+
+def _unruled(settings: Settings) -> Iterator[Conflict]:
+    if settings.rules and settings.passthrough.enabled:
+        message = "don't touch calls that are passed through: recordings, AI events and flags"
+        yield Conflict("rules", message, "redact those in the SDK, or set passthrough.enabled to false if nothing needs them")
+
+
+def _unprotected(settings: Settings) -> list[Conflict]:
     if settings.sources.http.api_keys:
         return []
     if settings.upstream.verify_keys:

@@ -1,11 +1,12 @@
 """What can be configured of rules, and of what they match. Written as `settings.py`, whose section `rules` this is."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from forwarder.config.section import Section
-from forwarder.config.values import NonEmpty, OneOrMore, ProjectKey
+from forwarder.config.values import JsonValues, NamePairs, NonEmpty, OneOrMore, ProjectKey, Ratio, SourceName
 
 SourceKind = Literal["http", "otlp", "kafka", "logs", "import"]
 
@@ -26,3 +27,37 @@ class MatchSettings(Section):
     """File with one distinct_id a line, read again when it changes; with `salt_file`, the lines are HMAC-SHA256 hashes of them in hex."""
     salt_file: Path | None = None
     """File with the key of the hashes in `distinct_id_file`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleHashSettings(Section):
+    """Fields whose values are replaced by their HMAC-SHA256 in hex."""
+
+    field: Annotated[tuple[NonEmpty, ...], OneOrMore()] = ()
+    """Path of the field, such as .properties.email, or a list of them."""
+    salt_file: Path | None = None
+    """File with the key of the hash. Required."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleSettings(Section):
+    """What happens to events that match: exactly one of drop, sample, set, remove, rename, rename_event and hash."""
+
+    name: SourceName | None = None
+    """Unique name of the rule in metrics, books and messages. Default: rule-1 for the first in the list, and so on."""
+    match: MatchSettings = MatchSettings()
+    drop: bool = False
+    """Whether the event is dropped, and counted with the reason rule:NAME."""
+    sample: Annotated[float | None, Ratio()] = None
+    """Share of people whose events are kept, from 0 to 1, by distinct_id; the events of all others are dropped, and counted."""
+    set: Annotated[Mapping[str, Any], JsonValues()] = field(default_factory=dict)
+    """Values to set, by path, such as {.properties.environment: staging}; objects on the way are created."""
+    remove: Annotated[tuple[NonEmpty, ...], OneOrMore()] = ()
+    """Paths of fields to remove, such as .properties.password."""
+    rename: Annotated[Mapping[str, str], NamePairs()] = field(default_factory=dict)
+    """New paths of fields, by their paths."""
+    rename_event: Annotated[Mapping[str, str], NamePairs()] = field(default_factory=dict)
+    """New names of events, by their names."""
+    hash: RuleHashSettings = RuleHashSettings()
+    on_error: Literal["keep", "dead_letter"] | None = None
+    """Fate of an event on which the rule fails: kept, or a dead letter. Default: keep, but not for remove, hash and files of ids."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
+from forwarder.config.rule_settings import RuleSettings
 from forwarder.config.section import GIB, MB, MIB, Section
 from forwarder.config.source_settings import KafkaSettings, LogSourceSettings, MappingSettings, SourcesSettings
 from forwarder.config.values import (
@@ -248,6 +249,8 @@ class Settings(Section):
     log: LogSettings = LogSettings()
     management: ManagementSettings = ManagementSettings()
     import_: ImportSettings = field(default=ImportSettings(), metadata={"key": "import"})
+    rules: tuple[RuleSettings, ...] = ()
+    """Rules, applied in this order to each event before it is buffered; each is a list item with the keys below."""
     workers: Annotated[int, Count(1, 64)] = 1
     """Number of worker processes, one per core. They share the listening address and the limits; each has its own buffer."""
 

@@ -307,6 +307,62 @@ class Pairs(Named):
         return [{"type": "object", "additionalProperties": plain}, {"type": "string"}]
 
 
+class NamePairs(Named):
+    """Names that the user chooses, with a text each."""
+
+    def read(self, value: Any) -> Any:
+        """The mapping."""
+        return self.names(_mapping(value, "{.properties.old: .properties.new}"), read_text)
+
+    def schemas(self) -> list[JsonSchema]:
+        """An object of strings."""
+        return [{"type": "object", "additionalProperties": {"type": "string"}}]
+
+
+class JsonValues(Named):
+    """Names that the user chooses, with any JSON value each."""
+
+    def read(self, value: Any) -> Any:
+        """The mapping; null is a value, too."""
+        found: dict[str, Any] = {}
+        for name, each in _mapping(value, "{.properties.environment: staging}").items():
+            try:
+                found[read_text(name)] = json.loads(json.dumps(each, allow_nan=False))
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"the value of {name} is no JSON: put it in quotes") from error
+        return found
+
+    def schemas(self) -> list[JsonSchema]:
+        """An object."""
+        return [{"type": "object"}]
+
+
+def _mapping(value: object, example: str) -> Mapping[Any, Any]:
+    found = json.loads(value) if isinstance(value, str) and value.lstrip().startswith("{") else value
+    if not isinstance(found, Mapping):
+        raise ValueError(f"it is no mapping: write {example}")  # noqa: TRY004 - collected with the others
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio(Kind):
+    """A number from 0 to 1."""
+
+    def read(self, value: Any) -> float:
+        """The number."""
+        try:
+            number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1.0
+        except ValueError:
+            number = -1.0
+        if not 0.0 <= number <= 1.0:
+            raise ValueError(f"{value!r} is no share: write a number from 0 to 1, such as 0.1 for a tenth")
+        return number
+
+    def schemas(self) -> list[JsonSchema]:
+        """A number."""
+        return [{"type": "number", "minimum": 0, "maximum": 1}]
+
+
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():

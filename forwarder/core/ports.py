@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from forwarder.core.ack import Ack, AckCallback, AckLevel
 from forwarder.core.errors import Backpressure
@@ -46,6 +46,8 @@ class Reason(StrEnum):
     """An import's record with an id that many share (`null`, `undefined`, `anonymous`): their events would become one person's."""
     LANE_HALTED = "lane_halted"
     """Its lane was halted for longer than its source waits."""
+    RULE_FAILED = "rule_failed"
+    """A rule that protects people, or that says so, could not be applied to it."""
 
 
 class WhenFull(StrEnum):
@@ -76,6 +78,28 @@ class DropReason(StrEnum):
     """Its record on disk can't be read any more; it is in quarantine."""
     RETURNED_TO_BROKER = "returned_to_broker"
     """Its source gave its partition up before it was sent: the next reader of the partition reads it again."""
+
+
+RULE_PREFIX: Final = "rule:"
+
+
+class RuleDrop(str):
+    """An event was dropped by a rule: `rule:` and the rule's name. Beside `DropReason`, for names are the user's."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> str:
+        """The text, as that of a `DropReason`."""
+        return str(self)
+
+
+DropCause: TypeAlias = DropReason | RuleDrop
+
+
+def drop_cause(text: str) -> DropCause:
+    """What a text of books or files stands for. Raises `ValueError`."""
+    return RuleDrop(text) if text.startswith(RULE_PREFIX) else DropReason(text)
 
 
 class Fate(StrEnum):
@@ -238,7 +262,7 @@ class Buffer(Protocol):
     def replace(self, chunk: Chunk, parts: Sequence[Chunk]) -> None:
         """From now on `parts`, which hold the same events, stand for `chunk`. The caller updates the queue."""
 
-    def settle(self, chunks: Sequence[Chunk], fate: Fate | DropReason) -> None:
+    def settle(self, chunks: Sequence[Chunk], fate: Fate | DropCause) -> None:
         """Forget chunks of one lane: they were delivered, buried or dropped. Exactly once for each chunk or its parts.
 
         Their acks count them.
@@ -292,8 +316,8 @@ class Ledger(Protocol):
     def revive(self, lane: Lane, reason: Reason, count: int) -> None:
         """Dead letters are in the buffer again."""
 
-    def turn_away(self, lane: Lane | None, source: str, reason: DropReason, count: int) -> None:
+    def turn_away(self, lane: Lane | None, source: str, reason: DropCause, count: int) -> None:
         """Events were received and dropped at once."""
 
-    def drop(self, lane: Lane | None, reason: DropReason, count: int) -> None:
+    def drop(self, lane: Lane | None, reason: DropCause, count: int) -> None:
         """Events were dropped."""

@@ -18,6 +18,7 @@ from forwarder.core.ports import DropReason, WhenFull
 from forwarder.core.proposals import proposed
 from forwarder.daemon.decoder import DecoderProcess
 from forwarder.daemon.key_memory import KeyMemory
+from forwarder.daemon.rules import ConfiguredRules
 from forwarder.daemon.stores import Stores
 from forwarder.delivery.batching import Batcher
 from forwarder.delivery.delivery import Delivery, DeliveryStatistics, HistogramCounts
@@ -66,6 +67,7 @@ class PipelineParts:
     listener: HttpListener
     kafka: KafkaSources | None
     logs: LogSources | None
+    rules: ConfiguredRules
 
 
 class Observer:
@@ -108,6 +110,7 @@ class Observer:
             concurrency_limit=delivery.concurrency_limit,
             in_flight=delivery.in_flight,
             rejected_requests=listener.rejected,
+            rule_events=parts.rules.counts(),
             connections=listener.connections,
             addresses=tuple(parts.listener.addresses),
             dead_letters_path=str(letters.path or ""),
@@ -121,6 +124,7 @@ class Observer:
                 *_passthrough_warnings(passed),
                 *kafka_warnings,
                 *log_warnings,
+                *parts.rules.warnings(),
                 *self._buffer_warnings(disk),
                 *letters.warnings,
             ),

@@ -41,6 +41,7 @@ from forwarder.daemon.policies import (
     retry_policy,
 )
 from forwarder.daemon.roles import ALONE, Role
+from forwarder.daemon.rules import ConfiguredRules
 from forwarder.daemon.stores import Stores, open_stores
 from forwarder.delivery.batching import Batcher
 from forwarder.delivery.delivery import Delivery
@@ -135,7 +136,18 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
     )
     policy = intake_policy(settings)
     otlp = _otlp_mapping(settings)
-    intake = Intake(admission, policy=policy, ordering_of=ordering_of, headroom=headroom, decoder=decoder, path=path, otlp=otlp)
+    rules = ConfiguredRules(settings, clock)
+    intake = Intake(
+        admission,
+        policy=policy,
+        ordering_of=ordering_of,
+        headroom=headroom,
+        decoder=decoder,
+        path=path,
+        otlp=otlp,
+        event_rules=rules.compiled,
+    )
+    rules.on_change = lambda: setattr(intake, "event_rules", rules.compiled)
     replayer = stores.open_replayer(intake, clock)
 
     passthrough = PassThrough(pass_through_policy(settings, sink), clock) if settings.passthrough.enabled else None
@@ -159,6 +171,7 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
         listener=listener,
         kafka=kafka,
         logs=logs,
+        rules=rules,
     )
     return Pipeline(settings, clock, role, parts, taps)
 
@@ -243,6 +256,7 @@ class Pipeline:
         parts.delivery.start()
         if parts.replayer is not None:
             parts.replayer.start()
+        parts.rules.start()
         if self._role.listens:
             await self._listen()
         if parts.kafka is not None:
@@ -340,6 +354,7 @@ class Pipeline:
             await parts.kafka.close()
         if parts.logs is not None:
             await parts.logs.close()
+        await parts.rules.close()
         await parts.sink.close()
         if parts.key_memory is not None:
             await parts.key_memory.close()
@@ -395,6 +410,7 @@ class Pipeline:
         parts.batcher.policy = batch_policy(replace(settings, upstream=self._settings.upstream))
         parts.lanes.configure(http.max_lanes, allowed_keys(http.api_keys, self._settings))
         parts.known.configure(http.api_keys)
+        parts.rules.reload(settings.rules)
         return keys_needing_restart(self._settings, settings)
 
 

@@ -35,6 +35,7 @@ LIVE_KEYS: Final = frozenset(
         "batch.max_bytes",
         "batch.max_events",
         "batch.max_age",
+        "rules",
     }
 )
 """The keys that take effect on a reload; a certificate is read again in any case."""

@@ -21,7 +21,7 @@ from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
-from forwarder.core.ports import DeadLetter, DropReason, Ordering, RequestIntake
+from forwarder.core.ports import DeadLetter, DropReason, Ordering, RequestIntake, drop_cause
 from forwarder.core.shares import Holds
 from forwarder.daemon.roles import Role
 from forwarder.deadletter.memory import MemoryDeadLetters
@@ -173,7 +173,7 @@ def _open(
     _open_books(books, file, accounts.lanes)
     books.accounts.others.received.update(accounts.others.received)
     books.accounts.others.delivered = accounts.others.delivered
-    books.accounts.others.dropped.update({DropReason(reason): count for reason, count in accounts.others.dropped.items()})
+    books.accounts.others.dropped.update({drop_cause(reason): count for reason, count in accounts.others.dropped.items()})
     books.on_turned_away = buffer.tally
     buffer.on_damaged = lambda lane, count: books.drop(lane, DropReason.DAMAGED, count)
     return Stores(committer, buffer, buffer, letters, file, locks.acquired)
@@ -260,7 +260,7 @@ def _open_books(books: Books, file: DeadLetterStore | None, logged: Mapping[Lane
             books.receive(lane, source, count)
         books.accounts[lane].delivered += account.delivered
         for reason, count in account.dropped.items():
-            books.drop(lane, DropReason(reason), count)
+            books.drop(lane, drop_cause(reason), count)
     for lane, totals in file.accounts().items() if file is not None else ():
         for source, count in totals.received.items():
             books.receive(lane, source, count)

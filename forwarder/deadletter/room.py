@@ -19,7 +19,7 @@ from typing import Final, Protocol
 import structlog
 
 from forwarder.core.event import Lane
-from forwarder.core.ports import DeadLetter, DropReason, Reason
+from forwarder.core.ports import DeadLetter, DropCause, Reason
 from forwarder.telemetry.labels import UNDECODABLE, lane_label
 
 RECEIPT_SHARE: Final = 10
@@ -62,7 +62,7 @@ class DeadLetterTotals:
     dead_lettered: dict[Reason, int] = field(default_factory=dict)
     received: dict[str, int] = field(default_factory=dict)
     """By source; of events that no log counts as received."""
-    dropped: dict[DropReason, int] = field(default_factory=dict)
+    dropped: dict[DropCause, int] = field(default_factory=dict)
 
 
 class KnownKeyLookup(Protocol):

@@ -19,7 +19,7 @@ from isal.isal_zlib import crc32
 
 from forwarder.core.ack import AckCallback
 from forwarder.core.event import Lane
-from forwarder.core.ports import DeadLetter, DropReason, Reason
+from forwarder.core.ports import DeadLetter, DropReason, Reason, drop_cause
 from forwarder.deadletter.room import DeadLetterTotals, cost_of
 from forwarder.deadletter.schema import VERSION, DeadLetterDatabase
 from forwarder.storage import failpoints
@@ -314,7 +314,7 @@ def read_lane_totals(connection: sqlite3.Connection, *, logged: bool, without: S
         account = accounts.setdefault(lane_of(api_key or None, historical), DeadLetterTotals())
         if kind == "dropped":
             reason, _, source = name.partition("/")
-            _increase(account.dropped, DropReason(reason), count)
+            _increase(account.dropped, drop_cause(reason), count)
             if not logged:
                 _increase(account.received, source, count)
         elif logged:

@@ -31,6 +31,7 @@ from forwarder.core.ports import Buffer, DeadLetter, DropReason, Ledger, Revived
 from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import Quotas
+from forwarder.intake.ruling import Ruling
 from forwarder.telemetry.labels import UNDECODABLE, lane_label
 from forwarder.wire.v1_results import BUFFER_FULL, Results
 
@@ -91,6 +92,7 @@ class Submission:
         "reserved",
         "results",
         "revived",
+        "ruling",
         "source",
         "source_waits",
         "timer",
@@ -118,6 +120,8 @@ class Submission:
         """NaN and Infinity that became null."""
         self.filtered = 0
         """Foreign records that their mapping leaves out."""
+        self.ruling: Ruling | None = None
+        """What the rules dropped and changed; counted with the events."""
         self.revived: Revived | None = None
         self.results: Results | None = None
         """For a sender that gets a result for each event."""
@@ -412,6 +416,8 @@ class Admission:
                 self.books.revive(chunk.lane, submission.revived.reason, chunk.count)
         if self._taps.tap is not None:
             self._taps.tap.chunks(TapOutcome.RECEIVED if submission.revived is None else TapOutcome.REPLAYED, chunks)
+        if submission.ruling is not None:
+            self._count_ruling(submission.ruling)
         if submission.letters:
             self._bury(submission)
         if submission.droppable or submission.overflow:
@@ -421,6 +427,14 @@ class Admission:
         submission.counted = True
         if chunks:
             self._on_accepted()
+
+    def _count_ruling(self, ruling: Ruling) -> None:
+        for reason, chunk in ruling.dropped:
+            self.books.turn_away(chunk.lane, chunk.source, reason, chunk.count)
+            if self._taps.tap is not None:
+                self._taps.tap.chunks(TapOutcome.DROPPED, (chunk,), reason)
+        for ruled in ruling.ruled:
+            ruled.count()
 
     def _reserve(self, submission: Submission) -> None:
         """Room for the dead letters that have to be kept. Raises `DeadLettersFull`, or `RequestTooLarge` if there is never enough."""

@@ -27,6 +27,7 @@ from forwarder.intake.decoder_jobs import DecoderReply, RequestJob, encode_job
 from forwarder.intake.large import DECODE_SECONDS, WAIT_SECONDS, Decoder, LargeBodies, LargeBody, peek_key
 from forwarder.intake.requests import ReadingRules, RequestContent, RequestReader
 from forwarder.intake.result_protocols import ResultProtocol, V1Protocol
+from forwarder.intake.ruling import BEFORE_RULES, Ruling, check_work
 from forwarder.intake.stamp_event import AT_RECEIPT, NOT_INGESTED
 from forwarder.intake.stamping import RejectedEvent, read_single
 from forwarder.wire.decompress import ZSTD_MAGIC
@@ -37,6 +38,7 @@ from forwarder.wire.shapes import MALFORMED, is_utf8, read_outline, read_request
 
 if TYPE_CHECKING:
     from forwarder.intake.otlp import OtlpMapping
+    from forwarder.rules.rules import EventRules
 
 OTLP: Final = "otlp"
 """The source of events that were log records of OpenTelemetry; all others that come over HTTP have the source `http`."""
@@ -95,6 +97,7 @@ class Intake:
         effort: Effort = INLINE,
         path: ForwarderPath | None = None,
         otlp: OtlpMapping | None = None,
+        event_rules: EventRules | None = None,
     ) -> None:
         """`headroom`: bounds the bytes in progress; None: `policy` alone does. `decoder`: does what takes more than `effort`; None: it is
         done at once, however long it takes. `path`: remembers the forwarders that events have passed. `otlp`: makes events of log records.
@@ -122,6 +125,8 @@ class Intake:
         self._max_single = min(policy.max_event, self.effort.text)
         self._usual_text = min(LARGE_TEXT, self.effort.text)
         self._draining = self._attentive = False
+        self.event_rules = event_rules
+        """The rules for events; a reload sets others."""
 
     def accept(self, incoming: Incoming, callback: AckCallback) -> bool:
         """See `core.ports.RequestIntake.accept`."""
@@ -144,7 +149,10 @@ class Intake:
                 lane = self._lanes.live(api_key)
                 if incoming.path is not None or self._path.active:
                     self._path.note(lane, incoming.path)
-                return self.admission.admit_one(Chunk(lane, data, 1, ids, now, incoming.source), level, callback)
+                chunk = Chunk(lane, data, 1, ids, now, incoming.source)
+                if self.event_rules is not None:
+                    return self._admit_ruled(chunk, self.event_rules, level, callback)
+                return self.admission.admit_one(chunk, level, callback)
         effort = self.effort if incoming.revived is None else UNBOUNDED
         try:
             if len(text) > self._usual_text:
@@ -154,6 +162,8 @@ class Intake:
             if content is None:
                 request = read_request(text, self._quotas.max_events, effort=effort)
                 content = self._reader.read(request, incoming, self._received(incoming, now), effort)
+            if self.event_rules is not None:
+                check_work(self.event_rules, [(lane, stamped.count) for lane, stamped in content.stamped], effort.events)
         except TooMuchWork:
             return self._decode_elsewhere(incoming, body, level, now, callback)
         return self.admission.admit(self._submission(content, incoming, now, callback), level)
@@ -232,6 +242,8 @@ class Intake:
                 self._check_headroom(incoming, len(text), self.effort)
             request = protocol.read(text, self._quotas.max_events, self.effort)
             content = self._reader.read(request, incoming, now, self.effort)
+            if self.event_rules is not None:
+                check_work(self.event_rules, [(lane, stamped.count) for lane, stamped in content.stamped], self.effort.events)
         except TooMuchWork:
             return self._decode_elsewhere(incoming, body, level, now, callback)
         head.results = protocol.results(content)
@@ -261,17 +273,38 @@ class Intake:
         source, revived = incoming.source, incoming.revived
         self.note_path([lane for lane, _ in content.stamped], incoming.path)
         chunks = [Chunk(lane, stamped.data, stamped.count, stamped.ids, now, source) for lane, stamped in content.stamped]
+        ruling: Ruling | None = None
+        if self.event_rules is not None and (revived is None or revived.reason in BEFORE_RULES):
+            ruling = Ruling()
+            for chunk in chunks:
+                ruling.add(self.event_rules, chunk)
+            chunks = ruling.chunks
+            if revived is not None and ruling.refusal:
+                raise InvalidRequest(ruling.refusal)  # it stays the dead letter that it is
+            ruling.note(content.results)
         submission = Submission(self.admission, chunks, source, callback)
         if content.rejected:
             if revived is not None:
                 raise InvalidRequest(AT_RECEIPT[content.rejected[0][1].reason].why)  # it would be rejected at receipt again
             submission.letters, submission.droppable = _letters(content.rejected, source, now)
+        if ruling is not None:
+            submission.ruling, submission.letters = ruling, [*submission.letters, *ruling.failed]
         submission.nulled, submission.filtered, submission.results = content.nulled, content.filtered, content.results
         if revived is not None:
             submission.revived = revived
             for chunk in chunks:
                 chunk.origin = revived.number
         return submission
+
+    def _admit_ruled(self, chunk: Chunk, rules: EventRules, level: AckLevel, callback: AckCallback) -> bool:
+        """One event, which rules may change or drop."""
+        ruling = Ruling()
+        ruling.add(rules, chunk)
+        if not ruling.ruled:
+            return self.admission.admit_one(chunk, level, callback)
+        submission = Submission(self.admission, ruling.chunks, chunk.source, callback)
+        submission.ruling, submission.letters = ruling, ruling.failed
+        return self.admission.admit(submission, level)
 
     def _decode_elsewhere(self, incoming: Incoming, body: bytes, level: AckLevel, now: float, callback: AckCallback) -> bool:
         """Have the decoder process read the request; never acknowledged at once. Raises `InvalidToken` if its first bytes show the key."""
@@ -421,11 +454,19 @@ class _LargeRequest:
     async def _submission(self, decoded: DecoderReply, large: LargeBodies) -> Submission:
         """What is to be admitted of it."""
         now = self._intake.clock.now()  # the buffer's queues are in this order
-        chunks = await large.sliced(decoded.chunks(now, self._source))
+        rules, ruling = self._intake.event_rules, None
+        if rules is None:
+            chunks = await large.sliced(decoded.chunks(now, self._source))
+        else:
+            ruling = Ruling()
+            await large.sliced(ruling.sliced(rules, decoded.chunks(now, self._source)))
+            chunks = ruling.chunks
         submission = Submission(self._intake.admission, chunks, self._source, self._callback)
         groups = await large.sliced(decoded.rejected())
         rejected = [(lane, each) for group in groups for lane, each in group if lane is not None]
         submission.letters, submission.droppable = _letters(rejected, self._source, now)
+        if ruling is not None:
+            submission.ruling, submission.letters = ruling, [*submission.letters, *ruling.failed]
         submission.overflow = _overflow(decoded)
         submission.nulled, submission.filtered = decoded.head.nulled, decoded.head.filtered
         results = decoded.results()
@@ -433,6 +474,8 @@ class _LargeRequest:
             self._results.answer, restore = results
             if restore is not None and self._intake.may_change(self._level):
                 submission.results = self._results.results = restore()
+                if ruling is not None:
+                    ruling.note(submission.results)
         return submission
 
     def fail(self, error: Exception) -> None:

@@ -36,6 +36,7 @@ from forwarder.intake.plain_records import (
     uuid_of,
 )
 from forwarder.intake.requests import ReadingRules
+from forwarder.intake.ruling import Ruling
 from forwarder.intake.stamp_event import AT_RECEIPT, StampContext
 from forwarder.intake.stamping import RejectedEvent, StampedEvents, order_keys, stamp
 from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort
@@ -58,6 +59,8 @@ class BatchContent:
     """By lane; those of a large record are in several pieces."""
     letters: list[DeadLetter] = field(default_factory=list)
     nulled: int = 0
+    ruling: Ruling | None = None
+    """What the rules made of a large record, whose `events` are those that are left; None: they weren't applied yet."""
 
 
 class RecordBatchReader:

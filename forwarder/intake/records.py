@@ -7,10 +7,10 @@ drop events later, for a newer request; those are counted, and count as settled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
@@ -37,8 +37,12 @@ from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.large import LargeBodies, LargeBody
 from forwarder.intake.quotas import SharedBuffer, UnsharedBuffer
 from forwarder.intake.record_reader import BatchContent, RecordBatchReader
+from forwarder.intake.ruling import Ruling, check_work
 from forwarder.intake.stamping import RejectedEvent, StampedEvents
 from forwarder.wire.effort import TooMuchWork
+
+if TYPE_CHECKING:
+    from forwarder.rules.rules import EventRules
 
 MAX_LARGE: Final = 4
 """Large records that are decoded, or were and wait for room in the buffer."""
@@ -120,6 +124,14 @@ class SourceIntake:
     ) -> AcceptedBatch | None:
         """What was read of a batch into buffer, dead letters and books. Raises a `Backpressure`, or `RequestTooLarge` if it never fits."""
         chunks = [Chunk(lane, events.data, events.count, events.ids, now, self._source) for lane, events in content.events]
+        rules = None if self._reading is None else self._reading.event_rules
+        if rules is not None and content.ruling is None:
+            content.ruling = ruling = Ruling()
+            for chunk in chunks:
+                ruling.add(rules, chunk)
+            chunks = ruling.chunks
+        if content.ruling is not None:
+            content.letters += content.ruling.failed
         keys = len({chunk.lane for chunk in chunks})
         if keys > max(self._admission.lanes.max_lanes // 2, 1):
             raise RequestTooLarge(f"events of {keys} project keys are more than can be accepted at once")
@@ -140,7 +152,7 @@ class SourceIntake:
         self, chunks: Sequence[Chunk], content: BatchContent, callback: AckCallback, level: AckLevel, now: float
     ) -> AcceptedBatch | None:
         submission = Submission(self._admission, chunks, self._source, callback, source_waits=True)
-        submission.letters, submission.nulled = content.letters, content.nulled
+        submission.letters, submission.nulled, submission.ruling = content.letters, content.nulled, content.ruling
         return None if self._admission.admit(submission, level) else _SubmittedBatch(now, _sizes(chunks), submission)
 
     def _admit_letter(self, letter: DeadLetter, callback: AckCallback, level: AckLevel, now: float) -> AcceptedBatch | None:
@@ -214,11 +226,17 @@ class _RecordReading:
 
     def __init__(self, requests: Intake, source: str) -> None:
         self._requests = requests
+        self._source = source
         self._max_bytes = requests.admission.quotas.max_lane_bytes
         lanes, rules, effort = requests.admission.lanes, requests.rules, requests.effort
         self._reader = RecordBatchReader(lanes, rules, source, self._max_bytes, report=_report, effort=effort)
         self._decoded: dict[int, _LargeRecord] = {}
         """Records in the decoder process or back from it, by the identity of their batches."""
+
+    @property
+    def event_rules(self) -> EventRules | None:
+        """The rules for events that hold now."""
+        return self._requests.event_rules
 
     def read(self, records: RecordBatch, now: float) -> BatchContent:
         """What is in the batch. Raises `TogetherTooLarge`, `Draining`, and `StillDecoding` for one large record that is not read yet."""
@@ -227,9 +245,13 @@ class _RecordReading:
         large = self._decoded.get(id(records)) if self._decoded else None
         if large is None:
             try:
-                return self._reader.read(records, now)
+                content = self._reader.read(records, now)
+                if self.event_rules is not None:
+                    self._check_work(self.event_rules, records, content)
             except TooMuchWork:
                 large = self._decode(records, now)
+            else:
+                return content
         if large.error is not None:
             del self._decoded[id(records)]
             raise large.error
@@ -239,7 +261,18 @@ class _RecordReading:
             raise error
         large.requested = now
         content = large.content
-        return BatchContent(list(content.events), list(content.letters), content.nulled)  # it is requested again if there is no room now
+        return BatchContent(
+            list(content.events), list(content.letters), content.nulled, content.ruling
+        )  # it is requested again if there is no room now
+
+    def _check_work(self, rules: EventRules, records: RecordBatch, content: BatchContent) -> None:
+        """Raises `TooMuchWork` for one record, `TogetherTooLarge` for several, on which the rules would hold the loop for too long."""
+        try:
+            check_work(rules, [(lane, stamped.count) for lane, stamped in content.events], self._requests.effort.events)
+        except TooMuchWork:
+            if len(records.values) > 1:
+                raise TogetherTooLarge("the rules take too long for so many records at once") from None
+            raise
 
     def _decode(self, records: RecordBatch, now: float) -> _LargeRecord:
         """Have the only record of a batch read by the decoder process. Raises a `Backpressure` if that can't be done now."""
@@ -250,8 +283,8 @@ class _RecordReading:
         if len(self._decoded) >= MAX_LARGE:
             raise BufferFull("other large records wait for room in the buffer")
         job = RecordJob(requests.rules, self._max_bytes, now, records.facts(0), records.api_key, foreign=records.foreign)
-        large = _LargeRecord(records, self._reader, now)
-        bodies.submit(LargeBody(self, None, len(records.values[0]), partial(large.run, bodies, job), large.fail))
+        large = _LargeRecord(records, self._reader, now, self._source)
+        bodies.submit(LargeBody(self, None, len(records.values[0]), partial(large.run, bodies, job, requests), large.fail))
         self._decoded[id(records)] = large
         return large
 
@@ -271,10 +304,11 @@ class _RecordReading:
 class _LargeRecord:
     """A record that is read by the decoder process, until it is accepted."""
 
-    def __init__(self, records: RecordBatch, reader: RecordBatchReader, now: float) -> None:
+    def __init__(self, records: RecordBatch, reader: RecordBatchReader, now: float, source: str) -> None:
         self._records = records
         """Kept, so that its identity is not reused."""
         self._reader = reader
+        self._source = source
         self.requested = now
         """When its source requested it last, wall-clock seconds."""
         self.content: BatchContent | None = None
@@ -282,7 +316,7 @@ class _LargeRecord:
         """Why it couldn't be read; its source repeats it."""
         self.done: list[Callable[[], None]] = []
 
-    async def run(self, bodies: LargeBodies, job: RecordJob) -> None:
+    async def run(self, bodies: LargeBodies, job: RecordJob, requests: Intake) -> None:
         """Have it read."""
         value, content = self._records.values[0], BatchContent()
         try:
@@ -294,7 +328,12 @@ class _LargeRecord:
             content.letters = [self._letter(None, RejectedEvent(reason, value, why=error_text(error)))]
         else:
             content.nulled = decoded.head.nulled
-            for chunk in await bodies.sliced(decoded.chunks(0.0, "")):
+            chunks: Iterable[Chunk] = decoded.chunks(self.requested, self._source)
+            if requests.event_rules is not None:
+                content.ruling = ruling = Ruling()
+                await bodies.sliced(ruling.sliced(requests.event_rules, chunks))
+                chunks = ruling.chunks
+            for chunk in await bodies.sliced(chunks):
                 content.events.append((chunk.lane, StampedEvents(chunk.data, chunk.count, chunk.ids)))
             for group in await bodies.sliced(decoded.rejected()):
                 content.letters += [self._letter(lane, each) for lane, each in group]

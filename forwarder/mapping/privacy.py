@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path as FilePath
 from typing import Final
 
 import msgspec
@@ -18,7 +19,7 @@ from forwarder.mapping.expressions import Expressions
 from forwarder.mapping.paths import Path, PathReader, parse_path
 from forwarder.mapping.problems import Unmappable, misconfigured
 from forwarder.mapping.redaction import Redaction, hash_content, keyed_hash
-from forwarder.mapping.rules import HashRule, MappingRules
+from forwarder.mapping.rules import MappingRules
 from forwarder.mapping.times import Times
 
 _SALT_HINT: Final = "Name a file with a long secret, such as `openssl rand -hex 32` writes. Keep it: with another one all hashes change."
@@ -33,9 +34,9 @@ class Privacy:
     def __init__(self, rules: MappingRules, key: str, times: Times | None, *, has_time: bool) -> None:
         """Reads the file of the salt. Raises `ConfigurationError`; `key` is the setting of the rules."""
         rule = rules.hash
-        dropped = _paths(rules.drop, f"{key}.drop")
-        hashed = () if rule is None else _paths(rule.fields, f"{key}.hash.field")
-        self._salt = b"" if rule is None else _salt(rule, f"{key}.hash.salt_file")
+        dropped = parse_paths(rules.drop, f"{key}.drop")
+        hashed = () if rule is None else parse_paths(rule.fields, f"{key}.hash.field")
+        self._salt = b"" if rule is None else read_salt(rule.salt_file, f"{key}.hash.salt_file")
         self._redaction = Redaction(dropped, hashed) if dropped or hashed else None
         combined = {} if rule is None else rule.combine
         self._combinations = [Combination(name, paths, f"{key}.hash.combine") for name, paths in combined.items()]
@@ -169,7 +170,8 @@ def _names(path: Path) -> Path:
     return tuple(step for step in path if isinstance(step, str))
 
 
-def _paths(written: Iterable[str], key: str) -> Sequence[Path]:
+def parse_paths(written: Iterable[str], key: str) -> Sequence[Path]:
+    """Paths of fields to drop or to hash. Raises `ConfigurationError`; `key` is the setting that has them."""
     paths: list[Path] = []
     for text in written:
         path = parse_path(text)
@@ -180,11 +182,12 @@ def _paths(written: Iterable[str], key: str) -> Sequence[Path]:
     return paths
 
 
-def _salt(rule: HashRule, key: str) -> bytes:
+def read_salt(path: FilePath, key: str) -> bytes:
+    """The key of hashes. Raises `ConfigurationError`; `key` is the setting that names the file."""
     try:
-        salt = rule.salt_file.read_bytes().strip()
+        salt = path.read_bytes().strip()
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
-        raise misconfigured(key, f"{rule.salt_file} can't be read: {error_text(error)}", _SALT_HINT) from error
+        raise misconfigured(key, f"{path} can't be read: {error_text(error)}", _SALT_HINT) from error
     if not salt:
-        raise misconfigured(key, f"{rule.salt_file} is empty", _SALT_HINT)
+        raise misconfigured(key, f"{path} is empty", _SALT_HINT)
     return salt

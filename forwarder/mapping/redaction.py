@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -97,16 +97,11 @@ class Redaction:
     def _object(self, text: bytes, nodes: Sequence[_RedactedNode], key: bytes) -> bytes:
         edits = _Edits(text)
         wanted = {step for node in nodes for step in node.below}
-        for name, raw in _decode_members(text).items():
-            match = _NAME.match(text, edits.at)
-            if match is None:
-                raise AssertionError("a member that was decoded has no name")
-            start = match.end()
-            end = start + len(memoryview(raw))
-            if name.text in wanted or None in wanted:
-                edits.element(match.start(1), start, end, self._value(text[start:end], _matching(nodes, name.text), key))
+        for name, at, start, end in members_of(text):
+            if name in wanted or None in wanted:
+                edits.element(at, start, end, self._value(text[start:end], _matching(nodes, name), key))
             else:
-                edits.untouched(match.start(1), end)
+                edits.untouched(at, end)
         return edits.made()
 
     def _array(self, text: bytes, nodes: Sequence[_RedactedNode], key: bytes) -> bytes:
@@ -119,6 +114,21 @@ class Redaction:
             found = [*through, *_matching(nodes, index)]
             edits.element(start, start, end, self._value(text[start:end], found, key) if found else text[start:end])
         return edits.made()
+
+
+def members_of(text: bytes) -> Iterator[tuple[str, int, int, int]]:
+    """Each member of an object that begins with its brace, in order: its name, and where name, value and its end are.
+
+    A name that is there twice comes twice. Raises msgspec's errors if the text is no object.
+    """
+    at = 1
+    for name, raw in _decode_members(text).items():
+        match = _NAME.match(text, at)
+        if match is None:
+            raise AssertionError("a member that was decoded has no name")
+        start = match.end()
+        at = start + len(memoryview(raw))
+        yield name.text, match.start(1), start, at
 
 
 def hash_content(text: bytes) -> bytes:

@@ -28,6 +28,9 @@ MAX_NAMES: Final = 4096
 LONGEST_NAME: Final = 200
 """Characters of the longest name that it remembers."""
 
+REPLAY: Final = "replay"
+"""The source of dead letters that are replayed. Where they came from first isn't known then, so they match any source."""
+
 NONE: Final[Sequence[int]] = ()
 Failed = Callable[[int, str], object]
 """Called with the index of an event whose condition can't be evaluated, and why."""
@@ -97,8 +100,17 @@ class LaneEvents:
             self._events = [self.data] if self.count == 1 else [bytes(raw) for raw in split_events(self._array())]
         return self._events
 
+    @property
+    def whole(self) -> bytes | None:
+        """The bytes of all events, as long as they are those that were received; None once they were split."""
+        return self.data if self._events is None else None
+
+    def joined(self) -> bytes:
+        """The bytes of all events, joined by commas."""
+        return self.data if self._events is None else b",".join(self._events)
+
     def _array(self) -> bytes:
-        return b"[%b]" % (self.data if self._events is None else b",".join(self._events))
+        return b"[%b]" % self.joined()
 
     def replace(self, index: int, event: bytes) -> None:
         """An event has other bytes, with the same name and id."""
@@ -166,9 +178,16 @@ class Matcher:
         """Whether people in a file match."""
         return self._ids is not None
 
+    @property
+    def evaluates(self) -> bool:
+        """Whether there is a condition in jq."""
+        return self._condition is not None
+
     def may_match(self, api_key: str, source: str) -> bool:
         """Whether events of this project key and source may match."""
-        return (not self._api_keys or api_key in self._api_keys) and (not self._sources or source in self._sources)
+        if self._sources and source not in self._sources and source != REPLAY:
+            return False
+        return not self._api_keys or api_key in self._api_keys
 
     def select(self, events: LaneEvents, among: Sequence[int] | None = None, failed: Failed | None = None) -> Sequence[int]:
         """The indexes of the events that match, in order; `among`: only these are looked at; None: all.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from forwarder.core.ports import DropReason
+from forwarder.core.ports import RULE_PREFIX, DropReason
 from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, LogSourceState, Snapshot, State, UpstreamState, Worker
 
 EVENTS_OLD: Final = 300.0
@@ -83,9 +83,14 @@ def dead_letter_severity(counts: Mapping[str, int]) -> Severity:
     return Severity.WARNING if any(counts.values()) else Severity.NEUTRAL
 
 
+def _loses(reason: str) -> bool:
+    """Whether events that are dropped for this reason are lost, and not meant to be."""
+    return reason not in HARMLESS_DROPS and not reason.startswith(RULE_PREFIX)
+
+
 def drop_severity(counts: Mapping[str, int]) -> Severity:
     """Whether events are lost, among those dropped; counts are by reason."""
-    return Severity.WARNING if any(count for reason, count in counts.items() if reason not in HARMLESS_DROPS) else Severity.NEUTRAL
+    return Severity.WARNING if any(map(counts.get, filter(_loses, counts))) else Severity.NEUTRAL
 
 
 def source_health(source: KafkaCluster | LogSourceState) -> HealthState:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from forwarder.core.event import Lane
-from forwarder.core.ports import DropReason, Reason
+from forwarder.core.ports import DropCause, DropReason, Reason
 from forwarder.telemetry.labels import MAX_LABELS
 
 K = TypeVar("K")
@@ -28,7 +28,7 @@ class Account:
     """By source."""
     delivered: int = 0
     dead_lettered: defaultdict[Reason, int] = field(default_factory=lambda: defaultdict(int))
-    dropped: defaultdict[DropReason, int] = field(default_factory=lambda: defaultdict(int))
+    dropped: defaultdict[DropCause, int] = field(default_factory=lambda: defaultdict(int))
 
     def add(self, other: Account) -> None:
         """Take over another account's figures."""
@@ -78,7 +78,7 @@ class Books:
 
     def __init__(self) -> None:
         self.accounts = Accounts()
-        self.on_turned_away: Callable[[Lane | None, str, DropReason, int], None] | None = None
+        self.on_turned_away: Callable[[Lane | None, str, DropCause, int], None] | None = None
         """Told of what was received and dropped at once: no record of a log says so."""
 
     def receive(self, lane: Lane | None, source: str, count: int) -> None:
@@ -106,13 +106,13 @@ class Books:
         self.accounts[lane].dead_lettered[reason] -= count
         self.accounts[lane].dropped[DropReason.OPERATOR] += count
 
-    def turn_away(self, lane: Lane | None, source: str, reason: DropReason, count: int) -> None:
+    def turn_away(self, lane: Lane | None, source: str, reason: DropCause, count: int) -> None:
         """Events came in and were dropped at once."""
         self.receive(lane, source, count)
         self.drop(lane, reason, count)
         if self.on_turned_away is not None:
             self.on_turned_away(lane, source, reason, count)
 
-    def drop(self, lane: Lane | None, reason: DropReason, count: int) -> None:
+    def drop(self, lane: Lane | None, reason: DropCause, count: int) -> None:
         """Events were dropped."""
         self.accounts[lane].dropped[reason] += count

@@ -122,6 +122,12 @@ def _http(snapshot: Snapshot) -> Iterator[Metric]:
         [(labels, count) for labels, count in snapshot.rejected_requests.items()],
     )
     yield counter(
+        "forwarder_rule_events",
+        "Events that a rule has changed, dropped or failed on.",
+        ("rule", "outcome"),
+        [(labels, count) for labels, count in snapshot.rule_events.items()],
+    )
+    yield counter(
         "forwarder_http_connections_rejected",
         "Connections of senders that were rejected because there were too many, in total or of one sender.",
         (),

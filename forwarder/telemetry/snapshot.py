@@ -360,6 +360,8 @@ class Snapshot:
     """Connections that found no place: there were too many, of all senders or of one."""
     rejected_requests: Annotated[Mapping[tuple[str, str], int], SUM_BY_KEY, KeyNames(("path", "reason"))] = field(default_factory=dict)
     """Requests of senders that were rejected by the daemon itself, by route and reason."""
+    rule_events: Annotated[Mapping[tuple[str, str], int], SUM_BY_KEY, KeyNames(("rule", "outcome"))] = field(default_factory=dict)
+    """Events that rules have changed, dropped or failed on, by the rule's name and what it did."""
     addresses: Annotated[tuple[str, ...], running(UNION)] = ()
     """Where senders are listened to: `host:port` or `unix:/path`."""
     connections: Annotated[int, running(SUM)] = 0

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from forwarder.buffer.memory import MemoryBuffer
+from forwarder.config.rule_settings import RuleSettings
 from forwarder.core.ack import AckLevel
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.ports import DropReason, Incoming, Ordering, Reason, WhenFull
+from forwarder.core.ports import DropCause, Incoming, Ordering, Reason, WhenFull
 from forwarder.core.shares import LEAST, Headroom
 from forwarder.intake.admission import Admission
 from forwarder.intake.intake import Intake, IntakePolicy
@@ -18,6 +19,8 @@ from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.large import Decoder
 from forwarder.intake.otlp import OtlpMapping
 from forwarder.intake.quotas import Quotas
+from forwarder.rules.id_files import IdFiles
+from forwarder.rules.rules import EventRules, compile_rules
 from forwarder.telemetry.books import Books
 from forwarder.wire.effort import INLINE, Effort
 from tests.support.clock import FakeClock
@@ -27,6 +30,11 @@ KEY = "phc_good"
 UUID = "0190a0a0-1111-7222-8333-444455556666"
 NOW = "2026-01-01T00:00:00.000Z"
 """What a fake clock that was not turned says, as a stamp."""
+
+
+def compiled_rules(*rules: Mapping[str, Any], max_event: int = 1_000_000) -> EventRules | None:
+    """Rules as they are configured; None if there are none."""
+    return compile_rules([RuleSettings.parse(each) for each in rules], IdFiles(FakeClock()), max_event)
 
 
 class AllKnown(KnownKeys):
@@ -57,6 +65,8 @@ class IntakeRig:
     decoder: Decoder | None = None
     effort: Effort = INLINE
     otlp: OtlpMapping | None = None
+    rules: Sequence[Mapping[str, Any]] = ()
+    """As they are configured."""
 
     def __post_init__(self) -> None:
         self.slow = SlowBuffer(self.max_bytes)
@@ -84,6 +94,7 @@ class IntakeRig:
             decoder=self.decoder,
             effort=self.effort,
             otlp=self.otlp,
+            event_rules=compiled_rules(*self.rules, max_event=self.max_event),
         )
 
     def _wake(self) -> None:
@@ -124,7 +135,7 @@ class IntakeRig:
         (event,) = self.events()
         return unique(event)
 
-    def figures(self, lane: Lane | None) -> tuple[int, int, dict[Reason, int], dict[DropReason, int]]:
+    def figures(self, lane: Lane | None) -> tuple[int, int, dict[Reason, int], dict[DropCause, int]]:
         """A lane's account: received, buffered, dead-lettered, dropped."""
         account = self.books.accounts[lane]
         return sum(account.received.values()), account.buffered, dict(account.dead_lettered), dict(account.dropped)

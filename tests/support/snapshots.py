@@ -94,6 +94,7 @@ FULL = Snapshot(
     in_flight=2,
     http_requests={("/batch", 200): 24, ("/e", 400): 1},
     passthrough_requests={("/flags", 200): 7, ("/static", 503): 2},
+    rule_events={("no-autocapture", "dropped"): 12, ("no-autocapture", "failed"): 0},
     rejected_requests={("/e", "undecodable"): 1, ("/static", "upstream"): 2},
     addresses=("127.0.0.1:8320",),
     connections=5,

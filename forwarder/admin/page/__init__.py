@@ -16,7 +16,7 @@ from typing import Final
 from aiohttp import web
 
 from forwarder.admin.page.markup import Markup, breakdown, code, counted, moment, pill, section, text
-from forwarder.admin.page.tables import kafka, lanes, logs, passed, rejected, senders, upstream, workers
+from forwarder.admin.page.tables import kafka, lanes, logs, passed, rejected, rules, senders, upstream, workers
 from forwarder.pages import files
 from forwarder.telemetry.attention import (
     BUFFER_FILLING,
@@ -47,7 +47,7 @@ def page(snapshot: Snapshot) -> str:
         kafka(snapshot),
         logs(snapshot),
         workers(snapshot),
-        f'<div class="pair">{upstream(snapshot)}{senders(snapshot)}{rejected(snapshot)}{passed(snapshot)}</div>',
+        f'<div class="pair">{upstream(snapshot)}{senders(snapshot)}{rejected(snapshot)}{rules(snapshot)}{passed(snapshot)}</div>',
     ]
     return f"{_opening()}{head(snapshot)}<main>{''.join(parts)}</main>{_closing()}"
 

@@ -48,6 +48,14 @@ def rejected(snapshot: Snapshot) -> Markup:
     return section("rejected", "Rejected requests", table(("route", "reason", "requests"), rows, "Rejected requests"))
 
 
+def rules(snapshot: Snapshot) -> Markup:
+    """What each rule did; nothing if there are none."""
+    if not snapshot.rule_events:
+        return Markup("")
+    rows = [("", [text(rule), text(outcome), f"{count:,}"]) for (rule, outcome), count in snapshot.rule_events.items()]
+    return section("rules", "Rules", table(("rule", "outcome", "events"), rows, "Rules"))
+
+
 def passed(snapshot: Snapshot) -> Markup:
     """Passed-through requests, by route; nothing if there are none."""
     if not snapshot.passthrough_requests:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from forwarder.core.event import Lane
-from forwarder.core.ports import DropReason, Fate
+from forwarder.core.ports import Fate, drop_cause
 
 MAX_LANES: Final = 1000
 
@@ -68,7 +68,7 @@ class LogBooks:
     def drop(self, lane: Lane | None, reason: str, count: int) -> None:
         """Count dropped events."""
         dropped = self.lanes[lane].dropped
-        dropped[DropReason(reason).value] = dropped.get(reason, 0) + count
+        dropped[drop_cause(reason).value] = dropped.get(reason, 0) + count
 
     def fold(self, most: int = MAX_LANES) -> None:
         """Fold lanes that have nothing in the buffer and nothing among the dead letters into `others`, when there are too many."""

@@ -29,7 +29,7 @@ from forwarder.core.error_text import error_text
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull, RequestTooLarge
 from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, Chunk, Lane
 from forwarder.core.lanes import LaneQueue
-from forwarder.core.ports import DropReason, Fate, Ordering
+from forwarder.core.ports import DropCause, Fate, Ordering
 from forwarder.storage import failpoints
 from forwarder.storage.committer import RETRY_SECONDS, Committer
 from forwarder.telemetry.labels import lane_label
@@ -180,7 +180,7 @@ class DiskBuffer:
         if failpoints.ARMED:
             failpoints.hit("bisect.cut")
 
-    def settle(self, chunks: Sequence[Chunk], fate: Fate | DropReason) -> None:
+    def settle(self, chunks: Sequence[Chunk], fate: Fate | DropCause) -> None:
         """Forget chunks of one lane, mark them in the log, settle their acks."""
         lane = chunks[0].lane
         holding = self.holdings[lane]
@@ -226,7 +226,7 @@ class DiskBuffer:
         holding = self.holdings.get(lane)
         return holding.events if holding else 0
 
-    def tally(self, lane: Lane | None, source: str, reason: DropReason, count: int) -> None:
+    def tally(self, lane: Lane | None, source: str, reason: DropCause, count: int) -> None:
         """Record in the log's books that events were received and dropped without being in the buffer."""
         self.commits.tally(lane, source, reason, count)
 

@@ -35,7 +35,7 @@ from forwarder.core.clock import Clock
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull, DiskRefuses
 from forwarder.core.event import Lane
-from forwarder.core.ports import DropReason
+from forwarder.core.ports import DropCause, DropReason
 from forwarder.storage import failpoints
 from forwarder.storage.committer import CommitJob, Committer
 
@@ -130,7 +130,7 @@ class Commits:
             self._due = True
             self._clock.call_later(MARKS_SECONDS, self._committer.request)
 
-    def tally(self, lane: Lane | None, source: str, reason: DropReason, count: int) -> None:
+    def tally(self, lane: Lane | None, source: str, reason: DropCause, count: int) -> None:
         """Count events that were received and dropped at once."""
         self._tally.receive(lane, source, count)
         self._tally.drop(lane, reason, count)

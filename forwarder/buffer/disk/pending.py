@@ -17,7 +17,7 @@ from forwarder.buffer.disk.format import ALL, HISTORICAL, RecordKind, encode_met
 from forwarder.buffer.disk.log import LogGroup, MarksRecord, Placement
 from forwarder.core.ack import Ack, AckCallback
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.ports import DropReason, Fate
+from forwarder.core.ports import DropCause, Fate
 
 MERGE_BELOW: Final = 64 << 10
 """Chunks smaller than this are merged."""
@@ -96,7 +96,7 @@ class LaneMarks:
     """Settled events of one lane and fate."""
 
     lane: Lane
-    fate: Fate | DropReason
+    fate: Fate | DropCause
     marks: array[int]
     events: int = 0
 
@@ -122,12 +122,12 @@ class Marks:
     """What was settled since the last group."""
 
     def __init__(self) -> None:
-        self._lanes: dict[tuple[Lane, Fate | DropReason], LaneMarks] = {}
+        self._lanes: dict[tuple[Lane, Fate | DropCause], LaneMarks] = {}
 
     def __bool__(self) -> bool:
         return bool(self._lanes)
 
-    def of(self, lane: Lane, fate: Fate | DropReason) -> LaneMarks:
+    def of(self, lane: Lane, fate: Fate | DropCause) -> LaneMarks:
         """The marks of a lane and fate."""
         found = self._lanes.get((lane, fate))
         if found is None:

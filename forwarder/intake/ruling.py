@@ -1,0 +1,80 @@
+"""Rules on stamped chunks, before they are admitted: what is left of the chunks, what was dropped, and what becomes dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from forwarder.core.event import Chunk, Lane
+from forwarder.core.ports import DeadLetter, Fate, Reason, RuleDrop
+from forwarder.wire.effort import TooMuchWork
+from forwarder.wire.identity import ids_of
+from forwarder.wire.v1_results import Results
+
+if TYPE_CHECKING:
+    from forwarder.rules.rules import EventRules, RuledEvents
+
+BEFORE_RULES: Final = frozenset(Reason) - {
+    Reason.REFUSED,
+    Reason.GAVE_UP,
+    Reason.UNDELIVERED_AT_EXIT,
+    Reason.LANE_HALTED,
+}
+"""Reasons of dead letters to which rules were not applied, or may not have been: they are when one is replayed."""
+
+
+@dataclass(slots=True)
+class Ruling:
+    """What the rules made of a request, or of a batch of records."""
+
+    chunks: list[Chunk] = field(default_factory=list)
+    """Those that are left; one that no rule touches is the same object."""
+    dropped: list[tuple[RuleDrop, Chunk]] = field(default_factory=list)
+    failed: list[DeadLetter] = field(default_factory=list)
+    ruled: list[RuledEvents] = field(default_factory=list)
+
+    def add(self, rules: EventRules, chunk: Chunk) -> None:
+        """Apply the rules to a chunk."""
+        ruled = rules.apply(chunk.data, chunk.count, chunk.lane.api_key, chunk.source)
+        if ruled is None:
+            self.chunks.append(chunk)
+            return
+        self.ruled.append(ruled)
+        lane, source, at = chunk.lane, chunk.source, chunk.received_at
+        for dropped in ruled.dropped:
+            self.dropped.append((dropped.rule.drop_reason, Chunk(lane, dropped.data, dropped.count, chunk.ids, at, source)))
+        self.failed += [DeadLetter(Reason.RULE_FAILED, lane, each.data, at, each.why, source) for each in ruled.failed]
+        if ruled.kept:
+            left = Chunk(lane, ruled.data, ruled.kept, chunk.ids, at, source)
+            if ruled.new_ids and chunk.ids:
+                left.ids = frozenset().union(*map(ids_of, left.events()))
+            self.chunks.append(left)
+
+    def sliced(self, rules: EventRules, chunks: Iterable[Chunk]) -> Iterator[None]:
+        """Apply the rules to chunks, one a step."""
+        for chunk in chunks:
+            self.add(rules, chunk)
+            yield
+
+    def note(self, results: Results | None) -> None:
+        """Tell the results of a request which events are settled already: the dropped ones as accepted."""
+        if results is None:
+            return
+        for _, chunk in self.dropped:
+            results.settled(chunk.data, Fate.DELIVERED)
+        for letter in self.failed:
+            results.settled(letter.data, Fate.BURIED)
+
+    @property
+    def refusal(self) -> str:
+        """Why a single event isn't left; empty if it is."""
+        if self.failed:
+            return self.failed[0].why
+        return f"{self.dropped[0][0].replace(':', ' ')} drops it" if self.dropped else ""
+
+
+def check_work(rules: EventRules, counts: Iterable[tuple[Lane, int]], limit: int) -> None:
+    """Raises `TooMuchWork` if conditions would be evaluated more often than `limit` times."""
+    if rules.conditions and rules.conditions * sum([count for _, count in counts]) > limit:
+        raise TooMuchWork

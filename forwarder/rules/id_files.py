@@ -1,0 +1,223 @@
+"""Files of people: one distinct_id, or one keyed hash of an id, a line; millions of lines, read again when the file changes.
+
+An id is known by the first 16 bytes of a digest (SHA-256 of its UTF-8, or HMAC-SHA256 with the file's key), in two sorted arrays of
+numbers: 16 bytes an id, found by bisection. A file is read by a process of its own, which sorts and returns the arrays, so that the loop
+isn't held and the memory that sorting needs is free again.
+
+Invariant: an `IdFile` always holds one whole content. A file that can't be read any more leaves the last one in force, which is reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+import subprocess
+import sys
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from forwarder.core.clock import Clock
+from forwarder.core.error_text import error_text
+from forwarder.mapping.privacy import read_salt
+from forwarder.mapping.problems import misconfigured
+from forwarder.wire.identity import canonical_id
+
+POLL_SECONDS: Final = 1.0
+"""How often files are looked at."""
+_KEPT: Final = 16
+"""Bytes of a digest that are kept."""
+_HEX: Final = 64
+_HASH_HINT: Final = "Write one hash a line, 64 hex digits: HMAC-SHA256 of a distinct_id, with the content of salt_file as key."
+_HINT: Final = "Write one distinct_id a line, in UTF-8; replace the file by renaming another to its name."
+
+_log = structlog.get_logger(__name__)
+
+Version = tuple[int, int, int]
+"""What tells one content of a file from another: time of its last change, inode, size."""
+
+
+def digest_of(distinct_id: str, key: bytes) -> bytes:
+    """What an id is known by; `key`: that of the hashes, empty where ids stand in the file."""
+    text = canonical_id(distinct_id).encode("utf-8", "surrogatepass")
+    return hmac.digest(key, text, "sha256") if key else sha256(text).digest()
+
+
+class IdFile:
+    """The ids of one file. `id in file` takes about a microsecond, however many there are."""
+
+    def __init__(self, path: Path, salt_file: Path | None, key: str) -> None:
+        """Reads the file, which takes seconds for millions of lines. Raises `ConfigurationError`; `key` is the setting of the match."""
+        self.path = path
+        self._key = b"" if salt_file is None else read_salt(salt_file, f"{key}.salt_file")
+        self.failing = ""
+        """Why the last change couldn't be read; empty if it was."""
+        try:
+            self._version = _version(path)
+            answer = subprocess.run(self._command(), capture_output=True, check=False)  # noqa: S603 - this program itself
+        except (OSError, ValueError) as error:
+            raise misconfigured(f"{key}.distinct_id_file", f"{path} can't be read: {error_text(error)}", _HINT) from error
+        if answer.returncode:
+            hint = _HASH_HINT if self._key else _HINT
+            raise misconfigured(f"{key}.distinct_id_file", f"{path}: {_said(answer.stderr)}", hint)
+        self._use(answer.stdout)
+
+    def _command(self) -> Sequence[str]:
+        return [sys.executable, "-m", "forwarder.rules.id_files", "hashes" if self._key else "ids", str(self.path)]
+
+    def _use(self, data: bytes) -> None:
+        half = len(data) // 2
+        first, second = array("Q"), array("Q")
+        view = memoryview(data)
+        first.frombytes(view[:half])
+        second.frombytes(view[half:])
+        self._first, self._second = first, second
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def __contains__(self, distinct_id: object) -> bool:
+        if not isinstance(distinct_id, str):
+            return False
+        digest = digest_of(distinct_id, self._key)
+        high, low = int.from_bytes(digest[:8]), int.from_bytes(digest[8:_KEPT])
+        first = self._first
+        at = bisect_left(first, high)
+        while at < len(first) and first[at] == high:
+            if self._second[at] == low:
+                return True
+            at += 1
+        return False
+
+    async def refresh(self) -> bool:
+        """Read the file again if it has changed; whether it was. Cancelled, it ends the process that reads, and changes nothing."""
+        try:
+            version = await asyncio.to_thread(_version, self.path)
+            if version == self._version:
+                self.failing = ""
+                return False
+            data = await self._read()
+        except (OSError, ValueError) as error:
+            self._fail(error_text(error))
+            return False
+        self._use(data)
+        self._version, self.failing = version, ""
+        _log.info("the ids of a rule were read again", path=str(self.path), ids=len(self))
+        return True
+
+    async def _read(self) -> bytes:
+        """What the process returns. Raises `ValueError` with what it says."""
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*self._command(), stdout=pipe, stderr=pipe)
+        try:
+            out, err = await process.communicate()
+        except BaseException:
+            process.kill()
+            raise
+        if process.returncode:
+            raise ValueError(_said(err))
+        return out
+
+    def _fail(self, why: str) -> None:
+        if why != self.failing:
+            self.failing = why
+            _log.error("the ids of a rule can't be read again; the last ones stay in force", path=str(self.path), why=why, hint=_HINT)
+
+
+class IdFiles:
+    """All files of ids that rules and routes name; each is read once, and looked at every second from `start` to `close`."""
+
+    def __init__(self, clock: Clock, known: IdFiles | None = None) -> None:
+        """`known`: files that are open already, and needn't be read again."""
+        self._clock = clock
+        self._known = {} if known is None else known.files
+        self.files: dict[tuple[Path, Path | None], IdFile] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def open(self, path: Path, salt_file: Path | None, key: str) -> IdFile:
+        """See `matching.OpenIdFiles`."""
+        found = self.files.get((path, salt_file)) or self._known.get((path, salt_file))
+        if found is None:
+            found = IdFile(path, salt_file, key)
+        self.files[path, salt_file] = found
+        return found
+
+    def start(self) -> None:
+        """Look at the files from now on, on the running loop."""
+        if self.files and self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._watch(), name="files of ids")
+
+    def stop(self) -> None:
+        """Look at them no more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def close(self) -> None:
+        """The same; returns when no process reads any more."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        while True:
+            await self._clock.sleep(POLL_SECONDS)
+            for file in [*self.files.values()]:
+                await file.refresh()
+
+
+def _version(path: Path) -> Version:
+    found = path.stat()
+    return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+def _said(err: bytes) -> str:
+    lines = err.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else "it can't be read"
+
+
+def sorted_arrays(lines: Sequence[bytes], *, hashed: bool) -> bytes:
+    """The digests of a file's lines, as the two arrays, one after the other. Raises `ValueError` with the number of a wrong line."""
+    digests: list[bytes] = []
+    for number, line in enumerate(lines, 1):
+        text = line.removesuffix(b"\r")
+        if not text:
+            continue
+        try:
+            digest = _hash_of(text) if hashed else digest_of(text.decode(), b"")
+        except ValueError:
+            digest = b""
+        if not digest:
+            raise ValueError(f"line {number} is {'no hash of 64 hex digits' if hashed else 'no UTF-8'}")
+        digests.append(digest[:_KEPT])
+    digests.sort()
+    both = array("Q")
+    both.frombytes(b"".join(digests))
+    if sys.byteorder == "little":
+        both.byteswap()
+    return both[0::2].tobytes() + both[1::2].tobytes()
+
+
+def _hash_of(text: bytes) -> bytes:
+    return bytes.fromhex(text.decode("ascii")) if len(text) == _HEX else b""
+
+
+def _main(kind: str, path: str, write: Callable[[bytes], object]) -> int:
+    try:
+        data = Path(path).read_bytes()
+        write(sorted_arrays(data.split(b"\n"), hashed=kind == "hashes"))
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"{error_text(error)}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    os.nice(5)  # the daemon's loop comes first
+    sys.exit(_main(sys.argv[1], sys.argv[2], sys.stdout.buffer.write))

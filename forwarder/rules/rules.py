@@ -1,0 +1,348 @@
+"""Compiled rules, and what they do with the events of a request: in their order, each on what those before it left.
+
+Invariants: an event that no rule changes keeps its bytes, and if no rule touches any event of a request, nothing is copied. An event that
+can't be removed, hashed or looked up among suppressed people is never sent: it is returned as failed, as it was before any rule. Nothing is
+counted here before the events are admitted (`RuledEvents.count`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+import msgspec
+
+from forwarder.config.rule_settings import RuleHashSettings, RuleSettings
+from forwarder.core.error_text import error_text
+from forwarder.core.ports import RULE_PREFIX, RuleDrop
+from forwarder.mapping.paths import Path, parse_path
+from forwarder.mapping.privacy import parse_paths, read_salt
+from forwarder.mapping.problems import Unmappable, misconfigured
+from forwarder.rules.edits import EventEdit, Names, Redact, RenameFields, SetValues, with_value
+from forwarder.rules.matching import EVALUATION_ERRORS, NONE, LaneEvents, Matcher, OpenIdFiles, PeopleSample
+
+PROTECTED: Final = frozenset({"uuid", "timestamp", "event", "api_key", "token", "$token", "offset", "sent_at", "properties"})
+"""Members of an event that no rule sets, moves or hashes: it would be another event, of another time or project, or none."""
+IDENTITY: Final = frozenset({"distinct_id", "$distinct_id"})
+"""Members that may only be hashed."""
+_ORDERED_BY: Final = frozenset({"distinct_id", "$distinct_id", "alias", "$anon_distinct_id"})
+_ACTIONS: Final = ("drop", "sample", "set", "remove", "rename", "rename_event", "hash")
+_MAX_LANES: Final = 4096
+_PATH_HINT: Final = 'Paths of one field are such as .properties.plan or .properties["odd name"].'
+_encode = msgspec.json.Encoder().encode
+
+
+class RuleOutcome(StrEnum):
+    """What a rule does to an event."""
+
+    CHANGED = "changed"
+    DROPPED = "dropped"
+    FAILED = "failed"
+
+
+RuleCounts = Counter[tuple[str, RuleOutcome]]
+"""How many events each rule has changed, dropped and failed on, by the rule's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRule:
+    """One rule, compiled."""
+
+    name: str
+    matcher: Matcher
+    buries: bool
+    """Whether an event that it fails on becomes a dead letter."""
+    drops: bool = False
+    sample: PeopleSample | None = None
+    edit: EventEdit | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    """New names of events."""
+    moves_ids: bool = False
+    """Whether it may change what events are ordered by."""
+
+    @property
+    def drop_reason(self) -> RuleDrop:
+        """What the books say of events that it drops."""
+        return RuleDrop(f"{RULE_PREFIX}{self.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedEvents:
+    """Events that a rule drops, joined by commas."""
+
+    rule: CompiledRule
+    data: bytes
+    count: int
+
+
+class FailedEvent(NamedTuple):
+    """An event that becomes a dead letter because a rule can't be applied to it: as it was before all rules."""
+
+    data: bytes
+    why: str
+
+
+class RuledEvents:
+    """What the rules make of the events of one lane, if they change anything or fail."""
+
+    def __init__(self, rules: EventRules) -> None:
+        self._rules = rules
+        self.data = b""
+        """The events that are left, joined by commas."""
+        self.kept = 0
+        """How many those are."""
+        self.dropped: list[DroppedEvents] = []
+        self.failed: list[FailedEvent] = []
+        self.outcomes: RuleCounts = Counter()
+        self.errors: dict[str, str] = {}
+        """Why rules failed, by their names: the last reason of each."""
+        self.new_ids = False
+        """Whether the events may be ordered by other ids than before."""
+
+    def count(self) -> None:
+        """The events are admitted: count what the rules did."""
+        self._rules.counts.update(self.outcomes)
+        self._rules.errors.update(self.errors)
+
+
+class EventRules:
+    """All rules, in order."""
+
+    def __init__(self, rules: Sequence[CompiledRule], max_event: int, digest: str, counts: RuleCounts | None = None) -> None:
+        """`max_event`: bytes that an event may have; `digest`: of the settings; `counts`: to be continued."""
+        self.rules = rules
+        self.digest = digest
+        self.counts: RuleCounts = Counter() if counts is None else counts
+        self.errors: dict[str, str] = {}
+        """Why rules failed last, by their names."""
+        self.conditions = sum([rule.matcher.evaluates for rule in rules])
+        """Rules that evaluate a condition, which takes about 30 µs an event."""
+        self._max_event = max_event
+        self._by_lane: dict[tuple[str, str], Sequence[CompiledRule]] = {}
+
+    def apply(self, data: bytes, count: int, api_key: str, source: str) -> RuledEvents | None:
+        """What they make of stamped events of one lane; None if all stay as they are, and no rule has failed."""
+        rules = self._by_lane.get((api_key, source))
+        if rules is None:
+            rules = self._rules_for(api_key, source)
+        if not rules:
+            return None
+        events = LaneEvents(data, count, api_key, source)
+        run: _RuleRun | None = None
+        for rule in rules:
+            failures: dict[int, str] = {}
+            selected = rule.matcher.select(events, None, failures.__setitem__)
+            if selected and rule.names and rule.names.keys().isdisjoint(events.named()):
+                selected = NONE
+            if selected and rule.edit is not None and events.whole is not None and not rule.edit.may_change(events.whole):
+                selected = NONE
+            if not selected and not failures:
+                continue
+            if run is None:
+                run = _RuleRun(self, events, self._max_event)
+            run.apply(rule, selected, failures)
+            if not events.count:
+                break
+        return None if run is None else run.finished()
+
+    def _rules_for(self, api_key: str, source: str) -> Sequence[CompiledRule]:
+        if len(self._by_lane) >= _MAX_LANES:
+            self._by_lane.clear()
+        found = self._by_lane[api_key, source] = [rule for rule in self.rules if rule.matcher.may_match(api_key, source)]
+        return found
+
+
+class _RuleRun:
+    """The rules on the events of one request, from the first rule on that matches."""
+
+    def __init__(self, rules: EventRules, events: LaneEvents, max_event: int) -> None:
+        self._events = events
+        self._max_event = max_event
+        self._ruled = RuledEvents(rules)
+        self._originals: list[bytes] | None = None
+        """The events that are left, as they were; None until one is changed."""
+
+    def apply(self, rule: CompiledRule, selected: Sequence[int], failures: dict[int, str]) -> None:
+        """One rule on the events with these indexes; `failures`: of those on which its condition failed, and why."""
+        gone: set[int] = set()
+        if rule.drops:
+            gone.update(selected)
+        elif rule.sample is not None:
+            ids, sample = self._events.ids, rule.sample
+            gone.update([index for index in selected if ids[index] not in sample])
+        else:
+            self._edit(rule, selected, failures)
+        buried: list[int] = []
+        if failures:
+            self._ruled.outcomes[rule.name, RuleOutcome.FAILED] += len(failures)
+            self._ruled.errors[rule.name] = failures[max(failures)]
+            if rule.buries:
+                buried = sorted(failures)
+        if gone:
+            self._drop(rule, gone)
+        for index in buried:
+            original = (self._originals or self._events.events)[index]
+            self._ruled.failed.append(FailedEvent(original, f"rule {rule.name}: {failures[index]}"))
+        if gone or buried:
+            self._keep(gone.union(buried))
+
+    def _drop(self, rule: CompiledRule, gone: set[int]) -> None:
+        events = self._events
+        whole = len(gone) == events.count
+        data = events.joined() if whole else b",".join([events.events[index] for index in sorted(gone)])
+        self._ruled.dropped.append(DroppedEvents(rule, data, len(gone)))
+        self._ruled.outcomes[rule.name, RuleOutcome.DROPPED] += len(gone)
+
+    def _keep(self, gone: set[int]) -> None:
+        events = self._events
+        left = [index for index in range(events.count) if index not in gone]
+        if self._originals is not None:
+            self._originals = [self._originals[index] for index in left]
+        events.keep(left)
+
+    def _edit(self, rule: CompiledRule, selected: Sequence[int], failures: dict[int, str]) -> None:
+        events, texts, changed = self._events, self._events.events, 0
+        for index in selected:
+            old = texts[index]
+            try:
+                new, name = self._edited(rule, index, old)
+            except EVALUATION_ERRORS as error:
+                failures[index] = error_text(error)
+                continue
+            if new == old:
+                continue
+            if self._originals is None:
+                self._originals = [*texts]
+            if name is None:
+                events.replace(index, new)
+            else:
+                events.rename(index, new, name)
+            changed += 1
+        if changed:
+            self._ruled.outcomes[rule.name, RuleOutcome.CHANGED] += changed
+            if rule.moves_ids:
+                events.forget_ids()
+                self._ruled.new_ids = True
+
+    def _edited(self, rule: CompiledRule, index: int, old: bytes) -> tuple[bytes, str | None]:
+        """The event as the rule makes it, and its new name, if it gets one."""
+        name = rule.names.get(self._events.names[index]) if rule.names else None
+        if name is not None:
+            new = with_value(old, ("event",), _encode(name))
+        elif rule.edit is not None and rule.edit.may_change(old):
+            new = rule.edit.apply(old)
+        else:
+            return old, None
+        if len(new) > self._max_event and len(new) > len(old):
+            raise Unmappable(f"the event would have {len(new):,} bytes, {self._max_event:,} are allowed (upstream.max_event)")
+        return new, name
+
+    def finished(self) -> RuledEvents | None:
+        """What became of the events; None if nothing did."""
+        ruled, events = self._ruled, self._events
+        if not ruled.outcomes:
+            return None
+        ruled.data, ruled.kept = events.joined(), events.count
+        return ruled
+
+
+def compile_rules(
+    settings: Sequence[RuleSettings], files: OpenIdFiles, max_event: int, counts: RuleCounts | None = None
+) -> EventRules | None:
+    """The rules that are configured; None if there are none. `max_event`: see `upstream.max_event`; `counts`: to be continued.
+
+    Reads the files that rules name. Raises `ConfigurationError`, whose message begins with the setting's key.
+    """
+    if not settings:
+        return None
+    names: list[str] = []
+    rules: list[CompiledRule] = []
+    digest = sha256()
+    for number, each in enumerate(settings):
+        key, name = f"rules[{number}]", each.name or f"rule-{number + 1}"
+        if name in names:
+            raise misconfigured(f"{key}.name", f"{name} is the name of rules[{names.index(name)}] too", "Give each rule its own name.")
+        names.append(name)
+        rules.append(_compile(each, key, name, files))
+        digest.update(_encode([name, each.as_document()]))
+        if each.hash.salt_file is not None:
+            digest.update(sha256(each.hash.salt_file.read_bytes()).digest())
+    return EventRules(rules, max_event, digest.hexdigest()[:16], counts)
+
+
+def _compile(settings: RuleSettings, key: str, name: str, files: OpenIdFiles) -> CompiledRule:
+    defaults = RuleSettings()
+    actions = [each for each in _ACTIONS if getattr(settings, each) != getattr(defaults, each)]
+    if len(actions) != 1:
+        what = "does nothing" if not actions else f"does several things: {', '.join(actions)}"
+        raise misconfigured(key, what, f"A rule has exactly one of {', '.join(_ACTIONS)}; several make several rules.")
+    (action,) = actions
+    matcher = Matcher(settings.match, f"{key}.match", files)
+    protects = action in ("remove", "hash") or matcher.by_file
+    if protects and settings.on_error == "keep":
+        hint = "Remove on_error: an event that can't be redacted or looked up is never sent."
+        raise misconfigured(f"{key}.on_error", "keep isn't possible for remove, hash and distinct_id_file", hint)
+    buries = protects or settings.on_error == "dead_letter"
+    where = f"{key}.{action}"
+    if action == "drop":
+        return CompiledRule(name, matcher, buries, drops=True)
+    if action == "sample":
+        return CompiledRule(name, matcher, buries, sample=PeopleSample(settings.sample or 0.0))
+    if action == "rename_event":
+        if "" in settings.rename_event.values():
+            raise misconfigured(where, "an event needs a name", "Write {old name: new name}.")
+        return CompiledRule(name, matcher, buries, names=settings.rename_event)
+    edit, paths = _edit(settings, action, where)
+    moves = any(isinstance(step, str) and step in _ORDERED_BY for path in paths for step in path[-1:])
+    return CompiledRule(name, matcher, buries, edit=edit, moves_ids=moves)
+
+
+def _edit(settings: RuleSettings, action: str, key: str) -> tuple[EventEdit, Sequence[Path]]:
+    """The change that a rule makes, and the paths that it touches."""
+    if action == "remove":
+        paths = parse_paths(settings.remove, key)
+        for path in paths:
+            _check(path, key, PROTECTED - {"properties"} | IDENTITY)
+        return Redact(paths), paths
+    if action == "hash":
+        return _hash(settings.hash, key)
+    if action == "set":
+        values = [(_names(text, key), _encode(value)) for text, value in settings.set.items()]
+        return SetValues(values), [path for path, _ in values]
+    pairs = [(_names(old, key), _names(new, key)) for old, new in settings.rename.items()]
+    for old, new in pairs:
+        if old == new[: len(old)] or new == old[: len(new)]:
+            raise misconfigured(key, "a field can't be moved into itself, or in place of what holds it", _PATH_HINT)
+    return RenameFields(pairs), [path for pair in pairs for path in pair]
+
+
+def _hash(settings: RuleHashSettings, key: str) -> tuple[EventEdit, Sequence[Path]]:
+    if not settings.field:
+        raise misconfigured(f"{key}.field", "is missing: what is to be hashed", "For example .properties.email.")
+    if settings.salt_file is None:
+        hint = "Make one: openssl rand -hex 32 > salt; name it here."
+        raise misconfigured(f"{key}.salt_file", "is missing: the file that holds the key of the hashes", hint)
+    paths = parse_paths(settings.field, f"{key}.field")
+    for path in paths:
+        _check(path, f"{key}.field", PROTECTED)
+    return Redact((), paths, read_salt(settings.salt_file, f"{key}.salt_file")), paths
+
+
+def _names(text: str, key: str) -> Names:
+    """The path of one field. Raises `ConfigurationError` if it is none, or one that a rule may not touch."""
+    path = parse_path(text)
+    names = tuple(step for step in path or () if isinstance(step, str))
+    if not path or len(names) < len(path):
+        raise misconfigured(key, f"{text!r} is not the path of one field", _PATH_HINT)
+    _check(path, key, PROTECTED | IDENTITY)
+    return names
+
+
+def _check(path: Path, key: str, protected: frozenset[str]) -> None:
+    if len(path) == 1 and path[0] in protected:
+        hint = "rename_event renames events; hash may replace .distinct_id." if path[0] in ("event", *IDENTITY) else _PATH_HINT
+        raise misconfigured(key, f".{path[0]} can't be changed: it says which event it is, of whom, when and where", hint)
