@@ -19,7 +19,6 @@ from forwarder.core.clock import SystemClock
 from forwarder.core.ports import Reason
 from forwarder.daemon.imports import ImportRun
 from forwarder.sources.files import origins
-from forwarder.sources.imports import repeats
 from forwarder.sources.imports import sorting as spool
 from forwarder.sources.imports.format import ChosenFormat, FormatContext, NoOptions
 from forwarder.sources.imports.formats.catalog import BY_NAME, FORMATS
@@ -154,7 +153,7 @@ async def test_the_state_folder_has_these_files(tmp_path: Path) -> None:
     async with Upstream(answer) as upstream:
         await whole_import(source, state, tmp_path / "imports", upstream.url)
     left = {path.name for path in state.iterdir()}
-    passing = {repeats.DIGESTS_FILE, spool.FILE, spool.SPOOL}
+    passing = {spool.FILE, spool.SPOOL}
     assert tabulated() == left | passing
     assert {re.sub("-(wal|shm)$", "", name) for name in seen} <= tabulated()
     assert seen >= {spool.FILE, spool.SPOOL}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.imports.format import ImportedEvent, derived_uuid
-from forwarder.sources.imports.repeats import DIGESTS_FILE, Repeats, pack_uuids
+from forwarder.sources.imports.repeats import FORMER_FILE, Repeats, pack_uuids
 from forwarder.sources.imports.times import DAY
 from tests.support.cases import cases
 
@@ -31,9 +31,23 @@ def among(repeats: Repeats, events: Sequence[ImportedEvent]) -> list[int]:
     return repeats.among(*([row[column] for row in rows] for column in range(5)))  # type: ignore[arg-type]  # of many types
 
 
-def found(events: Sequence[ImportedEvent], folder: Path, in_memory: int = 1_000) -> list[bool]:
+Sizes = tuple[int, int]
+"""The slots of an index, at first and at most."""
+USUAL: Sizes = 1 << 10, 1 << 12
+SMALL: Sizes = 4, 64
+SIZES = st.sampled_from([(1, 1), (1, 8), (2, 2), SMALL, (64, 64), USUAL])
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of few digests, most of them in the file."""
+    monkeypatch.setattr("forwarder.sources.imports.repeats._PAGE", 3)
+    monkeypatch.setattr("forwarder.sources.imports.repeats._IN_MEMORY", 300)
+
+
+def found(events: Sequence[ImportedEvent], folder: Path, sizes: Sizes = USUAL) -> list[bool]:
     """Which of some events are repeats."""
-    with Repeats(folder, in_memory) as repeats:
+    with Repeats(folder, *sizes) as repeats:
         told = [among(repeats, [each]) == [0] for each in events]
         assert repeats.repeats == sum(told)
     assert list(folder.iterdir()) == []
@@ -63,66 +77,58 @@ def test_what_a_repeat_is(first: ImportedEvent, second: ImportedEvent, is_repeat
     assert found([first, second], tmp_path) == [False, is_repeat]
 
 
-def test_memory_is_bounded_and_nothing_forgotten(tmp_path: Path) -> None:
-    """Far more events than memory may hold are all known, in whatever order of days they come again."""
+@pytest.mark.parametrize("sizes", [SMALL, (2, 2), USUAL])
+def test_memory_is_bounded_and_nothing_forgotten(sizes: Sizes, tmp_path: Path) -> None:
+    """Far more events than an index may hold are all known, in whatever order of days they come again."""
     events = [event(str(number), number % 7) for number in range(700)]
-    with Repeats(tmp_path, 100) as repeats:
+    with Repeats(tmp_path, *sizes) as repeats:
         assert not any(among(repeats, [each]) for each in events)
-        assert (tmp_path / DIGESTS_FILE).exists()
         assert all(among(repeats, [each]) for each in sorted(events, key=lambda each: each.time))
         assert repeats.repeats == 700
         assert not among(repeats, [event("new", 3)])
-    assert list(tmp_path.iterdir()) == []
 
 
-def test_one_day_may_be_larger_than_memory(tmp_path: Path) -> None:
-    """A day's digests are in the file and in memory at once."""
+def test_one_day_may_be_larger_than_an_index(tmp_path: Path) -> None:
+    """A day's digests are in several of them at once."""
     events = [event(str(number % 90)) for number in range(180)]
-    assert found(events, tmp_path, 20) == [False] * 90 + [True] * 90
+    assert found(events, tmp_path, (4, 16)) == [False] * 90 + [True] * 90
 
 
-def test_what_fits_in_memory_makes_no_file(tmp_path: Path) -> None:
-    """A small import writes nothing."""
-    with Repeats(tmp_path) as repeats:
-        among(repeats, [event("k")])
-        assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_left_by_a_run_that_died_is_removed(tmp_path: Path) -> None:
-    """The next run starts with nothing seen, whatever the one before left."""
-    (tmp_path / DIGESTS_FILE).write_bytes(b"torn")
+def test_a_file_left_by_a_former_version_is_removed(tmp_path: Path) -> None:
+    """It left it where it was killed; ours have no names."""
+    (tmp_path / FORMER_FILE).write_bytes(b"torn")
     events = [event(str(number)) for number in range(50)]
-    assert not any(found(events, tmp_path, 10))
+    assert not any(found(events, tmp_path))
 
 
 def test_a_folder_that_cant_be_written_in_says_so(tmp_path: Path) -> None:
     """Where the file can't be made the import ends with what to do, before anything could be sent twice."""
     (folder := tmp_path / "folder").mkdir()
-    repeats = Repeats(folder, 1)
+    repeats = Repeats(folder)
     folder.rmdir()
-    with pytest.raises(ConfigurationError, match=r"repeats\.sqlite can't be used"):
-        among(repeats, [event("k")])
+    with pytest.raises(ConfigurationError, match=r"no file in .*folder can be used"):
+        among(repeats, [event(str(number)) for number in range(100)])
     repeats.close()
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 4)), max_size=120), st.integers(0, 40))
-def test_it_is_as_a_set_would_be(keys: list[tuple[int, int]], in_memory: int) -> None:
-    """For any order and any memory: an event is a repeat if and only if its key came before on its day."""
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 4)), max_size=120), SIZES)
+def test_it_is_as_a_set_would_be(keys: list[tuple[int, int]], sizes: Sizes) -> None:
+    """For any order and any sizes: an event is a repeat if and only if its key came before on its day."""
     seen = set[tuple[int, int]]()
     expected = []
     for each in keys:
         expected.append(each in seen)
         seen.add(each)
     with TemporaryDirectory() as folder:
-        assert found([event(str(key), day) for key, day in keys], Path(folder), in_memory) == expected
+        assert found([event(str(key), day) for key, day in keys], Path(folder), sizes) == expected
 
 
-def test_what_looks_like_it_is_in_the_file_is_searched_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the bits in memory say of every digest that it may be in the file, still no event is lost."""
-    monkeypatch.setattr("forwarder.sources.imports.repeats._FILTER", 8)
+def test_what_has_one_hash_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the index says of every digest that it may have it, each is looked up, and no event is lost."""
+    monkeypatch.setattr("forwarder.sources.imports.repeats.hash", lambda each: hash(each) & 1, raising=False)
     events = [event(str(number)) for number in range(300)]
-    assert found([*events, *events], tmp_path, 20) == [False] * 300 + [True] * 300
+    assert found([*events, *events], tmp_path, SMALL) == [False] * 300 + [True] * 300
 
 
 Key = tuple[int, int]
@@ -134,9 +140,9 @@ def block(keys: Sequence[Key], name: str = "a", who: str = "b") -> list[Imported
     return [ImportedEvent(name, who, time, str(UUID(int=number)), {}) for time, number in keys]
 
 
-def found_in_blocks(blocks: Sequence[list[ImportedEvent]], folder: Path, in_memory: int = 1_000) -> list[list[int]]:
+def found_in_blocks(blocks: Sequence[list[ImportedEvent]], folder: Path, sizes: Sizes = USUAL) -> list[list[int]]:
     """Which events of each block are repeats. Nothing is left in the folder."""
-    repeats = Repeats(folder, in_memory)
+    repeats = Repeats(folder, *sizes)
     told = [among(repeats, each) for each in blocks]
     repeats.close()
     assert list(folder.iterdir()) == []
@@ -160,24 +166,21 @@ def test_nothing_is_asked_of_no_events(tmp_path: Path) -> None:
     assert found_in_blocks([[]], tmp_path) == [[]]
 
 
-def test_what_goes_to_the_file_is_found_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_to_the_file_is_found_there(tmp_path: Path) -> None:
     """A source in the order of time writes what it can't hold, and knows it when a block reaches back to it."""
     blocks = [block([(time * 10 + each, time * 10 + each) for each in range(10)]) for time in range(30)]
-    monkeypatch.setattr("forwarder.sources.imports.repeats._SPOOLED", 400)
-    with Repeats(tmp_path, 40) as repeats:
+    with Repeats(tmp_path, *SMALL) as repeats:
         assert not any(among(repeats, each) for each in blocks)
-        assert not (tmp_path / DIGESTS_FILE).exists()  # nothing is searched while it needn't be
         assert [among(repeats, each) for each in blocks[::-1]] == [[*range(10)]] * 30
 
 
-def test_a_folder_that_no_block_can_be_written_in_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_no_block_can_be_written_in_says_so(tmp_path: Path) -> None:
     """Before anything could be sent twice."""
-    monkeypatch.setattr("forwarder.sources.imports.repeats._SPOOLED", 1)
     (folder := tmp_path / "folder").mkdir()
     repeats = Repeats(folder)
     folder.rmdir()
-    with pytest.raises(ConfigurationError, match="folder can't be used"):
-        among(repeats, block([(1, 1)]))
+    with pytest.raises(ConfigurationError, match="folder can be used"):
+        among(repeats, block([(1, number) for number in range(20)]))
     repeats.close()
 
 
@@ -193,13 +196,13 @@ BLOCKS = st.lists(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 5)), min
 
 
 @settings(deadline=None, max_examples=120)
-@given(BLOCKS, st.integers(0, 30), st.booleans())
-def test_blocks_are_as_a_set_would_be(blocks: list[list[Key]], in_memory: int, in_order: bool) -> None:
-    """For any blocks, in the order of time or not, and any memory: a repeat is what came before, and nothing else."""
+@given(BLOCKS, SIZES, st.booleans())
+def test_blocks_are_as_a_set_would_be(blocks: list[list[Key]], sizes: Sizes, in_order: bool) -> None:
+    """For any blocks, in the order of time or not, and any sizes: a repeat is what came before, and nothing else."""
     if in_order:
         whole = sorted(key for keys in blocks for key in keys)
-        sizes = [len(keys) for keys in blocks]
-        blocks = [whole[sum(sizes[:at]) : sum(sizes[: at + 1])] for at in range(len(sizes))]
+        lengths = [len(keys) for keys in blocks]
+        blocks = [whole[sum(lengths[:at]) : sum(lengths[: at + 1])] for at in range(len(lengths))]
     seen = set[Key]()
     expected: list[list[int]] = []
     for keys in blocks:
@@ -209,7 +212,7 @@ def test_blocks_are_as_a_set_would_be(blocks: list[list[Key]], in_memory: int, i
                 expected[-1].append(at)
             seen.add(key)
     with TemporaryDirectory() as folder:
-        assert found_in_blocks([block(keys) for keys in blocks], Path(folder), in_memory) == expected
+        assert found_in_blocks([block(keys) for keys in blocks], Path(folder), sizes) == expected
 
 
 def test_uuids_are_told_apart_however_they_are_spelled() -> None:
