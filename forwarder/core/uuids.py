@@ -34,14 +34,24 @@ def as_uuid5(digest: bytes) -> bytes:
 
 def uuids5(namespace: bytes, names: Sequence[bytes]) -> list[bytes]:
     """The UUIDs of version 5 of several names: each digit is put into all of them at once, which takes half of the time."""
+    whole = bytes(_joined(namespace, names))
+    return [whole[at : at + len(_FORM)] for at in range(0, len(whole), len(_FORM))]
+
+
+def uuid_texts5(namespace: bytes, names: Sequence[bytes]) -> list[str]:
+    """The same as text."""
+    whole = _joined(namespace, names).decode()
+    return [whole[at : at + len(_FORM)] for at in range(0, len(whole), len(_FORM))]
+
+
+def _joined(namespace: bytes, names: Sequence[bytes]) -> bytearray:
     digits = hexlify(b"".join([sha1(namespace + name, usedforsecurity=False).digest() for name in names]))
     texts = bytearray(_FORM * len(names))
     for digit, at in enumerate(_DIGITS_AT):
         texts[at :: len(_FORM)] = digits[digit::_SHA1_DIGITS]
     texts[_VERSION_AT :: len(_FORM)] = b"5" * len(names)
     texts[_VARIANT_AT :: len(_FORM)] = texts[_VARIANT_AT :: len(_FORM)].translate(_TO_VARIANT)
-    whole = bytes(texts)
-    return [whole[at : at + len(_FORM)] for at in range(0, len(whole), len(_FORM))]
+    return texts
 
 
 _RANDOM_FORM: Final = b"-7xxx-yxxx-xxxxxxxxxxxx"

@@ -83,8 +83,9 @@ _SIMPLIFIED: Final = bytes.maketrans(b"E123456789" + bytes(range(32)), b"e000000
 _PLUS: Final = b"+"
 """For a search that costs nearly nothing: all digits are 0, all control characters 1, and there is no plus."""
 _LONG_DIGITS: Final = b"0" * (_SAFE_DIGITS + 1)
-_EXPONENT: Final = b"0e000"
-_LONGEST_EXPONENT: Final = 40
+_DIGIT: Final = ord("0")
+_EXPONENT: Final = b"e000"
+_LONGEST_EXPONENT: Final = 39
 _ENDS: Final = b",}] \1"
 """What follows a number, simplified."""
 _MANY_DIGITS: Final = b"0" * 200
@@ -260,11 +261,11 @@ def _is_conspicuous(event: bytes) -> bool:
 
 def _has_large_exponent(simplified: bytes) -> bool:
     """Whether there is an exponent of three digits or more, at the end of a value: digits of UUIDs often look like one."""
-    at = simplified.find(_EXPONENT)
-    while at >= 0:
-        if simplified[at + len(_EXPONENT) : at + _LONGEST_EXPONENT].lstrip(b"0")[:1] in _ENDS:
+    at = simplified.rfind(_EXPONENT)  # compares an e first, which is rarer than a digit: half of the time of `find`
+    while at > 0:
+        if simplified[at - 1] == _DIGIT and simplified[at + len(_EXPONENT) : at + _LONGEST_EXPONENT].lstrip(b"0")[:1] in _ENDS:
             return True
-        at = simplified.find(_EXPONENT, at + 1)
+        at = simplified.rfind(_EXPONENT, 0, at)
     return False
 
 

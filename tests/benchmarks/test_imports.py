@@ -64,12 +64,13 @@ def test_every_record_becomes_an_event(export: Export, path: Path) -> None:
 @pytest.mark.parametrize("export", [each for each in Export if each is not Export.NATIVE])
 def test_the_floor_makes_the_events_of_the_import(export: Export, path: Path) -> None:
     """A loop that left out a part of the mapping would be no floor; only what follows from records before isn't its work."""
-    converter, finish = converter_of(export), EventFinisher(FINISH).finish
+    converter = converter_of(export)
     assert isinstance(converter, RecordConverter)
     with open_source([str(path)]) as source:
         blocks = [block for file in source.files() for block in source.blocks(file)]
         events = [event for block in blocks for index in range(len(block.records)) for event in converter.convert(block, index)]
-    made = [json.loads(finish(event)) for event in events if event.event != "$identify"]
+    finished, _ = EventFinisher(FINISH).finish([event for event in events if event.event != "$identify"])
+    made = [json.loads(each) for each in finished]
     assert [json.loads(msgspec.json.encode(event)) for event in bare_events(export, path)] == made
     assert len(made) == COUNT
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.core.uuids import new_uuid7, new_uuids7, uuid5, uuids5
+from forwarder.core.uuids import new_uuid7, new_uuids7, uuid5, uuid_texts5, uuids5
 
 
 @given(st.uuids(), st.lists(st.text(st.characters(codec="utf-8"), max_size=20), max_size=8))
@@ -19,6 +19,7 @@ def test_they_are_those_of_the_standard_library(namespace: uuid.UUID, names: lis
     encoded = [name.encode() for name in names]
     assert [uuid5(namespace.bytes, name) for name in encoded] == right
     assert uuids5(namespace.bytes, encoded) == right
+    assert uuid_texts5(namespace.bytes, encoded) == [each.decode() for each in right]
 
 
 @given(st.floats(0, 2.8e11), st.integers(0, 20), st.binary(max_size=9), st.binary(max_size=9))

@@ -12,7 +12,9 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
 from io import BytesIO, StringIO
+from itertools import chain, starmap
 from typing import Any, BinaryIO, Final
 
 import msgspec
@@ -34,6 +36,8 @@ MAX_COLUMNS: Final = 16_384
 """Of a CSV file: as many as a spreadsheet has. More are the wrong delimiter, or no CSV."""
 _MAX_NAMES: Final = 1 << 20
 """Bytes of all names together: each row has them in its record."""
+_ROWS: Final = 64
+"""Rows that become records together: few enough that all that is made of them is in a core's cache."""
 _NO_FIELD: Final = re.compile(r'["\\\x00-\x1f\x7f]|^$').search
 """A name that a struct can't have for a field."""
 _TO_JSON: Final = msgspec.json.Encoder(decimal_format="number")
@@ -184,57 +188,110 @@ class _Scanner:
 
 def _read_csv(stream: PeekedStream, options: ReadOptions, delimiter: str) -> Iterator[NumberedRecords]:
     """A record a row; the first row has the names. The line is the row's first. Bytes that aren't UTF-8 survive as lone surrogates."""
-    limit, has_ended = options.max_record, False
-    row_lines: list[str] = []
-
-    def lines() -> Iterator[str]:
-        nonlocal has_ended
-        for whole in _whole_lines(stream, options):
-            text = whole if len(whole) <= limit else b"".join(line[:-1][:limit] + b"\n" for line in BytesIO(whole))
-            for line in StringIO(text.decode("utf-8", "surrogateescape"), newline="\n"):
-                row_lines.append(line)
-                yield line
-        has_ended = True
-
-    def as_read() -> bytes:
-        return "".join(row_lines).encode("utf-8", "surrogateescape").rstrip(b"\r\n")
-
-    csv.field_size_limit(limit)  # it is the module's, not the reader's, and too small by default
-    rows = csv.reader(lines(), delimiter=delimiter, quotechar=options.quote)
+    csv.field_size_limit(options.max_record)  # it is the module's, not the reader's, and too small by default
+    lines = _CsvLines(stream, options)
+    reader = csv.reader(chain.from_iterable(lines), delimiter=delimiter, quotechar=options.quote)
     make: Callable[..., Any] | None = None
-    records: list[bytes] = []
-    numbers: list[int] = []
-    size, failure = 0, None
-    while True:
-        number = rows.line_num + 1
-        row_lines.clear()
+    most, failure, is_done = 1, None, False
+    made, numbers, size = list[bytes | list[bytes]](), list[int](), 0
+    while not is_done:
+        rows, ends = list[list[str]](), list[int]()
         try:
-            row = next(rows, None)
+            for row in reader:
+                rows.append(row)
+                ends.append(reader.line_num)
+                if len(rows) == most or reader.line_num == lines.count:
+                    break
+            else:
+                is_done = True
         except csv.Error:
-            row = []
+            rows.append([])
+            ends.append(reader.line_num)
         except DamagedContent as error:
-            row, failure = None, error
-        if row is None:
-            break
-        if not row and not as_read():
-            continue
-        if make is None:
-            make = _row_type(row)
-            continue
-        try:
-            record = as_read()[:limit] if has_ended else _TO_JSON.encode(make(*row))  # a row that ends with the file has an open quote
-        except (TypeError, ValueError):  # it has another length than the header, or isn't UTF-8
-            record = as_read()[:limit]
-        records.append(record)
-        numbers.append(number)
-        size += len(record)
-        if size >= options.block_bytes:
-            yield records, numbers
-            records, numbers, size = [], [], 0
-    if records:
-        yield records, numbers
+            failure, is_done = error, True
+        if make is None and rows and (rows[0] or lines.between(lines.done, ends[0])):
+            make, names = _row_type(rows[0]), sum(map(len, rows[0]))
+            most = min(_ROWS, options.block_bytes // (names + 1) + 1)  # each record has the names
+        elif make is not None:
+            some, begins = _encoded_rows(rows, ends, lines, make, is_open=lines.have_ended and not is_done)
+            made.append(some)
+            numbers += begins
+            size += len(some) if isinstance(some, bytes) else sum(map(len, some))
+        if ends:
+            lines.pass_to(ends[-1])
+        if numbers and (is_done or size >= options.block_bytes):
+            yield _joined(made), numbers
+            made, numbers, size = [], [], 0
     if failure is not None:
         raise failure
+
+
+def _joined(made: Sequence[bytes | list[bytes]]) -> Sequence[bytes]:
+    """Records, some of them as lines, as one sequence."""
+    if any(isinstance(each, list) for each in made):
+        return [record for each in made for record in (each if isinstance(each, list) else each.splitlines())]
+    text = b"".join(made)  # type: ignore[arg-type]  # all are lines
+    return LineRecords(text, [*BytesIO(text)])
+
+
+class _CsvLines(Iterator[list[str]]):
+    """The lines of a table, as many at once as are read at once. They are known until the rows that they are parts of are done."""
+
+    def __init__(self, stream: PeekedStream, options: ReadOptions) -> None:
+        self._texts = _whole_lines(stream, replace(options, block_bytes=max(1, options.block_bytes // _ROWS * 8)))
+        self._limit = options.max_record
+        self._lines: list[str] = []
+        self.done = self.count = 0
+        """How many come before those that are known, and how many there were so far."""
+        self.have_ended = False
+
+    def __next__(self) -> list[str]:
+        whole = next(self._texts, None)
+        if whole is None:
+            self.have_ended = True
+            raise StopIteration
+        text = whole if len(whole) <= self._limit else b"".join(line[:-1][: self._limit] + b"\n" for line in BytesIO(whole))
+        lines = [*StringIO(text.decode("utf-8", "surrogateescape"), newline="\n")]
+        self._lines += lines
+        self.count += len(lines)
+        return lines
+
+    def between(self, first: int, end: int) -> bytes:
+        """Some lines as they were read, without the last one's end."""
+        text = "".join(self._lines[first - self.done : end - self.done])
+        return text.encode("utf-8", "surrogateescape").rstrip(b"\r\n")[: self._limit]
+
+    def pass_to(self, end: int) -> None:
+        """Forget the lines before this one."""
+        del self._lines[: end - self.done]
+        self.done = end
+
+
+def _encoded_rows(
+    rows: Sequence[list[str]], ends: Sequence[int], lines: _CsvLines, make: Callable[..., Any], *, is_open: bool
+) -> tuple[bytes | list[bytes], list[int]]:
+    """The records of rows, as lines if all are good, and their first lines. `ends`: their last lines.
+
+    `is_open`: the last row ends with the file, within a quote.
+    """
+    begins = [lines.done, *ends[:-1]] if ends else []
+    if all(rows) and not is_open:
+        try:
+            return _TO_JSON.encode_lines([*starmap(make, rows)]), [begin + 1 for begin in begins]
+        except (TypeError, ValueError):  # one has another length than the header, or isn't UTF-8
+            pass
+    records: list[bytes] = []
+    numbers: list[int] = []
+    for at, (row, begin, end) in enumerate(zip(rows, begins, ends, strict=True), 1):
+        if not row and not lines.between(begin, end):
+            continue
+        try:
+            record = lines.between(begin, end) if is_open and at == len(rows) else _TO_JSON.encode(make(*row))
+        except (TypeError, ValueError):
+            record = lines.between(begin, end)
+        records.append(record)
+        numbers.append(begin + 1)
+    return records, numbers
 
 
 def _row_type(header: Sequence[str]) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from io import BytesIO
 from itertools import repeat
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -28,13 +29,14 @@ from forwarder.sources.imports.columns import EventColumns
 from forwarder.sources.imports.format import Converter, ImportedEvent, NativeEvents, PersonProperties, RecordRefused, RefusalReason
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.times import EPOCH
-from forwarder.sources.imports.values import SHALLOW_BYTES, is_deep
+from forwarder.sources.imports.values import is_deep, may_be_deep
 from forwarder.wire.identity import ABSENT, first_byte
 from forwarder.wire.splice import Locator
 from forwarder.wire.strict import may_overflow, overflow_of
 
 _TOO_DEEP: Final = "it is nested too deep"
 _encode: Final = msgspec.json.Encoder().encode
+_encode_lines: Final = msgspec.json.Encoder().encode_lines
 _decode: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 _NULL: Final = Raw(b"null")
 
@@ -60,6 +62,28 @@ class _SentEvent(Struct, gc=False):
     properties: dict[str, Any]
 
 
+def _encode_all(events: Sequence[_SentEvent]) -> list[bytes] | None:
+    """The JSON of events, all at once; None if one of them can't be encoded, or has a line feed between two values."""
+    try:
+        lines = [*BytesIO(_encode_lines(events))]
+    except (UnicodeError, RecursionError):
+        return None
+    return [line[:-1] for line in lines] if len(lines) == len(events) else None
+
+
+def _encode_one(event: _SentEvent) -> bytes:
+    """The JSON of an event. Raises `RecordRefused`."""
+    try:
+        data = _encode(event)
+    except UnicodeError:
+        raise RecordRefused(RefusalReason.NOT_JSON, "a string in it holds half a surrogate pair") from None
+    except RecursionError:
+        raise RecordRefused(RefusalReason.NOT_JSON, _TOO_DEEP) from None
+    if is_deep(data):
+        raise RecordRefused(RefusalReason.NOT_JSON, _TOO_DEEP)
+    return data
+
+
 class EventFinisher:
     """Makes the bytes of events by one policy. `max_bytes` is what an event may have (`upstream.max_event`); None: any size."""
 
@@ -71,31 +95,38 @@ class EventFinisher:
         self._change_person, self._change_native_person = _PERSON_POLICIES[policy.person_properties]
         self._max_bytes = max_bytes
 
-    def finish(self, event: ImportedEvent) -> bytes:
-        """The JSON of an event. What is added takes the place of a property of that name.
+    def finish(self, events: Sequence[ImportedEvent]) -> tuple[list[bytes], dict[int, RecordRefused]]:
+        """The JSON of events, and which of them are refused, by index. What is added takes the place of a property of that name."""
+        refused: dict[int, RecordRefused] = {}
+        for at, event in enumerate(events):
+            properties = event.properties
+            properties.update(self._add)
+            if "$set" in properties or "$set_once" in properties or "$unset" in properties:
+                try:
+                    self._change_person(properties)
+                except RecordRefused as why:
+                    refused[at] = why
+        sent = [_SentEvent(e.event, e.distinct_id, e.uuid, e.moment or EPOCH + timedelta(0, 0, e.time), e.properties) for e in events]
+        finished = _encode_all(sent)
+        if finished is None or may_be_deep(finished):
+            finished = [b""] * len(sent)
+            for at, each in enumerate(sent):
+                try:
+                    finished[at] = _encode_one(each)
+                except RecordRefused as why:
+                    refused.setdefault(at, why)
+        for at in refused:
+            finished[at] = b""
+        return finished, self._refusals(finished) | refused
 
-        Raises `RecordRefused`; what has too many bytes, or a number that overflows, is found by `refusals`.
-        """
-        properties = event.properties
-        properties.update(self._add)
-        if "$set" in properties or "$set_once" in properties or "$unset" in properties:
-            self._change_person(properties)
-        try:
-            data = _encode(_SentEvent(event.event, event.distinct_id, event.uuid, EPOCH + timedelta(0, 0, event.time), properties))
-        except (UnicodeError, RecursionError) as error:
-            why = _TOO_DEEP if isinstance(error, RecursionError) else "a string in it holds half a surrogate pair"
-            raise RecordRefused(RefusalReason.NOT_JSON, why) from None
-        if len(data) > SHALLOW_BYTES and is_deep(data):
-            raise RecordRefused(RefusalReason.NOT_JSON, _TOO_DEEP)
-        return data
-
-    def finish_texts(self, texts: Sequence[bytes], gaps: Sequence[int]) -> list[bytes]:
+    def finish_texts(self, texts: Sequence[bytes], gaps: Sequence[int]) -> tuple[list[bytes], dict[int, RecordRefused]]:
         """The same of native events (`NativeEvents`)."""
         inlay = self._inlay
-        return [text[:gap] + inlay + text[gap:] if gap else self._rebuilt(text) for text, gap in zip(texts, gaps, strict=True)]
+        finished = [text[:gap] + inlay + text[gap:] if gap else self._rebuilt(text) for text, gap in zip(texts, gaps, strict=True)]
+        return finished, self._refusals(finished)
 
-    def refusals(self, finished: Sequence[bytes]) -> dict[int, RecordRefused]:
-        """Which finished events are refused for what only their bytes show, by index. All are checked at once."""
+    def _refusals(self, finished: Sequence[bytes]) -> dict[int, RecordRefused]:
+        """Which finished events are refused for their size, or for numbers that overflow, by index. All are checked at once."""
         limit = self._max_bytes
         if not finished or ((limit is None or max(map(len, finished)) <= limit) and not may_overflow(b",".join(finished))):
             return {}
@@ -300,23 +331,19 @@ class FinishedBlock:
         self.refused: list[RefusedPart] = []
         """By the format."""
 
-    def add(self, record: int, event: ImportedEvent) -> None:
+    def add(self, records: Sequence[int], events: Sequence[ImportedEvent]) -> None:
         """See `EventSink`."""
-        try:
-            self.data.append(self._finisher.finish(event))
-        except RecordRefused as refused:
-            self.unfinished[len(self.data)] = refused
-            self.data.append(b"")
-        self.records.append(record)
-        self.names.append(event.event)
-        self.distinct_ids.append(event.distinct_id)
-        self.times.append(event.time)
-        self.uuids.append(event.uuid)
-        self.keyed.append(event.keyed)
+        self._take(*self._finisher.finish(events))
+        self.records += records
+        self.names += [event.event for event in events]
+        self.distinct_ids += [event.distinct_id for event in events]
+        self.times += [event.time for event in events]
+        self.uuids += [event.uuid for event in events]
+        self.keyed += [event.keyed for event in events]
 
     def extend(self, records: Sequence[int], events: NativeEvents) -> None:
         """See `EventSink`."""
-        self.data += self._finisher.finish_texts(events.texts, events.gaps)
+        self._take(*self._finisher.finish_texts(events.texts, events.gaps))
         self.records += records
         self.names += events.names
         self.distinct_ids += events.distinct_ids
@@ -328,6 +355,11 @@ class FinishedBlock:
     def refuse(self, record: int, why: RecordRefused, text: bytes | None = None, member: int | None = None) -> None:
         """See `EventSink`."""
         self.refused.append((record, why, text, 0 if member is None else member + 1))
+
+    def _take(self, finished: list[bytes], refused: Mapping[int, RecordRefused]) -> None:
+        first = len(self.data)
+        self.unfinished.update((first + at, why) for at, why in refused.items())
+        self.data += finished
 
     def sent(self, left: Mapping[int, RecordFate], skip: int) -> tuple[list[int], list[int], list[RefusedPart]]:
         """The events that are sent, by index; of each event which of the selected ones of its record it is; what is refused.
@@ -380,7 +412,6 @@ class Conversion:
         """What becomes of a block's records from index `skip` on; those before only count for repeats and the limit."""
         made = FinishedBlock(self._finisher)
         self._converter.convert_block(block, made)
-        made.unfinished.update(self._finisher.refusals(made.data))
         records, count, of_file, parts = made.records, len(block.records), (file,) * len(made.data), (0,) * len(made.data)
         is_usual = records == [*range(count)]
         lines = block.lines if is_usual else [block.lines[record] for record in records]

@@ -12,7 +12,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from enum import StrEnum
 from hashlib import sha1
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
@@ -22,13 +22,18 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Raw, Struct
 
-from forwarder.core.uuids import as_uuid5
-from forwarder.sources.files.records import Framing, RecordBlock
+from forwarder.core.uuids import as_uuid5, uuid_texts5
+from forwarder.sources.files.records import Framing, LineRecords, RecordBlock
+from forwarder.wire.shapes import is_utf8
 
 if TYPE_CHECKING:
     from forwarder.mapping import Mapping as EventMapping
     from forwarder.mapping import MappingRules
 
+_AT_ONCE: Final = 64
+"""Records of which events are made before those are finished."""
+Record = TypeVar("Record")
+Options = TypeVar("Options")
 _encode: Final = msgspec.json.Encoder().encode
 _decode_text: Final = msgspec.json.Decoder(str).decode
 NAMESPACE: Final = UUID("6f1c1d5e-6f0e-5f8f-9f0a-7b1d7f7d6b02")
@@ -69,11 +74,15 @@ class ImportedEvent(Struct, gc=False):
     time: int
     """Microseconds since 1970, UTC."""
     uuid: str
-    """The record's own, or derived: never random."""
+    """The record's own, or derived: never random. Empty until it is made where it follows from `natural_key`."""
     properties: dict[str, Any]
     """Values are JSON values, or `msgspec.Raw` where the record's bytes are kept. Finishing changes them in place."""
     keyed: bool = False
     """Whether its uuid stands for its vendor's own key: what has its uuid and name is the same event, whatever else differs."""
+    moment: datetime | None = None
+    """Its time once more, with the zone UTC, where its format has it: else finishing makes it."""
+    natural_key: bytes = b""
+    """What its uuid follows from (`derived_uuid`), where that is made together with those of its neighbours."""
 
 
 class NativeEvents(NamedTuple):
@@ -94,8 +103,8 @@ class NativeEvents(NamedTuple):
 class EventSink(Protocol):
     """Takes what a format makes of the records of a block, in their order. A record is known by its index in the block."""
 
-    def add(self, record: int, event: ImportedEvent) -> None:
-        """An event of a record. It isn't used afterwards."""
+    def add(self, records: Sequence[int], events: Sequence[ImportedEvent]) -> None:
+        """Events of these records, in their order. They aren't used afterwards."""
 
     def extend(self, records: Sequence[int], events: NativeEvents) -> None:
         """Events of these records."""
@@ -114,22 +123,55 @@ class Converter(Protocol):
         """Put the events of a block's records, and what is refused, into `events`."""
 
 
-class RecordConverter(ABC):
-    """A format that makes events of one record at a time."""
+class RecordConverter(ABC, Generic[Record]):
+    """A format that makes events of one record at a time, of what it decodes as."""
 
-    @abstractmethod
+    def __init__(self, decode: Callable[[bytes], Record], read: Callable[[bytes], Record]) -> None:
+        """`read` raises `RecordRefused` for what isn't a record. `decode` gives the same of records that are UTF-8, also with a line feed
+        behind them; it may raise any error of msgspec in place of a refusal."""
+        self._decode, self._read = decode, read
+
     def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
         """The events of one record; none if the vendor's record stands for no event (a session's start). Raises `RecordRefused`."""
+        return with_uuids(self.events_of(self._read(block.records[index]), block, index))
+
+    @abstractmethod
+    def events_of(self, record: Record, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
+        """The same of a record that is decoded, and has this index in its block; events with a natural key have no uuid yet."""
 
     def convert_block(self, block: RecordBlock, events: EventSink) -> None:
-        """See `Converter`. No event is kept: that the memory of one is used again for the next makes half of the speed."""
-        convert, add = self.convert, events.add
-        for index in range(len(block.records)):
+        """See `Converter`. A few records at a time, so that all that is made of them is in a core's cache until its end."""
+        for first in range(0, len(block.records), _AT_ONCE):
+            records: list[int] = []
+            made: list[ImportedEvent] = []
+            for index, record in enumerate(self._decoded(block.records, first), first):
+                try:
+                    if isinstance(record, RecordRefused):
+                        raise record
+                    found = self.events_of(record, block, index)
+                except RecordRefused as refused:
+                    events.refuse(index, refused)
+                else:
+                    records += (index,) * len(found)
+                    made += found
+            events.add(records, with_uuids(made))
+
+    def _decoded(self, records: Sequence[bytes], first: int) -> Sequence[Record | RecordRefused]:
+        """The next few of some records: all at once, unless one of them isn't good."""
+        some = (records.ended if isinstance(records, LineRecords) else records)[first : first + _AT_ONCE]
+        text = b"\n".join(some)  # a line feed ends no character
+        if text.isascii() or is_utf8(text):
             try:
-                for event in convert(block, index):
-                    add(index, event)
-            except RecordRefused as refused:
-                events.refuse(index, refused)
+                return [*map(self._decode, some)]
+            except (ValueError, RecursionError, RecordRefused):  # msgspec's errors are such
+                pass
+        return [*map(self._read_or_refusal, records[first : first + _AT_ONCE])]
+
+    def _read_or_refusal(self, record: bytes) -> Record | RecordRefused:
+        try:
+            return self._read(record)
+        except RecordRefused as refused:
+            return refused
 
 
 _OF_NAMESPACE: Final = sha1(NAMESPACE.bytes, usedforsecurity=False)
@@ -140,6 +182,19 @@ def derived_uuid(natural_key: str) -> str:
     digest = _OF_NAMESPACE.copy()
     digest.update(natural_key.encode())
     return as_uuid5(digest.digest()).decode()
+
+
+def with_uuids(events: Sequence[ImportedEvent]) -> Sequence[ImportedEvent]:
+    """The same events, after those with a natural key have got their uuids."""
+    keyed = [event for event in events if event.natural_key]
+    for event, uuid in zip(keyed, uuid_texts5(NAMESPACE.bytes, [event.natural_key for event in keyed]), strict=True):
+        event.uuid = uuid
+    return events
+
+
+def natural_key(*parts: str | int | None) -> bytes:
+    """A natural key of several parts, which no other parts give."""
+    return _encode(parts)
 
 
 def key_uuid(*parts: str | int | None) -> str:
@@ -161,7 +216,6 @@ def text_in(members: Mapping[str, Raw], name: str) -> str:
 
 
 _UTC: Final = (UTC, timezone(timedelta()), ZoneInfo("UTC"))
-Options = TypeVar("Options")
 OF_JSON: Final = (Framing.AUTO, Framing.LINES, Framing.JSON, Framing.PARQUET)
 
 

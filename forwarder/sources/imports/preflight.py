@@ -355,10 +355,10 @@ class PreflightBlock(FinishedBlock):
         self._found: list[bytes] = []
         """Of native events: how each stood in its record."""
 
-    def add(self, record: int, event: ImportedEvent) -> None:
+    def add(self, records: Sequence[int], events: Sequence[ImportedEvent]) -> None:
         """See `EventSink`."""
-        self._properties.append(event.properties.copy())
-        super().add(record, event)
+        self._properties += [event.properties.copy() for event in events]
+        super().add(records, events)
 
     def extend(self, records: Sequence[int], events: NativeEvents) -> None:
         """See `EventSink`."""
@@ -370,7 +370,6 @@ class PreflightBlock(FinishedBlock):
 
         A record of which an event is refused is refused. One of whose events none is selected isn't counted.
         """
-        self.unfinished.update(self._finisher.refusals(self.data))
         selected = [at for at, event in enumerate(zip(self.names, self.times, strict=True)) if accepts(*event)]
         if self.texts or any(text is not None for _, _, text, _ in self.refused):
             rows = [(self.records[at], self._found[at], self.unfinished.get(at), [at]) for at in selected]

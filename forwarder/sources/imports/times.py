@@ -25,6 +25,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _EPOCH_WITHOUT_ZONE: Final = EPOCH.replace(tzinfo=None)
 AFTER_LAST: Final = 253_402_300_800_000_000
 """The first microsecond of the year 10,000."""
+_AFTER_LAST_DAY: Final = AFTER_LAST // DAY
 _LAST_SECONDS: Final = 10_000_000_000
 """An epoch above it counts milliseconds (as seconds it would be past 2286; as milliseconds it is past April 1970)."""
 _LAST_MILLISECONDS: Final = 10_000_000_000_000
@@ -53,6 +54,21 @@ def day_of(time: int) -> str:
     return date_of(time // DAY)
 
 
+def parse_moment(value: str | float, clock: tzinfo | None = None) -> tuple[int, datetime]:
+    """The same as `parse_time` of a text or a number, and as a time with the zone UTC."""
+    if clock is None and type(value) is str and len(value) <= _LONGEST and "-" in value:
+        try:
+            found = datetime.fromisoformat(value)
+        except ValueError:
+            pass
+        else:
+            since = found - (_EPOCH_WITHOUT_ZONE if found.tzinfo is None else EPOCH)
+            if 0 <= since.days < _AFTER_LAST_DAY:
+                return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds, EPOCH + since
+    micros = parse_time(value, clock)
+    return micros, EPOCH + timedelta(0, 0, micros)
+
+
 def parse_time(value: bytes | msgspec.Raw | str | int | float | Decimal, clock: tzinfo | None = None) -> int:
     """The microseconds since 1970 of a time. Raises `RecordRefused` (`NO_TIME`) if it can't be read or isn't of the years 1970 to 9999.
 
@@ -60,11 +76,9 @@ def parse_time(value: bytes | msgspec.Raw | str | int | float | Decimal, clock: 
     (above 1e10) or microseconds (above 1e13), as a number or as its digits; eight digits as a text are a date. A text without a zone
     is what `clock` shows (None: UTC). Epochs are UTC: a format whose vendor shifts them moves them itself (`ahead_of_utc`).
     """
-    if isinstance(value, str):
-        micros = _of_text(value, clock)
-    else:
-        value = _json_value(value) if isinstance(value, _JSON) else value
-        micros = _of_text(value, clock) if isinstance(value, str) else _of_number(value)
+    if isinstance(value, _JSON):
+        value = _json_value(value)
+    micros = _of_text(value, clock) if isinstance(value, str) else _of_number(value)
     if not 0 <= micros < AFTER_LAST:
         raise _unreadable(value)
     return micros
@@ -73,7 +87,7 @@ def parse_time(value: bytes | msgspec.Raw | str | int | float | Decimal, clock: 
 def _json_value(raw: bytes | msgspec.Raw) -> int | Decimal | str:
     value = bytes(raw)
     try:
-        if value.isdigit():
+        if value.isdigit():  # as most epochs are
             return int(value)
         return _decode_text(value) if value[:1] == b'"' else Decimal(value.decode())
     except (ValueError, DecimalException) as error:  # null, an object, a number that is out of all bounds

@@ -23,8 +23,8 @@ from forwarder.sources.imports.format import RecordRefused, RefusalReason
 _KINDS: Final = {b'"': "a text", b"{": "an object", b"[": "a list", b"t": "a yes or no", b"f": "a yes or no"}
 MAX_DEPTH: Final = 120
 """Levels that a record or an event may have: common parsers accept 128, two of which are the request's own."""
-SHALLOW_BYTES: Final = 2 * MAX_DEPTH
-"""A text that has no more can't be nested too deep."""
+_COUNTED: Final = 16
+"""Objects whose brackets are counted together: few enough that those of all but one seldom exceed what one may have."""
 _BRACKET_OR_STRING: Final = re.compile(rb'([][{}])|"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _decode_object = msgspec.json.Decoder(dict[str, Raw] | None).decode
 _decode_list = msgspec.json.Decoder(list[Raw] | None).decode
@@ -129,6 +129,16 @@ def is_deep(text: bytes) -> bool:
     return text.count(b"[") + text.count(b"{") > MAX_DEPTH and _depth(text) > MAX_DEPTH
 
 
+def may_be_deep(texts: Sequence[bytes]) -> bool:
+    """Whether one of some objects with an object in each may be; counts the brackets of several at once."""
+    for start in range(0, len(texts), _COUNTED):
+        some = texts[start : start + _COUNTED]
+        text = b"".join(some)
+        if text.count(b"{") + (text.count(b"[") if b"[" in text else 0) - 2 * (len(some) - 1) > MAX_DEPTH:
+            return True
+    return False
+
+
 def are_deep(texts: Sequence[bytes]) -> bool:
     """Whether one of some texts is."""
     braces = max(map(bytes.count, texts, repeat(b"{")), default=0)
@@ -170,8 +180,8 @@ def check_id(text: str) -> str:
 
 def checked_id(raw: Raw | None, name: str) -> str:
     """The id that a value is (`text_or_number`); empty if it is blank or there is none. Raises `RecordRefused`."""
-    found = text_or_number(raw, name)
-    return "" if found is None or is_blank(found) else check_id(found)
+    found = text_or_number(raw, name) if raw else None
+    return "" if not found or found.isspace() else check_id(found)
 
 
 def is_blank(text: str | None) -> bool:

@@ -37,15 +37,23 @@ FILE = SourceFile("a.jsonl", "ab" * 20)
 WANTED = EventFilters(exclude_events=frozenset({"unwanted"}))
 
 
-class Spelled(RecordConverter):
+def words(record: bytes) -> list[str]:
+    """Those of a record. Raises `RecordRefused`."""
+    found = record.decode().split()
+    if "!" in found:
+        raise RecordRefused(RefusalReason.NO_TIME, "there is no time")
+    return found
+
+
+class Spelled(RecordConverter[list[str]]):
     """A format: a record is a list of events as `name:key`, `!` refuses it, and a `nan` is refused only when it is finished."""
 
-    def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
-        """See `Converter`."""
-        words = block.records[index].decode().split()
-        if "!" in words:
-            raise RecordRefused(RefusalReason.NO_TIME, "there is no time")
-        return [self._event(word) for word in words]
+    def __init__(self) -> None:
+        super().__init__(words, words)
+
+    def events_of(self, record: list[str], _: RecordBlock, __: int) -> Sequence[ImportedEvent]:
+        """See `RecordConverter`."""
+        return [self._event(word) for word in record]
 
     @staticmethod
     def _event(word: str) -> ImportedEvent:

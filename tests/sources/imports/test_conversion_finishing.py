@@ -33,9 +33,9 @@ def event(properties: Mapping[str, Any] | None = None, time: int = TIME) -> Impo
 def finish(made: ImportedEvent, policy: PersonProperties = "set_once", *, geoip: bool = False, max_bytes: int | None = None) -> bytes:
     """The bytes of an event."""
     finisher = EventFinisher(FinishPolicy(policy, geoip, JOB), max_bytes)
-    data = finisher.finish(msgspec.structs.replace(made, properties=dict(made.properties)))
-    for refused in finisher.refusals([data]).values():
-        raise refused
+    (data,), refused = finisher.finish([msgspec.structs.replace(made, properties=dict(made.properties))])
+    for why in refused.values():
+        raise why
     return data
 
 
@@ -228,7 +228,7 @@ ADDED = {"$geoip_disable": True, "$import_job_id": JOB}
 def finish_raw(record: bytes | object, policy: PersonProperties = "set_once", *, geoip: bool = False) -> bytes:
     """The bytes of the event of a record."""
     found = NativeConverter(policy).convert_event(block(record))
-    (text,) = EventFinisher(FinishPolicy(policy, geoip, JOB)).finish_texts(found.texts, found.gaps)
+    (text,), _ = EventFinisher(FinishPolicy(policy, geoip, JOB)).finish_texts(found.texts, found.gaps)
     return text
 
 
@@ -245,7 +245,8 @@ def test_numbers_that_overflow_are_refused_alone(number: str) -> None:
     """What strict parsers refuse is refused before it is sent; the events beside it go on."""
     records = [as_json({**HEAD, "properties": {"n": each}}) for each in ("good", "bad", "better")]
     records[1] = records[1].replace(b'"bad"', number.encode())
-    refusals = EventFinisher(FinishPolicy("set_once", False, JOB)).refusals(records)
+    found = NativeConverter("set_once").convert_event(block(records[0]))
+    _, refusals = EventFinisher(FinishPolicy("set_once", False, JOB)).finish_texts(records, [found.gaps[0]] * 3)
     assert list(refusals) == [1]
     refused = refusals[1]
     assert refused.why is RefusalReason.NOT_JSON
@@ -310,10 +311,31 @@ def test_other_policies() -> None:
 def test_events_that_are_too_large() -> None:
     """Only the one that has too many bytes when it is finished is refused, in its place."""
     small, large = {**HEAD, "properties": {"a": 1}}, {**HEAD, "properties": {"a": "x" * 200}}
-    sent = [finish_raw(each) for each in (small, large, small)]
-    refusals = EventFinisher(FinishPolicy("set_once", geoip=False, job_id=JOB), len(sent[1]) - 1).refusals(sent)
+    found = [NativeConverter("set_once").convert_event(block(each)) for each in (small, large, small)]
+    texts, gaps = [each.texts[0] for each in found], [each.gaps[0] for each in found]
+    size, policy = len(finish_raw(large)), FinishPolicy("set_once", geoip=False, job_id=JOB)
+    _, refusals = EventFinisher(policy, size - 1).finish_texts(texts, gaps)
     assert [(index, refused.why) for index, refused in refusals.items()] == [(1, RefusalReason.TOO_LARGE)]
-    assert EventFinisher(FinishPolicy("set_once", geoip=False, job_id=JOB), len(sent[1])).refusals(sent) == {}
+    assert EventFinisher(policy, size).finish_texts(texts, gaps)[1] == {}
+
+
+BAD: Mapping[str, object] = {
+    "half a surrogate pair": "\ud800",
+    "too deep": raw("[" * 121 + "]" * 121),
+    "too large a number": raw("1e400"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_of_many_events_only_the_bad_one_is_refused(bad: str) -> None:
+    """Also beside events whose values take several lines, which are as they are alone."""
+    made = [event({"n": at, "list": raw("[1,\n 2.50]") if at == 3 else []}) for at in range(40)]
+    alone = [finish(each) for each in made]
+    made[20].properties["bad"] = BAD[bad]
+    finished, refused = EventFinisher(FinishPolicy("set_once", False, JOB)).finish(made)
+    assert [*refused] == [20]
+    assert refused[20].why is RefusalReason.NOT_JSON
+    assert finished[:20] + finished[21:] == alone[:20] + alone[21:]
 
 
 RAW_VALUES = st.none() | st.integers(-9, 9) | st.dictionaries(st.sampled_from("abc"), st.integers(0, 9), max_size=3)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import tzinfo
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, cast
 
@@ -31,10 +32,10 @@ from forwarder.sources.imports.format import (
     RecordConverter,
     RecordRefused,
     RefusalReason,
-    key_uuid,
+    natural_key,
     place_uuid,
 )
-from forwarder.sources.imports.times import parse_time
+from forwarder.sources.imports.times import parse_moment
 from forwarder.sources.imports.values import (
     check_id,
     checked_id,
@@ -61,6 +62,7 @@ PAGE: Final = {
     "[Amplitude] Page Path": "$pathname",
 }
 """Event properties that get another name, unless there is one with that name already."""
+_PAGE: Final = (*PAGE.items(),)
 RENAMED: Final = {
     "os_name": "$browser",
     "os_version": "$browser_version",
@@ -82,7 +84,8 @@ KEPT: Final = {
 """Fields that the service has no name for, and that say something of the event or its person."""
 _IDENTIFY: Final = "$identify"
 _GROUP_IDENTIFY: Final = "$groupidentify"
-_is_uuid: Final = re.compile(r"(?![0-]+$)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}").fullmatch
+_is_uuid: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}").fullmatch
+_NIL: Final = frozenset({"00000000-0000-0000-0000-000000000000"})
 _encode: Final = msgspec.json.Encoder().encode
 _DIGEST_BYTES: Final = 12
 """Two of a million keys have one digest once in a hundred million billion times."""
@@ -120,7 +123,7 @@ _WholeRecord: Final = cast(
 _decode: Final = msgspec.json.Decoder(_WholeRecord).decode
 
 
-class AmplitudeConverter(RecordConverter):
+class AmplitudeConverter(RecordConverter[_AmplitudeRecord]):
     """The format at work on one source, from its start and in its order.
 
     Times without a zone are what `clock` shows (None: UTC). Records from before `since` (microseconds) are left out, so they
@@ -129,15 +132,15 @@ class AmplitudeConverter(RecordConverter):
     """
 
     def __init__(self, clock: tzinfo | None = None, since: int | None = None, remembered: int = 200_000) -> None:
+        super().__init__(_decode, partial(decode_record, decode=_decode))
         self._clock, self._since = clock, since
         self._first_times = FirstSeenKeys(remembered)
 
-    def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
+    def events_of(self, record: _AmplitudeRecord, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
         """The event of one record, after those that it brings; none of a session's start. Raises `RecordRefused`, and then remembers
         nothing."""
-        record = decode_record(block.records[index], _decode)
         name = record.event_type
-        if name is None or is_blank(name):
+        if not name or name.isspace():
             raise RecordRefused(RefusalReason.NO_EVENT, "there is no event_type, or a blank one")
         if name in DROPPED_EVENTS:
             return ()
@@ -151,33 +154,34 @@ class AmplitudeConverter(RecordConverter):
             written = first_time(*((name, None if (said := getattr(record, name)) == 0 else said) for name in _TIMES))
         if written is None:
             raise RecordRefused(RefusalReason.NO_TIME, "neither event_time nor client_event_time nor server_received_time")
-        time = parse_time(written, self._clock)
+        time, moment = parse_moment(written, self._clock)
         groups = [*_groups(record)] if record.groups else []
         if name == _GROUP_IDENTIFY and not groups:
             raise RecordRefused(RefusalReason.UNMAPPABLE, f"{name} without groups")
         properties = _properties(record, device, groups)
         own = record.uuid.lower() if isinstance(record.uuid, str) else ""
-        keyed = _is_uuid(own) is not None
+        keyed = _is_uuid(own) is not None and own not in _NIL
         uuid = own if keyed else place_uuid("amplitude", block, index)
         events = []
         if self._since is None or time >= self._since:
-            for brought, about, its in self._brought(user, device, groups):
-                events.append(ImportedEvent(brought, distinct_id, time, key_uuid("amplitude", uuid, brought, *about), its, keyed))
+            if user and device and device != user and self._first_times.is_new_pair(user, device) and not is_illegal(device):
+                key = natural_key("amplitude", uuid, _IDENTIFY)
+                events.append(ImportedEvent(_IDENTIFY, distinct_id, time, "", {"$anon_distinct_id": device}, keyed, moment, key))
+            if groups:
+                for about, its in self._brought(groups):
+                    key = natural_key("amplitude", uuid, _GROUP_IDENTIFY, *about)
+                    events.append(ImportedEvent(_GROUP_IDENTIFY, distinct_id, time, "", its, keyed, moment, key))
         if name != _GROUP_IDENTIFY:  # Amplitude's own is about its groups alone
-            events.append(ImportedEvent(EVENT_NAMES.get(name, name), distinct_id, time, uuid, properties, keyed))
+            events.append(ImportedEvent(EVENT_NAMES.get(name, name), distinct_id, time, uuid, properties, keyed, moment))
         return events
 
-    def _brought(self, user: str, device: str, groups: list[_Group]) -> Iterator[tuple[str, Sequence[str], dict[str, Any]]]:
-        """What the record is the first to say: names of events, what distinguishes each from others of that name, their properties."""
-        if user and device and device != user:
-            new = self._first_times.is_new(f"{len(user)} {user}{device}".encode())
-            if new and not is_illegal(device):
-                yield _IDENTIFY, (), {"$anon_distinct_id": device}
+    def _brought(self, groups: list[_Group]) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
+        """Of the groups of which the record is the first to say what it says: which each is, and the properties of its event."""
         for group in groups:
             kind, name, said = group
             if self._first_times.is_new(_encode(group)):  # never equal to the key of a pair
                 about: dict[str, Any] = {"$group_type": kind, "$group_key": name}
-                yield _GROUP_IDENTIFY, (kind, name), about if said is None else about | {"$group_set": said}
+                yield (kind, name), about if said is None else about | {"$group_set": said}
 
 
 _Group = tuple[str, str, Raw | None]
@@ -186,18 +190,18 @@ _Group = tuple[str, str, Raw | None]
 
 def _properties(record: _AmplitudeRecord, device: str, groups: list[_Group]) -> dict[str, Any]:
     copied = zip(_TARGETS, astuple(record)[_COPIED], strict=True)  # all fields at once are got faster than some
-    properties: dict[str, Any] = {ours: value for ours, value in copied if value is not None and value != ""}
+    properties: dict[str, Any] = {ours: value for ours, value in copied if value or (value is not None and value != "")}
     if device:
         properties["$device_id"] = device
     if own := record.event_properties:
-        for theirs, ours in PAGE.items():
+        for theirs, ours in _PAGE:
             if theirs in own and ours not in own:
                 own[ours] = own.pop(theirs)
         properties |= own
-    persons = record.user_properties
-    start = bytes(persons)[:2]
-    if start != b"{}" if start[:1] == b"{" else nested(persons, "user_properties"):  # an object is kept as it is, unread
-        properties["$set"] = persons
+    if persons := record.user_properties:
+        start = bytes(persons)[:2]
+        if start != b"{}" if start[:1] == b"{" else nested(persons, "user_properties"):  # an object is kept as it is, unread
+            properties["$set"] = persons
     if groups:
         properties["$groups"] = {kind: name for kind, name, _ in reversed(groups)}  # of several of one type, the first
     return properties
@@ -223,6 +227,15 @@ class FirstSeenKeys:
         self._remembered = remembered
         self._recent, self._older = set[bytes](), set[bytes]()
         self._last = b""
+        self._user, self._device, self._pair_key = "", "", b"-"
+        """The last pair."""
+
+    def is_new_pair(self, user: str, device: str) -> bool:
+        """The same of a user with a device."""
+        if self._last is self._pair_key and user == self._user and device == self._device:
+            return False
+        self._user, self._device, self._pair_key = user, device, f"{len(user)} {user}{device}".encode()
+        return self.is_new(self._pair_key)
 
     def is_new(self, key: bytes) -> bool:
         """Whether a key wasn't seen before, or was forgotten; it is remembered from now on."""

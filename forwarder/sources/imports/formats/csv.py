@@ -30,7 +30,7 @@ from forwarder.sources.imports.format import (
     option,
     place_uuid,
 )
-from forwarder.sources.imports.times import parse_time
+from forwarder.sources.imports.times import parse_moment
 from forwarder.sources.imports.values import check_id, check_utf8, decode_record
 
 BOOLEANS: Final = {
@@ -48,7 +48,8 @@ _SYNONYMS: Final = {
     "timestamp": ("time", "eventtime", "createdat", "occurredat", "datetime", "date", "ts", "at", "when"),
 }
 """What columns are often called, by what they are for; without case and signs."""
-_decode_row: Final = msgspec.json.Decoder(dict[str, str | None]).decode
+_Row = dict[str, str | None]
+_decode_row: Final = msgspec.json.Decoder(_Row).decode
 _decode_raw: Final = msgspec.json.Decoder(Raw).decode
 _decode_object: Final = msgspec.json.Decoder(dict[str, Raw] | None).decode
 
@@ -83,31 +84,32 @@ class CsvOptions:
         return (self.event, self.distinct_id, self.timestamp, self.uuid, self.properties)
 
 
-class CsvConverter(RecordConverter):
+class CsvConverter(RecordConverter[_Row]):
     """The format at work on one source. Times without a zone are what `clock` shows (None: UTC)."""
 
     def __init__(self, options: CsvOptions | None = None, clock: tzinfo | None = None) -> None:
+        super().__init__(_decode_row, _read_row)
         self._options = options = options or CsvOptions()
         self._clock = clock
         self._roles = frozenset(options.roles)
         readers = (options.json, _json, "json"), (options.numbers, _number, "number"), (options.booleans, _boolean, "boolean")
         self._readers = [(name, read, wanted) for names, read, wanted in readers for name in sorted(names)]
 
-    def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
+    def events_of(self, row: _Row, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
         """The event of one row. Raises `RecordRefused`."""
-        options, row = self._options, _row(block.records[index])
+        options = self._options
         event = _needed(row, options, "event", RefusalReason.NO_EVENT)
         distinct_id = check_id(_needed(row, options, "distinct_id", RefusalReason.NO_ID))
-        time = parse_time(_needed(row, options, "timestamp", RefusalReason.NO_TIME), self._clock)
+        time, moment = parse_moment(_needed(row, options, "timestamp", RefusalReason.NO_TIME), self._clock)
         cell = (row.get(options.uuid) or "").strip()
         properties = self._properties(row)
         if not cell:
             uuid = place_uuid("csv", block, index)
         elif _is_uuid(uuid := cell.lower()) is None:
             uuid = key_uuid("csv", event, time, distinct_id, cell)
-        return (ImportedEvent(event, distinct_id, time, uuid, properties),)
+        return (ImportedEvent(event, distinct_id, time, uuid, properties, moment=moment),)
 
-    def _properties(self, row: dict[str, str | None]) -> dict[str, Any]:
+    def _properties(self, row: _Row) -> dict[str, Any]:
         """What is left of a row: it becomes them."""
         inner = row.get(self._options.properties)
         for name in self._roles:
@@ -121,14 +123,14 @@ class CsvConverter(RecordConverter):
         return {**(_value(self._options.properties, inner, _object, "object of JSON") or {}), **properties} if inner else properties
 
 
-def _row(record: bytes) -> dict[str, str | None]:
+def _read_row(record: bytes) -> _Row:
     if not record.lstrip().startswith(b"{"):
         check_utf8(record)
         raise RecordRefused(RefusalReason.NOT_JSON, "the row has more or fewer cells than the header, or a quote without an end")
     return decode_record(record, _decode_row, "the row isn't an object of texts: ")
 
 
-def _needed(row: dict[str, str | None], options: CsvOptions, role: str, why: RefusalReason) -> str:
+def _needed(row: _Row, options: CsvOptions, role: str, why: RefusalReason) -> str:
     """The cell of a role's column."""
     name: str = getattr(options, role)
     cell = row.get(name)

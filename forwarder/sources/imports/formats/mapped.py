@@ -46,22 +46,24 @@ _decode: Final = msgspec.json.Decoder(_MappedEvent).decode
 _decode_all: Final = msgspec.json.Decoder(list[_MappedEvent]).decode
 
 
-class MappedConverter(RecordConverter):
+class MappedConverter(RecordConverter[_MappedEvent | list[_MappedEvent] | None]):
     """The mapping format. A record is an object, or an array of them: if one of them can't be mapped, none is."""
 
     def __init__(self, mapping: Mapping) -> None:
+        super().__init__(self._mapped, self._mapped)
         self._map = mapping.map_record
 
-    def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
+    def events_of(self, record: _MappedEvent | list[_MappedEvent] | None, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
         """The events of one record; none if `where` says so. Raises `RecordRefused`."""
-        record = block.records[index]
+        if isinstance(record, list):
+            return [_event(each, block, index, member) for member, each in enumerate(record)]
+        return () if record is None else (_event(record, block, index),)
+
+    def _mapped(self, record: bytes) -> _MappedEvent | list[_MappedEvent] | None:
+        record = record.removesuffix(b"\n")
         try:
             text = self._map(record)
-            if text is None:
-                return ()
-            if text[:1] != b"[":
-                return (_event(_decode(text), block, index),)
-            return [_event(each, block, index, member) for member, each in enumerate(_decode_all(text))]
+            return None if text is None else _decode(text) if text[:1] != b"[" else _decode_all(text)
         except Unmappable as error:
             raise RecordRefused(RefusalReason.UNMAPPABLE, str(error)) from error
         except (NotJson, msgspec.DecodeError, UnicodeDecodeError) as error:  # what the rules passed over, only decoding sees

@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta, timezone, tzinfo
+from functools import partial
 from hashlib import sha256
 from typing import Final
 
@@ -28,7 +29,7 @@ from forwarder.sources.imports.format import (
     RecordConverter,
     RecordRefused,
     RefusalReason,
-    key_uuid,
+    natural_key,
     option,
     place_uuid,
 )
@@ -114,29 +115,29 @@ _decode: Final = msgspec.json.Decoder(_MixpanelRecord).decode
 _decode_profile: Final = msgspec.json.Decoder(_MixpanelProfile).decode
 
 
-class MixpanelConverter(RecordConverter):
+class MixpanelConverter(RecordConverter[_MixpanelRecord]):
     """Raw events at work. A time that can't be read, an id that many share or none at all: refused.
 
     `replace_upper_case_ids`: whether ids of capitals, digits and hyphens alone count as those of devices.
     """
 
     def __init__(self, clock: tzinfo | None = None, *, replace_upper_case_ids: bool = False) -> None:
+        super().__init__(_decode, partial(decode_record, decode=_decode))
         self._clock, self._replace_upper_case_ids = clock, replace_upper_case_ids
         self.upper_case_ids = 0
         """How many events so far `replace_upper_case_ids` gives another id, or would give."""
 
-    def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
+    def events_of(self, record: _MixpanelRecord, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
         """The event of one record. Raises `RecordRefused`."""
-        record = decode_record(block.records[index], _decode)
         event, fields = record.event, {} if record.properties is None else record.properties
         if event is None:
             hint = "" if record.profile_id is ABSENT else ": this is a profile, of the format mixpanel-profiles"
             raise RecordRefused(RefusalReason.NO_EVENT, f"the record has no event{hint}")
-        if not isinstance(event, str):
+        if type(event) is not str:
             raise wrong_type(event, "event", "a text")
-        if not isinstance(fields, dict):
+        if type(fields) is not dict:
             raise wrong_type(fields, "properties", "an object")
-        if is_blank(event):
+        if not event or event.isspace():
             raise RecordRefused(RefusalReason.NO_EVENT, "the event's name is empty")
         own = text_or_number(fields.get("distinct_id"), "distinct_id")
         distinct_id = self._identity(own, fields)
@@ -146,17 +147,19 @@ class MixpanelConverter(RecordConverter):
         time = project_time(said, self._clock)
         insert_id = optional_text(fields.get("$insert_id"))
         keyed = insert_id is not None and not is_illegal(insert_id)
-        uuid = key_uuid("mixpanel", event, time, own, insert_id) if keyed else place_uuid("mixpanel", block, index)
+        key = natural_key("mixpanel", event, time, own, insert_id) if keyed else b""
+        uuid = "" if keyed else place_uuid("mixpanel", block, index)
         if own is None or own == distinct_id:
             fields.pop("distinct_id", None)  # else it stays: it is said nowhere else
-        return (ImportedEvent(EVENT_NAMES.get(event, event), distinct_id, time, uuid, _renamed(fields, RENAMED), keyed),)
+        name = EVENT_NAMES.get(event, event)
+        return (ImportedEvent(name, distinct_id, time, uuid, _renamed(fields, RENAMED), keyed, natural_key=key),)
 
     def _identity(self, own: str | None, fields: Mapping[str, Raw]) -> str:
         """The record's `distinct_id`, or the one before Mixpanel merged, if that says more."""
-        before = optional_text(fields.get(_BEFORE))
+        before = optional_text(fields[_BEFORE]) if _BEFORE in fields else None
         if before is not None and not is_illegal(before) and self._says_less(own, before):
             return before
-        if own is None or is_blank(own):
+        if not own or own.isspace():
             text_or_number(fields.get(_BEFORE), _BEFORE)  # of another type it would be the only one
             raise RecordRefused(RefusalReason.NO_ID, "there is no distinct_id in the properties, or a blank one")
         check_id(own.removeprefix(_DEVICE))
@@ -171,16 +174,15 @@ class MixpanelConverter(RecordConverter):
         return self._replace_upper_case_ids
 
 
-class MixpanelProfilesConverter(RecordConverter):
+class MixpanelProfilesConverter(RecordConverter[_MixpanelProfile]):
     """Profiles at work."""
 
     def __init__(self, clock: tzinfo | None = None) -> None:
+        super().__init__(_decode_profile, partial(decode_record, decode=_decode_profile))
         self._clock = clock
 
-    def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
+    def events_of(self, profile: _MixpanelProfile, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
         """The `$identify` of one profile. Raises `RecordRefused`."""
-        text = block.records[index]
-        profile = decode_record(text, _decode_profile)
         distinct_id = text_or_number(profile.distinct_id, "$distinct_id")
         if distinct_id is None or is_blank(distinct_id):
             hint = "" if profile.event is ABSENT else ": this is an event, of the format mixpanel"
@@ -192,9 +194,9 @@ class MixpanelProfilesConverter(RecordConverter):
             raise RecordRefused(RefusalReason.NO_TIME, "the profile has no $last_seen, so there is no time in it that an event could have")
         time = project_time(seen, self._clock)
         # A profile that was exported twice, unchanged, is one event; once it changed, it is another.
-        uuid = key_uuid("mixpanel_profiles", distinct_id, sha256(text).hexdigest())
+        key = natural_key("mixpanel_profiles", distinct_id, sha256(block.records[index]).hexdigest())
         person = _renamed(properties, RENAMED_OF_PROFILES)
-        return (ImportedEvent("$identify", distinct_id, time, uuid, {"$set": person}, keyed=True),)
+        return (ImportedEvent("$identify", distinct_id, time, "", {"$set": person}, keyed=True, natural_key=key),)
 
 
 def _renamed(fields: dict[str, Raw], names: Mapping[str, str]) -> dict[str, Raw]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -22,12 +23,12 @@ from forwarder.sources.imports.format import (
     RecordConverter,
     RecordRefused,
     RefusalReason,
-    key_uuid,
+    natural_key,
     option,
     place_uuid,
     text_in,
 )
-from forwarder.sources.imports.times import parse_time
+from forwarder.sources.imports.times import parse_moment
 from forwarder.sources.imports.values import (
     check_id,
     checked_id,
@@ -110,16 +111,16 @@ class SegmentExport:
     group_type: str = option("segment_group", "The kind of group that group calls are about: Segment doesn't know kinds.")
 
 
-class SegmentConverter(RecordConverter):
+class SegmentConverter(RecordConverter[_SegmentCall]):
     """The format at work on one source. Times without a zone are what `clock` shows (None: UTC)."""
 
     def __init__(self, export: SegmentExport | None = None, clock: tzinfo | None = None) -> None:
+        super().__init__(_decode, partial(decode_record, decode=_decode, wrong="the record isn't one of Segment's: "))
         self._group_type = (export or SegmentExport()).group_type
         self._clock = clock
 
-    def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
+    def events_of(self, call: _SegmentCall, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
         """The event of one call. Raises `RecordRefused`."""
-        call = decode_record(block.records[index], _decode, "the record isn't one of Segment's: ")
         if call.type is None:
             raise RecordRefused(RefusalReason.NO_EVENT, "there is no type, so the call is unknown")
         if call.type not in CALLS:
@@ -133,18 +134,27 @@ class SegmentConverter(RecordConverter):
             written = first_time(("timestamp", call.timestamp), ("originalTimestamp", call.original_timestamp))
         if written is None:
             raise RecordRefused(RefusalReason.NO_TIME, "neither timestamp nor originalTimestamp")
-        time = parse_time(written, self._clock)
+        time, moment = parse_moment(written, self._clock)
         properties = _surroundings(call.context)
         if call.properties:
             properties |= call.properties
         event = self._event(call, user, properties)
         message = optional_text(call.message_id)
         keyed = message is not None and not is_illegal(message)  # many would share it, and all but one be lost
-        uuid = key_uuid("segment", message) if keyed else place_uuid("segment", block, index)
-        return (ImportedEvent(event, distinct_id, time, uuid, properties, keyed),)
+        if keyed:
+            key = natural_key("segment", message)
+            return (ImportedEvent(event, distinct_id, time, "", properties, keyed, moment, key),)
+        return (ImportedEvent(event, distinct_id, time, place_uuid("segment", block, index), properties, keyed, moment),)
 
     def _event(self, call: _SegmentCall, user: str, properties: dict[str, Any]) -> str:
         """The name of a call's event, after what its kind adds to the properties. Raises `RecordRefused`."""
+        if call.type == "track":  # most are
+            name = call.event
+            if name is None or (type(name) is str and (not name or name.isspace())):
+                raise RecordRefused(RefusalReason.NO_EVENT, "a track call without event")
+            if type(name) is not str:
+                raise wrong_type(name, "event", "a text")
+            return name
         if call.type in ("page", "screen"):  # libraries write both into the properties too, but servers needn't
             _add(properties, "name", call.name)
             _add(properties, "category", call.category)
@@ -168,14 +178,8 @@ class SegmentConverter(RecordConverter):
                 properties["$group_key"] = _needed_id(call.group_id, "groupId", "a group call")
                 _add_traits(call, properties, "$group_set")
                 return "$groupidentify"
-            case "alias":
-                properties["alias"] = _needed_id(call.previous_id, "previousId", "an alias call")
-                return "$create_alias"
-        if call.event is None or (type(call.event) is str and is_blank(call.event)):
-            raise RecordRefused(RefusalReason.NO_EVENT, "a track call without event")
-        if type(call.event) is not str:
-            raise wrong_type(call.event, "event", "a text")
-        return call.event
+        properties["alias"] = _needed_id(call.previous_id, "previousId", "an alias call")
+        return "$create_alias"
 
 
 def _needed_id(raw: Raw, name: str, who: str) -> str:

@@ -48,9 +48,9 @@ class Converted:
     def __len__(self) -> int:
         return len(self.names)
 
-    def add(self, record: int, event: ImportedEvent) -> None:
+    def add(self, records: Sequence[int], events: Sequence[ImportedEvent]) -> None:
         """Not of this format."""
-        raise NotImplementedError(record, event)
+        raise NotImplementedError(records, events)
 
     def extend(self, records: Sequence[int], events: NativeEvents) -> None:
         """See `EventSink`."""
@@ -346,7 +346,7 @@ def columns(events: Converted) -> tuple[object, ...]:
 
 def finished(events: Converted) -> list[bytes]:
     """Events as they are sent."""
-    return EventFinisher(FINISH).finish_texts(events.texts, events.gaps)
+    return EventFinisher(FINISH).finish_texts(events.texts, events.gaps)[0]
 
 
 def changed(**members: object) -> bytes:

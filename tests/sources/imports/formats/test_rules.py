@@ -120,7 +120,7 @@ def outcome(table: Table, rule: Rule) -> Outcome:
         return Outcome(events.data, False)
     assert isinstance(converter, RecordConverter)
     made = converter.convert(block, 0)
-    return Outcome([EventFinisher(finish).finish(event) for event in made], bool(made) and made[-1].keyed)
+    return Outcome(EventFinisher(finish).finish(made)[0], bool(made) and made[-1].keyed)
 
 
 def _with_spaces(rule: Rule, text: bytes) -> bytes:
