@@ -12,7 +12,6 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import replace
 from io import BytesIO, StringIO
 from itertools import chain, starmap
 from typing import Any, BinaryIO, Final
@@ -21,7 +20,7 @@ import msgspec
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.installation import install_extra
-from forwarder.sources.files.records import DamagedContent, Framing, LineRecords, ReadOptions, reason
+from forwarder.sources.files.records import DamagedContent, Framing, LineRecords, ReadOptions, RowRecords, reason
 from forwarder.sources.files.unpacking import FAILURES, PeekedStream
 
 NumberedRecords = tuple[Sequence[bytes], Sequence[int]]
@@ -38,6 +37,8 @@ _MAX_NAMES: Final = 1 << 20
 """Bytes of all names together: each row has them in its record."""
 _ROWS: Final = 64
 """Rows that become records together: few enough that all that is made of them is in a core's cache."""
+_FEW_LINES: Final = 1 << 15
+"""Bytes."""
 _NO_FIELD: Final = re.compile(r'["\\\x00-\x1f\x7f]|^$').search
 """A name that a struct can't have for a field."""
 _TO_JSON: Final = msgspec.json.Encoder(decimal_format="number")
@@ -193,7 +194,9 @@ def _read_csv(stream: PeekedStream, options: ReadOptions, delimiter: str) -> Ite
     reader = csv.reader(chain.from_iterable(lines), delimiter=delimiter, quotechar=options.quote)
     make: Callable[..., Any] | None = None
     most, failure, is_done = 1, None, False
+    names: Sequence[str] = ()
     made, numbers, size = list[bytes | list[bytes]](), list[int](), 0
+    table: list[list[str]] = []
     while not is_done:
         rows, ends = list[list[str]](), list[int]()
         try:
@@ -210,35 +213,36 @@ def _read_csv(stream: PeekedStream, options: ReadOptions, delimiter: str) -> Ite
         except DamagedContent as error:
             failure, is_done = error, True
         if make is None and rows and (rows[0] or lines.between(lines.done, ends[0])):
-            make, names = _row_type(rows[0]), sum(map(len, rows[0]))
-            most = min(_ROWS, options.block_bytes // (names + 1) + 1)  # each record has the names
+            names, make = rows[0], _row_type(rows[0])
+            most = min(_ROWS, options.block_bytes // (sum(map(len, names)) + 1) + 1)  # each record has the names
         elif make is not None:
             some, begins = _encoded_rows(rows, ends, lines, make, is_open=lines.have_ended and not is_done)
             made.append(some)
+            table += rows
             numbers += begins
             size += len(some) if isinstance(some, bytes) else sum(map(len, some))
         if ends:
             lines.pass_to(ends[-1])
         if numbers and (is_done or size >= options.block_bytes):
-            yield _joined(made), numbers
-            made, numbers, size = [], [], 0
+            yield _joined(made, names, table), numbers
+            made, numbers, size, table = [], [], 0, []
     if failure is not None:
         raise failure
 
 
-def _joined(made: Sequence[bytes | list[bytes]]) -> Sequence[bytes]:
-    """Records, some of them as lines, as one sequence."""
+def _joined(made: Sequence[bytes | list[bytes]], names: Sequence[str], rows: Sequence[Sequence[str]]) -> Sequence[bytes]:
+    """Records, some of them as lines, as one sequence; if all are lines, they are those of the rows."""
     if any(isinstance(each, list) for each in made):
         return [record for each in made for record in (each if isinstance(each, list) else each.splitlines())]
     text = b"".join(made)  # type: ignore[arg-type]  # all are lines
-    return LineRecords(text, [*BytesIO(text)])
+    return RowRecords(text, [*BytesIO(text)], names, rows)
 
 
 class _CsvLines(Iterator[list[str]]):
-    """The lines of a table, as many at once as are read at once. They are known until the rows that they are parts of are done."""
+    """The lines of a table, many at once. They are known until the rows that they are parts of are done."""
 
     def __init__(self, stream: PeekedStream, options: ReadOptions) -> None:
-        self._texts = _whole_lines(stream, replace(options, block_bytes=max(1, options.block_bytes // _ROWS * 8)))
+        self._texts = (part for text in _whole_lines(stream, options) for part in _parts(text))
         self._limit = options.max_record
         self._lines: list[str] = []
         self.done = self.count = 0
@@ -265,6 +269,15 @@ class _CsvLines(Iterator[list[str]]):
         """Forget the lines before this one."""
         del self._lines[: end - self.done]
         self.done = end
+
+
+def _parts(text: bytes) -> Iterator[bytes]:
+    """Whole lines in parts of a few."""
+    start = 0
+    while start < len(text):
+        end = text.rfind(b"\n", start, start + _FEW_LINES) + 1 or text.index(b"\n", start) + 1
+        yield text[start:end]
+        start = end
 
 
 def _encoded_rows(

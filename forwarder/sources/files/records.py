@@ -55,6 +55,14 @@ class LineRecords(Sequence[bytes]):
         return (line[:-1] for line in self.ended)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RowRecords(LineRecords):
+    """Records that were made of the rows of a table, each an object of texts: for readers that want those, not the JSON."""
+
+    names: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
 @dataclass(frozen=True, slots=True)
 class RecordBlock:
     """Neighbouring records of one file, in its order."""

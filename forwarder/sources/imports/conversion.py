@@ -389,6 +389,15 @@ class FinishedBlock:
         return [at for at in sent if self.records[at] not in whole], parts, sorted(refused, key=itemgetter(0))
 
 
+def _counted(records: Sequence[int], count: int) -> tuple[list[int], list[int]]:
+    """How many events each of so many records has, and which of its record's events each event is; `records`: those of the events."""
+    counts, parts = [0] * count, []
+    for record in records:
+        parts.append(counts[record])
+        counts[record] += 1
+    return counts, parts
+
+
 class Conversion:
     """Makes the events of one source, from its start and in its order."""
 
@@ -418,8 +427,12 @@ class Conversion:
         numbers = range(block.first, block.first + count) if is_usual else [block.first + record for record in records]
         events = EventColumns(made.times, made.distinct_ids, made.names, made.uuids, made.data, of_file, lines, numbers, parts)
         left = self._left_out(events, made.keyed)
-        if is_usual and not (skip or left or made.unfinished or made.refused):
-            return ConvertedRecords([1] * count, events=events, first=block.first)
+        if not (skip or left or made.unfinished or made.refused):
+            if is_usual:
+                return ConvertedRecords([1] * count, events=events, first=block.first)
+            counts, events.parts = _counted(records, count)
+            fates = {at: NO_EVENT for at, sends in enumerate(counts) if not sends}
+            return ConvertedRecords(counts, fates, events=events, first=block.first)
         sent, events.parts, refused = made.sent(left, skip)
         found = ConvertedRecords([0] * (count - skip), events=events.only(sent), first=block.first + skip)
         for at in sent:

@@ -144,7 +144,7 @@ class RecordConverter(ABC, Generic[Record]):
         for first in range(0, len(block.records), _AT_ONCE):
             records: list[int] = []
             made: list[ImportedEvent] = []
-            for index, record in enumerate(self._decoded(block.records, first), first):
+            for index, record in enumerate(self._decoded(block.records, slice(first, first + _AT_ONCE)), first):
                 try:
                     if isinstance(record, RecordRefused):
                         raise record
@@ -156,16 +156,16 @@ class RecordConverter(ABC, Generic[Record]):
                     made += found
             events.add(records, with_uuids(made))
 
-    def _decoded(self, records: Sequence[bytes], first: int) -> Sequence[Record | RecordRefused]:
-        """The next few of some records: all at once, unless one of them isn't good."""
-        some = (records.ended if isinstance(records, LineRecords) else records)[first : first + _AT_ONCE]
+    def _decoded(self, records: Sequence[bytes], few: slice) -> Sequence[Record | RecordRefused]:
+        """A few of some records: all at once, unless one of them isn't good."""
+        some = (records.ended if isinstance(records, LineRecords) else records)[few]
         text = b"\n".join(some)  # a line feed ends no character
         if text.isascii() or is_utf8(text):
             try:
                 return [*map(self._decode, some)]
             except (ValueError, RecursionError, RecordRefused):  # msgspec's errors are such
                 pass
-        return [*map(self._read_or_refusal, records[first : first + _AT_ONCE])]
+        return [*map(self._read_or_refusal, records[few])]
 
     def _read_or_refusal(self, record: bytes) -> Record | RecordRefused:
         try:

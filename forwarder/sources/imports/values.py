@@ -161,6 +161,11 @@ def is_illegal(text: str) -> bool:
     return _is_illegal(text) if len(text) <= _REMEMBERED else _is_illegal.__wrapped__(text)
 
 
+def is_illegal_key(text: str) -> bool:
+    """The same of the id of a message, which comes once: remembering it costs more than looking."""
+    return _is_illegal.__wrapped__(text)
+
+
 @lru_cache(maxsize=4096)
 def _is_illegal(text: str) -> bool:
     return text.strip(_AROUND).lower() in ILLEGAL or text.isspace()

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from forwarder.sources.files.records import Framing, RecordBlock
+from forwarder.sources.files.records import Framing, RecordBlock, RowRecords
 from forwarder.sources.imports.format import (
     ImportedEvent,
     ImportFormat,
@@ -98,9 +98,15 @@ class CsvConverter(RecordConverter[_Row]):
     def events_of(self, row: _Row, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
         """The event of one row. Raises `RecordRefused`."""
         options = self._options
-        event = _needed(row, options, "event", RefusalReason.NO_EVENT)
-        distinct_id = check_id(_needed(row, options, "distinct_id", RefusalReason.NO_ID))
-        time, moment = parse_moment(_needed(row, options, "timestamp", RefusalReason.NO_TIME), self._clock)
+        event, own, written = row.get(options.event), row.get(options.distinct_id), row.get(options.timestamp)
+        if not event or event.isspace():
+            raise _empty(row, options, "event", RefusalReason.NO_EVENT)
+        if not own or own.isspace():
+            raise _empty(row, options, "distinct_id", RefusalReason.NO_ID)
+        distinct_id = check_id(own)
+        if not written or written.isspace():
+            raise _empty(row, options, "timestamp", RefusalReason.NO_TIME)
+        time, moment = parse_moment(written, self._clock)
         cell = (row.get(options.uuid) or "").strip()
         properties = self._properties(row)
         if not cell:
@@ -108,6 +114,12 @@ class CsvConverter(RecordConverter[_Row]):
         elif _is_uuid(uuid := cell.lower()) is None:
             uuid = key_uuid("csv", event, time, distinct_id, cell)
         return (ImportedEvent(event, distinct_id, time, uuid, properties, moment=moment),)
+
+    def _decoded(self, records: Sequence[bytes], few: slice) -> Sequence[_Row | RecordRefused]:
+        """See `RecordConverter`: the rows, which needn't be read again from their JSON."""
+        if isinstance(records, RowRecords):
+            return [dict(zip(records.names, row, strict=True)) for row in records.rows[few]]
+        return super()._decoded(records, few)
 
     def _properties(self, row: _Row) -> dict[str, Any]:
         """What is left of a row: it becomes them."""
@@ -130,13 +142,10 @@ def _read_row(record: bytes) -> _Row:
     return decode_record(record, _decode_row, "the row isn't an object of texts: ")
 
 
-def _needed(row: _Row, options: CsvOptions, role: str, why: RefusalReason) -> str:
-    """The cell of a role's column."""
+def _empty(row: _Row, options: CsvOptions, role: str, why: RefusalReason) -> RecordRefused:
+    """The refusal of a row without a cell that says something in a role's column."""
     name: str = getattr(options, role)
-    cell = row.get(name)
-    if not cell or cell.isspace():
-        raise RecordRefused(why, f"column {name} is empty" if name in row else _missing(role, name, tuple(row)))
-    return cell
+    return RecordRefused(why, f"column {name} is empty" if name in row else _missing(role, name, tuple(row)))
 
 
 @lru_cache(maxsize=16)

@@ -39,6 +39,7 @@ from forwarder.sources.imports.values import (
     decode_record,
     is_blank,
     is_illegal,
+    is_illegal_key,
     nested,
     optional_text,
     text_or_number,
@@ -146,7 +147,7 @@ class MixpanelConverter(RecordConverter[_MixpanelRecord]):
             raise RecordRefused(RefusalReason.NO_TIME, "there is no time in the properties")
         time = project_time(said, self._clock)
         insert_id = optional_text(fields.get("$insert_id"))
-        keyed = insert_id is not None and not is_illegal(insert_id)
+        keyed = insert_id is not None and not is_illegal_key(insert_id)
         key = natural_key("mixpanel", event, time, own, insert_id) if keyed else b""
         uuid = "" if keyed else place_uuid("mixpanel", block, index)
         if own is None or own == distinct_id:

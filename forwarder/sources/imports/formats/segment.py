@@ -35,7 +35,7 @@ from forwarder.sources.imports.values import (
     decode_record,
     first_time,
     is_blank,
-    is_illegal,
+    is_illegal_key,
     optional_text,
     wrong_type,
 )
@@ -140,7 +140,7 @@ class SegmentConverter(RecordConverter[_SegmentCall]):
             properties |= call.properties
         event = self._event(call, user, properties)
         message = optional_text(call.message_id)
-        keyed = message is not None and not is_illegal(message)  # many would share it, and all but one be lost
+        keyed = message is not None and not is_illegal_key(message)  # many would share it, and all but one be lost
         if keyed:
             key = natural_key("segment", message)
             return (ImportedEvent(event, distinct_id, time, "", properties, keyed, moment, key),)
