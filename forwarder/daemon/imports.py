@@ -28,6 +28,7 @@ from forwarder.core.ports import Ordering, Sink
 from forwarder.core.secrets import mask_key, mask_secrets
 from forwarder.daemon.import_letters import ImportDeadLetters, LetterReplays
 from forwarder.daemon.policies import batch_policy, open_sink
+from forwarder.daemon.rules import ConfiguredRules
 from forwarder.delivery.batching import Batcher, BatchPolicy
 from forwarder.delivery.classify import classify
 from forwarder.delivery.delivery import Delivery
@@ -40,7 +41,7 @@ from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.blocks import SOURCE, ChunkLimits, ImportBlock, source_blocks
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, StateFolder, read_checkpoint
-from forwarder.sources.imports.conversion import Conversion, EventFilters, FinishPolicy
+from forwarder.sources.imports.conversion import Conversion, EventFilters, FinishPolicy, ImportRules
 from forwarder.sources.imports.formats.catalog import FORMATS
 from forwarder.sources.imports.job import (
     ImportRequest,
@@ -115,6 +116,7 @@ class ImportRun:
         self._pipeline: ImportPipeline | None = None
         self._stopped = False
         self._doing = ""
+        self._rules = _rules_of(request, clock)
         with ExitStack() as opened:
             self._source = opened.enter_context(open_source(request.paths, request.reading, slice(None) if shard is None else shard.files))
             self.folder = request.state or request.state_root / folder_name(request, self._source)
@@ -140,7 +142,7 @@ class ImportRun:
         request, begun = self._request, begun if self.saved is None else self.saved.job
         until = until_of(request.filters, begun, self._clock)
         self._filters = replace(request.filters, until=until, limit=request.own_limit)
-        self.job = job_of(request, self._source, until, begun)
+        self.job = job_of(request, self._source, until, begun, rules=self._rules and self._rules.rules.digest)
 
     @property
     def has_files(self) -> bool:
@@ -292,7 +294,7 @@ class ImportRun:
 
     def _conversion(self, filters: EventFilters, repeats: Repeats | None) -> Conversion:
         request = self._request
-        return Conversion(request.chosen.make(), self._finish(), request.settings.upstream.max_event, filters, repeats)
+        return Conversion(request.chosen.make(), self._finish(), request.settings.upstream.max_event, filters, repeats, rules=self._rules)
 
     def _sink(self) -> HttpSink:
         """The way to the service, or with `via` to a daemon, uncompressed: it is near. Raises `ConfigurationError`."""
@@ -308,6 +310,13 @@ class ImportRun:
         """How many events a batch has at most: a second's, for it is sent at once, whatever the rate."""
         rate, most = self._request.own_rate, self._request.settings.batch.max_events
         return most if rate is None else min(most, max(1, int(rate)))
+
+
+def _rules_of(request: ImportRequest, clock: Clock) -> ImportRules | None:
+    """The configured rules; None if there are none, or a daemon applies its own. Raises `ConfigurationError`."""
+    settings = request.settings
+    compiled = None if request.via else ConfiguredRules(settings, clock).compiled
+    return None if compiled is None else ImportRules(compiled, request.api_key)
 
 
 class ImportPipeline:

@@ -77,6 +77,8 @@ class DroppedEvents:
     rule: CompiledRule
     data: bytes
     count: int
+    places: Sequence[int]
+    """Their indexes among the events that were given."""
 
 
 class FailedEvent(NamedTuple):
@@ -84,17 +86,23 @@ class FailedEvent(NamedTuple):
 
     data: bytes
     why: str
+    place: int
+    """Its index among the events that were given."""
 
 
 class RuledEvents:
     """What the rules make of the events of one lane, if they change anything or fail."""
 
-    def __init__(self, rules: EventRules) -> None:
+    def __init__(self, rules: EventRules, left: LaneEvents) -> None:
         self._rules = rules
         self.data = b""
         """The events that are left, joined by commas."""
         self.kept = 0
         """How many those are."""
+        self.places: Sequence[int] = ()
+        """Their indexes among the events that were given."""
+        self.left = left
+        """The same events, with their names and ids."""
         self.dropped: list[DroppedEvents] = []
         self.failed: list[FailedEvent] = []
         self.outcomes: RuleCounts = Counter()
@@ -162,7 +170,8 @@ class _RuleRun:
     def __init__(self, rules: EventRules, events: LaneEvents, max_event: int) -> None:
         self._events = events
         self._max_event = max_event
-        self._ruled = RuledEvents(rules)
+        self._ruled = RuledEvents(rules, events)
+        self._places: Sequence[int] = range(events.count)
         self._originals: list[bytes] | None = None
         """The events that are left, as they were; None until one is changed."""
 
@@ -186,7 +195,7 @@ class _RuleRun:
             self._drop(rule, gone)
         for index in buried:
             original = (self._originals or self._events.events)[index]
-            self._ruled.failed.append(FailedEvent(original, f"rule {rule.name}: {failures[index]}"))
+            self._ruled.failed.append(FailedEvent(original, f"rule {rule.name}: {failures[index]}", self._places[index]))
         if gone or buried:
             self._keep(gone.union(buried))
 
@@ -194,7 +203,7 @@ class _RuleRun:
         events = self._events
         whole = len(gone) == events.count
         data = events.joined() if whole else b",".join([events.events[index] for index in sorted(gone)])
-        self._ruled.dropped.append(DroppedEvents(rule, data, len(gone)))
+        self._ruled.dropped.append(DroppedEvents(rule, data, len(gone), [self._places[index] for index in sorted(gone)]))
         self._ruled.outcomes[rule.name, RuleOutcome.DROPPED] += len(gone)
 
     def _keep(self, gone: set[int]) -> None:
@@ -202,6 +211,7 @@ class _RuleRun:
         left = [index for index in range(events.count) if index not in gone]
         if self._originals is not None:
             self._originals = [self._originals[index] for index in left]
+        self._places = [self._places[index] for index in left]
         events.keep(left)
 
     def _edit(self, rule: CompiledRule, selected: Sequence[int], failures: dict[int, str]) -> None:
@@ -246,7 +256,7 @@ class _RuleRun:
         ruled, events = self._ruled, self._events
         if not ruled.outcomes:
             return None
-        ruled.data, ruled.kept = events.joined(), events.count
+        ruled.data, ruled.kept, ruled.places = events.joined(), events.count, self._places
         return ruled
 
 

@@ -44,6 +44,7 @@ REASONS: Final = {
     RefusalReason.ILLEGAL_ID: Reason.ILLEGAL_DISTINCT_ID,
     RefusalReason.TOO_LARGE: Reason.TOO_LARGE,
     RefusalReason.UNMAPPABLE: Reason.UNMAPPABLE,
+    RefusalReason.RULE_FAILED: Reason.RULE_FAILED,
 }
 """The reason of a letter by the format's."""
 _NUMBERS: Final = 40

@@ -12,13 +12,13 @@ nested too deep and numbers that overflow a double are refused. Only the policy 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from io import BytesIO
 from itertools import repeat
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
@@ -33,6 +33,12 @@ from forwarder.sources.imports.values import is_deep, may_be_deep
 from forwarder.wire.identity import ABSENT, first_byte
 from forwarder.wire.splice import Locator
 from forwarder.wire.strict import may_overflow, overflow_of
+
+if TYPE_CHECKING:
+    from forwarder.rules.rules import EventRules
+
+SOURCE: Final = "import"
+"""The source of imported events, as rules match it."""
 
 _TOO_DEEP: Final = "it is nested too deep"
 _encode: Final = msgspec.json.Encoder().encode
@@ -398,11 +404,53 @@ def _counted(records: Sequence[int], count: int) -> tuple[list[int], list[int]]:
     return counts, parts
 
 
+class ImportRules(NamedTuple):
+    """The rules for events (`rules:`), and the project key that those are for."""
+
+    rules: EventRules
+    api_key: str
+
+    def apply(self, events: EventColumns, made: FinishedBlock, left: dict[int, RecordFate], skip: int) -> EventColumns:
+        """The events as the rules leave them. Adds those that rules drop to `left`, and those that they fail on to what is unfinished.
+
+        Events of records before `skip`, those in `left` and those that can't be finished are no concern of rules.
+        """
+        at = [index for index, record in enumerate(made.records) if record >= skip and index not in left and index not in made.unfinished]
+        if not at:
+            return events
+        ruled = self.rules.apply(b",".join([made.data[index] for index in at]), len(at), self.api_key, SOURCE)
+        if ruled is None:
+            return events
+        for dropped in ruled.dropped:
+            fate = RecordFate(FateKind.LEFT_OUT, dropped.rule.drop_reason)
+            left.update((at[place], fate) for place in dropped.places)
+        for failed in ruled.failed:
+            made.unfinished[at[failed.place]] = RecordRefused(RefusalReason.RULE_FAILED, failed.why)
+        names, distinct_ids, data = [*events.names], [*events.distinct_ids], [*events.data]
+        kept = ruled.left
+        ids = kept.ids if ruled.new_ids and ruled.kept else None
+        for number, place in enumerate(ruled.places):
+            index = at[place]
+            names[index], data[index] = kept.names[number], kept.events[number]
+            if ids is not None:
+                distinct_ids[index] = ids[number]
+        return replace(events, names=names, distinct_ids=distinct_ids, data=data)
+
+
 class Conversion:
     """Makes the events of one source, from its start and in its order."""
 
-    def __init__(self, converter: Converter, finish: FinishPolicy, max_event: int, filters: EventFilters, repeats: Repeats | None) -> None:
-        """`max_event`: the bytes that an event may have.
+    def __init__(
+        self,
+        converter: Converter,
+        finish: FinishPolicy,
+        max_event: int,
+        filters: EventFilters,
+        repeats: Repeats | None,
+        *,
+        rules: ImportRules | None = None,
+    ) -> None:
+        """`rules`: applied to events that are selected; None: there are none. `max_event`: the bytes that an event may have.
 
         `repeats`: None for single records that are converted by themselves, where what came before isn't known.
         """
@@ -410,6 +458,7 @@ class Conversion:
         self._finisher = EventFinisher(finish, max_event)
         self._filters = filters
         self._repeats = repeats
+        self._rules = rules
         self._selected = 0
 
     @property
@@ -427,6 +476,8 @@ class Conversion:
         numbers = range(block.first, block.first + count) if is_usual else [block.first + record for record in records]
         events = EventColumns(made.times, made.distinct_ids, made.names, made.uuids, made.data, of_file, lines, numbers, parts)
         left = self._left_out(events, made.keyed)
+        if self._rules is not None and events:
+            events = self._rules.apply(events, made, left, skip)
         if not (skip or left or made.unfinished or made.refused):
             if is_usual:
                 return ConvertedRecords([1] * count, events=events, first=block.first)

@@ -56,6 +56,8 @@ class RefusalReason(StrEnum):
     TOO_LARGE = "too_large"
     UNMAPPABLE = "unmappable"
     """The mapping says no."""
+    RULE_FAILED = "rule_failed"
+    """A rule can't remove or hash something, or look up whose event it is."""
 
 
 class RecordRefused(Exception):

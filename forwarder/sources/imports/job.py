@@ -152,6 +152,10 @@ class ImportRequest:
         return self.via or self.settings.upstream.url
 
 
+RULES: Final = "rules"
+"""Among a job's options: the digest of the rules for events."""
+
+
 def folder_name(request: ImportRequest, source: FileSource) -> str:
     """The state folder of a format and paths as they were named; standard input is named by its content."""
     named = [source.identity if path == "-" else path for path in request.paths]
@@ -189,8 +193,11 @@ def until_of(filters: EventFilters, begun: ImportJob | None, clock: Clock) -> in
     return int(clock.now()) * SECOND - RECENT
 
 
-def job_of(request: ImportRequest, source: FileSource, until: int, begun: ImportJob | None) -> ImportJob:
-    """The job; what isn't said of its target (for a look) is as before: what was brought to one project isn't in another."""
+def job_of(request: ImportRequest, source: FileSource, until: int, begun: ImportJob | None, rules: str | None = None) -> ImportJob:
+    """The job; what isn't said of its target (for a look) is as before: what was brought to one project isn't in another.
+
+    `rules`: the digest of the rules for events, if there are any.
+    """
     sent: dict[str, Any] = {**request.chosen.options, "person-properties": request.person_properties, "geoip": request.geoip or None}
     filters, address, key = request.filters, request.address, request.api_key
     unsaid = {*(() if address else ("via", "upstream")), *(() if key else ("api-key",))}
@@ -203,6 +210,7 @@ def job_of(request: ImportRequest, source: FileSource, until: int, begun: Import
         "exclude-event": sorted(filters.exclude_events) or None,
         "limit": filters.limit,
         "sort": request.sort or None,
+        RULES: rules,
     }
     if address:
         options["via" if request.via else "upstream"] = mask_credentials(address.rstrip("/"))
@@ -247,7 +255,10 @@ def _check_job(state: Path, begun: ImportJob, job: ImportJob) -> None:
     different = [f"its {name} is {old!r}, now it is {new!r}" for name, old, new in pairs if old != new]
     for name in sorted(dict(begun.options.items() ^ job.options.items())):
         old, new = (repr(each.options[name]) if name in each.options else "not said" for each in (begun, job))
-        different.append(f"`--{name}` was {old}, now it is {new}")
+        if name == RULES:
+            different.append("its `rules:`, or a salt of theirs, were others")
+        else:
+            different.append(f"`--{name}` was {old}, now it is {new}")
     if begun.id != job.id and not different:
         different.append(f"its id is {begun.id}, now it is {job.id}: what the source holds is another")
     if different:
