@@ -70,11 +70,18 @@ def sent_at_now() -> bytes:
 
 
 def ring(
-    variant: Variant, count: int, shape: Shape = Shape.ENVELOPE, path: str = "", limit: int = RING_BYTES, *, numbered: bool = False
+    variant: Variant,
+    count: int,
+    shape: Shape = Shape.ENVELOPE,
+    path: str = "",
+    limit: int = RING_BYTES,
+    *,
+    numbered: bool = False,
+    rare: bool = False,
 ) -> list[Request]:
     """Different requests of `count` events each, about `limit` bytes in all; at least one. `numbered`: the last event of each has a place
-    for a number."""
-    maker = EventMaker(seed=count, beginning=datetime.now(UTC))
+    for a number. `rare`: one event in twenty has a name of its own (`RARE`)."""
+    maker = EventMaker(seed=count, beginning=datetime.now(UTC), rare=rare)
     path = path or ("/capture/" if count == 1 and variant is not Variant.SDK else "/batch/")
     requests = [_request(maker, variant, count, shape, path, numbered=numbered)]
     while len(requests) * len(requests[0].data) < limit:

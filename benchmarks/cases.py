@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Final, Protocol, TypeVar
 
 from benchmarks.bodies import Variant
+from benchmarks.events import RARE
 
 CONNECTIONS: Final = {1: 64, 50: 32, 1000: 8}
 """Keep-alive connections, by events in a body."""
@@ -32,6 +34,30 @@ class Floor(StrEnum):
     SPLIT = "split and join"
 
 
+class Rules(StrEnum):
+    """Rules that a case has."""
+
+    NONE = ""
+    NAMES = "names"
+    """By events' names alone, which no event has."""
+    WHERE = "where"
+    """The same, and a condition in jq on the events of one name, one in twenty."""
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """As variables of the environment."""
+        if self is Rules.NONE:
+            return {}
+        rules: list[dict[str, object]] = [
+            {"match": {"event": ["$autocapture", "$web_vitals*"]}, "drop": True},
+            {"match": {"event": "video frame"}, "sample": 0.1},
+            {"rename_event": {"Signed Up": "user signed up"}},
+        ]
+        if self is Rules.WHERE:
+            rules.append({"match": {"event": f"*{RARE}", "where": '.properties.city == "none"'}, "drop": True})
+        return {"FORWARDER_RULES": json.dumps(rules)}
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One measurement of throughput."""
@@ -47,13 +73,15 @@ class Case:
     """With the disk buffer, each request answered once an fdatasync covers it; else with the memory buffer."""
     proxied: bool = False
     """By nginx in forwarder's place, which passes each request on as it is."""
+    rules: Rules = Rules.NONE
 
     @property
     def name(self) -> str:
         """For people, and for `--case`."""
         if self.proxied:
             return f"nginx-{self.events}"
-        return f"{self.variant}-{self.events}-{self.compression}" + ("-ordered" if self.ordered else "") + ("-disk" if self.disk else "")
+        more = ["ordered"] * self.ordered + ["disk"] * self.disk + ([f"rules-{self.rules}"] if self.rules else [])
+        return "-".join([f"{self.variant}-{self.events}-{self.compression}", *more])
 
     @property
     def floor(self) -> Floor:
@@ -67,11 +95,11 @@ class Case:
 
     @property
     def base(self) -> str:
-        """The name of the case that it is held against: the same without order, with the memory buffer, through forwarder in nginx's place;
-        its own, if it is that."""
+        """The name of the case that it is held against: the same without order or rules, with the memory buffer, through forwarder in
+        nginx's place; its own, if it is that."""
         if self.proxied:
             return f"{self.variant}-{self.events}-{self.compression}"
-        return self.name.removesuffix("-ordered").removesuffix("-disk")
+        return self.name.removesuffix(f"-rules-{self.rules}").removesuffix("-ordered").removesuffix("-disk")
 
 
 def _with_order(*cases: Case) -> tuple[Case, ...]:
@@ -94,6 +122,8 @@ CASES: Final = (
         for events in CONNECTIONS
         for compression in ("none", "gzip")
     ),
+    Case(Variant.STAMPED, 50, "none", ordered=False, share=0.8, rules=Rules.NAMES),
+    Case(Variant.STAMPED, 50, "none", ordered=False, share=0.5, rules=Rules.WHERE),
     Case(Variant.SDK, 1, "none", ordered=False, share=None),
     Case(Variant.BARE, 1, "none", ordered=False, share=None),
     Case(Variant.BARE, 50, "none", ordered=False, share=None),

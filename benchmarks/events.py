@@ -20,6 +20,8 @@ PLANS = ["free", "team", "scale", "enterprise"]
 BROWSERS = ["Firefox", "Chrome", "Safari", "Edge"]
 WORDS = ["amber", "brisk", "cobalt", "dune", "ember", "fjord", "grove", "harbour", "iris", "jasper", "kelp", "lumen"]
 NAMED = ["Ayşe", "Łucja", "René", "Zoë", "Jürgen", "Ольга", "Núria"]
+RARE: Final = "seldom seen"
+"""The name of one event in twenty, where such are asked for."""
 EVENTS_PER_PERSON: Final = 4
 """How many events in a row one person sends, on average."""
 
@@ -27,7 +29,9 @@ EVENTS_PER_PERSON: Final = 4
 class EventMaker:
     """A stream of events of many persons, each of whom sends a few in a row."""
 
-    def __init__(self, seed: int, beginning: datetime) -> None:
+    def __init__(self, seed: int, beginning: datetime, *, rare: bool = False) -> None:
+        """`rare`: whether some have the name `RARE`."""
+        self._rare = rare
         self._random = random.Random(seed)
         self._time = beginning
         self._person = ""
@@ -36,12 +40,15 @@ class EventMaker:
         """The next event, with uuid and timestamp."""
         self._time += timedelta(milliseconds=self._random.randrange(1, 40))
         return {
-            "event": f"{MARKER.decode()} {self._random.choice(NAMES)}",
+            "event": f"{MARKER.decode()} {self._name()}",
             "distinct_id": self._distinct_id(),
             "uuid": self._uuid(),
             "timestamp": self._time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "properties": self._properties(),
         }
+
+    def _name(self) -> str:
+        return RARE if self._rare and self._random.random() < 1 / 20 else self._random.choice(NAMES)
 
     def _distinct_id(self) -> str:
         if not self._person or self._random.random() < 1 / EVENTS_PER_PERSON:

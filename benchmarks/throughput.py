@@ -16,7 +16,7 @@ from statistics import median
 from typing import Final
 
 from benchmarks.bodies import Request, Shape, Variant, ring
-from benchmarks.cases import CONNECTIONS, Case, Floor
+from benchmarks.cases import CONNECTIONS, Case, Floor, Rules
 from benchmarks.load import Load, Tally
 from benchmarks.nginx import nginx
 from benchmarks.processes import BenchmarkError, Program, core_seconds, free_port, pinned
@@ -77,7 +77,9 @@ class Plan:
             self._running(case) as (program, port),
             pinned(machine.load_core),
         ):
-            load = Load(_ring(case.variant, case.events, self.shape, self.path), CONNECTIONS[case.events], port)
+            load = Load(
+                _ring(case.variant, case.events, self.shape, self.path, rare=case.rules is Rules.WHERE), CONNECTIONS[case.events], port
+            )
             sink.wait_for(_all_taken(load.run(WARM_UP)))
             with profiled(program, self.profile and self.profile / f"{case.name}.svg", self.seconds):
                 self._measure(program, load, sink, figure)
@@ -90,7 +92,7 @@ class Plan:
             with nginx(target.sink_port, core) as proxy:
                 yield proxy
             return
-        with target.running(core, case.compression, case.ordering, disk=case.disk) as program:
+        with target.running(core, case.compression, case.ordering, disk=case.disk, more=case.rules.settings) as program:
             yield program, target.port
 
     def _measure(self, program: Program, load: Load, sink: Upstream, figure: Figure) -> None:
@@ -136,8 +138,8 @@ def measure_here(core: int, work: Callable[[], int], figure: Figure) -> None:
 
 
 @functools.cache
-def _ring(variant: Variant, count: int, shape: Shape, path: str) -> list[Request]:
-    return ring(variant, count, shape, path)
+def _ring(variant: Variant, count: int, shape: Shape, path: str, *, rare: bool = False) -> list[Request]:
+    return ring(variant, count, shape, path, rare=rare)
 
 
 def _all_taken(tally: Tally) -> int:

@@ -276,8 +276,8 @@ class Intake:
         ruling: Ruling | None = None
         if self.event_rules is not None and (revived is None or revived.reason in BEFORE_RULES):
             ruling = Ruling()
-            for chunk in chunks:
-                ruling.add(self.event_rules, chunk)
+            for chunk, (_, stamped) in zip(chunks, content.stamped, strict=True):
+                ruling.add(self.event_rules, chunk, stamped.names)
             chunks = ruling.chunks
             if revived is not None and ruling.refusal:
                 raise InvalidRequest(ruling.refusal)  # it stays the dead letter that it is

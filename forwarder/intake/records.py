@@ -127,8 +127,8 @@ class SourceIntake:
         rules = None if self._reading is None else self._reading.event_rules
         if rules is not None and content.ruling is None:
             content.ruling = ruling = Ruling()
-            for chunk in chunks:
-                ruling.add(rules, chunk)
+            for chunk, (_, stamped) in zip(chunks, content.events, strict=True):
+                ruling.add(rules, chunk, stamped.names)
             chunks = ruling.chunks
         if content.ruling is not None:
             content.letters += content.ruling.failed

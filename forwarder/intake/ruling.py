@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -34,9 +34,9 @@ class Ruling:
     failed: list[DeadLetter] = field(default_factory=list)
     ruled: list[RuledEvents] = field(default_factory=list)
 
-    def add(self, rules: EventRules, chunk: Chunk) -> None:
-        """Apply the rules to a chunk."""
-        ruled = rules.apply(chunk.data, chunk.count, chunk.lane.api_key, chunk.source)
+    def add(self, rules: EventRules, chunk: Chunk, names: Sequence[str] | None = None) -> None:
+        """Apply the rules to a chunk; `names`: those of its events, if they are known."""
+        ruled = rules.apply(chunk.data, chunk.count, chunk.lane.api_key, chunk.source, names)
         if ruled is None:
             self.chunks.append(chunk)
             return

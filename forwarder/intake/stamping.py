@@ -89,6 +89,8 @@ class StampedEvents:
     replaced: Sequence[Replaced] = ()
     one_by_one: bool = False
     """Whether each event was stamped by itself, which takes far longer."""
+    names: Sequence[str] | None = None
+    """The events' names, where they were read together."""
 
 
 # Typed views of an event: no more than routing needs. An event that does not fit one (another type, an absent key) makes its whole request
@@ -260,8 +262,8 @@ def stamp_together(events: bytes | Raw, context: StampContext) -> StampedEvents 
             heads = _decode_heads(events)
     except msgspec.ValidationError:
         return None
-    ids = [head.distinct_id for head in heads]
-    if "" in [head.event for head in heads] or not all(map(str.strip, ids)):
+    ids, names = [head.distinct_id for head in heads], [head.event for head in heads]
+    if "" in names or not all(map(str.strip, ids)):
         return None
     uuids = [head.uuid for head in heads if head.uuid is not UNSET]
     timeless = [head for head in heads if head.timestamp is UNSET]  # by identity: to compare a time with UNSET takes long
@@ -272,7 +274,7 @@ def stamp_together(events: bytes | Raw, context: StampContext) -> StampedEvents 
         return None
     keys = order_keys(ids, properties) if context.ordered else NO_IDS
     if is_complete and context.ip is None and not has_skew:
-        return StampedEvents(memoryview(events)[1:-1].tobytes(), len(heads), keys)
+        return StampedEvents(memoryview(events)[1:-1].tobytes(), len(heads), keys, names=names)
     kinds: list[Callable[[Locator], Splices | None]] = []
     if not is_complete:
         kinds.append(partial(_missing_stamps, events, heads, context, bare=not uuids and len(timeless) == len(heads)))
@@ -281,7 +283,7 @@ def stamp_together(events: bytes | Raw, context: StampContext) -> StampedEvents 
     if context.ip is not None:
         kinds.append(partial(_addresses, events, places, properties, context.ip))
     data = _spliced(events, kinds, context)
-    return None if data is None else StampedEvents(data, len(heads), keys)
+    return None if data is None else StampedEvents(data, len(heads), keys, names=names)
 
 
 def _spliced(events: bytes | Raw, kinds: Sequence[Callable[[Locator], Splices | None]], context: StampContext) -> bytes | None:

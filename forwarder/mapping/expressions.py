@@ -6,7 +6,7 @@ so that numbers which no expression touches keep all their digits (docs/decision
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import jq
@@ -17,6 +17,9 @@ from forwarder.core.proposals import proposed
 from forwarder.mapping.paths import Path, PathReader, parse_path
 from forwarder.mapping.problems import Unmappable, glimpse, misconfigured
 from forwarder.mapping.restrictions import Restricted, bounds, check_restrictions
+
+EVALUATION_ERRORS: Final = (Unmappable, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What the evaluation of an expression raises for a record."""
 
 _NULL: Final = b"null"
 _FALSE: Final = (b"", b"false")
@@ -35,7 +38,7 @@ class Expressions:
         self._programmed: list[tuple[int, str, str]] = []
         self._plain_condition: PathReader | None = None
         self._condition: str | None = None
-        self._program: Program | None = None
+        self._program: Program | ConditionProgram | None = None
         self._is_simple = False
         """Whether there is neither a condition nor a program."""
 
@@ -66,7 +69,9 @@ class Expressions:
 
     def compile(self) -> None:
         """Make one program of what needs jq: after the last expression, before the first record."""
-        if self._programmed or self._condition is not None:
+        if self._condition is not None and not self._programmed:
+            self._program = ConditionProgram(self._condition)
+        elif self._programmed:
             self._program = Program(self._condition, [(rule, expression) for _, rule, expression in self._programmed])
         self._is_simple = self._program is None and self._plain_condition is None
 
@@ -91,6 +96,26 @@ class Expressions:
                 values[slot] = b"" if value == _NULL else value
         self._reader.fill(found, record, values)
         return values
+
+    def select(self, records: Sequence[bytes], failed: Callable[[int, Exception], object]) -> list[int]:
+        """The indexes of the records for which the condition, which is all there is, holds.
+
+        A record for which it can't be evaluated is reported to `failed` with what `evaluate` raises. Those that need jq are read in one
+        call: a quarter of the time is that of calls.
+        """
+        if len(records) > 1 and isinstance(self._program, ConditionProgram):
+            verdicts = self._program.run_all(records)
+            if verdicts is not None:
+                return [index for index, verdict in enumerate(verdicts) if verdict]
+            # one by one they say which it is, and why
+        found: list[int] = []
+        for index, record in enumerate(records):
+            try:
+                if self.evaluate(record) is not None:
+                    found.append(index)
+            except EVALUATION_ERRORS as error:
+                failed(index, error)
+        return found
 
 
 def _is_true(condition: PathReader, record: bytes) -> bool:
@@ -186,9 +211,51 @@ class Program:
         return [_single(rule, result) for rule, result in zip(self._rules, results, strict=True)]
 
 
+_VERDICTS: Final = """try [label $__end | foreach (
+{}
+
+) as $each (0; . + 1; ($each | not | not), if . > 1 then break $__end else empty end)] catch {{error: (tostring | .[:200])}}"""
+"""Whether each of at most two results is true; cheaper than `_BOUNDED`, and no JSON is written."""
+
+
+class ConditionProgram:
+    """A condition alone, which has been checked."""
+
+    def __init__(self, condition: str) -> None:
+        self._program: Any = jq.compile(f"{_PRELUDE}{bounds(condition)} {_VERDICTS.format(condition)}")
+
+    def run_all(self, records: Sequence[bytes]) -> list[bool] | None:
+        """For each record whether the condition holds; None if one can't be read, or the condition not be evaluated for it."""
+        try:
+            found = self._program.input_text(b"\n".join(records).decode()).all()
+        except ValueError:  # UnicodeDecodeError is one, too
+            return None
+        if len(found) != len(records) or not all(each in ([True], [False]) for each in found):
+            return None
+        return [each[0] for each in found]
+
+    def run(self, record: bytes) -> list[bytes] | None:
+        """Nothing if the condition holds; None if it is false or null. Raises as `Program.run`."""
+        try:
+            (found,) = self._program.input_text(record.decode()).all()
+        except UnicodeDecodeError:
+            raise
+        except ValueError as error:
+            raise Unmappable(f"jq: {glimpse(str(error))}") from error
+        if isinstance(found, dict):
+            raise Unmappable(f"where: jq: {glimpse(found['error'])}")
+        if len(found) != 1:
+            raise Unmappable(f"where: {_wrong_count(len(found))}")
+        return [] if found[0] else None
+
+
+def _wrong_count(results: int) -> str:
+    return f"the expression gives {'several results' if results else 'no result'}; one is needed"
+
+
 def _single(rule: str, result: list[Raw] | _Failed) -> bytes:
     if isinstance(result, _Failed):
         raise Unmappable(f"{rule}: jq: {glimpse(result.error)}")
     if len(result) != 1:
-        raise Unmappable(f"{rule}: the expression gives {'several results' if result else 'no result'}; one is needed")
+        raise Unmappable(f"{rule}: {_wrong_count(len(result))}")
     return bytes(result[0])

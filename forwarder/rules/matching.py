@@ -20,7 +20,7 @@ from forwarder.config.rule_settings import MatchSettings
 from forwarder.core.error_text import error_text
 from forwarder.core.event import split_events
 from forwarder.mapping.expressions import Expressions
-from forwarder.mapping.problems import Unmappable, misconfigured
+from forwarder.mapping.problems import misconfigured
 from forwarder.wire.identity import ABSENT, id_text
 
 MAX_NAMES: Final = 4096
@@ -34,9 +34,6 @@ REPLAY: Final = "replay"
 NONE: Final[Sequence[int]] = ()
 Failed = Callable[[int, str], object]
 """Called with the index of an event whose condition can't be evaluated, and why."""
-
-EVALUATION_ERRORS: Final = (Unmappable, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What the evaluation of an expression raises for an event."""
 
 
 class _NamedEvent(Struct, gc=False):
@@ -61,17 +58,19 @@ _decode_own_id = msgspec.json.Decoder(_OwnId).decode
 class LaneEvents:
     """Stamped events of one project key and source, `count` of them, joined by commas as in `Chunk.data`."""
 
-    __slots__ = ("_events", "_ids", "_names", "api_key", "count", "data", "distinct_names", "source")
+    __slots__ = ("_events", "_ids", "_names", "_raws", "api_key", "count", "data", "distinct_names", "source")
 
-    def __init__(self, data: bytes, count: int, api_key: str, source: str) -> None:
+    def __init__(self, data: bytes, count: int, api_key: str, source: str, names: Sequence[str] | None = None) -> None:
+        """`names`: those of the events, if they are known."""
         self.data = data
         self.count = count
         self.api_key = api_key
         self.source = source
         self.distinct_names: frozenset[str] | None = None
-        self._names: list[str] | None = None
+        self._names = None if names is None else [*names]
         self._ids: list[str] | None = None
         self._events: list[bytes] | None = None
+        self._raws: Sequence[bytes | Raw] | None = None
 
     @property
     def names(self) -> list[str]:
@@ -97,8 +96,17 @@ class LaneEvents:
     def events(self) -> list[bytes]:
         """The bytes of each event."""
         if self._events is None:
-            self._events = [self.data] if self.count == 1 else [bytes(raw) for raw in split_events(self._array())]
+            self._events = [bytes(raw) for raw in self._split()]
         return self._events
+
+    def event(self, index: int) -> bytes:
+        """The bytes of one event."""
+        return bytes(self._split()[index]) if self._events is None else self._events[index]
+
+    def _split(self) -> Sequence[bytes | Raw]:
+        if self._raws is None:
+            self._raws = [self.data] if self.count == 1 else split_events(self._array())
+        return self._raws
 
     @property
     def whole(self) -> bytes | None:
@@ -227,17 +235,16 @@ class Matcher:
         return verdict
 
     def _by_condition(self, events: LaneEvents, selected: Iterable[int], failed: Failed | None) -> Sequence[int]:
-        condition, matching = self._condition, list[int]()
+        condition = self._condition
         if condition is None:
             raise TypeError("there is no condition")
-        texts = events.events
-        for index in selected:
-            try:
-                if condition.evaluate(texts[index]) is not None:
-                    matching.append(index)
-            except EVALUATION_ERRORS as error:
-                if failed is not None:
-                    failed(index, error_text(error))
+        places = [*selected]
+
+        def report(at: int, error: Exception) -> None:
+            if failed is not None:
+                failed(places[at], error_text(error))
+
+        matching = [places[at] for at in condition.select([events.event(index) for index in places], report)]
         return matching or NONE
 
 

@@ -19,11 +19,12 @@ import msgspec
 from forwarder.config.rule_settings import RuleHashSettings, RuleSettings
 from forwarder.core.error_text import error_text
 from forwarder.core.ports import RULE_PREFIX, RuleDrop
+from forwarder.mapping.expressions import EVALUATION_ERRORS
 from forwarder.mapping.paths import Path, parse_path
 from forwarder.mapping.privacy import parse_paths, read_salt
 from forwarder.mapping.problems import Unmappable, misconfigured
 from forwarder.rules.edits import EventEdit, Names, Redact, RenameFields, SetValues, with_value
-from forwarder.rules.matching import EVALUATION_ERRORS, NONE, LaneEvents, Matcher, OpenIdFiles, PeopleSample
+from forwarder.rules.matching import NONE, LaneEvents, Matcher, OpenIdFiles, PeopleSample
 
 PROTECTED: Final = frozenset({"uuid", "timestamp", "event", "api_key", "token", "$token", "offset", "sent_at", "properties"})
 """Members of an event that no rule sets, moves or hashes: it would be another event, of another time or project, or none."""
@@ -128,18 +129,21 @@ class EventRules:
         self.errors: dict[str, str] = {}
         """Why rules failed last, by their names."""
         self.conditions = sum([rule.matcher.evaluates for rule in rules])
-        """Rules that evaluate a condition, which takes about 30 µs an event."""
+        """Rules that evaluate a condition, which takes about 20 µs an event."""
         self._max_event = max_event
         self._by_lane: dict[tuple[str, str], Sequence[CompiledRule]] = {}
 
-    def apply(self, data: bytes, count: int, api_key: str, source: str) -> RuledEvents | None:
-        """What they make of stamped events of one lane; None if all stay as they are, and no rule has failed."""
+    def apply(self, data: bytes, count: int, api_key: str, source: str, names: Sequence[str] | None = None) -> RuledEvents | None:
+        """What they make of stamped events of one lane; None if all stay as they are, and no rule has failed.
+
+        `names`: those of the events, if they are known.
+        """
         rules = self._by_lane.get((api_key, source))
         if rules is None:
             rules = self._rules_for(api_key, source)
         if not rules:
             return None
-        events = LaneEvents(data, count, api_key, source)
+        events = LaneEvents(data, count, api_key, source, names)
         run: _RuleRun | None = None
         for rule in rules:
             failures: dict[int, str] = {}
