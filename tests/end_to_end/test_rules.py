@@ -1,0 +1,86 @@
+"""Rules in a real daemon in front of a sandbox: people who are suppressed while events come, a kill, and books that balance."""
+
+import json
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+from forwarder.testing.daemon import ForwarderDaemon, running_forwarder
+from forwarder.testing.sandbox import running_sandbox
+
+PEOPLE = 10
+"""Who send events, in turn."""
+GONE = "person-3"
+MOST = 100_000
+"""Events that are sent at most until a file is read again."""
+
+
+def status_of(daemon: ForwarderDaemon) -> dict[str, Any]:
+    """The daemon's figures."""
+    with urlopen(f"{daemon.admin_url}/status", timeout=30) as answer:
+        found: dict[str, Any] = json.loads(answer.read())
+    return found
+
+
+class Sender:
+    """Sends numbered events of all people on one connection."""
+
+    def __init__(self, daemon: ForwarderDaemon, api_key: str) -> None:
+        self._connection = HTTPConnection(urlsplit(daemon.url).netloc, timeout=30)
+        self._api_key = api_key
+        self.sent = 0
+
+    def send(self, rounds: int) -> None:
+        """One event of each person a round."""
+        for _ in range(rounds):
+            batch = [{"event": "e", "distinct_id": f"person-{person}", "properties": {"n": self.sent + person}} for person in range(PEOPLE)]
+            self._connection.request("POST", "/batch/", json.dumps({"api_key": self._api_key, "batch": batch}))
+            answer = self._connection.getresponse()
+            assert (answer.status, bool(answer.read())) == (200, True)
+            self.sent += PEOPLE
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+def test_people_are_suppressed_while_events_come(tmp_path: Path) -> None:
+    """Their file is replaced under load: nothing is lost, from then on none of their events is sent, also after a kill."""
+    people = tmp_path / "people"
+    people.write_text("somebody\n")
+    rule = {"name": "forgotten", "match": {"distinct_id_file": str(people)}, "drop": True}
+    with running_sandbox() as sandbox:
+        settings = {"upstream": {"url": sandbox.url}, "rules": [rule], "buffer": {"kind": "disk", "path": str(tmp_path / "buffer")}}
+        with running_forwarder(settings, tmp_path) as daemon:
+            sender = Sender(daemon, sandbox.api_key)
+            sender.send(50)
+            other = tmp_path / "people.new"
+            other.write_text(f"somebody\n{GONE}\n")
+            other.rename(people)
+            while "the ids of a rule were read again" not in daemon.log:
+                assert sender.sent < MOST
+                sender.send(1)
+            after = sender.sent
+            sender.send(50)
+            sender.close()
+            (lane,) = status_of(daemon)["lanes"]
+            dropped = lane["dropped"]["rule:forgotten"]
+            sandbox.wait_for(sender.sent - dropped)
+            daemon.kill()
+            daemon.start()
+            (lane,) = status_of(daemon)["lanes"]
+            assert lane["dropped"] == {"rule:forgotten": dropped}
+            assert sum(lane["received"].values()) == sender.sent
+            sender = Sender(daemon, sandbox.api_key)
+            sender.send(1)
+            sender.close()
+            assert daemon.stop() == 0
+        arrived = [event["properties"]["n"] for event in sandbox.events()]
+        gone = [n for n in arrived if n % PEOPLE == int(GONE[-1])]
+        others = {n for n in range(after + 50 * PEOPLE) if n % PEOPLE != int(GONE[-1])}
+        assert others <= set(arrived)
+        assert gone
+        assert max(gone) < after
+        assert sandbox.call("GET", "/sandbox/conflicts")["count"] == 0
