@@ -49,6 +49,8 @@ class Sighting(msgspec.Struct, frozen=True):
     """When it was received, or became a dead letter, wall-clock seconds."""
     reason: str = ""
     why: str = ""
+    destination: str = ""
+    """The name of the destination whose copy it is; empty if there is only one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +89,17 @@ class WantedUuid:
         return sum(map(self.is_of, chunk.events())) if self.may_be_in(chunk.data) else 0
 
 
-def find_in_memory(wanted: WantedUuid, buffer: Buffer, sending: Sequence[Chunk], letters: Sequence[DeadLetter]) -> list[Sighting]:
-    """Every copy in `buffer`, in delivery (`sending`), or among dead letters that are in memory only.
+def find_in_memory(
+    wanted: WantedUuid, buffer: Buffer, sending: Sequence[Chunk], letters: Sequence[DeadLetter], destination: str = ""
+) -> list[Sighting]:
+    """Every copy in `buffer`, in delivery (`sending`), or among dead letters that are in memory only, all of them of `destination`.
 
     Looks at every event in memory, on the loop: some hundredths of a second for a full buffer.
     """
     waiting = [chunk for lane in buffer.waiting_lanes() for chunk in buffer.queue(lane)]
     copies = [*_copies(wanted, waiting, WAITING), *_copies(wanted, sending, SENDING)]
-    return copies + [_dead_letter(each) for each in letters if wanted.is_of(each.data)]
+    copies += [_dead_letter(each) for each in letters if wanted.is_of(each.data)]
+    return [msgspec.structs.replace(each, destination=destination) for each in copies] if destination else copies
 
 
 def _copies(wanted: WantedUuid, chunks: Sequence[Chunk], where: str) -> Iterator[Sighting]:

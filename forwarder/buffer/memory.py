@@ -36,14 +36,18 @@ class MemoryBuffer:
 
     def offer(self, chunks: Sequence[Chunk], held: AckCallback | None = None) -> bool:  # noqa: ARG002 - there is nothing to wait for
         """Take all of `chunks`, and answer True, or none. Raises `BufferFull`, taking none."""
+        self.check(chunks)
+        for chunk in chunks:
+            self._hold(chunk).queue.append(chunk)
+        return True
+
+    def check(self, chunks: Sequence[Chunk]) -> None:
+        """Raises `BufferFull` if `chunks` have no room now."""
         cost = 0
         for chunk in chunks:
             cost += chunk.cost
         if self.used + cost > self.max_bytes and (self.used or not self._any_if_empty):
             raise BufferFull("the buffer is full", hint=BUFFER_FULL_HINT)
-        for chunk in chunks:
-            self._hold(chunk).queue.append(chunk)
-        return True
 
     def cost(self, chunk: Chunk) -> int:
         """What the chunk takes of the memory."""

@@ -143,15 +143,16 @@ def _drain(directories: Sequence[Path], settings: Settings) -> ExitCode:
     from forwarder.cli.online import ask_upstream
     from forwarder.cli.tables import EventProgress
     from forwarder.core.clock import SystemClock
-    from forwarder.inspect.drain import drain_directory
+    from forwarder.inspect.drain import drain_directory, of_directory
 
     left = 0
     contents = _inspect(directories)
     _reject_if_in_use(contents)
-    if any(content.events for content in contents):
-        answer = asyncio.run(ask_upstream(settings.upstream, ()))
+    own = [of_directory(settings, directory) for directory in directories]
+    for upstream in {each.upstream.url: each.upstream for each, content in zip(own, contents, strict=True) if content.events}.values():
+        answer = asyncio.run(ask_upstream(upstream, ()))
         if not answer.reached:  # what else is wrong, its lanes find out, as the daemon's do
-            sys.stderr.write("Error: " + "\n".join(answer.lines(settings.upstream.url)) + "\n")
+            sys.stderr.write("Error: " + "\n".join(answer.lines(upstream.url)) + "\n")
             return ExitCode.UNREACHABLE
     for directory, content in zip(directories, contents, strict=True):
         with EventProgress(f"draining {directory}", content.events) as progress:

@@ -74,11 +74,15 @@ def check(
     if online:
         from forwarder.cli.online import ask_upstream
 
-        upstream = settings.upstream
-        answer = asyncio.run(ask_upstream(upstream, settings.sources.http.api_keys))
-        code = answer.exit_code()
-        typer.echo("\n".join(answer.lines(upstream.url)), err=code != ExitCode.DONE)
-        raise typer.Exit(code)
+        worst = ExitCode.DONE
+        for _, own in settings.of_each():
+            mapped = own.destination.api_keys
+            api_keys = [mapped.get(key, key) for key in settings.sources.http.api_keys]
+            answer = asyncio.run(ask_upstream(own.upstream, api_keys))
+            code = answer.exit_code()
+            typer.echo("\n".join(answer.lines(own.upstream.url)), err=code != ExitCode.DONE)
+            worst = max(worst, code)
+        raise typer.Exit(worst)
 
 
 def _offered(incomplete: str) -> list[str]:

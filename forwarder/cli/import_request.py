@@ -47,7 +47,10 @@ if TYPE_CHECKING:
 Given = TypeVar("Given")
 Checked = TypeVar("Checked")
 
-SECTIONS: Final = ("upstream", "buffer", "batch", "delivery", "dead_letters", "log", "import", "workers")
+SECTIONS: Final = (
+    *("upstream", "upstreams", "routes", "passthrough"),
+    *("buffer", "batch", "delivery", "dead_letters", "log", "import", "workers"),
+)
 """The sections of the configuration that imports read."""
 IMPORTS: Final = "imports"
 _UNLIMITED: Final = "unlimited"
@@ -66,6 +69,7 @@ def request_of(form: ImportFormat[Any], typed: CommonOptions, more: Mapping[str,
     unaccepted((), typed.accept or ())
     found = loaded_sections(SECTIONS, typed.config)
     settings = found.settings
+    settings = settings.of_destination()
     if typed.upstream is not None:
         settings = replace(settings, upstream=replace(settings.upstream, url=_checked("--upstream", check_upstream, typed.upstream)))
     if not (settings.upstream.url or typed.via or typed.dry_run):

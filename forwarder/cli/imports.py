@@ -454,7 +454,7 @@ def _of_sandbox(kept: ImportManifest, jobs: Collection[str], read: Loaded, url: 
     from forwarder.sources.imports.verification import Unreachable, ask_sandbox
 
     key = project_key(read, api_key, required=False)
-    address = url or read.settings.upstream.url
+    address = url or read.settings.of_destination().upstream.url
     if not address:
         hint = "Name a sandbox with --sandbox URL, or files exported by the service with --export PATH."
         raise ConfigurationError("there is nothing to compare with", hint=hint)

@@ -23,7 +23,16 @@ from forwarder.core.proposals import proposed
 from forwarder.telemetry.attention import Severity, dead_letter_severity, drop_severity, source_health, upstream_health
 from forwarder.telemetry.rates import FlowRates
 from forwarder.telemetry.readable import duration, halt_times, plural, size
-from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, LogSourceState, Snapshot, Worker, by_label, unbalanced
+from forwarder.telemetry.snapshot import (
+    DestinationSnapshot,
+    KafkaCluster,
+    LaneSnapshot,
+    LogSourceState,
+    Snapshot,
+    Worker,
+    by_label,
+    unbalanced,
+)
 
 EVERY: Final = 5.0
 """Seconds between two lines of progress where standard error is not a terminal."""
@@ -120,7 +129,14 @@ def status_page(snapshot: Snapshot, address: str, rates: FlowRates | None = None
     """The state of a daemon on one screen: what needs attention first."""
     lanes = by_label(snapshot.lanes)
     parts: list[RenderableType] = [_head(snapshot, address), *attention(snapshot)]
-    parts += [Text(), flow(snapshot, rates), Text(), lane_table(lanes, books=False), Text(), _upstream(snapshot)]
+    parts += [
+        Text(),
+        flow(snapshot, rates),
+        Text(),
+        lane_table(lanes, books=False),
+        Text(),
+        *map(_upstream, snapshot.destinations or [snapshot]),
+    ]
     if snapshot.rejected_requests:
         parts.append(_rejected(snapshot.rejected_requests))
     if snapshot.rule_events:
@@ -155,15 +171,21 @@ def _head(snapshot: Snapshot, address: str) -> Text:
     return text
 
 
-def _upstream(snapshot: Snapshot) -> Text:
+def _upstream(snapshot: Snapshot | DestinationSnapshot) -> Text:
 
     upstream = snapshot.upstream
-    text = Text(f"  upstream {upstream.url} is ")
+    name = "upstream"
+    if isinstance(snapshot, DestinationSnapshot):
+        name = f"upstream {snapshot.name}" if snapshot.required else f"upstream {snapshot.name} (not required)"
+    text = Text(f"  {name} {upstream.url} is ")
     text.append(upstream.state, style=STYLES[upstream_health(snapshot).severity])
     text.append(f"; {plural(snapshot.in_flight, 'request')} in flight, at most {snapshot.concurrency_limit:g}")
     answers = ", ".join(f"{code}: {count:,}" for code, count in sorted(snapshot.upstream_requests.items()))
     if answers:
         text.append(f"; answers {answers}")
+    if isinstance(snapshot, DestinationSnapshot):
+        used, limit = size(snapshot.buffer_bytes), size(snapshot.buffer_limit_bytes)
+        text.append(f"; {plural(snapshot.buffered, 'event')} in its buffer, {used} of {limit}")
     if upstream.last_error:
         text.append(f"\n  last error: {upstream.last_error}", style="red")
     return text

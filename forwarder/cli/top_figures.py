@@ -27,7 +27,7 @@ from forwarder.telemetry.attention import (
 )
 from forwarder.telemetry.rates import FlowRates, quantile
 from forwarder.telemetry.readable import duration, plural, size
-from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, by_label
+from forwarder.telemetry.snapshot import DestinationSnapshot, LaneSnapshot, Snapshot, by_label
 
 MAX_PROBLEMS: Final = 4
 """Lines of what needs attention."""
@@ -118,8 +118,10 @@ def spark(history: Sequence[float]) -> str:
 
 
 def _upstream(snapshot: Snapshot, rates: FlowRates | None) -> Text:
-    text = Text("upstream ")
-    text.append(snapshot.upstream.state, style=STYLES[upstream_health(snapshot).severity])
+    text = Text("upstream")
+    for each in snapshot.destinations or [snapshot]:
+        text.append(f" {each.name} " if isinstance(each, DestinationSnapshot) else " ")
+        text.append(each.upstream.state, style=STYLES[upstream_health(each).severity])
     text.append(f"  {snapshot.in_flight:,}/{snapshot.concurrency_limit:g} in flight")
     if rates and rates.latency.count:
         shown = [f"p{share:.0%}"[:-1] + f" {milliseconds(quantile(rates.latency, share))}" for share in (0.5, 0.95, 0.99)]

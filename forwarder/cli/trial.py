@@ -249,7 +249,7 @@ def _kafka(settings: Settings, number: int) -> TrialSource:
         convert=mapping.map_record,
         key_is_distinct_id=cluster.key_is_distinct_id,
         uuid="derived from the record's position",
-        max_event=settings.upstream.max_event,
+        max_event=settings.max_event,
         max_record=max_record,
         is_log=False,
     )
@@ -277,7 +277,7 @@ def _log(settings: Settings, number: int, sample: str, written: float) -> TrialS
         parse=parse,
         convert=policy.mapping.map,
         uuid="derived from the line's position",
-        max_event=settings.upstream.max_event,
+        max_event=settings.max_event,
         max_record=policy.max_line,
         is_log=True,
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from forwarder.config.addresses import parse_address
 from forwarder.config.conflicts import Conflict, one_alone, too_large, unusable_authorities, unusable_pair
+from forwarder.config.destination_checks import destination_conflicts
 from forwarder.config.kafka_checks import kafka_conflicts
 from forwarder.config.log_checks import log_conflicts, otlp_conflicts
 from forwarder.config.section import MIB
@@ -19,7 +20,8 @@ from forwarder.core.segments import largest_event, limit_for
 def conflicts(settings: Settings) -> list[Conflict]:
     """Everything that doesn't fit together. Reads the files that are named."""
     own = (_sizes, _segments, _acknowledgement, _workers, _retry, _listeners, _tls, _authorities)
-    return [conflict for check in (*own, kafka_conflicts, log_conflicts, otlp_conflicts) for conflict in check(settings)]
+    others = (destination_conflicts, kafka_conflicts, log_conflicts, otlp_conflicts)
+    return [conflict for check in (*own, *others) for conflict in check(settings)]
 
 
 def advice(settings: Settings) -> list[Conflict]:
@@ -36,7 +38,7 @@ def _unruled(settings: Settings) -> Iterator[Conflict]:
 def _unprotected(settings: Settings) -> list[Conflict]:
     if settings.sources.http.api_keys:
         return []
-    if settings.upstream.verify_keys:
+    if all(each.upstream.verify_keys for _, each in settings.of_each()):
         message = "is empty: in an outage at the first start, before a key was verified, made-up keys can fill the buffer"
     else:
         message = "is empty and upstream.verify_keys is off: made-up keys can fill the buffer in an outage"
@@ -44,18 +46,19 @@ def _unprotected(settings: Settings) -> list[Conflict]:
 
 
 def _sizes(settings: Settings) -> Iterator[Conflict]:
-    upstream, batch = settings.upstream, settings.batch
-    if batch.max_bytes >= upstream.max_body:
-        limit = "must be smaller than upstream.max_body"
-        yield too_large("batch.max_bytes", batch.max_bytes, limit, upstream.max_body, "upstream.max_body")
+    batch = settings.batch
+    for section, each in settings.of_each():
+        upstream, max_body, max_event = each.upstream, f"{section}.max_body", f"{section}.max_event"
+        if batch.max_bytes >= upstream.max_body:
+            yield too_large("batch.max_bytes", batch.max_bytes, f"must be smaller than {max_body}", upstream.max_body, max_body)
+        if upstream.max_event > batch.max_bytes:
+            yield too_large(max_event, upstream.max_event, "must fit into batch.max_bytes", batch.max_bytes, "batch.max_bytes")
+        if upstream.max_event > settings.dead_letter_share:
+            limit = f"must fit into {_share(settings)}dead_letters.max_bytes"
+            yield too_large(max_event, upstream.max_event, limit, settings.dead_letter_share, "dead_letters.max_bytes")
     if batch.max_bytes > settings.buffer_share // 2:
         limit = f"may be at most half of {_share(settings)}buffer.max_bytes, all that historical events of a key may hold"
         yield too_large("batch.max_bytes", batch.max_bytes, limit, settings.buffer_share, "buffer.max_bytes")
-    if upstream.max_event > batch.max_bytes:
-        yield too_large("upstream.max_event", upstream.max_event, "must fit into batch.max_bytes", batch.max_bytes, "batch.max_bytes")
-    if upstream.max_event > settings.dead_letter_share:
-        limit = f"must fit into {_share(settings)}dead_letters.max_bytes"
-        yield too_large("upstream.max_event", upstream.max_event, limit, settings.dead_letter_share, "dead_letters.max_bytes")
 
 
 def _share(settings: Settings) -> str:
@@ -63,13 +66,14 @@ def _share(settings: Settings) -> str:
 
 
 def _segments(settings: Settings) -> Iterator[Conflict]:
-    event, largest = settings.upstream.max_event, largest_event(settings.buffer_share)
-    if settings.buffer.kind != "disk" or event <= largest:
-        return
-    least = limit_for(event)
-    message = f"{format_size(event)} must fit into one file of the disk buffer, which takes events of {format_size(largest)}"
-    enough = f", or raise buffer.max_bytes to {_rounded_up(least * settings.workers)}" if least else ""
-    yield Conflict("upstream.max_event", message, f"lower upstream.max_event{enough}")
+    largest = largest_event(settings.buffer_share)
+    for section, each in settings.of_each() if settings.buffer.kind == "disk" else ():
+        event = each.upstream.max_event
+        if event > largest:
+            least = limit_for(event)
+            message = f"{format_size(event)} must fit into one file of the disk buffer, which takes events of {format_size(largest)}"
+            enough = f", or raise buffer.max_bytes to {_rounded_up(least * settings.workers)}" if least else ""
+            yield Conflict(f"{section}.max_event", message, f"lower {section}.max_event{enough}")
 
 
 def _rounded_up(size: int) -> str:
@@ -110,4 +114,5 @@ def _tls(settings: Settings) -> Iterator[Conflict]:
 
 
 def _authorities(settings: Settings) -> Iterator[Conflict]:
-    yield from unusable_authorities("upstream.ca_file", settings.upstream.ca_file)
+    for section, each in settings.of_each():
+        yield from unusable_authorities(f"{section}.ca_file", each.upstream.ca_file)

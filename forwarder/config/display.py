@@ -152,7 +152,10 @@ def _property(kind: Kind, path: Path) -> dict[str, Any]:
         return _object(kind.section, path)
     key = keys()[path]
     if isinstance(kind, Items) and isinstance(kind.item, Nested):
-        alternatives = [{"type": "array", "items": _object(kind.item.section, (*path, FIRST))}]
+        item = _object(kind.item.section, (*path, FIRST))
+        alternatives = [{"type": "array", "items": item}]
+        if kind.item.section.by_name:
+            alternatives.append({"type": "object", "additionalProperties": item})
     else:
         alternatives = kind.schemas()
     alternatives += [{"$ref": "#/$defs/reference"}, {"type": "null"}]

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import yaml
 
-from forwarder.config.keys import Path, dotted, in_table, keys, lists, sections, short_forms
+from forwarder.config.keys import FIRST, Path, dotted, in_table, keys, lists, sections, short_forms
 from forwarder.config.layers import InvalidConfiguration, Layer, Origin, Place, Problem, Sourced, what_and_hint
 from forwarder.config.suggestions import explain_syntax, no_section, spelled_otherwise, suggest_key
 from forwarder.core.error_text import error_text
@@ -179,6 +179,10 @@ class NodeReader:
         if isinstance(node, yaml.ScalarNode):
             self._written_list(node, path)
             return
+        by_name = sections()[(*in_table(path), FIRST)].by_name
+        if by_name and isinstance(node, yaml.MappingNode):
+            self._named_list(node, path, key_node, by_name)
+            return
         if not isinstance(node, yaml.SequenceNode):
             self._problem(node, path, "is a list", _LIST_OF_SECTIONS)
             return
@@ -187,6 +191,15 @@ class NodeReader:
             inner = (*path, str(number))
             self.layer.items[inner] = self._origin(item)
             self.section(item, inner)
+
+    def _named_list(self, node: yaml.MappingNode, path: Path, key_node: yaml.Node, by_name: str) -> None:
+        """Read a list of sections that is written as a mapping of their names to them."""
+        self.layer.lists[path] = self._origin(key_node)
+        for number, (name_node, value_node) in enumerate(self._entries(node, path)):
+            inner = (*path, str(number))
+            self.layer.items[inner] = self._origin(name_node)
+            self.layer.values[*inner, by_name] = Sourced(_name(name_node), self._origin(name_node))
+            self.section(value_node, inner)
 
     def _written_list(self, node: yaml.ScalarNode, path: Path) -> None:
         """Read a list of sections that is a single value: JSON, perhaps from the environment, or nothing."""
@@ -205,7 +218,7 @@ class NodeReader:
             self.layer.values[path] = self._names(node, path, self._origin(key_node))
             return
         try:
-            value = self._construct(node)
+            value = self._construct(node, structured=keys()[in_table(path)].field.kind.structured)
         except (ValueError, KeyError) as error:  # KeyError: what YAML makes of `!!bool maybe`
             self._problem(node, path, *what_and_hint(error))
             return
@@ -227,13 +240,15 @@ class NodeReader:
                 values[name], items[name] = value, self._origin(key_node)
         return Sourced(values, origin, items)
 
-    def _construct(self, node: yaml.Node) -> Any:
+    def _construct(self, node: yaml.Node, *, structured: bool = False) -> Any:
         if any(node is outer for outer in self.open):
             raise ValueError("it contains itself: write it without the alias")
         self.open.append(node)
         try:
             if isinstance(node, yaml.SequenceNode):
-                return [self._construct(item) for item in node.value]
+                return [self._construct(item, structured=structured) for item in node.value]
+            if structured and isinstance(node, yaml.MappingNode):
+                return {_name(name): self._construct(value, structured=True) for name, value in node.value}
             if isinstance(node, yaml.ScalarNode):
                 return self._scalar(node)
         finally:

@@ -73,7 +73,7 @@ def examine(path: Path | None, environ: Mapping[str, str], *, default_file: Path
     file, said = _said(path, environ, default_file)
     problems = [*said.problems, *_gaps(said)]
     settings, wrong, unfit = _validate(said)
-    if require_upstream and ("upstream", "url") not in said.values:
+    if require_upstream and ("upstream", "url") not in said.values and ("upstreams",) not in {item[:1] for item in said.items}:
         unfit.append(_no_upstream(file))
     problems += wrong
     if not any(not problem.key and problem.where.startswith(str(file)) for problem in problems):  # the whole file was understood

@@ -6,7 +6,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from forwarder.config.section import Section
-from forwarder.config.values import JsonValues, NamePairs, NonEmpty, OneOrMore, ProjectKey, Ratio, SourceName
+from forwarder.config.values import (
+    JsonValues,
+    NamePairs,
+    NonEmpty,
+    OneOrMore,
+    ProjectKey,
+    Ratio,
+    RouteTarget,
+    RouteTargets,
+    SourceName,
+)
 
 SourceKind = Literal["http", "otlp", "kafka", "logs", "import"]
 
@@ -61,3 +71,12 @@ class RuleSettings(Section):
     hash: RuleHashSettings = RuleHashSettings()
     on_error: Literal["keep", "dead_letter"] | None = None
     """Fate of an event on which the rule fails: kept, or a dead letter. Default: keep, but not for remove, hash and files of ids."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouteSettings(Section):
+    """Where the events go that match; the first route that matches decides."""
+
+    match: MatchSettings = MatchSettings()
+    to: Annotated[tuple[RouteTarget, ...], RouteTargets()] = ()
+    """Names of `upstreams` that each of these events goes to, or {name: {sample: 0.05}} for a share of all people. Required."""

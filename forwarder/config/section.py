@@ -47,6 +47,9 @@ class InvalidValues(ValueError):
 class Kind:
     """How values of a field are written."""
 
+    structured: ClassVar[bool] = False
+    """Whether a value may hold mappings."""
+
     def read(self, value: Any) -> Any:
         """The value that `value` stands for. One that is of the kind already is left as it is. Raises `ValueError`."""
         raise NotImplementedError
@@ -70,6 +73,8 @@ class Section:
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     short: ClassVar[str | None] = None
     """The key that a text stands for, where one may be written instead of the section."""
+    by_name: ClassVar[str | None] = None
+    """The key that names a section in a list, where the list may be written as a mapping of names to sections."""
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
@@ -140,8 +145,11 @@ def _default(field: Field[Any]) -> Any:
 def descriptions(section: type[Section]) -> Mapping[str, str]:
     """What the docstrings under a section's fields say, by the fields' names. Reads the source: only documents and schemas need it."""
     if section not in _descriptions:
-        (tree,) = ast.parse(inspect.getsource(section)).body
-        _descriptions[section] = dict(_described(tree.body if isinstance(tree, ast.ClassDef) else []))
+        found: dict[str, str] = {}
+        for each in reversed(section.__mro__[: section.__mro__.index(Section)]):
+            (tree,) = ast.parse(inspect.getsource(each)).body
+            found |= _described(tree.body if isinstance(tree, ast.ClassDef) else [])
+        _descriptions[section] = found
     return _descriptions[section]
 
 

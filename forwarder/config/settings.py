@@ -7,17 +7,18 @@ it can be compiled, is known to `forwarder.mapping`.
 The types of the fields are no texts (`from __future__ import annotations`): each start reads all of them, and would evaluate each text.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from forwarder.config.rule_settings import RuleSettings
+from forwarder.config.rule_settings import RouteSettings, RuleSettings
 from forwarder.config.section import GIB, MB, MIB, Section
 from forwarder.config.source_settings import KafkaSettings, LogSourceSettings, MappingSettings, SourcesSettings
 from forwarder.config.values import (
     Concurrency,
     Count,
+    DestinationName,
     Duration,
     HostName,
     Id,
@@ -62,9 +63,25 @@ class UpstreamSettings(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DestinationSettings(UpstreamSettings):
+    """One of several destinations, with the keys of `upstream` and these."""
+
+    by_name: ClassVar[str] = "name"
+
+    name: DestinationName = ""
+    """Its name in routes, metrics, messages and directories: what it stands under in `upstreams`. Don't change it while events wait."""
+    required: bool = True
+    """Whether its full buffer rejects the events routed to it; otherwise it drops them, counted, and acknowledgements don't wait for it."""
+    api_keys: Annotated[Mapping[str, str], Pairs()] = field(default_factory=dict, repr=False)
+    """Project keys to use there, by those that senders use: {phc_us_shop: phc_eu_shop}; other keys stay."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PassThroughSettings(Section):
     """SDK calls without events: flags and their definitions, assets, replays. They are passed through at once, never buffered."""
 
+    destination: DestinationName = ""
+    """The one of `upstreams` that calls are passed through to. Default: the first."""
     enabled: bool = True
     """Whether such calls are passed through; otherwise they are answered 404."""
     connect_timeout: Annotated[float, Duration("10ms", "1m")] = 0.5
@@ -238,6 +255,10 @@ class Settings(Section):
     """The effective configuration of forwarder."""
 
     upstream: UpstreamSettings = UpstreamSettings()
+    upstreams: tuple[DestinationSettings, ...] = ()
+    """Several destinations instead of `upstream`, each under its name, with the keys below; the first is the default."""
+    routes: tuple[RouteSettings, ...] = ()
+    """Where events go: the first item that matches decides, and events that none matches go to the first of `upstreams`."""
     passthrough: PassThroughSettings = PassThroughSettings()
     sources: SourcesSettings = SourcesSettings()
     buffer: BufferSettings = BufferSettings()
@@ -254,9 +275,47 @@ class Settings(Section):
     workers: Annotated[int, Count(1, 64)] = 1
     """Number of worker processes, one per core. They share the listening address and the limits; each has its own buffer."""
 
+    @property
+    def destinations(self) -> tuple[str, ...]:
+        """The names of all destinations, the default first; that of `upstream` alone is empty."""
+        return tuple(each.name for each in self.upstreams) or ("",)
+
+    def of_destination(self, name: str = "") -> "Settings":
+        """What holds for one destination, as if it were the only one; empty: for the first."""
+        if not self.upstreams:
+            return self
+        chosen = next((each for each in self.upstreams if each.name == name), self.upstreams[0])
+        return replace(self, upstream=chosen, upstreams=(), routes=())
+
+    def of_each(self) -> Iterator[tuple[str, "Settings"]]:
+        """What holds for each destination, with the dotted name of the section that says it."""
+        if not self.upstreams:
+            yield "upstream", self
+        for number, each in enumerate(self.upstreams):
+            yield f"upstreams[{number}]", replace(self, upstream=each, upstreams=(), routes=())
+
+    @property
+    def destination(self) -> DestinationSettings:
+        """The `upstream` of what holds for one destination."""
+        upstream = self.upstream
+        if isinstance(upstream, DestinationSettings):
+            return upstream
+        return DestinationSettings(**{each.name: getattr(upstream, each.name) for each in fields(upstream)})
+
+    @property
+    def other_keys(self) -> Mapping[str, Sequence[str]]:
+        """The project keys that a sender's key has at destinations, where it has others."""
+        pairs = [pair for each in self.upstreams for pair in each.api_keys.items()]
+        return {key: [other for mine, other in pairs if mine == key] for key, _ in pairs}
+
+    @property
+    def max_event(self) -> int:
+        """Bytes of the largest event that any destination accepts."""
+        return max(self.of_destination(name).upstream.max_event for name in self.destinations)
+
     def max_in_flight(self, source: KafkaSettings | LogSourceSettings) -> int:
         """Bytes of the source's records that one worker may hold: `max_in_flight`, or what stands for it where it isn't set."""
-        return source.max_in_flight or max(self.upstream.max_event, min(32 * MIB, self.buffer_share // 4))
+        return source.max_in_flight or max(self.max_event, min(32 * MIB, self.buffer_share // 4))
 
     @property
     def buffer_share(self) -> int:

@@ -46,7 +46,7 @@ def commit_conflicts(key: str, commit: str, settings: Settings) -> Iterator[Conf
 
 def in_flight_conflicts(key: str, size: int | None, settings: Settings) -> Iterator[Conflict]:
     """`max_in_flight` of the source at `key` can't hold an event, or is more than the buffer has room for."""
-    name, event = f"{key}.max_in_flight", settings.upstream.max_event
+    name, event = f"{key}.max_in_flight", settings.max_event
     if size is None:
         return
     if size < event:

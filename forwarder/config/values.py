@@ -363,6 +363,58 @@ class Ratio(Kind):
         return [{"type": "number", "minimum": 0, "maximum": 1}]
 
 
+@dataclass(frozen=True, slots=True)
+class RouteTarget:
+    """A destination that a route names; `sample`: the share of all people whose events go there, None for all."""
+
+    name: str
+    sample: float | None = None
+
+
+class RouteTargets(Kind):
+    """Destinations: names, or mappings of names to `{sample: RATE}`; one alone needs no list."""
+
+    structured = True
+
+    def read(self, value: Any) -> tuple[RouteTarget, ...]:
+        """The destinations."""
+        found: list[RouteTarget] = []
+        wrong: list[tuple[Location, str]] = []
+        for number, item in enumerate(_several(value)):
+            with collecting(wrong, number):
+                if isinstance(item, RouteTarget):
+                    found.append(item)
+                elif isinstance(item, Mapping):
+                    found += [RouteTarget(read_text(name), _sample(options)) for name, options in item.items()]
+                else:
+                    found.append(RouteTarget(read_text(item)))
+        if wrong:
+            raise InvalidValues(wrong)
+        return tuple(found)
+
+    def write(self, value: Any) -> Any:
+        """A list."""
+        return [each.name if each.sample is None else {each.name: {"sample": each.sample}} for each in value]
+
+    def schemas(self) -> list[JsonSchema]:
+        """A name, or an array of names and objects."""
+        rate = {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
+        options = {"type": ["object", "null"], "properties": {"sample": rate}, "additionalProperties": False}
+        sampled = {"type": "object", "additionalProperties": options}
+        return [{"type": "array", "items": {"anyOf": [{"type": "string"}, sampled]}}, {"type": "string"}]
+
+
+def _sample(options: object) -> float | None:
+    if options is None:
+        return None
+    rate = options.get("sample") if isinstance(options, Mapping) and set(options) <= {"sample"} else ""
+    if rate is None:
+        return None
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
+        raise ValueError("it is no share of people: write {name: {sample: 0.05}}, with a number above 0, at most 1")
+    return float(rate)
+
+
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
@@ -427,6 +479,9 @@ Expressions = Annotated[str | Mapping[str, str] | None, Named()]
 PathLists = Annotated[Mapping[str, tuple[str, ...]] | None, NamedLists()]
 Pattern = Annotated[str, Text(check_pattern, shortest=1)]
 SourceName = Annotated[str, _matching(r"[A-Za-z0-9_-]{1,64}", "can't be a name: use letters, digits, _ and -, 64 at most")]
+DestinationName = Annotated[
+    str, _matching(r"(?:[a-z0-9][a-z0-9_-]{0,31})?", "can't be a name: use small letters, digits, _ and -, 32 at most, no - or _ first")
+]
 Topic = Annotated[
     str, _matching(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}", "can't be a name of Kafka's: use letters, digits, dots, _ and -, 249 at most")
 ]

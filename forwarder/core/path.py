@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
 from forwarder.core.clock import Clock
@@ -75,8 +77,9 @@ def new_instance() -> str:
 class ForwarderPath:
     """This daemon's id, and the paths that the events of each lane came by."""
 
-    def __init__(self, clock: Clock, instance: str = "") -> None:
-        """`instance`: the daemon's id; empty: a new one."""
+    def __init__(self, clock: Clock, instance: str = "", other_keys: Mapping[str, Collection[str]] = MappingProxyType({})) -> None:
+        """`instance`: the daemon's id; empty: a new one. `other_keys`: the keys that a sender's key has at destinations."""
+        self._other_keys = other_keys
         self.instance = instance or new_instance()
         self._clock = clock
         self._lanes: dict[Lane, dict[bytes, tuple[RequestPath, float]]] = {}
@@ -89,6 +92,11 @@ class ForwarderPath:
 
     def note(self, lane: Lane, path: RequestPath | None) -> None:
         """A request of this lane came by `path`; None: from its sender."""
+        for api_key in self._other_keys.get(lane.api_key, ()):
+            self._note(Lane(api_key, lane.historical), path)
+        self._note(lane, path)
+
+    def _note(self, lane: Lane, path: RequestPath | None) -> None:
         seen = self._lanes.get(lane)
         if seen is None:
             if path is None or len(self._lanes) >= MAX_LANES:
@@ -99,7 +107,7 @@ class ForwarderPath:
         if path.value in seen or len(seen) < MAX_PATHS or path is _DIRECT:
             seen[path.value] = path, self._clock.monotonic()
         elif self._forget(lane):
-            self.note(lane, path)
+            self._note(lane, path)
 
     def header(self, lane: Lane | None = None) -> str:
         """The header's value for a batch of this lane; None: for a request of the daemon's own."""

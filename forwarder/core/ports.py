@@ -76,6 +76,8 @@ class DropReason(StrEnum):
     """A dead letter that an operator dropped."""
     DAMAGED = "damaged"
     """Its record on disk can't be read any more; it is in quarantine."""
+    OPTIONAL_DESTINATION = "optional_destination"
+    """Its destination isn't required and had no room for it."""
     RETURNED_TO_BROKER = "returned_to_broker"
     """Its source gave its partition up before it was sent: the next reader of the partition reads it again."""
 
@@ -249,6 +251,9 @@ class Buffer(Protocol):
         False: `held` is called once, later; until then they can't be taken from their queues, and `count` doesn't count them. Without
         `held` the buffer answers for them from now on, and they count at once. Raises `BufferFull`, taking none.
         """
+
+    def check(self, chunks: Sequence[Chunk]) -> None:
+        """Raises what `offer` would raise now, with the same chunks."""
 
     def cost(self, chunk: Chunk) -> int:
         """What the chunk counts for against the limit, in bytes."""

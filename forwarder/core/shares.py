@@ -14,7 +14,7 @@ Invariants: `held` is the sum of what the senders hold; a sender that holds noth
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Final, Protocol
 
 from forwarder.core.errors import BufferFull
@@ -97,9 +97,26 @@ LEAST: Final = 4_000_000
 class Holds(Protocol):
     """What headroom needs of a buffer."""
 
-    used: int
-    """Bytes held, the overhead of holding them included."""
-    max_bytes: int
+    @property
+    def used(self) -> int:
+        """Bytes held, the overhead of holding them included."""
+
+    @property
+    def max_bytes(self) -> int:
+        """The most that it may hold."""
+
+
+class HeldTogether:
+    """Several buffers as one."""
+
+    def __init__(self, buffers: Sequence[Holds]) -> None:
+        self._buffers = buffers
+        self.max_bytes = sum(buffer.max_bytes for buffer in buffers)
+
+    @property
+    def used(self) -> int:
+        """See `Holds`."""
+        return sum([buffer.used for buffer in self._buffers])
 
 
 class Headroom:

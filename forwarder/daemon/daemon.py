@@ -188,8 +188,9 @@ class Daemon:
         self._addresses = settings.sources.http.listen, settings.admin.listen
         self._stop = asyncio.Event()
         self.restarting = PendingRestart(restart, self._stop)
-        self.directory = worker_directory(settings.buffer.path, role.number)
-        """Where a disk buffer's files are."""
+        only = settings.destinations[0] if len(settings.destinations) == 1 else None
+        self.directory = settings.buffer.path if only is None else worker_directory(settings.buffer.path, role.number, only)
+        """Where a disk buffer's files are; of several destinations the directory that theirs are in."""
 
     @property
     def admin_address(self) -> str:
@@ -321,7 +322,7 @@ def announce_addresses(settings: Settings, snapshot: Snapshot, admin: str) -> No
         "listening",
         ingestion=list(snapshot.addresses) or [settings.sources.http.listen],
         admin=admin,
-        upstream=snapshot.upstream.url,
+        upstream={each.name: each.upstream.url for each in snapshot.destinations} or snapshot.upstream.url,
         **({"workers": len(snapshot.workers)} if snapshot.workers else {}),
     )
 
@@ -336,6 +337,7 @@ def announce_buffer(settings: Settings, snapshot: Snapshot, path: Path) -> None:
             meaning=f"Events are buffered on disk, at {path}, in at most {size(snapshot.buffer_limit_bytes)}: they outlive this process. "
             f"Found there: {plural(snapshot.buffer_found, 'event')}.",
         )
+        _announce_unused(settings)
         return
     _log.warning(
         "events wait in memory",
@@ -344,22 +346,28 @@ def announce_buffer(settings: Settings, snapshot: Snapshot, path: Path) -> None:
         + (f"become dead letters, at {snapshot.dead_letters_path}." if snapshot.dead_letters_path else "are lost too."),
         keys={"kind": "buffer.kind", "size": "buffer.max_bytes", "drain": "shutdown.drain_timeout"},
     )
-    _announce_unused(settings.buffer.path)
+    _announce_unused(settings)
 
 
-def _announce_unused(path: Path) -> None:
-    """Warn about files of a disk buffer that a memory buffer doesn't read: events may be buffered in them."""
+def _announce_unused(settings: Settings) -> None:
+    """Warn about files of a disk buffer that nothing reads, because the buffer is in memory, or their destination isn't configured."""
+    path, on_disk = settings.buffer.path, settings.buffer.kind == "disk"
     try:
-        unused = [directory for directory in worker_directories(path).values() if (directory / LOG).is_dir()]
+        found = [(name, directory) for (_, name), directory in worker_directories(path).items() if (directory / LOG).is_dir()]
     except OSError:  # missing, or another user's
         return
-    if unused:
-        _log.warning(
-            "the files of a disk buffer aren't used",
-            paths=list(map(str, unused)),
-            meaning="`buffer.kind` is memory: events in these files aren't delivered.",
-            hint=f"`{proposed('buffer ls', path)}` lists them, `{proposed('buffer drain', path)}` delivers them.",
-        )
+    unused = [(name, directory) for name, directory in found if not on_disk or name not in settings.destinations]
+    if not unused:
+        return
+    names = sorted({name or "one without a name" for name, _ in unused})
+    why = f"their destinations aren't configured ({', '.join(names)})" if on_disk else "`buffer.kind` is memory"
+    drain = "with the destination under `upstreams` they are delivered" if on_disk else f"`{proposed('buffer drain', path)}` delivers them"
+    _log.warning(
+        "the files of a disk buffer aren't used",
+        paths=[str(directory) for _, directory in unused],
+        meaning=f"{why[:1].upper()}{why[1:]}: events in these files aren't delivered.",
+        hint=f"`{proposed('buffer ls', path)}` lists them, {drain}.",
+    )
 
 
 def log_buffered(snapshot: Snapshot, path: Path) -> None:

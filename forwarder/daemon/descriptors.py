@@ -34,13 +34,13 @@ _log = structlog.get_logger(__name__)
 def files_beside_connections(settings: Settings) -> int:
     """How many files may be open at once, beside the connections of senders."""
     concurrency = settings.delivery.concurrency
-    needed = _ALWAYS + REJECTED_CONNECTIONS + (concurrency if isinstance(concurrency, int) else MAXIMUM)
+    needed = _ALWAYS + REJECTED_CONNECTIONS + (concurrency if isinstance(concurrency, int) else MAXIMUM) * len(settings.destinations)
     if settings.passthrough.enabled:
         needed += FLAG_PERMITS + OTHER_PERMITS
     if settings.sources.http.tls.cert_file is not None:
         needed += HANDSHAKES
     if settings.buffer.kind == "disk":
-        needed += settings.buffer_share // segment_size(settings.buffer_share) + 2
+        needed += (settings.buffer_share // segment_size(settings.buffer_share) + 2) * len(settings.destinations)
     needed += sum(source.max_open_files + _LOG_SOURCE for source in settings.sources.logs)
     return needed + _CLUSTER * len(settings.sources.kafka)
 

@@ -16,7 +16,7 @@ import structlog
 from forwarder.core.clock import Clock, Timer
 from forwarder.core.error_text import error_text
 from forwarder.intake.lanes import KnownKeys
-from forwarder.storage.key_file import KNOWN_KEYS, KeyHashes, merge_keys, read_keys
+from forwarder.storage.key_file import KeyHashes, key_file, merge_keys, read_keys
 
 REFRESH: Final = 10.0
 
@@ -26,10 +26,10 @@ _log = structlog.get_logger()
 class KeyMemory:
     """From `start`, on a loop, to `close`. What the file holds is known from the beginning."""
 
-    def __init__(self, known: KnownKeys, directory: Path, clock: Clock) -> None:
-        """`directory`: the state directory that all workers share."""
+    def __init__(self, known: KnownKeys, directory: Path, clock: Clock, destination: str = "") -> None:
+        """`directory`: the state directory that all workers share; `destination`: the name of the one that verifies the keys."""
         self._known = known
-        self._path = directory / KNOWN_KEYS
+        self._path = key_file(directory, destination)
         self._clock = clock
         self._timer: Timer | None = None
         self._task: asyncio.Task[None] | None = None

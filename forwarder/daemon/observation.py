@@ -6,7 +6,7 @@ A figure `name` in a part's statistics is the snapshot's `<part>_<name>`, where 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,21 +17,29 @@ from forwarder.core.event import Lane
 from forwarder.core.ports import DropReason, WhenFull
 from forwarder.core.proposals import proposed
 from forwarder.daemon.decoder import DecoderProcess
-from forwarder.daemon.key_memory import KeyMemory
+from forwarder.daemon.destinations import EventDestination
 from forwarder.daemon.rules import ConfiguredRules
-from forwarder.daemon.stores import Stores
-from forwarder.delivery.batching import Batcher
-from forwarder.delivery.delivery import Delivery, DeliveryStatistics, HistogramCounts
+from forwarder.delivery.delivery import DeliveryStatistics, HistogramCounts
 from forwarder.delivery.halting import HaltReport
-from forwarder.delivery.sink import HttpSink
 from forwarder.intake.intake import Intake
-from forwarder.intake.lanes import KnownKeys, LaneRegistry
+from forwarder.intake.lanes import LaneRegistry
 from forwarder.sources.http.listener import HttpListener
 from forwarder.sources.http.passthrough import PassThrough, PassThroughStatistics
 from forwarder.telemetry.books import Account, Books
 from forwarder.telemetry.labels import OTHER, LaneLabels
+from forwarder.telemetry.merging import merge_figures
 from forwarder.telemetry.readable import duration, plural
-from forwarder.telemetry.snapshot import Histogram, LaneSnapshot, Snapshot, State, Upstream, UpstreamState, by_label, without_credentials
+from forwarder.telemetry.snapshot import (
+    DestinationSnapshot,
+    Histogram,
+    LaneSnapshot,
+    Snapshot,
+    State,
+    Upstream,
+    UpstreamState,
+    by_label,
+    without_credentials,
+)
 
 if TYPE_CHECKING:
     from forwarder.buffer.disk.buffer import DiskStatistics
@@ -42,32 +50,49 @@ if TYPE_CHECKING:
 FULL: Final = 0.98
 """The share of the buffer in use from which on it counts as full: hardly a request fits any more."""
 
+_WHEN_FULL: Final = (DropReason.DROP_NEWEST, DropReason.DROP_OLDEST, DropReason.OPTIONAL_DESTINATION)
+
 MAX_NAMED: Final = 3
 """Lanes that notices name; the others are counted."""
 
-_FIGURES: Final = frozenset(field.name for field in fields(Snapshot))
+_FIGURES: Final = {kind: frozenset(field.name for field in fields(kind)) for kind in (Snapshot, DestinationSnapshot)}
+
+_COMMON: Final = _FIGURES[Snapshot] & _FIGURES[DestinationSnapshot]
+"""The figures of destinations that a whole snapshot has too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineParts:
     """The parts of a pipeline. None: what isn't configured."""
 
-    sink: HttpSink
-    known: KnownKeys
-    books: Books
-    stores: Stores
-    key_memory: KeyMemory | None
-    batcher: Batcher
-    delivery: Delivery
+    destinations: Sequence[EventDestination]
+    """The first is the default."""
     decoder: DecoderProcess
     lanes: LaneRegistry
-    intake: Intake
-    replayer: Replayer | None
+    """Of senders."""
+    intakes: Sequence[Intake]
+    """The one of all sources, then those of replays if they have any of their own."""
+    replayers: Sequence[Replayer]
     passthrough: PassThrough | None
     listener: HttpListener
     kafka: KafkaSources | None
     logs: LogSources | None
     rules: ConfiguredRules
+
+    @property
+    def intake(self) -> Intake:
+        """The intake of all sources."""
+        return self.intakes[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Observed:
+    """What was observed of a destination."""
+
+    figures: DestinationSnapshot
+    warnings: Sequence[str]
+    notices: Sequence[str]
+    not_ready: tuple[str, ...]
 
 
 class Observer:
@@ -75,33 +100,92 @@ class Observer:
 
     def __init__(self, settings: Settings, clock: Clock, parts: PipelineParts) -> None:
         self._parts = parts
-        self._when_full = settings.buffer.when_full
-        self._url = without_credentials(settings.upstream.url)
         self._clock = clock
-        self._labels = LaneLabels()
+        self._kind = settings.buffer.kind
         self._started_at = clock.now()
-        self._found = sum(map(parts.stores.buffer.count, parts.stores.buffer.waiting_lanes()))
-        self._dropped_before = sum(_dropped_when_full(parts.books))
+        self._destinations = [_DestinationObserver(each) for each in parts.destinations]
 
     def snapshot(self, state: State) -> Snapshot:
         """The state of all parts now."""
-        parts, stores, now = self._parts, self._parts.stores, self._clock.now()
-        delivery, listener, letters = parts.delivery.statistics(), parts.listener.statistics(), stores.dead_letters.statistics()
-        disk = None if stores.disk_buffer is None else stores.disk_buffer.statistics()
-        buffer = disk or stores.buffer.statistics()
+        parts, now = self._parts, self._clock.now()
+        listener = parts.listener.statistics()
         passed = PassThroughStatistics({}) if parts.passthrough is None else parts.passthrough.statistics()
         kafka, kafka_warnings, kafka_notices = ((), [], []) if parts.kafka is None else parts.kafka.observe(now)
         logs, log_warnings = ((), []) if parts.logs is None else parts.logs.observe()
-        not_ready = _not_ready(state, buffer.bytes, buffer.limit_bytes, disk.write_error if disk else "")
+        observed = [each.observe(now) for each in self._destinations]
+        several = len(observed) > 1
+        figures = _together([each.figures for each in observed]) if several else observed[0].figures
+        not_ready = _not_ready(state, 0, 1) or tuple(_named(observed, lambda each: each.not_ready if each.figures.required else ()))
         return Snapshot(
-            **_figures(upstream=delivery, http=listener, passthrough=passed, buffer=buffer, intake=parts.intake.statistics()),
+            **_figures(http=listener, passthrough=passed, intake=parts.intake.statistics()),
+            **{name: getattr(figures, name) for name in _COMMON},
             version=__version__,
             state=state,
             started_at=self._started_at,
             now=now,
+            buffer_kind=self._kind,
+            rejected_requests=listener.rejected,
+            rule_events=parts.rules.counts(),
+            connections=listener.connections,
+            addresses=tuple(parts.listener.addresses),
+            kafka=kafka,
+            logs=logs,
+            ready=not not_ready,
+            not_ready=not_ready,
+            warnings=(
+                *_named(observed, lambda each: each.warnings),
+                *_passthrough_warnings(passed),
+                *kafka_warnings,
+                *log_warnings,
+                *parts.rules.warnings(),
+            ),
+            notices=(
+                *_named(observed, lambda each: each.notices),
+                *_nulled(parts.intake.statistics().nulled_numbers),
+                *kafka_notices,
+            ),
+            destinations=tuple(each.figures for each in observed) if several else (),
+        )
+
+
+def _together(figures: Sequence[DestinationSnapshot]) -> DestinationSnapshot:
+    """The figures of all destinations; each lane says of which it is."""
+    whole = merge_figures([(each, True) for each in figures])
+    return replace(whole, lanes=tuple(lane for each in figures for lane in each.named_lanes()))
+
+
+def _named(observed: Sequence[_Observed], texts: Callable[[_Observed], Iterable[str]]) -> Iterator[str]:
+    """Texts about destinations, with their names if there are several."""
+    for each in observed:
+        for text in texts(each):
+            yield f"{each.figures.name}: {text}" if len(observed) > 1 else text
+
+
+class _DestinationObserver:
+    """Observes one destination."""
+
+    def __init__(self, destination: EventDestination) -> None:
+        self._of = destination
+        self._stores = destination.stores
+        self._when_full = destination.settings.buffer.when_full
+        self._url = without_credentials(destination.settings.upstream.url)
+        self._labels = LaneLabels()
+        self._found = sum(map(self._stores.buffer.count, self._stores.buffer.waiting_lanes()))
+        self._dropped_before = sum(_dropped_when_full(destination.books))
+
+    def observe(self, now: float) -> _Observed:
+        """Its state now."""
+        stores = self._stores
+        delivery, letters = self._of.delivery.statistics(), stores.dead_letters.statistics()
+        disk = None if stores.disk_buffer is None else stores.disk_buffer.statistics()
+        buffer = disk or stores.buffer.statistics()
+        refusing = disk.write_error if disk else ""
+        figures = DestinationSnapshot(
+            **_figures(DestinationSnapshot, upstream=delivery, buffer=buffer),
+            name=self._of.name,
+            required=self._of.required,
             lanes=self._lanes(delivery, now),
-            buffer_kind="disk" if disk else "memory",
-            buffer_refusing=bool(disk and disk.write_error),
+            buffer_refusing=bool(refusing),
             buffer_found=self._found,
             upstream=Upstream(self._url, _upstream_state(delivery), delivery.upstream.why),
             request_duration=_histogram(delivery.durations),
@@ -109,32 +193,18 @@ class Observer:
             batch_events=_histogram(delivery.batch_events),
             concurrency_limit=delivery.concurrency_limit,
             in_flight=delivery.in_flight,
-            rejected_requests=listener.rejected,
-            rule_events=parts.rules.counts(),
-            connections=listener.connections,
-            addresses=tuple(parts.listener.addresses),
             dead_letters_path=str(letters.path or ""),
             dead_letters_wanted=letters.marked,
-            kafka=kafka,
-            logs=logs,
-            ready=not not_ready,
-            not_ready=not_ready,
-            warnings=(
-                *_warnings(delivery),
-                *_passthrough_warnings(passed),
-                *kafka_warnings,
-                *log_warnings,
-                *parts.rules.warnings(),
-                *self._buffer_warnings(disk),
-                *letters.warnings,
-            ),
-            notices=(*self._retries(delivery, now), *_nulled(parts.intake.statistics().nulled_numbers), *kafka_notices),
+        )
+        warnings = (*_warnings(delivery), *self._buffer_warnings(disk), *letters.warnings)
+        return _Observed(
+            figures, warnings, tuple(self._retries(delivery, now)), _not_ready(State.RUNNING, buffer.bytes, buffer.limit_bytes, refusing)
         )
 
     def _lanes(self, delivery: DeliveryStatistics, now: float) -> tuple[LaneSnapshot, ...]:
         halts = {halt.lane: halt for halt in delivery.halts}
         oldest = self._oldest()
-        accounts = self._parts.books.accounts
+        accounts = self._of.books.accounts
         lanes = [self._lane(lane, account, halts.get(lane) if lane else None, oldest, now) for lane, account in accounts.items()]
         return by_label([*lanes, _of_account(OTHER, accounts.others)] if accounts.others.received else lanes)
 
@@ -142,7 +212,7 @@ class Observer:
         since = oldest.get(lane) if lane else None
         return replace(
             _of_account(self._labels.label(lane), account),
-            buffered=self._parts.stores.buffer.count(lane) if lane else 0,
+            buffered=self._stores.buffer.count(lane) if lane else 0,
             oldest_age=None if since is None else max(0.0, now - since),
             halted=halt.reason.value if halt else None,
             halted_since=halt.since if halt else None,
@@ -164,25 +234,26 @@ class Observer:
         if disk and disk.quarantined:
             what = plural(disk.quarantined, "quarantined file")
             yield f"what couldn't be read of the buffer is in {what}; `{proposed('buffer ls')}` lists what is there"
-        dropped = sum(_dropped_when_full(self._parts.books)) - self._dropped_before
-        if dropped and self._when_full is not WhenFull.REJECT:
+        dropped = sum(_dropped_when_full(self._of.books)) - self._dropped_before
+        if dropped and (self._when_full is not WhenFull.REJECT or not self._of.required):
             what = plural(dropped, "event")
-            yield f"{what} dropped since the start because the buffer was full (buffer.when_full: {self._when_full.value})"
+            why = f"buffer.when_full: {self._when_full.value}" if self._of.required else "the destination isn't required"
+            yield f"{what} dropped since the start because the buffer was full ({why})"
 
     def _oldest(self) -> dict[Lane, float]:
         """When each lane's oldest event was received, waiting or in flight."""
-        oldest = self._parts.delivery.oldest()
-        for lane in self._parts.stores.buffer.waiting_lanes():
-            waiting = self._parts.stores.buffer.oldest(lane)
+        oldest = self._of.delivery.oldest()
+        for lane in self._stores.buffer.waiting_lanes():
+            waiting = self._stores.buffer.oldest(lane)
             if waiting is not None:
                 oldest[lane] = min(waiting, oldest.get(lane, waiting))
         return oldest
 
 
-def _figures(**parts: object) -> Mapping[str, Any]:
+def _figures(kind: type[Snapshot | DestinationSnapshot] = Snapshot, /, **parts: object) -> Mapping[str, Any]:
     """The figures of the parts' statistics, by the names of their fields in a snapshot."""
     named = ((f"{part}_{field.name}", statistics, field.name) for part, statistics in parts.items() for field in fields(statistics))  # type: ignore[arg-type]
-    return {figure: getattr(statistics, name) for figure, statistics, name in named if figure in _FIGURES}
+    return {figure: getattr(statistics, name) for figure, statistics, name in named if figure in _FIGURES[kind]}
 
 
 def _of_account(label: str, account: Account) -> LaneSnapshot:
@@ -204,7 +275,7 @@ def _passthrough_warnings(passed: PassThroughStatistics) -> Iterator[str]:
 def _dropped_when_full(books: Books) -> Iterator[int]:
     """Events that were dropped because the buffer was full, for each account."""
     for account in (*books.accounts.values(), books.accounts.others):
-        yield account.dropped.get(DropReason.DROP_NEWEST, 0) + account.dropped.get(DropReason.DROP_OLDEST, 0)
+        yield sum([account.dropped.get(reason, 0) for reason in _WHEN_FULL])
 
 
 def _not_ready(state: State, used: int, limit: int, refusing: str = "") -> tuple[str, ...]:

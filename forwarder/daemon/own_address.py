@@ -64,14 +64,15 @@ def reject_own_address(settings: Settings) -> None:
 
 def _targets(settings: Settings) -> Iterator[tuple[str, str, int]]:
     """The keys of addresses that are connected to, with host and port. With a proxy only the proxy is."""
-    upstream = settings.upstream
-    named = {"upstream.url": upstream.url, "upstream.assets_url": upstream.assets_url}
-    if upstream.proxy:
-        named = {"upstream.proxy": upstream.proxy}
-    for key, url in named.items():
-        parts = urlsplit(url or "")
-        if parts.hostname:
-            yield key, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+    for section, each in settings.of_each():
+        upstream = each.upstream
+        named = {"url": upstream.url, "assets_url": upstream.assets_url}
+        if upstream.proxy:
+            named = {"proxy": upstream.proxy}
+        for key, url in named.items():
+            parts = urlsplit(url or "")
+            if parts.hostname:
+                yield f"{section}.{key}", parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def _look_up(host: str) -> list[str]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from forwarder.admin.event_lookup import Sighting, WantedUuid, find_in_memory
 from forwarder.config.settings import Settings
@@ -24,10 +25,10 @@ from forwarder.core.event import Chunk
 from forwarder.core.lanes import LaneQueue
 from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason, letters_of
-from forwarder.core.shares import Headroom
+from forwarder.core.shares import Headroom, HeldTogether
 from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.daemon.decoder import DecoderProcess
-from forwarder.daemon.key_memory import KeyMemory
+from forwarder.daemon.destinations import EventDestination, build_destination, own_keys
 from forwarder.daemon.observation import Observer, PipelineParts
 from forwarder.daemon.policies import (
     allowed_keys,
@@ -36,28 +37,22 @@ from forwarder.daemon.policies import (
     intake_policy,
     keys_needing_restart,
     lane_ordering,
-    open_sink,
     pass_through_policy,
-    retry_policy,
 )
 from forwarder.daemon.roles import ALONE, Role
 from forwarder.daemon.rules import ConfiguredRules
-from forwarder.daemon.stores import Stores, open_stores
-from forwarder.delivery.batching import Batcher
+from forwarder.daemon.stores import InheritedLocks, Stores, name_directories
 from forwarder.delivery.delivery import Delivery
-from forwarder.delivery.halting import Halts
-from forwarder.delivery.keys import KeyCheck, KeyStatus
 from forwarder.intake.admission import Admission
+from forwarder.intake.fan_out import FanOut
 from forwarder.intake.intake import Intake
-from forwarder.intake.lanes import KnownKeys, LaneRegistry
+from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.large import DECODE_SECONDS
-from forwarder.intake.quotas import Quotas
 from forwarder.intake.records import SourceIntake
 from forwarder.sources.http.listener import HttpListener
 from forwarder.sources.http.passthrough import PassThrough
 from forwarder.sources.http.sockets import adopt
 from forwarder.sources.http.tls import load_tls, reload_tls
-from forwarder.telemetry.books import Books
 from forwarder.telemetry.snapshot import Snapshot, State
 from forwarder.telemetry.taps import TapBatch, TapRequest, Taps
 
@@ -86,55 +81,23 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
 
     Raises `ConfigurationError` for files that can't be used.
     """
-    path = ForwarderPath(clock, role.instance)
-    ordering_of = lane_ordering(settings)
-    sink = open_sink(settings.upstream, clock, path)
-    keys = KeyCheck(sink.decide, clock) if settings.upstream.verify_keys else None
-    known = _known_keys(settings, keys)
-    halts = Halts()
-
-    books = Books()
-    stores = open_stores(settings, role, clock, books, known, ordering_of=ordering_of, window=window)
-    buffer, dead_letters = stores.buffer, stores.dead_letters
-    key_memory = KeyMemory(known, stores.state, clock) if keys is not None and stores.state is not None else None
-
+    path = ForwarderPath(clock, role.instance, settings.other_keys)
     taps = TapPoint()
-    batcher = Batcher(buffer, batch_policy(settings))
-    delivery = Delivery(
-        batcher=batcher,
-        buffer=buffer,
-        sink=sink,
-        dead_letters=dead_letters,
-        books=books,
-        clock=clock,
-        retry=retry_policy(settings),
-        concurrency=settings.delivery.concurrency if isinstance(settings.delivery.concurrency, int) else None,
-        ordering_of=ordering_of,
-        halts=halts,
-        keys=keys,
-        taps=taps,
-    )
-
+    destinations = _destinations(settings, role, clock, path=path, taps=taps, window=window)
+    first = destinations[0]
     http = http_policy(settings, role)
-    headroom = Headroom(http.max_receiving, stores.memory)
+    memory = [each.stores.memory for each in destinations]
+    headroom = Headroom(http.max_receiving, HeldTogether(memory) if memory[1:] else memory[0])
     decoder = DecoderProcess(settings.sources.http.max_body, clock, DECODE_SECONDS)
-    ask = keys.ask if keys else lambda _key: None
-    lanes = LaneRegistry(
-        settings.sources.http.max_lanes, buffer.holdings, known, api_keys=allowed_keys(settings.sources.http.api_keys, settings), ask=ask
-    )
-    admission = Admission(
-        buffer,
-        dead_letters,
-        books,
-        lanes,
-        Quotas(buffer, halts, known, ask),
-        clock=clock,
-        on_accepted=delivery.wake,
-        when_full=settings.buffer.when_full,
-        ack_timeout=settings.buffer.ack_timeout,
-        taps=taps,
-    )
-    policy = intake_policy(settings)
+    branches = [each.branch for each in destinations]
+    admission: Admission | FanOut = first.admission
+    if destinations[1:]:
+        from forwarder.rules.routing import EventRoutes  # noqa: PLC0415 - most have one destination
+
+        api_keys = allowed_keys(settings.sources.http.api_keys, settings)
+        front = LaneRegistry(settings.sources.http.max_lanes, {}, first.known, api_keys=api_keys)
+        admission = FanOut(branches, EventRoutes(settings.routes, settings.destinations), front)
+    policy, ordering_of = intake_policy(settings), lane_ordering(settings)
     otlp = _otlp_mapping(settings)
     rules = ConfiguredRules(settings, clock)
     intake = Intake(
@@ -147,26 +110,29 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
         otlp=otlp,
         event_rules=rules.compiled,
     )
-    rules.on_change = lambda: setattr(intake, "event_rules", rules.compiled)
-    replayer = stores.open_replayer(intake, clock)
+    intakes = [intake]
+    if destinations[1:]:  # a dead letter goes back to the destination that it is of, whatever the routes say
+        intakes += [Intake(each.admission, policy=policy, ordering_of=ordering_of, event_rules=rules.compiled) for each in destinations]
+    replayers = [each.stores.open_replayer(own, clock) for each, own in zip(destinations, intakes[-len(destinations) :], strict=True)]
 
-    passthrough = PassThrough(pass_through_policy(settings, sink), clock) if settings.passthrough.enabled else None
+    def use_rules() -> None:
+        for each in intakes:
+            each.event_rules = rules.compiled
+
+    rules.on_change = use_rules
+
+    passed = next((each for each in destinations if each.name == settings.passthrough.destination), first)
+    passthrough = PassThrough(pass_through_policy(passed.settings, passed.sink), clock) if settings.passthrough.enabled else None
     listener = HttpListener(http, intake, clock, headroom, passthrough, path=path)
-    kafka = _kafka_sources(settings, role, SourceIntake(admission, delivery, halts, intake, source="kafka"), clock)
-    logs = _log_sources(settings, role, SourceIntake(admission, delivery, halts, intake, source="logs"), clock, stores)
+    kafka = _kafka_sources(settings, role, SourceIntake(admission, branches, intake, source="kafka"), clock)
+    logs = _log_sources(settings, role, SourceIntake(admission, branches, intake, source="logs"), clock, first.stores)
 
     parts = PipelineParts(
-        stores=stores,
-        books=books,
-        sink=sink,
-        known=known,
-        key_memory=key_memory,
-        batcher=batcher,
-        delivery=delivery,
+        destinations=destinations,
         decoder=decoder,
-        lanes=lanes,
-        intake=intake,
-        replayer=replayer,
+        lanes=admission.lanes,
+        intakes=intakes,
+        replayers=[each for each in replayers if each is not None],
         passthrough=passthrough,
         listener=listener,
         kafka=kafka,
@@ -176,15 +142,23 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
     return Pipeline(settings, clock, role, parts, taps)
 
 
-def _known_keys(settings: Settings, keys: KeyCheck | None) -> KnownKeys:
-    """The configured project keys, and those that the key check verifies from now on."""
-    sources = settings.sources
-    keyed = [*[each.api_key for each in sources.kafka], *[each.api_key for each in sources.logs], sources.http.otlp.api_key]
-    source_keys = [key for key in keyed if key]
-    known = KnownKeys(settings.sources.http.api_keys, source_keys, verifiable=keys is not None)
-    if keys is not None:
-        keys.on_answer(lambda key, status: known.verify(key) if status is KeyStatus.VERIFIED else None)
-    return known
+def _destinations(
+    settings: Settings, role: Role, clock: Clock, *, path: ForwarderPath, taps: TapPoint, window: int | None
+) -> Sequence[EventDestination]:
+    """All destinations, the first of them the default. Raises `ConfigurationError`; then none is open."""
+    built: list[EventDestination] = []
+    with InheritedLocks(role.locks) as inherited:
+        if name := settings.destinations[0]:
+            name_directories(settings, role, name, inherited)
+        try:
+            for name in settings.destinations:
+                own = settings.of_destination(name)
+                built.append(build_destination(own, role, clock, path=path, taps=taps, inherited=inherited, window=window))
+        except BaseException:
+            for lock in [lock for each in built for lock in each.stores.locks]:
+                lock.release()
+            raise
+    return built
 
 
 def _otlp_mapping(settings: Settings) -> OtlpMapping | None:
@@ -250,12 +224,14 @@ class Pipeline:
         parts, tls = self._parts, self._settings.sources.http.tls
         if tls.cert_file and tls.key_file:
             self._tls = load_tls(tls.cert_file, tls.key_file)
-        parts.stores.committer.start()
-        if parts.key_memory is not None:
-            parts.key_memory.start()
-        parts.delivery.start()
-        if parts.replayer is not None:
-            parts.replayer.start()
+        for destination in parts.destinations:
+            with bound_contextvars(**({"destination": destination.name} if parts.destinations[1:] else {})):  # for what its tasks log
+                destination.stores.committer.start()
+                if destination.key_memory is not None:
+                    destination.key_memory.start()
+                destination.delivery.start()
+        for replayer in parts.replayers:
+            replayer.start()
         parts.rules.start()
         if self._role.listens:
             await self._listen()
@@ -272,13 +248,14 @@ class Pipeline:
 
     def keep_descriptors(self) -> KeptDescriptors:
         """Have the listening sockets and the locks outlive it, for the next program of this process."""
-        locks = tuple((str(lock.path), lock.duplicate()) for lock in self._parts.stores.locks)
+        locks = tuple((str(lock.path), lock.duplicate()) for each in self._parts.destinations for lock in each.stores.locks)
         return KeptDescriptors(self._parts.listener.duplicate_sockets(), locks)
 
     def stop_accepting(self) -> None:
         """Reject new events from now on."""
         self.state = State.DRAINING
-        self._parts.intake.draining = True
+        for intake in self._parts.intakes:
+            intake.draining = True
         self._parts.listener.draining = True
         self._stop_reading()
 
@@ -299,7 +276,7 @@ class Pipeline:
         Requests are accepted until the last moment before the end, each answer the last of its connection. Cancelled, it leaves the
         pipeline to `close`.
         """
-        parts, durable = self._parts, self._parts.stores.disk_buffer is not None
+        parts, durable = self._parts, self._settings.buffer.kind == "disk"
         end = self._clock.monotonic() + seconds
         self._stop_reading()
         limit = min(REQUEST_LIMIT, seconds)
@@ -310,18 +287,23 @@ class Pipeline:
             await released
         await parts.listener.stop_listening()
         if durable and parts.intake.statistics().awaiting_delivery:
-            parts.delivery.resume()
+            for destination in parts.destinations:
+                destination.delivery.resume()
         await parts.listener.finish_requests(limit)
         self.stop_accepting()
         if not durable:
             await self.drain(max(0.0, end - self._clock.monotonic()))
 
     async def _deliver_briefly(self, seconds: float) -> None:
-        """Deliver the events of a disk buffer that are in memory, as long as the upstream accepts; a backlog waits for the next start."""
-        delivery, buffer = self._parts.delivery, self._parts.stores.disk_buffer
-        if buffer is not None and not buffer.has_backlog:
-            await delivery.drain_while_it_works(min(DELIVER_LIMIT, seconds))
-        await delivery.finish_in_flight(min(IN_FLIGHT_LIMIT, seconds))
+        """Deliver the events of disk buffers that are in memory, as long as the upstream accepts; a backlog waits for the next start."""
+
+        async def deliver(delivery: Delivery, *, backlog: bool) -> None:
+            if not backlog:
+                await delivery.drain_while_it_works(min(DELIVER_LIMIT, seconds))
+            await delivery.finish_in_flight(min(IN_FLIGHT_LIMIT, seconds))
+
+        found = [(each.delivery, each.stores.disk_buffer) for each in self._parts.destinations]
+        await asyncio.gather(*[deliver(delivery, backlog=buffer is None or buffer.has_backlog) for delivery, buffer in found])
 
     async def drain(self, seconds: float) -> bool:
         """Stop listening, deliver what is buffered, and let calls that are passed through finish, for at most `seconds`.
@@ -331,7 +313,8 @@ class Pipeline:
         await self._parts.listener.stop_listening()
         end = self._clock.monotonic() + seconds
         await self._parts.intake.drain(seconds)
-        drained = await self._parts.delivery.drain(max(0.0, end - self._clock.monotonic()))
+        left = max(0.0, end - self._clock.monotonic())
+        drained = all(await asyncio.gather(*[each.delivery.drain(left) for each in self._parts.destinations]))
         if self._parts.passthrough is not None:
             await self._parts.passthrough.until_idle(end - self._clock.monotonic())
         return drained
@@ -340,13 +323,15 @@ class Pipeline:
         """Stop everything, from the beginning of the pipeline to its end; the undelivered events, which have become dead letters."""
         parts = self._parts
         self.stop_accepting()
-        if parts.replayer is not None:
-            parts.replayer.stop()
-        await parts.delivery.close()
+        for replayer in parts.replayers:
+            replayer.stop()
+        for destination in parts.destinations:
+            await destination.delivery.close()
         await parts.intake.close()
         await parts.decoder.close()
         parts.intake.end_waiting()
-        await parts.stores.committer.settle()  # requests that wait for the disk get an answer
+        for destination in parts.destinations:
+            await destination.stores.committer.settle()  # requests that wait for the disk get an answer
         await parts.listener.close(0)
         if parts.passthrough is not None:
             await parts.passthrough.close()
@@ -355,37 +340,39 @@ class Pipeline:
         if parts.logs is not None:
             await parts.logs.close()
         await parts.rules.close()
-        await parts.sink.close()
-        if parts.key_memory is not None:
-            await parts.key_memory.close()
-        left = self._settle_the_rest()
-        await parts.stores.close()
+        left: list[DeadLetter] = []
+        for destination in parts.destinations:
+            await destination.sink.close()
+            if destination.key_memory is not None:
+                await destination.key_memory.close()
+            left += self._settle_the_rest(destination)
+            await destination.stores.close()
         return left
 
-    def _settle_the_rest(self) -> list[DeadLetter]:
+    def _settle_the_rest(self, destination: EventDestination) -> list[DeadLetter]:
         """Settle events that weren't delivered: records are read again; other events, if they are in memory, become dead letters."""
-        stores = self._parts.stores
-        left = self._parts.delivery.undelivered()
+        stores = destination.stores
+        left = destination.delivery.undelivered()
         if stores.disk_buffer is None:
             left += [chunk for lane in stores.buffer.waiting_lanes() for chunk in _emptied(stores.buffer.queue(lane))]
         returned = {chunk: None for chunk in left if chunk.ack is not None and not chunk.ack.comes_again}
         for chunk in returned:
-            self._parts.books.drop(chunk.lane, DropReason.RETURNED_TO_BROKER, chunk.count)
+            destination.books.drop(chunk.lane, DropReason.RETURNED_TO_BROKER, chunk.count)
             if self._point.tap is not None:
                 self._point.tap.chunks(TapOutcome.DROPPED, (chunk,), DropReason.RETURNED_TO_BROKER)
             stores.buffer.settle([chunk], DropReason.RETURNED_TO_BROKER)
         if stores.disk_buffer is not None:
             return []
-        return [letter for chunk in left if chunk not in returned for letter in self._bury(chunk)]
+        return [letter for chunk in left if chunk not in returned for letter in self._bury(destination, chunk)]
 
-    def _bury(self, chunk: Chunk) -> list[DeadLetter]:
+    def _bury(self, destination: EventDestination, chunk: Chunk) -> list[DeadLetter]:
         reason, why = Reason.UNDELIVERED_AT_EXIT, "forwarder ended before the upstream accepted it"
         letters = letters_of(chunk, reason, why, chunk.received_at)
-        self._parts.stores.dead_letters.bury_at_exit(letters)
-        self._parts.books.bury(chunk.lane, reason, len(letters))
+        destination.stores.dead_letters.bury_at_exit(letters)
+        destination.books.bury(chunk.lane, reason, len(letters))
         if self._point.tap is not None:
             self._point.tap.letters(TapOutcome.DEAD_LETTERED, letters)
-        self._parts.stores.buffer.settle([chunk], Fate.BURIED)
+        destination.stores.buffer.settle([chunk], Fate.BURIED)
         return letters
 
     def snapshot(self) -> Snapshot:
@@ -394,8 +381,13 @@ class Pipeline:
 
     def explain(self, wanted: WantedUuid) -> list[Sighting]:
         """Where an event is, as far as it is in memory."""
-        stores = self._parts.stores
-        return find_in_memory(wanted, stores.buffer, self._parts.delivery.undelivered(), stores.letters_in_memory)
+        return [
+            sighting
+            for each in self._parts.destinations
+            for sighting in find_in_memory(
+                wanted, each.stores.buffer, each.delivery.undelivered(), each.stores.letters_in_memory, each.name
+            )
+        ]
 
     def tap(self, request: TapRequest) -> TapBatch:
         """What a tap has collected (`telemetry.taps`)."""
@@ -407,9 +399,13 @@ class Pipeline:
         parts, http = self._parts, settings.sources.http
         if self._tls and http.tls == self._settings.sources.http.tls:
             _reload_tls(self._tls, http.tls)
-        parts.batcher.policy = batch_policy(replace(settings, upstream=self._settings.upstream))
-        parts.lanes.configure(http.max_lanes, allowed_keys(http.api_keys, self._settings))
-        parts.known.configure(http.api_keys)
+        allowed = allowed_keys(http.api_keys, self._settings)
+        parts.lanes.configure(http.max_lanes, allowed)
+        for destination in parts.destinations:
+            own = destination.settings
+            destination.batcher.policy = batch_policy(replace(settings, upstream=own.upstream))
+            destination.admission.lanes.configure(http.max_lanes, own_keys(allowed, own))
+            destination.known.configure(own_keys(http.api_keys, own))
         parts.rules.reload(settings.rules)
         return keys_needing_restart(self._settings, settings)
 

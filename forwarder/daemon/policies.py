@@ -101,7 +101,7 @@ def intake_policy(settings: Settings) -> IntakePolicy:
     buffer = settings.buffer
     return IntakePolicy(
         _largest_body(settings),
-        settings.upstream.max_event,
+        settings.max_event,
         settings.delivery.clock_skew_tolerance,
         ack=buffer.ack_level,
         durable=buffer.kind == "disk",

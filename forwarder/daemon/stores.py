@@ -28,7 +28,8 @@ from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.room import DeadLetterTotals
 from forwarder.intake.lanes import KnownKeys
 from forwarder.storage.committer import Committer
-from forwarder.storage.directory import LockedDirectory, state_directories, worker_directory
+from forwarder.storage.directory import LockedDirectory, name_directory, state_directories, worker_directory
+from forwarder.storage.key_file import name_key_file
 from forwarder.telemetry.books import Books
 
 if TYPE_CHECKING:
@@ -98,21 +99,27 @@ def open_stores(
     known: KnownKeys,
     *,
     ordering_of: Callable[[Lane], Ordering],
+    destination: str = "",
+    inherited: InheritedLocks | None = None,
     window: int | None = None,
 ) -> Stores:
-    """Open what one worker keeps; the room of unknown project keys is limited. `window`: bytes of memory for events of a disk buffer.
+    """Open what one worker keeps for a destination; the room of unknown project keys is limited.
 
-    Raises `ConfigurationError` if a directory can't be used, or another process uses it.
+    `inherited`: locks that the process holds already; None: the role's, which are closed where they aren't used. `window`: bytes of memory
+    for events of a disk buffer. Raises `ConfigurationError` if a directory can't be used, or another process uses it.
     """
-    locks = _Locks(role.locks)
+    if inherited is None:
+        with InheritedLocks(role.locks) as of_role:
+            return open_stores(
+                settings, role, clock, books, known, ordering_of=ordering_of, destination=destination, inherited=of_role, window=window
+            )
+    locks = _Locks(role.number, destination, inherited)
     try:
-        stores = _open(settings, role, clock, books, locks, ordering_of=ordering_of, window=window)
+        stores = _open(settings, clock, books, locks, ordering_of=ordering_of, window=window)
     except BaseException:
         for lock in locks.acquired:
             lock.release()
         raise
-    finally:
-        locks.close_unused()
     _limit_unknown_keys(stores, known)
     return stores
 
@@ -129,28 +136,58 @@ def _limit_unknown_keys(stores: Stores, known: KnownKeys) -> None:
     assign()
 
 
+class InheritedLocks:
+    """Locks that the process holds from before a restart in place, until they are used; those that aren't are released at the end."""
+
+    def __init__(self, locks: Iterable[tuple[str, int]]) -> None:
+        self._locks = dict(locks)
+
+    def __enter__(self) -> InheritedLocks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._locks:
+            os.close(self._locks.popitem()[1])
+
+    def pop(self, directory: Path) -> int | None:
+        """The descriptor of a directory's lock, which is the caller's from now on; None if there is none."""
+        return self._locks.pop(str(directory), None)
+
+
 class _Locks:
-    """The directories that are locked; some of their locks may be inherited."""
+    """The directories of one worker and destination that are locked; some of their locks may be inherited."""
 
-    def __init__(self, inherited: Iterable[tuple[str, int]]) -> None:
+    def __init__(self, number: int, destination: str, inherited: InheritedLocks) -> None:
         self.acquired: list[LockedDirectory] = []
-        self._inherited = dict(inherited)
+        self._number = number
+        self._destination = destination
+        self._inherited = inherited
 
-    def acquire(self, directory: Path, key: str) -> LockedDirectory:
-        """See `LockedDirectory.acquire`."""
-        lock = LockedDirectory.acquire(directory, key, own=1, inherited=self._inherited.pop(str(directory), None))
+    def acquire(self, root: Path, key: str) -> LockedDirectory:
+        """See `LockedDirectory.acquire`; the same directory again is the same lock."""
+        directory = worker_directory(root, self._number, self._destination)
+        for lock in self.acquired:
+            if lock.path == directory:
+                return lock
+        lock = LockedDirectory.acquire(directory, key, own=1, inherited=self._inherited.pop(directory))
         self.acquired.append(lock)
         return lock
 
-    def close_unused(self) -> None:
-        """Release inherited locks of directories that aren't used any more."""
-        while self._inherited:
-            os.close(self._inherited.popitem()[1])
+
+def name_directories(settings: Settings, role: Role, destination: str, inherited: InheritedLocks) -> None:
+    """Make what the worker keeps without a destination's name this one's: `upstream:` became `upstreams:`. Raises `ConfigurationError`."""
+    roots = {settings.buffer.path: BUFFER_KEY} if settings.buffer.kind == "disk" else {}
+    if settings.dead_letters.path is not None:
+        roots.setdefault(settings.dead_letters.path, LETTERS_KEY)
+    elif settings.buffer.kind != "disk":
+        roots |= dict.fromkeys(state_directories(os.environ, is_root=os.geteuid() == 0), LETTERS_KEY)
+    for root, key in roots.items():
+        name_directory(root, role.number, destination, key, inherited.pop(worker_directory(root, role.number)))
+        name_key_file(root, destination)
 
 
 def _open(
     settings: Settings,
-    role: Role,
     clock: Clock,
     books: Books,
     locks: _Locks,
@@ -161,8 +198,8 @@ def _open(
     committer = Committer(clock)
     on_disk = settings.buffer.kind == "disk"
     if on_disk:
-        locks.acquire(worker_directory(settings.buffer.path, role.number), BUFFER_KEY)
-    directory = _letters_directory(settings, role, locks)
+        locks.acquire(settings.buffer.path, BUFFER_KEY)
+    directory = _letters_directory(settings, locks)
     file = None if directory is None else _open_letters(settings, directory, committer, clock, books)
     letters = file or MemoryDeadLetters(settings.dead_letter_share, settings.sources.http.max_body)
     if not on_disk:
@@ -202,19 +239,16 @@ def _open_letters(settings: Settings, directory: Path, committer: Committer, clo
     return DeadLetterStore.open(directory, settings.dead_letter_share, committer, clock, books=books, logged=logged, largest=largest)
 
 
-def _letters_directory(settings: Settings, role: Role, locks: _Locks) -> Path | None:
+def _letters_directory(settings: Settings, locks: _Locks) -> Path | None:
     """The locked directory of the dead letters' file; None if they stay in memory."""
     root = settings.dead_letters.path
     if root is None and settings.buffer.kind == "disk":
         return locks.acquired[0].path
     if root is not None:
-        directory = worker_directory(root, role.number)
-        if all(lock.path != directory for lock in locks.acquired):
-            locks.acquire(directory, LETTERS_KEY)
-        return directory
+        return locks.acquire(root, LETTERS_KEY).path
     for candidate in state_directories(os.environ, is_root=os.geteuid() == 0):
         try:
-            return locks.acquire(worker_directory(candidate, role.number), LETTERS_KEY).path
+            return locks.acquire(candidate, LETTERS_KEY).path
         except ConfigurationError as error:
             _log.debug("this directory can't hold dead letters", why=error.message)
             continue

@@ -12,6 +12,7 @@ import contextlib
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,7 +25,7 @@ from forwarder.deadletter.table import read_lane_totals, read_places
 from forwarder.inspect.buffer_contents import read_log
 from forwarder.inspect.explain import unreadable_letters
 from forwarder.inspect.state_files import WorkerFiles
-from forwarder.storage.directory import LOG
+from forwarder.storage.directory import LOG, destination_of
 from forwarder.telemetry.labels import OTHER, UNDECODABLE, lane_label
 from forwarder.telemetry.snapshot import LaneSnapshot, by_label
 
@@ -33,7 +34,14 @@ K = TypeVar("K")
 
 def books_of(workers: Iterable[WorkerFiles]) -> tuple[LaneSnapshot, ...]:
     """The books of all lanes over these workers. Raises `ConfigurationError` if their files can't be read."""
-    return by_label([lane for files in workers for lane in _of_worker(files)])
+    return by_label([lane for files in workers for lane in _named(files)])
+
+
+def _named(files: WorkerFiles) -> list[LaneSnapshot]:
+    """The books of one worker and destination; each lane says of which destination it is, as in the status of a daemon."""
+    directory = files.log or (files.dead_letters and files.dead_letters.parent)
+    name, lanes = destination_of(directory) if directory else "", _of_worker(files)
+    return [replace(lane, label=f"{lane.label}@{name}") for lane in lanes] if name else lanes
 
 
 def _of_worker(files: WorkerFiles) -> list[LaneSnapshot]:

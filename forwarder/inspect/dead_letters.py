@@ -34,18 +34,17 @@ from forwarder.deadletter.selection import (
     still_marked,
     summaries,
 )
-from forwarder.storage.directory import Locked, LockedDirectory, is_locked
+from forwarder.storage.directory import Locked, LockedDirectory, destination_of, is_locked, worker_number
 
 DROP_TIMEOUT: Final = 10.0
 """Seconds to wait for a running daemon, which drops marked letters within one."""
 _POLL_SECONDS: Final = 0.2
-_NUMBER: Final = re.compile(r"(?:(?P<worker>\d{1,4})/)?(?P<number>\d{1,18})", re.ASCII)
-_WORKER: Final = re.compile(r"worker-(\d+)")
+_NUMBER: Final = re.compile(r"(?:(?P<worker>[a-z0-9_-]{1,40})/)?(?P<number>\d{1,18})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerLetters:
-    """One worker's file. `worker` is its number if there are several files, else empty."""
+    """One worker's file, or a destination's of it. `worker` is its number, its destination or both if there are several, else empty."""
 
     path: Path
     worker: str = ""
@@ -58,8 +57,8 @@ class WorkerLetters:
     @property
     def number(self) -> str:
         """The worker's number, also if its file is the only one; empty if no worker's directory holds it."""
-        match = _WORKER.fullmatch(self.path.parent.name)
-        return self.worker or (match[1] if match else "")
+        number = worker_number(self.path.parent)
+        return self.worker or ("" if number is None else str(number))
 
     @property
     def source(self) -> str:
@@ -124,7 +123,9 @@ def letter_files(paths: Sequence[Path]) -> list[WorkerLetters]:
     """The files, each with a distinct worker if there are several."""
     if len(paths) == 1:
         return [WorkerLetters(paths[0])]
-    numbers = [match[1] if (match := _WORKER.fullmatch(path.parent.name)) else "" for path in paths]
+    found = [(worker_number(path.parent), destination_of(path.parent)) for path in paths]
+    one = len({number for number, _ in found}) == 1
+    numbers = ["" if number is None else name if one and name else f"{number}-{name}" if name else str(number) for number, name in found]
     if "" in numbers or len(set(numbers)) < len(numbers):
         numbers = [str(index) for index in range(len(paths))]
     return [WorkerLetters(path, number) for path, number in zip(paths, numbers, strict=True)]
@@ -141,7 +142,10 @@ def parse_query(
         if match is None:
             uuids.append(_uuid(name))
         elif match["worker"] is None and len(files) > 1:
-            raise ConfigurationError(f"{name} is ambiguous: there are several workers", hint="Write it as `ls` does, for example 1/7.")
+            raise ConfigurationError(
+                f"{name} is ambiguous: there are several workers or destinations",
+                hint=f"Write it as `ls` does, for example {files[0].name(7)}.",
+            )
         else:
             numbers.append((match["worker"] or "", int(match["number"])))
     criteria = DeadLetterFilter(uuids=tuple(uuids), reason=reason, event=event, lane=lane, since=_time(since, now) if since else None)

@@ -18,7 +18,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.ports import DeadLetter
 from forwarder.daemon.pipeline import build
 from forwarder.daemon.roles import Role
-from forwarder.storage.directory import worker_number
+from forwarder.storage.directory import destination_of, worker_number
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, UpstreamState
 
 UPSTREAM_PATIENCE: Final = 60.0
@@ -91,13 +91,25 @@ async def drain_pipeline(pipeline: Drainable, clock: Clock, report: Callable[[in
         await pipeline.close()
 
 
+def of_directory(settings: Settings, directory: Path) -> Settings:
+    """The settings of the destination that a worker's directory belongs to. Raises `ConfigurationError` if it isn't configured."""
+    name = destination_of(directory)
+    if name and name not in settings.destinations:
+        raise ConfigurationError(
+            f"{directory} holds events for the destination {name}, which isn't configured",
+            hint=f"Name a configuration with upstreams.{name}: --config FILE.",
+        )
+    own = settings.of_destination(name)
+    return replace(own, upstream=replace(own.destination, name=name))
+
+
 def _alone(settings: Settings, directory: Path) -> tuple[Settings, Role]:
     """The settings and the role of a process for this directory alone."""
     number = worker_number(directory)
     if number is None:
         raise ConfigurationError(f"{directory} isn't named worker-<n>", hint="Rename it, for example to worker-0.")
     buffer = replace(settings.buffer, kind="disk", path=directory.resolve().parent)
-    return replace(settings, buffer=buffer, workers=1), Role(number, listens=False)
+    return replace(of_directory(settings, directory), buffer=buffer, workers=1), Role(number, listens=False)
 
 
 async def _drain(pipeline: Drainable, clock: Clock) -> str:

@@ -50,7 +50,12 @@ def parse_traces(answer: bytes) -> list[Trace]:
         found = msgspec.json.decode(answer, type=list[Sighting])
     except msgspec.DecodeError:
         return []
-    return [Trace(_MEANINGS.get(each.where, each.where), each.lane, each.since, each.reason, each.why) for each in found]
+    return [Trace(_meaning(each), each.lane, each.since, each.reason, each.why) for each in found]
+
+
+def _meaning(sighting: Sighting) -> str:
+    meaning = _MEANINGS.get(sighting.where, sighting.where)
+    return f"{meaning}, for {sighting.destination}" if sighting.destination else meaning
 
 
 def search_files(wanted: WantedUuid, workers: Iterable[WorkerFiles]) -> Iterator[Trace]:

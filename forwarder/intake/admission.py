@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, Protocol
@@ -27,7 +27,7 @@ from forwarder.core.ack import Ack, AckCallback, AckLevel
 from forwarder.core.clock import Clock, Timer
 from forwarder.core.errors import Backpressure, BufferFull, DeadLettersFull, Draining, LaneFull, NotAcknowledged, RequestTooLarge
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.ports import Buffer, DeadLetter, DropReason, Ledger, Revived, WhenFull
+from forwarder.core.ports import Buffer, DeadLetter, DropReason, Ledger, Reason, Revived, WhenFull, letters_of
 from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import Quotas
@@ -86,6 +86,7 @@ class Submission:
         "counted",
         "droppable",
         "filtered",
+        "given_up",
         "letters",
         "nulled",
         "overflow",
@@ -130,6 +131,8 @@ class Submission:
         self.timer: Timer | None = None
         """Bounds how long a sender waits for the delivery of its events."""
         self.counted = False
+        self.given_up: Collection[Lane] = ()
+        """Lanes whose events become dead letters where they have no room, because they have been halted for too long."""
 
     def offered(self, error: Backpressure | None) -> None:
         """The buffer holds the events as safely as it can, or has rejected them late (`core.ack.AckCallback`)."""
@@ -268,6 +271,14 @@ class Admission:
         """Requests whose senders wait for the delivery of their events."""
         return len(self._awaited)
 
+    def submission(self, chunks: Sequence[Chunk], source: str, callback: AckCallback, *, source_waits: bool = False) -> Submission:
+        """What is to be admitted here."""
+        return Submission(self, chunks, source, callback, source_waits=source_waits)
+
+    def check_room(self, lane: Lane, size: int) -> None:
+        """See `Quotas.check_room`."""
+        self.quotas.check_room(lane, size)
+
     def admit_one(self, chunk: Chunk, level: AckLevel, callback: AckCallback) -> bool:
         """`admit` for one chunk with nothing beside it, the most frequent submission: at the level `memory` it needs no object."""
         chunks = (chunk,)
@@ -298,14 +309,59 @@ class Admission:
         If not, the submission's callback is called later. Raises what lanes, quotas, buffer and dead letters raise; then nothing was
         accepted.
         """
-        if submission.letters:
-            self._reserve(submission)
-        try:
-            return self._admit(submission, level)
-        except BaseException:
-            self.release(submission)
-            submission.chunks, submission.ack = (), None  # they refer to each other, and would wait for the garbage collector
-            raise
+        while True:
+            if submission.letters:
+                self._reserve(submission)
+            try:
+                return self._admit(submission, level)
+            except BaseException as error:
+                self.release(submission)
+                if isinstance(error, LaneFull) and self._give_up(submission):
+                    continue
+                submission.chunks, submission.ack = (), None  # they refer to each other, and would wait for the garbage collector
+                raise
+
+    def _give_up(self, submission: Submission) -> bool:
+        """Make dead letters of events that have no room, as far as their lanes were halted for too long; whether there are any."""
+        chunks = [chunk for chunk in submission.chunks if chunk.lane in submission.given_up and self.quotas.is_halted(chunk.lane)]
+        if not chunks:
+            return False
+        why = "its project key was halted for too long, and the buffer has no room for its events"
+        now = self.clock.now()
+        buried = [letter for chunk in chunks for letter in letters_of(chunk, Reason.LANE_HALTED, why, now)]
+        submission.letters = [*submission.letters, *buried]
+        submission.chunks = [chunk for chunk in submission.chunks if chunk not in chunks]
+        return True
+
+    def prepare(self, submission: Submission) -> None:
+        """Reserve what `admit_prepared` needs, where several admissions accept together or not at all.
+
+        Raises what `admit` would raise now; then nothing is reserved. `release` undoes it. Between the two nothing else may be admitted.
+        """
+        while True:
+            if submission.letters:
+                self._reserve(submission)
+            try:
+                if submission.chunks:
+                    self.lanes.admit(submission.chunks)
+                    self.quotas.check(submission.chunks)
+                    self.buffer.check(submission.chunks)
+            except BaseException as error:
+                if self._makes_room(submission, error):
+                    return
+                self.release(submission)
+                if isinstance(error, LaneFull) and self._give_up(submission):
+                    continue
+                raise
+            return
+
+    def admit_prepared(self, submission: Submission, level: AckLevel) -> bool:
+        """`admit`, after `prepare`."""
+        return self._admit(submission, level)
+
+    def _makes_room(self, submission: Submission, error: BaseException) -> bool:
+        """Whether events are dropped where the buffer is full, instead of rejecting these."""
+        return not (self.rejects or submission.source_waits or submission.revived is not None) and type(error) in _FULL
 
     def _admit(self, submission: Submission, level: AckLevel) -> bool:
         if submission.chunks and level is AckLevel.DELIVERED:
@@ -351,7 +407,7 @@ class Admission:
         try:
             return self._try(submission.chunks, callback)
         except _FULL as error:
-            if self.rejects or submission.source_waits or submission.revived is not None or type(error) not in _FULL:
+            if not self._makes_room(submission, error):
                 raise
             full: Backpressure = error
         if self._when_full is WhenFull.DROP_NEWEST:
@@ -368,6 +424,22 @@ class Admission:
         self.lanes.admit(chunks)
         self.quotas.check(chunks)
         return self.buffer.offer(chunks, callback)
+
+    def turn_away(self, submission: Submission, reason: DropReason) -> None:
+        """Drop all that is in a submission, counted as received."""
+        if submission.ruling is not None:
+            self._count_ruling(submission.ruling)
+        letters = [*submission.letters, *submission.droppable]
+        for chunk in submission.chunks:
+            self.books.turn_away(chunk.lane, chunk.source, reason, chunk.count)
+        counts = Counter(letter.lane for letter in letters)
+        counts.update(dict(submission.overflow))
+        for lane, count in counts.items():
+            self.books.turn_away(lane, submission.source, reason, count)
+        if self._taps.tap is not None:
+            self._taps.tap.chunks(TapOutcome.DROPPED, submission.chunks, reason)
+            self._taps.tap.letters(TapOutcome.DROPPED, letters, reason)
+        submission.chunks = submission.letters = submission.droppable = submission.overflow = ()
 
     def _drop_newest(self, submission: Submission) -> None:
         for chunk in submission.chunks:

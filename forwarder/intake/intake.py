@@ -24,6 +24,7 @@ from forwarder.core.ports import DeadLetter, EventResults, Incoming, Ordering, O
 from forwarder.core.shares import Headroom
 from forwarder.intake.admission import Admission, Submission
 from forwarder.intake.decoder_jobs import DecoderReply, RequestJob, encode_job
+from forwarder.intake.fan_out import FanOut
 from forwarder.intake.large import DECODE_SECONDS, WAIT_SECONDS, Decoder, LargeBodies, LargeBody, peek_key
 from forwarder.intake.requests import ReadingRules, RequestContent, RequestReader
 from forwarder.intake.result_protocols import ResultProtocol, V1Protocol
@@ -88,7 +89,7 @@ class Intake:
 
     def __init__(
         self,
-        admission: Admission,
+        admission: Admission | FanOut,
         *,
         policy: IntakePolicy,
         ordering_of: Callable[[Lane], Ordering],
@@ -118,7 +119,7 @@ class Intake:
         limits = policy.max_body, policy.max_event, quotas.max_events
         self.rules = ReadingRules(*limits, policy.clock_skew_tolerance, ordered=(ordered[0], ordered[1]))
         self._otlp = otlp
-        self._reader = RequestReader(self.rules, lanes, quotas.check_room if self._rejects else None)
+        self._reader = RequestReader(self.rules, lanes, admission.check_room if self._rejects else None)
         self._large = None if decoder is None else LargeBodies(decoder, clock, headroom, self._on_change)
         self.effort = UNBOUNDED if decoder is None else effort
         self._inline_body = min(policy.max_body, self.effort.text)
@@ -282,7 +283,7 @@ class Intake:
             if revived is not None and ruling.refusal:
                 raise InvalidRequest(ruling.refusal)  # it stays the dead letter that it is
             ruling.note(content.results)
-        submission = Submission(self.admission, chunks, source, callback)
+        submission = self.admission.submission(chunks, source, callback)
         if content.rejected:
             if revived is not None:
                 raise InvalidRequest(AT_RECEIPT[content.rejected[0][1].reason].why)  # it would be rejected at receipt again
@@ -302,7 +303,7 @@ class Intake:
         ruling.add(rules, chunk)
         if not ruling.ruled:
             return self.admission.admit_one(chunk, level, callback)
-        submission = Submission(self.admission, ruling.chunks, chunk.source, callback)
+        submission = self.admission.submission(ruling.chunks, chunk.source, callback)
         submission.ruling, submission.letters = ruling, ruling.failed
         return self.admission.admit(submission, level)
 
@@ -461,7 +462,7 @@ class _LargeRequest:
             ruling = Ruling()
             await large.sliced(ruling.sliced(rules, decoded.chunks(now, self._source)))
             chunks = ruling.chunks
-        submission = Submission(self._intake.admission, chunks, self._source, self._callback)
+        submission = self._intake.admission.submission(chunks, self._source, self._callback)
         groups = await large.sliced(decoded.rejected())
         rejected = [(lane, each) for group in groups for lane, each in group if lane is not None]
         submission.letters, submission.droppable = _letters(rejected, self._source, now)

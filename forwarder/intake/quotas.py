@@ -137,6 +137,10 @@ class Quotas:
             return BufferFull("the buffer is full", hint=BUFFER_FULL_HINT)
         return LaneFull(why)
 
+    def is_halted(self, lane: Lane) -> bool:
+        """Whether deliveries of the lane are halted."""
+        return lane in self._halted
+
     def ask_if_unknown(self, api_key: str) -> None:
         """Have an unknown key checked that found no room elsewhere."""
         if api_key not in self._known:

@@ -7,14 +7,14 @@ drop events later, for a newer request; those are counted, and count as settled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
-from forwarder.core.ack import Ack, AckCallback, AckLevel
+from forwarder.core.ack import AckCallback, AckLevel
 from forwarder.core.clock import Clock
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import (
@@ -22,7 +22,6 @@ from forwarder.core.errors import (
     BufferFull,
     DeadLettersFull,
     Draining,
-    LaneFull,
     RequestTooLarge,
     StillDecoding,
     TogetherTooLarge,
@@ -30,8 +29,9 @@ from forwarder.core.errors import (
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import Buffer, DeadLetter, DropReason, Fate, Ledger, Reason, letters_of
 from forwarder.core.records import AcceptedBatch, RecordBatch
-from forwarder.intake.admission import Admission, ReceiptDeadLetters, Submission, log_buried
+from forwarder.intake.admission import Admission, ReceiptDeadLetters, log_buried
 from forwarder.intake.decoder_jobs import RecordJob, encode_job
+from forwarder.intake.fan_out import Branch, FanOut, HaltedLanes, ResendQueue, SubmissionPart, sizes_of
 from forwarder.intake.intake import Intake
 from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.large import LargeBodies, LargeBody
@@ -52,20 +52,6 @@ STALE_SECONDS: Final = 60.0
 _log = structlog.get_logger(__name__)
 
 
-class ResendQueue(Protocol):
-    """What delivery holds of a batch."""
-
-    def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
-        """Take back the chunks with these acks that wait to be sent again."""
-
-
-class HaltedLanes(Protocol):
-    """The halted lanes."""
-
-    def since(self) -> Mapping[Lane, float]:
-        """When each lane was halted, wall-clock seconds."""
-
-
 class OnlyBuffer(Buffer, SharedBuffer, Protocol):
     """The buffer of a process with one source."""
 
@@ -84,16 +70,13 @@ class OnlyDelivery(ResendQueue, Protocol):
 class SourceIntake:
     """See `core.records.RecordIntake` and `core.records.EventIntake`. `intake_for_one_source` makes the one of a process with no other."""
 
-    def __init__(
-        self, admission: Admission, delivery: ResendQueue, halts: HaltedLanes, requests: Intake | None = None, *, source: str
-    ) -> None:
-        """`requests`: records are read within its limits, and in its decoder process; None: only events are accepted that are made."""
+    def __init__(self, admission: Admission | FanOut, branches: Sequence[Branch], requests: Intake | None = None, *, source: str) -> None:
+        """`admission`: to all of `branches`. `requests`: records are read within its limits, and in its decoder process; None: only events
+        are accepted that are made.
+        """
         self._admission = admission
-        self._delivery = delivery
-        self._halts = halts
+        self._branches = branches
         self._source = source
-        self._buffer = admission.buffer
-        self._letters = admission.dead_letters
         self._now = admission.clock.now
         self._reading = None if requests is None else _RecordReading(requests, source)
 
@@ -135,25 +118,27 @@ class SourceIntake:
         keys = len({chunk.lane for chunk in chunks})
         if keys > max(self._admission.lanes.max_lanes // 2, 1):
             raise RequestTooLarge(f"events of {keys} project keys are more than can be accepted at once")
-        try:
-            return self._submit(chunks, content, callback, level, now)
-        except LaneFull:
-            halted = self._halts.since()
-            left = [chunk for chunk in chunks if chunk.lane not in given_up or chunk.lane not in halted]
-            if len(left) == len(chunks):
-                raise
-        why = "its project key was halted for too long, and the buffer has no room for its events"
-        for chunk in chunks:
-            if chunk not in left:
-                content.letters += letters_of(chunk, Reason.LANE_HALTED, why, now)
-        return self._submit(left, content, callback, level, now)
+        return self._submit(chunks, content, callback, level, now, given_up)
 
-    def _submit(
-        self, chunks: Sequence[Chunk], content: BatchContent, callback: AckCallback, level: AckLevel, now: float
+    def _submit(  # noqa: PLR0917 - one for each batch
+        self,
+        chunks: Sequence[Chunk],
+        content: BatchContent,
+        callback: AckCallback,
+        level: AckLevel,
+        now: float,
+        given_up: Collection[Lane] = (),
     ) -> AcceptedBatch | None:
-        submission = Submission(self._admission, chunks, self._source, callback, source_waits=True)
+        submission = self._admission.submission(chunks, self._source, callback, source_waits=True)
         submission.letters, submission.nulled, submission.ruling = content.letters, content.nulled, content.ruling
-        return None if self._admission.admit(submission, level) else _SubmittedBatch(now, _sizes(chunks), submission)
+        submission.given_up = self.halted().keys() & given_up if given_up else ()
+        if isinstance(self._admission, FanOut):
+            parts = self._admission.divide(submission)
+            settled = self._admission.admit_parts(parts, level, callback)
+        else:
+            parts = [SubmissionPart(self._branches[0], submission, sizes_of(chunks))]
+            settled = self._admission.admit(submission, level)
+        return None if settled else _SubmittedBatch(now, [part for part in parts if part.branch.required])
 
     def _admit_letter(self, letter: DeadLetter, callback: AckCallback, level: AckLevel, now: float) -> AcceptedBatch | None:
         """Admit a dead letter instead of its record. It can't be made smaller: if there is no room for it, its source waits."""
@@ -164,46 +149,62 @@ class SourceIntake:
 
     def give_back(self, batches: Collection[AcceptedBatch]) -> int:
         """See `core.records.RecordIntake.give_back`. What waits for its fsync stays in the buffer, too."""
-        mine = [batch for batch in batches if isinstance(batch, _SubmittedBatch)]
-        for batch in mine:
-            batch.submission.callback = None
-        chunks = self._withdraw(mine, None)
-        self._admission.drop(chunks, DropReason.RETURNED_TO_BROKER)
-        return sum([chunk.count for chunk in chunks])
+        parts = _parts(batches)
+        for part in parts:
+            part.submission.callback = None
+        count = 0
+        for branch, chunks in self._withdraw(parts, None):
+            branch.admission.drop(chunks, DropReason.RETURNED_TO_BROKER)
+            count += sum([chunk.count for chunk in chunks])
+        return count
 
     def keep(self, batches: Collection[AcceptedBatch]) -> None:
         """See `core.records.RecordIntake.keep`."""
-        for batch in batches:
-            if isinstance(batch, _SubmittedBatch):
-                batch.submission.callback = None
-                if batch.submission.ack is not None:
-                    batch.submission.ack.comes_again = True
+        for part in _parts(batches):
+            part.submission.callback = None
+            if part.submission.ack is not None:
+                part.submission.ack.comes_again = True
 
     def bury(self, batches: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
-        """See `core.records.RecordIntake.bury`."""
-        mine = [batch for batch in batches if isinstance(batch, _SubmittedBatch) and lane in batch.lanes]
-        sizes = [batch.sizes[lane] for batch in mine]
+        """See `core.records.RecordIntake.bury`: at each destination where the lane is halted."""
+        parts = [part for part in _parts(batches) if lane in part.sizes]
+        branches = [branch for branch in self._branches if len(self._branches) == 1 or lane in branch.halts.since()]
+        kept = [self._bury(branch, [part for part in parts if part.branch is branch], lane, why) for branch in branches]
+        return all(kept)
+
+    def _bury(self, branch: Branch, parts: Sequence[SubmissionPart], lane: Lane, why: str) -> bool:
+        admission = branch.admission
+        sizes = [part.sizes[lane] for part in parts]
         count = sum([events for _, events in sizes])
-        reserved = self._letters.reserve(sum([size for size, _ in sizes]) + count * len(why), count)
+        reserved = admission.dead_letters.reserve(sum([size for size, _ in sizes]) + count * len(why), count)
         if reserved is None:
             return False
-        chunks = self._withdraw(mine, lane)
+        chunks = [chunk for _, group in self._withdraw(parts, lane) for chunk in group]
         letters = [letter for chunk in chunks for letter in letters_of(chunk, Reason.LANE_HALTED, why, self._now())]
-        self._letters.bury_reserved(letters, reserved)
+        admission.dead_letters.bury_reserved(letters, reserved)
         if letters:
-            self._admission.books.bury(lane, Reason.LANE_HALTED, len(letters))
-            self._buffer.settle(chunks, Fate.BURIED)
+            admission.books.bury(lane, Reason.LANE_HALTED, len(letters))
+            admission.buffer.settle(chunks, Fate.BURIED)
             log_buried(letters)
         return True
 
-    def _withdraw(self, batches: Sequence[_SubmittedBatch], lane: Lane | None) -> list[Chunk]:
-        """The pending chunks of these batches, to be sent again or for the first time."""
-        acks = [batch.submission.ack for batch in batches if batch.submission.ack is not None and not batch.submission.ack.settled]
-        return self._delivery.withdraw(acks, lane) + self._buffer.withdraw(acks, lane) if acks else []
+    def _withdraw(self, parts: Sequence[SubmissionPart], lane: Lane | None) -> Iterator[tuple[Branch, list[Chunk]]]:
+        """The pending chunks of these parts, to be sent again or for the first time, by destination."""
+        for branch in self._branches:
+            mine = [part.submission.ack for part in parts if part.branch is branch]
+            acks = [ack for ack in mine if ack is not None and not ack.settled]
+            if acks:
+                yield branch, branch.delivery.withdraw(acks, lane) + branch.admission.buffer.withdraw(acks, lane)
 
     def halted(self) -> Mapping[Lane, float]:
-        """See `core.records.RecordIntake.halted`."""
-        return self._halts.since()
+        """See `core.records.RecordIntake.halted`: at any destination, the longest first."""
+        if len(self._branches) == 1:
+            return self._branches[0].halts.since()
+        found: dict[Lane, float] = {}
+        for branch in self._branches:
+            for lane, since in branch.halts.since().items() if branch.required else ():
+                found[lane] = min(since, found.get(lane, since))
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,14 +212,16 @@ class _SubmittedBatch:
     """See `core.records.AcceptedBatch`."""
 
     at: float
-    sizes: Mapping[Lane, tuple[int, int]]
-    """Bytes and events that it had of each lane when it was accepted."""
-    submission: Submission
+    parts: Sequence[SubmissionPart]
 
     @property
     def lanes(self) -> Collection[Lane]:
-        """See `core.records.AcceptedBatch`."""
-        return self.sizes.keys()
+        """See `core.records.AcceptedBatch`: those of the destinations."""
+        return self.parts[0].sizes.keys() if len(self.parts) == 1 else {lane for part in self.parts for lane in part.sizes}
+
+
+def _parts(batches: Collection[AcceptedBatch]) -> list[SubmissionPart]:
+    return [part for batch in batches if isinstance(batch, _SubmittedBatch) for part in batch.parts]
 
 
 class _RecordReading:
@@ -379,13 +382,4 @@ def intake_for_one_source(
     lanes = LaneRegistry(1, buffer.holdings, known)
     quotas = UnsharedBuffer(buffer, (), known)
     admission = Admission(buffer, dead_letters, books, lanes, quotas, clock=clock, on_accepted=delivery.wake, logs_rejected=False)
-    return SourceIntake(admission, delivery, delivery.halts, source=source)
-
-
-def _sizes(chunks: Sequence[Chunk]) -> dict[Lane, tuple[int, int]]:
-    """Bytes and events by lane."""
-    sizes: dict[Lane, tuple[int, int]] = {}
-    for chunk in chunks:
-        size, count = sizes.get(chunk.lane, (0, 0))
-        sizes[chunk.lane] = size + len(chunk.data), count + chunk.count
-    return sizes
+    return SourceIntake(admission, [Branch(admission, delivery, delivery.halts)], source=source)

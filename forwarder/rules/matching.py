@@ -191,6 +191,11 @@ class Matcher:
         """Whether there is a condition in jq."""
         return self._condition is not None
 
+    @property
+    def by_content(self) -> bool:
+        """Whether more than project key and source counts."""
+        return self._by_name or self.by_file or self._condition is not None
+
     def may_match(self, api_key: str, source: str) -> bool:
         """Whether events of this project key and source may match."""
         if self._sources and source not in self._sources and source != REPLAY:

@@ -1,6 +1,7 @@
 """A state directory (`buffer.path`, `dead_letters.path`): where things are in it, and the lock that one process at a time holds.
 
-`<path>/worker-<n>/`: `lock`, the log's segments in `log/`, what could not be read in `aside/`, and `dead-letters.db`.
+`<path>/worker-<n>/`: `lock`, the log's segments in `log/`, what could not be read in `aside/`, and `dead-letters.db`. Of a destination with
+a name it is `<path>/worker-<n>-<name>/`.
 
 The lock is `flock` on a file of its own, so that readers (`forwarder buffer ls`) need none, and the kernel releases it when the process
 dies, however it does.
@@ -26,7 +27,7 @@ LOG: Final = "log"
 ASIDE: Final = "aside"
 DEAD_LETTERS: Final = "dead-letters.db"
 
-_WORKER: Final = re.compile(r"worker-(\d{1,4})")
+_WORKER: Final = re.compile(r"worker-(\d{1,4})(?:-([a-z0-9][a-z0-9_-]*))?")
 
 
 class Locked(ConfigurationError):
@@ -125,15 +126,33 @@ def _unusable(path: Path, key: str, error: OSError) -> ConfigurationError:
     return ConfigurationError(f"{key}: {where} can't be used: {error_text(error)}", hint=hint)
 
 
-def worker_directory(path: Path, number: int) -> Path:
-    """The directory of worker `number`."""
-    return path / f"worker-{number}"
+def worker_directory(path: Path, number: int, destination: str = "") -> Path:
+    """The directory of worker `number` for a destination; empty: the one without a name."""
+    return path / (f"worker-{number}-{destination}" if destination else f"worker-{number}")
 
 
-def worker_directories(path: Path) -> dict[int, Path]:
-    """The existing workers' directories by number."""
-    found = {int(match[1]): entry for entry in path.iterdir() if (match := _WORKER.fullmatch(entry.name)) and entry.is_dir()}
-    return dict(sorted(found.items()))
+def worker_directories(path: Path) -> dict[tuple[int, str], Path]:
+    """The existing workers' directories by number and destination."""
+    matches = [(match, entry) for entry in path.iterdir() if (match := _WORKER.fullmatch(entry.name)) and entry.is_dir()]
+    return dict(sorted(((int(match[1]), match[2] or ""), entry) for match, entry in matches))
+
+
+def name_directory(path: Path, number: int, destination: str, key: str, inherited: int | None = None) -> None:
+    """Make the worker's directory without a name that of a destination, unless that has one. For `LockedDirectory.acquire`'s parameters
+    and errors see there.
+    """
+    old, new = worker_directory(path, number), worker_directory(path, number, destination)
+    if new.exists() or not old.is_dir():
+        if inherited is not None:
+            os.close(inherited)
+        return
+    lock = LockedDirectory.acquire(old, key, own=1, inherited=inherited)
+    try:
+        old.rename(new)
+    except OSError as error:
+        raise _unusable(old, key, error) from error
+    finally:
+        lock.release()
 
 
 def state_directories(environment: Mapping[str, str], *, is_root: bool) -> Iterator[Path]:
@@ -153,3 +172,9 @@ def worker_number(directory: Path) -> int | None:
     """The number of the worker that owns the directory, by its name; None if the name is no worker's."""
     match = _WORKER.fullmatch(directory.resolve().name)
     return int(match[1]) if match else None
+
+
+def destination_of(directory: Path) -> str:
+    """The destination that the directory belongs to, by its name; empty if it has none."""
+    match = _WORKER.fullmatch(directory.resolve().name)
+    return (match[2] or "") if match else ""

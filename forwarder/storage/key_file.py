@@ -11,7 +11,7 @@ import fcntl
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -24,6 +24,7 @@ from forwarder.core.error_text import error_text
 from forwarder.storage.private import open_file
 
 KNOWN_KEYS: Final = "known-keys.json"
+_OF_DESTINATION: Final = "known-keys-{}.json"
 MAX_KEYS: Final = 10_000
 """Most keys that are remembered."""
 
@@ -32,6 +33,19 @@ _SALT_BYTES: Final = 32
 _HASH_BYTES: Final = 16
 
 _log = structlog.get_logger()
+
+
+def key_file(directory: Path, destination: str = "") -> Path:
+    """The file of the keys that a destination has verified; empty: of the one without a name."""
+    return directory / (_OF_DESTINATION.format(destination) if destination else KNOWN_KEYS)
+
+
+def name_key_file(directory: Path, destination: str) -> None:
+    """Make the file without a name that of a destination, unless that has one. What can't be renamed is left: keys are verified again."""
+    old, new = key_file(directory), key_file(directory, destination)
+    with suppress(OSError):
+        if not new.exists():
+            old.rename(new)
 
 
 @dataclass(frozen=True)

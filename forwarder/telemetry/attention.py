@@ -11,7 +11,16 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from forwarder.core.ports import RULE_PREFIX, DropReason
-from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, LogSourceState, Snapshot, State, UpstreamState, Worker
+from forwarder.telemetry.snapshot import (
+    DestinationSnapshot,
+    KafkaCluster,
+    LaneSnapshot,
+    LogSourceState,
+    Snapshot,
+    State,
+    UpstreamState,
+    Worker,
+)
 
 EVENTS_OLD: Final = 300.0
 """Seconds; a lane whose oldest event is older is not delivered as it should be."""
@@ -49,7 +58,7 @@ def daemon_health(snapshot: Snapshot) -> HealthState:
     return HealthState(word, Severity.CRITICAL if snapshot.state is State.RUNNING else Severity.NEUTRAL)
 
 
-def upstream_health(snapshot: Snapshot) -> HealthState:
+def upstream_health(snapshot: Snapshot | DestinationSnapshot) -> HealthState:
     """Whether the upstream answers."""
     severities = {UpstreamState.UP: Severity.GOOD, UpstreamState.DOWN: Severity.CRITICAL, UpstreamState.UNKNOWN: Severity.NEUTRAL}
     return HealthState(f"upstream {snapshot.upstream.state}", severities[snapshot.upstream.state])

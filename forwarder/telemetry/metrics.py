@@ -12,21 +12,39 @@ from typing import Final
 from prometheus_client.core import Metric
 
 from forwarder.telemetry.exposition import counter, gauge, histogram
-from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, LogSourceState, Snapshot, by_label
+from forwarder.telemetry.snapshot import DestinationSnapshot, KafkaCluster, LaneSnapshot, LogSourceState, Snapshot, by_label
 
 
 def metrics(snapshot: Snapshot) -> Iterator[Metric]:
     """All metric families."""
-    lanes = by_label(snapshot.lanes)
-    yield from _books(lanes)
-    yield from _waiting(lanes, snapshot)
-    yield from _delivery(snapshot)
-    yield _halted(lanes)
+    yield from _by_destination(snapshot.destinations) if snapshot.destinations else _of_destination(snapshot)
     yield from _http(snapshot)
     yield from _kafka(snapshot.kafka)
     yield from _logs(snapshot.logs)
     yield from _workers(snapshot)
     yield gauge("forwarder_build_info", "The running version; always 1.", ("version",), [((snapshot.version,), 1)])
+
+
+def _by_destination(destinations: Iterable[DestinationSnapshot]) -> Iterator[Metric]:
+    """The families of several destinations, each sample with a label that names its own."""
+    families: dict[str, Metric] = {}
+    for destination in destinations:
+        for family in _of_destination(destination):
+            samples = [sample._replace(labels={"destination": destination.name, **sample.labels}) for sample in family.samples]
+            if family.name in families:
+                families[family.name].samples += samples
+            else:
+                family.samples = samples
+                families[family.name] = family
+    yield from families.values()
+
+
+def _of_destination(snapshot: Snapshot | DestinationSnapshot) -> Iterator[Metric]:
+    lanes = by_label(snapshot.lanes)
+    yield from _books(lanes)
+    yield from _waiting(lanes, snapshot)
+    yield from _delivery(snapshot)
+    yield _halted(lanes)
 
 
 def _books(lanes: Iterable[LaneSnapshot]) -> Iterator[Metric]:
@@ -53,7 +71,7 @@ def _books(lanes: Iterable[LaneSnapshot]) -> Iterator[Metric]:
     )
 
 
-def _waiting(lanes: Iterable[LaneSnapshot], snapshot: Snapshot) -> Iterator[Metric]:
+def _waiting(lanes: Iterable[LaneSnapshot], snapshot: Snapshot | DestinationSnapshot) -> Iterator[Metric]:
     yield gauge(
         "forwarder_events_buffered",
         "Events in the buffer, pending or in flight.",
@@ -79,7 +97,7 @@ def _waiting(lanes: Iterable[LaneSnapshot], snapshot: Snapshot) -> Iterator[Metr
     )
 
 
-def _delivery(snapshot: Snapshot) -> Iterator[Metric]:
+def _delivery(snapshot: Snapshot | DestinationSnapshot) -> Iterator[Metric]:
     yield counter(
         "forwarder_upstream_requests",
         "Requests to the upstream, by status code or kind of failure.",

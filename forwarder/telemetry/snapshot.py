@@ -6,8 +6,8 @@ labels, never project keys; nothing in it changes afterwards. Times are wall-clo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import reduce
 from heapq import nsmallest
@@ -328,8 +328,51 @@ class LogSourceState:
 
 
 @dataclass(frozen=True, slots=True)
+class DestinationSnapshot:
+    """One of several destinations. A field that a `Snapshot` has too is that one's part in it; lanes have their plain labels."""
+
+    name: Annotated[str, FIRST]
+    required: Annotated[bool, FIRST] = True
+    lanes: Annotated[tuple[LaneSnapshot, ...], LANES] = ()
+    buffer_bytes: Annotated[int, SUM] = 0
+    buffer_limit_bytes: Annotated[int, SUM] = 0
+    buffer_disk_bytes: Annotated[int, SUM] = 0
+    buffer_refusing: Annotated[bool, running(ANY)] = False
+    upstream: Annotated[Upstream, UPSTREAM] = field(default_factory=Upstream)
+    upstream_requests: Annotated[Mapping[str, int], SUM_BY_KEY] = field(default_factory=dict)
+    request_duration: Annotated[Histogram, BUCKETS] = field(default_factory=Histogram)
+    batch_bytes: Annotated[Histogram, BUCKETS] = field(default_factory=Histogram)
+    batch_events: Annotated[Histogram, BUCKETS] = field(default_factory=Histogram)
+    concurrency_limit: Annotated[float, running(SUM)] = 0.0
+    in_flight: Annotated[int, running(SUM)] = 0
+    buffer_found: Annotated[int, SUM] = 0
+    dead_letters_path: Annotated[str, COMMON_PATH] = ""
+    dead_letters_wanted: Annotated[int, SUM] = 0
+
+    @property
+    def buffered(self) -> int:
+        """Events in its buffer over all lanes, waiting or in flight."""
+        return sum(lane.buffered for lane in self.lanes)
+
+    def named_lanes(self) -> Iterator[LaneSnapshot]:
+        """Its lanes as they are shown beside those of other destinations."""
+        return (replace(lane, label=f"{lane.label}@{self.name}") for lane in self.lanes)
+
+
+def merge_destinations(values: Iterable[Sequence[DestinationSnapshot]]) -> tuple[DestinationSnapshot, ...]:
+    """Each destination once, by name, in order of first appearance."""
+    found: dict[str, list[tuple[DestinationSnapshot, bool]]] = {}
+    for each in [destination for value in values for destination in value]:
+        found.setdefault(each.name, []).append((each, True))
+    return tuple(merge_figures(parts) for parts in found.values())
+
+
+DESTINATIONS: Final = MergeRule(merge_destinations)
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The whole daemon at the instant `now`."""
+    """The whole daemon at the instant `now`. Of several destinations its figures are those of all together."""
 
     version: Annotated[str, FIRST]
     state: Annotated[State, OF_THE_WHOLE]
@@ -387,6 +430,8 @@ class Snapshot:
     """The log sources, in the order in which they are configured; one worker reads them."""
     workers: Annotated[tuple[Worker, ...], OF_THE_WHOLE] = ()
     """The processes that this is the sum of; none if the daemon is one process."""
+    destinations: Annotated[tuple[DestinationSnapshot, ...], DESTINATIONS] = ()
+    """Where events go, the default first; none if there is only one."""
 
     @property
     def buffered(self) -> int:

@@ -23,7 +23,6 @@ from forwarder.storage.directory import (
     LockedDirectory,
     state_directories,
     worker_directories,
-    worker_directory,
 )
 from forwarder.telemetry.snapshot import Snapshot
 
@@ -40,8 +39,9 @@ def needs_supervisor(settings: Settings) -> bool:
 
 def leftovers(settings: Settings, environment: Mapping[str, str]) -> list[int]:
     """The numbers of workers' directories without a worker."""
-    found = {number for root in _roots(settings, environment) for number, directory in _directories(root).items() if _is_ours(directory)}
-    return sorted(number for number in found if number >= settings.workers)
+    names = {*settings.destinations, ""}  # a directory without a name becomes the first destination's
+    found = [item for root in _roots(settings, environment) for item in _directories(root).items()]
+    return sorted({number for (number, name), directory in found if number >= settings.workers and name in names and _is_ours(directory)})
 
 
 def _roots(settings: Settings, environment: Mapping[str, str]) -> list[Path]:
@@ -62,14 +62,20 @@ def remove_if_empty(settings: Settings, environment: Mapping[str, str], number: 
     """Remove the directory of a worker that has ended with the snapshot `last`, if it is empty; whether it was removed."""
     if last.buffered or last.dead_letters_wanted or any(lane.total_dead for lane in last.lanes):
         return False
-    directories = [worker_directory(root, number) for root in _roots(settings, environment)]
+    directories = _of_worker(settings, environment, number)
     removed = [_remove(directory) for directory in directories if directory.is_dir()]
     return all(removed)
 
 
+def _of_worker(settings: Settings, environment: Mapping[str, str], number: int) -> list[Path]:
+    """The existing directories of a worker, of all destinations that are configured: only those are delivered."""
+    found = [item for root in _roots(settings, environment) for item in _directories(root).items()]
+    return [directory for (of, name), directory in found if of == number and name in settings.destinations]
+
+
 def letters_changed_at(settings: Settings, environment: Mapping[str, str], number: int) -> int:
     """When the dead letters of a former worker changed last, in nanoseconds since 1970; 0 if it has none."""
-    files = [worker_directory(root, number) / DEAD_LETTERS for root in _roots(settings, environment)]
+    files = [directory / DEAD_LETTERS for directory in _of_worker(settings, environment, number)]
     return max((_changed_at(file) for file in files), default=0)
 
 
@@ -80,7 +86,7 @@ def _changed_at(file: Path) -> int:
         return 0
 
 
-def _directories(root: Path) -> dict[int, Path]:
+def _directories(root: Path) -> dict[tuple[int, str], Path]:
     try:
         return worker_directories(root)
     except OSError:  # missing, or reported by the part that uses it

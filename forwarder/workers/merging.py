@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from forwarder.telemetry.labels import MAX_LABELS, OTHER, UNDECODABLE
 from forwarder.telemetry.merging import merge_figures
-from forwarder.telemetry.snapshot import KafkaCluster, LogSourceState, Snapshot, State, by_label
+from forwarder.telemetry.snapshot import KafkaCluster, LogSourceState, Snapshot, State, by_label, merge_destinations
 
 _WORST_FIRST: Final = ("failed", "down", "waiting", "connecting", "starting", "joining", "stopping", "ended", "reading")
 """The states of a Kafka cluster and of a log source."""
@@ -65,6 +65,7 @@ def merge(members: Sequence[WorkerShare], labels: Callable[[str], str] = str) ->
         ready=ready,
         not_ready=() if ready else _not_accepting(members),
         workers=(),
+        destinations=merge_destinations(member.snapshot.destinations for member in members),
     )
 
 

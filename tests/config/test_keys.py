@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from forwarder.config.keys import dotted, in_table, keys, leaves, lists, parts, sections, variable
 from forwarder.config.section import keys_of
 from forwarder.config.settings import Settings
@@ -42,10 +44,12 @@ def test_secrets_are_known() -> None:
         "import.api_key",
         "import.store",
     }
+    of_destinations = {"upstreams[0].proxy", "upstreams[0].api_keys", "routes[0].match.api_key"}
     assert {key.name for key in keys().values() if key.secret} == {
         "sources.http.api_keys",
         "rules[0].match.api_key",
         "upstream.proxy",
+        *of_destinations,
         *ours,
     }
 
@@ -53,7 +57,7 @@ def test_secrets_are_known() -> None:
 def test_a_list_of_sections_stands_in_the_table_with_its_first_item() -> None:
     """As a key by itself, and as the section and the keys that each item has."""
     assert keys()["sources", "kafka"].default == []
-    assert lists() == {("sources", "kafka"), ("sources", "logs"), ("rules",)}
+    assert lists() == {("upstreams",), ("routes",), ("sources", "kafka"), ("sources", "logs"), ("rules",)}
     assert ("sources", "kafka", "0") in sections()
     group = keys()["sources", "kafka", "0", "group_id"]
     assert (group.name, group.variable, group.default) == (
@@ -73,7 +77,8 @@ def test_every_item_is_known_by_the_first() -> None:
 
 def test_leaves_are_keys() -> None:
     """Every leaf of settings stands in the table, those of all items too, and none is left out."""
-    settings = Settings.parse({"sources": {"kafka": [{}, {"mapping": {"properties": {"a": ".a"}}}], "logs": [{}]}, "rules": [{}]})
+    several: dict[str, Any] = {"upstreams": [{}, {}], "routes": [{}], "rules": [{}]}
+    settings = Settings.parse({**several, "sources": {"kafka": [{}, {"mapping": {"properties": {"a": ".a"}}}], "logs": [{}]}})
     found = dict(leaves(settings.as_document()))
     assert [in_table(path) for path in found if "1" not in path] == list(keys())
     assert found["sources", "kafka", "1", "mapping", "properties"] == {"a": ".a"}

@@ -87,12 +87,12 @@ def test_no_bytes_break_it(incoming: list[Incoming], ordering: str) -> None:
     try:
         feed(pipeline, incoming)
     finally:
-        asyncio.run(pipeline._parts.stores.close())
+        asyncio.run(pipeline._parts.destinations[0].stores.close())
 
 
 def feed(pipeline: Pipeline, incoming: list[Incoming]) -> None:
     """Give a pipeline that isn't started all of it, and look at what it would send."""
-    intake, buffer = pipeline._parts.intake, pipeline._parts.stores.buffer
+    intake, buffer = pipeline._parts.intake, pipeline._parts.destinations[0].stores.buffer
     for each in incoming:
         before = pipeline.snapshot().lanes
         error = offered(intake, each)
@@ -101,7 +101,7 @@ def feed(pipeline: Pipeline, incoming: list[Incoming]) -> None:
             assert pipeline.snapshot().lanes == before
         assert balanced(pipeline.snapshot())
     for lane in buffer.waiting_lanes():
-        made = pipeline._parts.batcher.next(lane, 0.0, flush=True)
+        made = pipeline._parts.destinations[0].batcher.next(lane, 0.0, flush=True)
         assert made is not None
         body = b"".join(body_pieces(made))
         assert len(body) == made.size

@@ -24,6 +24,7 @@ from forwarder.core.records import AcceptedBatch
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.intake.admission import Admission
+from forwarder.intake.fan_out import Branch
 from forwarder.intake.intake import Intake, IntakePolicy
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import Quotas
@@ -121,7 +122,7 @@ class UnitsMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         """Wire everything."""
         here = self.here
-        admission = Admission(
+        self.admission = admission = Admission(
             here.buffer,
             here.letters,
             here.books,
@@ -132,7 +133,7 @@ class UnitsMachine(RuleBasedStateMachine):
             when_full=WhenFull.DROP_OLDEST,
         )
         self.intake = Intake(admission, policy=IntakePolicy(100_000, 20_000, 1.0), ordering_of=lambda _: Ordering.NONE)
-        self.records = SourceIntake(admission, self.sending, self.sending, self.intake, source="kafka")
+        self.records = SourceIntake(admission, [Branch(admission, self.sending, self.sending)], self.intake, source="kafka")
 
     @rule(
         level=st.sampled_from([AckLevel.DELIVERED, AckLevel.DISK]),
@@ -205,7 +206,7 @@ class UnitsMachine(RuleBasedStateMachine):
         """A newer request pushes the oldest event out, as `when_full: drop_oldest` lets it."""
         dropped = self.here.buffer.drop_oldest(lane)
         if dropped:
-            self.intake.admission.drop(dropped, DropReason.DROP_OLDEST)
+            self.admission.drop(dropped, DropReason.DROP_OLDEST)
 
     def held(self) -> Counter[str]:
         """The events that were taken from the buffer or wait at hand, by their batch's name."""

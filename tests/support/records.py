@@ -10,6 +10,7 @@ from typing import Any
 from forwarder.core.ack import Ack
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.records import RecordFacts, RejectedRecord
+from forwarder.intake.fan_out import Branch
 from forwarder.intake.records import SourceIntake
 from tests.support.intakes import KEY, IntakeRig
 
@@ -66,7 +67,7 @@ class RecordsRig(IntakeRig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.idle = Idle()
-        self.records = SourceIntake(self.admission, self.idle, self.idle, self.intake, source="kafka")
+        self.records = SourceIntake(self.admission, [Branch(self.admission, self.idle, self.idle)], self.intake, source="kafka")
 
 
 def record_list(*records: Any, **more: Any) -> RecordList:

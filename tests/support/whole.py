@@ -8,7 +8,7 @@ import gzip
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final
@@ -22,6 +22,7 @@ from forwarder.buffer.disk.buffer import DiskBuffer
 from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock
 from forwarder.core.ports import DeadLetter
+from forwarder.daemon.destinations import EventDestination
 from forwarder.daemon.pipeline import Pipeline, build
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.schema import open_readable
@@ -38,9 +39,9 @@ STEP: Final = 0.25
 """Seconds by which a clock that stands still is turned while everything waits for it."""
 
 
-def settings(url: str, **sections: Mapping[str, Any]) -> Settings:
-    """Settings for tests: free ports, no key checks unless asked for; a section's keys are added to those."""
-    base: dict[str, dict[str, Any]] = {
+def settings(url: str, **sections: Any) -> Settings:
+    """Settings for tests: free ports, no key checks unless asked for; a section's keys are added to those. Lists stay as they are."""
+    base: dict[str, Any] = {
         "upstream": {"url": url, "verify_keys": False},
         "sources": {"http": {"listen": "127.0.0.1:0"}},
         "admin": {"listen": "127.0.0.1:0"},
@@ -49,6 +50,8 @@ def settings(url: str, **sections: Mapping[str, Any]) -> Settings:
     for name, section in sections.items():
         if name == "http":
             base["sources"]["http"].update(section)
+        elif isinstance(section, list):
+            base[name] = section
         else:
             base[name] = {**base.get(name, {}), **section}
     return Settings.parse(base)
@@ -60,7 +63,7 @@ class Whole:
     A disk buffer without a `path` gets a directory of its own, which is gone at the end. `window`: bytes of its memory for events at hand.
     """
 
-    def __init__(self, url: str, clock: Clock | None = None, *, window: int = WINDOW, **sections: Mapping[str, Any]) -> None:
+    def __init__(self, url: str, clock: Clock | None = None, *, window: int = WINDOW, **sections: Any) -> None:
         self.clock = clock or FastClock()
         self.left: list[DeadLetter] = []
         self._client: Client | None = None
@@ -120,19 +123,26 @@ class Whole:
     async def _abandon(self) -> None:
         """Let go of everything, and write nothing: a process that is killed does no more."""
         pipeline = self.pipeline
-        parts, stores = pipeline._parts, pipeline._parts.stores
-        stores.committer._participants.clear()
-        if parts.replayer is not None:
-            parts.replayer.stop()
-        await parts.delivery.close()
+        parts = pipeline._parts
+        for destination in parts.destinations:
+            destination.stores.committer._participants.clear()
+        for replayer in parts.replayers:
+            replayer.stop()
+        for destination in parts.destinations:
+            await destination.delivery.close()
         await parts.listener.close(0)
         await parts.decoder.close()  # it ends with its parent
         if parts.passthrough is not None:
             await parts.passthrough.close()
         await self._abandon_logs()
-        await parts.sink.close()
+        for destination in parts.destinations:
+            await self._abandon_destination(destination)
+
+    async def _abandon_destination(self, destination: EventDestination) -> None:
+        stores = destination.stores
+        await destination.sink.close()
         await stores.committer.close()
-        if (memory := parts.key_memory) is not None:
+        if (memory := destination.key_memory) is not None:
             memory._dirty = False
             await memory.close()
         if stores.disk_buffer is not None:
@@ -143,7 +153,7 @@ class Whole:
             stores.dead_letter_file.close()
         for lock in stores.locks:
             lock.release()
-        for submission in list(parts.intake.admission._awaited):
+        for submission in list(destination.admission._awaited):
             submission.answer(None)
 
     async def _abandon_logs(self) -> None:
@@ -156,14 +166,14 @@ class Whole:
     @property
     def disk(self) -> DiskBuffer:
         """The buffer, which is on disk."""
-        buffer = self.pipeline._parts.stores.disk_buffer
+        buffer = self.pipeline._parts.destinations[0].stores.disk_buffer
         assert buffer is not None
         return buffer
 
     @property
     def at_work(self) -> bool:
         """Whether something is under way that takes real time: a request to the upstream, a commit, a read from the disk."""
-        stores = self.pipeline._parts.stores
+        stores = self.pipeline._parts.destinations[0].stores
         reading = stores.disk_buffer is not None and bool(stores.disk_buffer.loader._tasks)
         return bool(self.snapshot.in_flight) or stores.committer._busy or reading
 
@@ -215,15 +225,15 @@ class Whole:
 
     async def written(self) -> None:
         """Wait until the disk buffer's log says everything that was settled."""
-        commits, committer = self.disk.commits, self.pipeline._parts.stores.committer
+        commits, committer = self.disk.commits, self.pipeline._parts.destinations[0].stores.committer
         await self.until(lambda: not (commits.marks or commits._tally.lanes or committer._busy))
 
     async def letters(self) -> list[tuple[bytes, str]]:
         """The events among the dead letters and why each is one, once all are written."""
-        letters = self.pipeline._parts.stores.dead_letters
+        letters = self.pipeline._parts.destinations[0].stores.dead_letters
         if isinstance(letters, MemoryDeadLetters):
             return [(letter.data, letter.why) for letter in letters.letters]
-        await self.pipeline._parts.stores.committer.settle()
+        await self.pipeline._parts.destinations[0].stores.committer.settle()
         path = letters.statistics().path
         assert path is not None
         with contextlib.closing(open_readable(path)) as connection:

@@ -75,7 +75,13 @@ def test_dead_letters_and_drops() -> None:
     """Dead letters are there until a person decides; a drop needs one only if events are lost by it."""
     assert (dead_letter_severity({"refused": 0}), dead_letter_severity({"refused": 1})) == (Severity.NEUTRAL, Severity.WARNING)
     lost = {reason for reason in DropReason if drop_severity({reason.value: 1}) is Severity.WARNING}
-    assert lost == {DropReason.INVALID_OVERFLOW, DropReason.DROP_NEWEST, DropReason.DROP_OLDEST, DropReason.DAMAGED}
+    assert lost == {
+        DropReason.INVALID_OVERFLOW,
+        DropReason.DROP_NEWEST,
+        DropReason.DROP_OLDEST,
+        DropReason.OPTIONAL_DESTINATION,
+        DropReason.DAMAGED,
+    }
     assert drop_severity({"damaged": 0, "operator": 3}) is Severity.NEUTRAL
 
 

@@ -170,7 +170,9 @@ def _buffer(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> str:
 
 def _upstream(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> str:
     upstream = snapshot.upstream
-    facts = [f"{plural(snapshot.in_flight, 'request')} in flight, at most {snapshot.concurrency_limit:g}", code(upstream.url)]
+    facts = [f"{plural(snapshot.in_flight, 'request')} in flight, at most {snapshot.concurrency_limit:g}"]
+    named = [f"{text(each.name)} is {each.upstream.state}: {code(each.upstream.url)}" for each in snapshot.destinations]
+    facts += named or [code(upstream.url)]
     error = f'<p class="bad-text">{text(upstream.last_error)}</p>' if upstream.last_error else ""
     severity = upstream_health(snapshot).severity
     kind = f"upstream {severity}" if severity is Severity.CRITICAL else "upstream"

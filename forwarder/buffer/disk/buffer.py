@@ -136,6 +136,15 @@ class DiskBuffer:
         self._offer(chunks, held, sum(map(self.cost, chunks)))
         return held is None
 
+    def check(self, chunks: Sequence[Chunk]) -> None:
+        """Raises what `offer` would raise now. Cutting a large chunk changes nothing of what its bytes count for."""
+        pieces = [part for chunk in chunks for part in self._cut(chunk)]
+        self._check_unusual(pieces)
+        total = sum(map(self.cost, pieces))
+        if self.used + total > self.max_bytes:
+            raise BufferFull("the buffer is full", hint=BUFFER_FULL_HINT)
+        self.commits.check(total)
+
     def _cut(self, chunk: Chunk) -> list[Chunk]:
         """The chunk in pieces that each fit a record."""
         return [chunk] if len(chunk.data) <= self._max_record else cut_by_size(chunk, self._max_record, chunk.count)

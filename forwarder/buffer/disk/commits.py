@@ -111,6 +111,11 @@ class Commits:
             self._committer.request()
         self._offers.append(offer)
 
+    def check(self, size: int) -> None:
+        """Raises what `offer` would raise now for an offer that counts for `size`."""
+        if self.offered + size > self._room:
+            self._check_room(self.offered + size)
+
     def _check_room(self, offered: int) -> None:
         """Raise if no more can be offered."""
         if self.refusing:

@@ -1,0 +1,149 @@
+"""Admission to several destinations: by all required ones or by none, and acknowledged when the last one confirms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from forwarder.buffer.memory import MemoryBuffer
+from forwarder.core.ack import AckLevel
+from forwarder.core.errors import BufferFull
+from forwarder.core.event import Chunk, Lane
+from forwarder.core.ports import Fate
+from forwarder.intake.admission import Admission
+from forwarder.intake.fan_out import Branch, FanOut
+from forwarder.intake.lanes import LaneRegistry
+from forwarder.intake.quotas import UnsharedBuffer
+from forwarder.intake.records import SourceIntake
+from tests.support.intakes import AllKnown, IntakeRig
+from tests.support.records import Idle
+from tests.support.waiters import Told
+
+LANE = Lane("phc_senders_key")
+EVENTS = b'{"event":"a"},{"event":"b"},{"event":"c"}'
+
+
+class Fixed:
+    """Routes to these destinations; events named `b` to the first alone, if they are told apart."""
+
+    def __init__(self, to: Sequence[int], *, apart: bool = False) -> None:
+        self.to = to
+        self.apart = apart
+
+    def whole(self, lane: Lane, source: str) -> Sequence[int] | None:
+        """See `RouteTable.whole`."""
+        return None if self.apart else self.to
+
+    def of_events(self, lane: Lane, source: str, data: bytes, count: int) -> Sequence[Sequence[int]]:
+        """See `RouteTable.of_events`."""
+        return [self.to, (0,), self.to][:count]
+
+
+class Two:
+    """Two destinations, with room for so many bytes each."""
+
+    def __init__(self, rooms: tuple[int, int], *, required: tuple[bool, bool] = (True, True), apart: bool = False) -> None:
+        self.rigs = [IntakeRig(max_bytes=room) for room in rooms]
+        self.buffers = [MemoryBuffer(room) for room in rooms]
+        self.admissions = [self._admission(*each) for each in zip(self.rigs, self.buffers, strict=True)]
+        self.idle = [Idle(), Idle()]
+        keys = {LANE.api_key: "phc_other_key"}
+        self.branches = [
+            Branch(admission, idle, idle, needed, {} if number == 0 else keys, f"d{number}")
+            for number, (admission, idle, needed) in enumerate(zip(self.admissions, self.idle, required, strict=True))
+        ]
+        self.fan = FanOut(self.branches, Fixed((0, 1), apart=apart), LaneRegistry(10, {}, AllKnown()))
+
+    @staticmethod
+    def _admission(rig: IntakeRig, buffer: MemoryBuffer) -> Admission:
+        lanes = LaneRegistry(10, buffer.holdings, AllKnown())
+        quotas = UnsharedBuffer(buffer, (), AllKnown())
+        return Admission(buffer, rig.dead_letters, rig.books, lanes, quotas, clock=rig.clock, on_accepted=lambda: None)
+
+    def held(self) -> list[list[tuple[Lane, bytes]]]:
+        """What each destination holds."""
+        return [[(lane, chunk.data) for lane in buffer.waiting_lanes() for chunk in buffer.queue(lane)] for buffer in self.buffers]
+
+    def settle(self, number: int) -> None:
+        """Deliver what a destination holds."""
+        buffer = self.buffers[number]
+        for lane in list(buffer.waiting_lanes()):
+            buffer.settle(buffer.queue(lane).take(1_000_000, 1_000), Fate.DELIVERED)
+
+
+def chunk() -> Chunk:
+    """Three events."""
+    return Chunk(LANE, EVENTS, 3, frozenset(), 0.0)
+
+
+def test_each_has_chunks_and_lanes_of_its_own() -> None:
+    """The bytes are the same; the sender's chunk stays as it was."""
+    two, mine = Two((10_000, 10_000)), chunk()
+    assert two.fan.admit(two.fan.submission([mine], "http", Told()), AckLevel.MEMORY)
+    assert two.held() == [[(LANE, EVENTS)], [(Lane("phc_other_key"), EVENTS)]]
+    assert mine.lane == LANE
+    assert [rig.books.accounts[lane].received["http"] for rig, lane in zip(two.rigs, (LANE, Lane("phc_other_key")), strict=True)] == [3, 3]
+
+
+def test_events_of_one_chunk_may_go_different_ways() -> None:
+    """Each destination gets its own of them, in their order."""
+    two = Two((10_000, 10_000), apart=True)
+    assert two.fan.admit(two.fan.submission([chunk()], "http", Told()), AckLevel.MEMORY)
+    assert two.held() == [[(LANE, EVENTS)], [(Lane("phc_other_key"), b'{"event":"a"},{"event":"c"}')]]
+
+
+@pytest.mark.parametrize("rooms", [(10_000, 100), (100, 10_000)])
+def test_by_all_or_by_none(rooms: tuple[int, int]) -> None:
+    """Whichever has no room: nothing is held or counted anywhere."""
+    two = Two(rooms)
+    with pytest.raises(BufferFull):
+        two.fan.admit(two.fan.submission([chunk()], "http", Told()), AckLevel.MEMORY)
+    with pytest.raises(BufferFull):
+        two.fan.admit_one(chunk(), AckLevel.MEMORY, Told())
+    assert two.held() == [[], []]
+    assert not any(rig.books.accounts for rig in two.rigs)
+
+
+def test_an_optional_one_without_room_drops() -> None:
+    """It rejects nothing; its books have what it dropped."""
+    two = Two((10_000, 100), required=(True, False))
+    told = Told()
+    assert two.fan.admit(two.fan.submission([chunk()], "http", told), AckLevel.MEMORY)
+    assert two.held() == [[(LANE, EVENTS)], []]
+    assert two.rigs[1].books.accounts[Lane("phc_other_key")].dropped == {"optional_destination": 3}
+
+
+def test_a_source_waits_for_all_required_ones() -> None:
+    """Its batch is settled when the last destination has delivered it; given back, it is withdrawn from all."""
+    two = Two((10_000, 10_000))
+    records = SourceIntake(two.fan, two.branches, source="kafka")
+    told, other = Told(), Told()
+    accepted = records.accept_made([chunk()], [], told)
+    assert accepted is not None
+    assert set(accepted.lanes) == {LANE, Lane("phc_other_key")}
+    two.settle(0)
+    assert told.answers == []
+    two.settle(1)
+    assert told.answers == [None]
+    second = records.accept_made([chunk()], [], other)
+    assert second is not None
+    two.settle(1)
+    assert records.give_back([second]) == 3
+    assert (other.answers, two.held()) == ([], [[], []])
+
+
+def test_what_one_halted_destination_holds_too_long_is_buried_there_alone() -> None:
+    """The other still delivers it, and the batch is settled by both."""
+    two, told = Two((10_000, 10_000)), Told()
+    records = SourceIntake(two.fan, two.branches, source="kafka")
+    accepted = records.accept_made([chunk()], [], told)
+    assert accepted is not None
+    theirs = Lane("phc_other_key")
+    two.idle[1].lanes[theirs] = 5.0
+    assert records.halted() == {theirs: 5.0}
+    assert records.bury([accepted], theirs, "halted")
+    assert two.held() == [[(LANE, EVENTS)], []]
+    assert told.answers == []
+    two.settle(0)
+    assert told.answers == [None]
