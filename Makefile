@@ -22,7 +22,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 # One process more than cores, because many tests wait for processes of their own; a test that needs quiet has no place among them.
 PARALLEL = --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') --dist worksteal
 
-.PHONY: help setup sbom demo demo-kafka demo-logs drill check test lint types layers unit test-crash test-crash-restarts test-crash-kafka test-crash-import test-crash-logs test-browser test-sdks looks pictures man bench docs requirements clean
+.PHONY: help setup sbom demo demo-kafka demo-logs drill check test lint types layers unit test-crash test-crash-restarts test-crash-kafka test-crash-import test-crash-logs test-browser test-sdks looks pictures man bench soak docs requirements clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -127,6 +127,9 @@ pictures: $(VENV)/.browser  ## make the pictures of README and docs again: both 
 
 bench: setup  ## measure throughput and memory beside their floors; BENCH="--case single" chooses
 	$(BIN)/python -m benchmarks $(BENCH)
+
+soak: $(VENV)/.broker  ## a mixed load for an hour while the upstream fails now and then: books, memory, descriptors, latencies; SOAK="--minutes 10" chooses
+	$(BIN)/python -m tests.soak $(SOAK)
 
 man: setup  ## make the manual page again, after a change of commands
 	$(BIN)/python -m tests.support.manual

@@ -78,10 +78,12 @@ def ring(
     *,
     numbered: bool = False,
     rare: bool = False,
+    beginning: datetime | None = None,
 ) -> list[Request]:
     """Different requests of `count` events each, about `limit` bytes in all; at least one. `numbered`: the last event of each has a place
-    for a number. `rare`: one event in twenty has a name of its own (`RARE`)."""
-    maker = EventMaker(seed=count, beginning=datetime.now(UTC), rare=rare)
+    for a number. `rare`: one event in twenty has a name of its own (`RARE`). `beginning`: of the events' timestamps, by default now; the
+    same makes the same events."""
+    maker = EventMaker(seed=count, beginning=beginning or datetime.now(UTC), rare=rare)
     path = path or ("/capture/" if count == 1 and variant is not Variant.SDK else "/batch/")
     requests = [_request(maker, variant, count, shape, path, numbered=numbered)]
     while len(requests) * len(requests[0].data) < limit:

@@ -15,9 +15,10 @@ import select
 import socket
 import time
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Final
+from typing import Final, Protocol
 
 from benchmarks.answers import Answer, AnswerReader
 from benchmarks.bodies import NUMBER, Request, sent_at_now
@@ -56,12 +57,24 @@ class Tally:
         return self.statuses.total()
 
 
+class LoadWatch(Protocol):
+    """Who prepares each request of a load, and hears what came of it. Requests have numbers from 0 on."""
+
+    def prepare(self, request: Request, number: int) -> None:
+        """It is about to be sent."""
+
+    def note(self, number: int, request: Request, status: int, due: float, seconds: float) -> None:
+        """It was answered so many seconds after it was due, by the monotonic clock; status 0: its connection ended before."""
+
+
 @dataclass(slots=True, eq=False)
 class Connection:
     """One keep-alive connection."""
 
     socket: socket.socket
     request: Request | None = None
+    number: int = 0
+    """Of its request."""
     due: float = 0.0
     """When its request was due."""
     unsent: memoryview | None = None
@@ -72,10 +85,20 @@ class Load:
     """Sends `requests` round and round to 127.0.0.1:`port`."""
 
     def __init__(
-        self, requests: list[Request], connections: int, port: int, *, longest_pause: float = 60.0, rate: float | None = None
+        self,
+        requests: Sequence[Request],
+        connections: int,
+        port: int,
+        *,
+        longest_pause: float = 60.0,
+        rate: float | None = None,
+        watch: LoadWatch | None = None,
     ) -> None:
-        """`longest_pause` bounds, in seconds, how long a 503 is respected: for a load that does not let go. `rate`: requests a second."""
+        """`longest_pause` bounds, in seconds, how long a 503 is respected: for a load that does not let go. `rate`: requests a second.
+        `watch`: of a load with a rate; the tally then holds no latencies."""
         self._requests = requests
+        self._watch = watch
+        self._stopping = False
         self._wanted = connections
         self._port = port
         self._longest_pause = longest_pause
@@ -102,6 +125,8 @@ class Load:
             self._sent, self._left = 0, 0 if self._rate is None else ceil(seconds * self._rate)
             self._turn(poll, began + seconds, sending=True)
             self._tally.seconds = time.monotonic() - began
+            if self._stopping:
+                self._left = 0
             self._turn(poll, time.monotonic() + LAST_ANSWERS, sending=False)
             for connection in list(self._connections.values()):
                 self._close(poll, connection)
@@ -109,9 +134,13 @@ class Load:
         self._idle.clear()
         return self._tally
 
+    def stop(self) -> None:
+        """Send nothing more; requests under way are still answered. For another thread than the one that runs it."""
+        self._stopping = True
+
     def _turn(self, poll: select.epoll, until: float, *, sending: bool) -> None:
         refreshed = 0.0
-        while (now := time.monotonic()) < until and (sending or self._left or any(c.request for c in self._connections.values())):
+        while (now := time.monotonic()) < until and self._goes_on(sending=sending):
             if now - refreshed > FRESH:
                 self._sent_at, refreshed = sent_at_now(), now
                 if sending or self._left:
@@ -122,6 +151,12 @@ class Load:
                 connection = self._connections.get(number)
                 if connection is not None:
                     self._handle(poll, connection, mask, sending=sending)
+
+    def _goes_on(self, *, sending: bool) -> bool:
+        """Whether there is something to send, or to wait for."""
+        if sending:
+            return not self._stopping
+        return self._left > 0 or any(each.request for each in self._connections.values())
 
     def _ready(self, poll: select.epoll, now: float) -> list[tuple[int, int]]:
         """The connections that something has happened on. With a rate, none as soon as another request is due."""
@@ -144,7 +179,8 @@ class Load:
             if connection.socket.fileno() < 0:
                 continue
             connection.due = due
-            self._tally.delays.append(now - due)
+            if self._watch is None:
+                self._tally.delays.append(now - due)
             self._try_send(poll, connection)
             now = time.monotonic()
         return now
@@ -172,7 +208,7 @@ class Load:
         tally, request = self._tally, connection.request
         tally.statuses[answer.status] += 1
         if self._rate is not None:
-            tally.latencies.append(time.monotonic() - connection.due)
+            self._note(connection, answer.status)
         if request is not None and 200 <= answer.status < 300:
             tally.accepted += request.events
         connection.request = None
@@ -187,6 +223,14 @@ class Load:
         elif sending:
             self._send(poll, connection)
 
+    def _note(self, connection: Connection, status: int) -> None:
+        """With a rate: how long a request took."""
+        seconds = time.monotonic() - connection.due
+        if self._watch is None:
+            self._tally.latencies.append(seconds)
+        elif connection.request is not None:
+            self._watch.note(connection.number, connection.request, status, connection.due, seconds)
+
     def _send(self, poll: select.epoll, connection: Connection) -> None:
         request = self._requests[self._next]
         self._next = (self._next + 1) % len(self._requests)
@@ -194,6 +238,9 @@ class Load:
             request.data[request.sent_at : request.sent_at + len(self._sent_at)] = self._sent_at
         if request.number >= 0:
             request.data[request.number : request.number + NUMBER] = b"%0*d" % (NUMBER, self._sent)
+        if self._watch is not None:
+            self._watch.prepare(request, self._sent)
+        connection.number = self._sent
         self._sent += 1
         self._left -= self._rate is not None
         connection.request = request
@@ -248,6 +295,8 @@ class Load:
         """The connection ended by itself: a new one takes its place shortly."""
         self._tally.unanswered += connection.request.events if connection.request else 0
         self._tally.broken += 1
+        if self._watch is not None:
+            self._note(connection, 0)
         self._close(poll, connection)
         self._paused.append((time.monotonic() + RECONNECT, None))
 

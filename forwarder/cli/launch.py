@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
 def launch(config: Path | None) -> int:
     """Run it; returns the exit code. Raises `ForwarderError`."""
-    gc.disable()  # a start makes much and leaves little: looking for garbage would be a tenth of it. The daemon enables it again
+    gc.disable()  # a start makes much and leaves little: looking for garbage would be a tenth of it. What runs enables it again
+    try:
+        return _launch(config)
+    finally:
+        gc.enable()
+
+
+def _launch(config: Path | None) -> int:
     use_configuration(config and config.absolute())
     _import_structlog()
     from forwarder.daemon.inheritance import inherit

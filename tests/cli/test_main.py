@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
@@ -16,7 +17,7 @@ from forwarder.contract.endpoints import ENDPOINTS
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.imports.formats.catalog import FORMATS
 from tests.support.cases import cases
-from tests.support.commands import forwarder
+from tests.support.commands import forwarder, invoked
 
 PATHS = [
     *("run", "demo", "drill", "status", "logs", "health", "audit", "explain", "send", "generate", "sandbox", "help", "tap", "top", "plan"),
@@ -150,3 +151,9 @@ def test_interruption_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_usual_form_of_run_needs_no_parser(arguments: list[str], plain: bool) -> None:
     """The daemon starts without the command line's library; whatever else is written is left to that."""
     assert is_plain_run(arguments) is plain
+
+
+async def test_a_start_that_fails_leaves_the_garbage_collector_as_it_was() -> None:
+    """It is off while a start loads what it needs, and the process may live on."""
+    assert (await invoked("run")).code == 2
+    assert gc.isenabled()

@@ -15,7 +15,7 @@ from tests.crash.arrivals import Arrivals
 from tests.crash.children import Child
 from tests.crash.files import Unreadable, audit, read_files
 from tests.crash.frame import Evidence, Say, silent
-from tests.crash.journal import JournalReader
+from tests.crash.journal import ENTRIES, JournalReader
 from tests.crash.load_plan import LoadPlan
 from tests.crash.oracle import Account, Oracle
 from tests.crash.schedule import Kill, Schedule
@@ -97,7 +97,7 @@ class Campaign:
         self._places = Places.choose(root)
         self._plan = LoadPlan(options.seed)
         self._oracle = Oracle(self._plan)
-        self._journal = JournalReader(self._places.journal)
+        self._journal = JournalReader(self._places.journal, ENTRIES)
         self._scraper = Scraper(self._places.admin)
         self._schedule = Schedule(options.seed, options.at_random, options.at_failpoints, options.names)
         self._random = random.Random(~options.seed)

@@ -39,7 +39,7 @@ async def read_files(places: Places) -> Holdings:
         raise Unreadable(f"`forwarder buffer export` ended with {code}")
     with output.open("rb") as file:
         buffered = [bytes(raw) for line in file for raw in _lines.decode(line).batch]
-    return Holdings(buffered, [letter for path in places.buffer.glob("worker-*/dead-letters.db") for letter in _letters(path)])
+    return Holdings(buffered, [letter for path in places.buffer.glob("worker-*/dead-letters.db") for letter in read_letters(path)])
 
 
 async def audit(places: Places) -> list[str]:
@@ -48,7 +48,8 @@ async def audit(places: Places) -> list[str]:
     return [f"`forwarder audit` ended with {code}: {out}"] if code else []
 
 
-def _letters(path: Path) -> list[Letter]:
+def read_letters(path: Path) -> list[Letter]:
+    """The dead letters of a database."""
     with TemporaryDirectory() as folder:
         for each in path.parent.glob(path.name + "*"):
             if not each.name.endswith("-shm"):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from tests.crash.children import Message, obey
-from tests.crash.journal import UNKNOWN, JournalWriter
+from tests.crash.journal import ENTRIES, UNKNOWN, JournalWriter
 from tests.crash.load_plan import LANES, LoadPlan, Request
 from tests.support.waiting import pause
 
@@ -158,7 +158,7 @@ async def serve(make: Callable[[LoadPlan, JournalWriter, int, float], Load]) -> 
     for name, kind in (("seed", int), ("journal", Path), ("port", int), ("rate", float)):
         parser.add_argument(name, type=kind)
     given = parser.parse_args()
-    journal = JournalWriter(given.journal)
+    journal = JournalWriter(given.journal, ENTRIES)
     sender = make(LoadPlan(given.seed), journal, given.port, given.rate)
     load = asyncio.create_task(sender.run())
     await obey(sender.handle)

@@ -9,7 +9,7 @@ import pytest
 
 from forwarder.core.event import Lane
 from tests.crash.arrivals import Arrivals
-from tests.crash.journal import PROMISED, UNKNOWN, Entry, JournalReader, JournalWriter
+from tests.crash.journal import ENTRIES, PROMISED, UNKNOWN, Entry, JournalReader, JournalWriter
 from tests.crash.load_plan import MAX_EVENTS, Kind, LoadPlan, Request
 from tests.crash.oracle import Account, Holdings, Letter, Oracle
 
@@ -249,9 +249,9 @@ def test_arrivals_are_the_same_after_a_file(tmp_path: Path, run: Run) -> None:
 def test_a_journal_is_read_as_it_grows(tmp_path: Path) -> None:
     """Each entry is read once, and half an entry not at all."""
     path = tmp_path / "journal"
-    reader = JournalReader(path)
+    reader = JournalReader(path, ENTRIES)
     assert reader.more() == []
-    writer = JournalWriter(path)
+    writer = JournalWriter(path, ENTRIES)
     writer.note(7, PROMISED)
     assert reader.more() == [Entry(7, PROMISED)]
     writer.note(8, UNKNOWN)

@@ -12,7 +12,7 @@ import pytest
 from forwarder.storage.failpoints import NAMES
 from tests.crash.children import Child
 from tests.crash.faulty import LARGEST, FaultyService
-from tests.crash.journal import PROMISED, JournalReader, JournalWriter
+from tests.crash.journal import ENTRIES, PROMISED, JournalReader, JournalWriter
 from tests.crash.load_plan import LANES, Kind, LoadPlan
 from tests.crash.schedule import Kill, Schedule
 from tests.crash.scraper import LaneStatus, Status, wrong_with
@@ -130,7 +130,7 @@ async def test_a_faulty_upstream_fails_in_every_way() -> None:
 
 async def test_the_sender_keeps_a_journal_and_can_be_paused(tmp_path: Path) -> None:
     """Each request is sent once; what is answered 200 is journaled as promised, and after a pause nothing is under way."""
-    journal, reader = JournalWriter(tmp_path / "journal"), JournalReader(tmp_path / "journal")
+    journal, reader = JournalWriter(tmp_path / "journal", ENTRIES), JournalReader(tmp_path / "journal", ENTRIES)
     async with Upstream() as upstream:
         sender = Sender(PLAN, journal, upstream.port, 20_000)
         load = asyncio.create_task(sender.run())
@@ -152,7 +152,7 @@ async def test_the_sender_keeps_a_journal_and_can_be_paused(tmp_path: Path) -> N
 
 async def test_the_sender_outlives_who_it_sends_to(tmp_path: Path) -> None:
     """While nobody listens nothing counts as sent; afterwards it goes on."""
-    journal, reader = JournalWriter(tmp_path / "journal"), JournalReader(tmp_path / "journal")
+    journal, reader = JournalWriter(tmp_path / "journal", ENTRIES), JournalReader(tmp_path / "journal", ENTRIES)
     port = Places.choose(tmp_path).ingestion
     sender = Sender(PLAN, journal, port, 20_000)
     load = asyncio.create_task(sender.run())

@@ -25,7 +25,7 @@ SHOWN: Final = 8
 """How many problems of one kind are told."""
 _NEW, _REPEAT = "new", "duplicate"
 _DAY: Final = len("2024-05-01")
-_ARRIVALS: Final = "SELECT request, kind, historical, uuid, event, distinct_id, timestamp, raw FROM events ORDER BY id"
+_ARRIVALS: Final = "SELECT request, kind, historical, uuid, event, distinct_id, timestamp, raw FROM events"
 
 
 class Arrival(NamedTuple):
@@ -76,10 +76,11 @@ class _Event(msgspec.Struct):
 _read: Final = msgspec.json.Decoder(_Event).decode
 
 
-def arrivals(database: Path) -> Iterator[Arrival]:
-    """All that a sandbox keeps in its file, in the order of arrival."""
+def arrivals(database: Path, api_key: str | None = None) -> Iterator[Arrival]:
+    """All that a sandbox keeps in its file, or what has a project key, in the order of arrival."""
+    chosen, values = ("", []) if api_key is None else (" WHERE api_key = ?", [api_key])
     with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-        yield from map(Arrival._make, connection.execute(_ARRIVALS))
+        yield from map(Arrival._make, connection.execute(f"{_ARRIVALS}{chosen} ORDER BY id", values))
 
 
 def judge(plan: EventPlan, arrived: Iterable[Arrival], settled: Sequence[Settled] = (), division: Division | None = None) -> Verdict:

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from tests.crash.kafka.plan import EventId, RecordPlan
+from tests.crash.kafka.plan import LANES, EventId, RecordPlan
 
 SHOWN: Final = 8
 """How many problems of one kind are told."""
@@ -63,9 +63,10 @@ _events: Final = msgspec.json.Decoder(_Event)
 
 
 def arrivals(database: Path) -> Iterator[Arrival]:
-    """All that a sandbox keeps in its file, in the order of arrival."""
+    """What a sandbox keeps in its file of this plan's project keys, in the order of arrival."""
+    chosen = f"SELECT api_key, raw FROM events WHERE api_key IN ({', '.join('?' * len(LANES))}) ORDER BY id"
     with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-        for api_key, raw in connection.execute("SELECT api_key, raw FROM events ORDER BY id"):
+        for api_key, raw in connection.execute(chosen, LANES):
             yield Arrival(api_key, raw)
 
 

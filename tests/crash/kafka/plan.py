@@ -69,6 +69,10 @@ class RecordPlan:
         self._persons = [chance.randrange(persons) for _ in range(count)]
         self._shapes = chance.choices(list(WEIGHTS), list(WEIGHTS.values()), k=count)
 
+    def end_at(self, count: int) -> None:
+        """Only so many records were written: nothing else is expected."""
+        self.count = count
+
     def shape(self, number: int) -> Shape:
         """What a record looks like."""
         return self._shapes[number]

@@ -13,7 +13,7 @@ from tests.crash.arrivals import Arrivals
 from tests.crash.children import Child
 from tests.crash.files import audit, read_files
 from tests.crash.frame import Evidence, Say, silent
-from tests.crash.journal import JournalReader
+from tests.crash.journal import ENTRIES, JournalReader
 from tests.crash.load_plan import LoadPlan
 from tests.crash.oracle import Oracle
 from tests.crash.restarts.daemon import Daemon, Door, Way
@@ -83,7 +83,7 @@ class Campaign:
         self._places = places = Places.choose(root)
         self._plan = LoadPlan(options.seed)
         self._oracle = Oracle(self._plan)
-        self._journal = JournalReader(places.journal)
+        self._journal = JournalReader(places.journal, ENTRIES)
         self._daemon = Daemon(places, options.way, options.workers)
         self._door = Door(places.ingestion)
 
