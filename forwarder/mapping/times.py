@@ -29,7 +29,6 @@ _NUMBER: Final = re.compile(r"-?\d{1,40}(\.\d{1,400})?([eE][+-]?\d{1,3})?", re.A
 _EXACT: Final = Context(prec=1000)
 _SAMPLE: Final = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
 _NO_YEAR_HINT: Final = "A time without a year would be another one each year that it is read in."
-_TO_MILLISECONDS: Final = len('"2026-01-31T12:00:00.123Z"')
 _REMEMBERED: Final = 4096
 _LONGEST: Final = 100
 """Bytes of a value that is remembered."""
@@ -53,8 +52,10 @@ class Times:
         if self._years and not has_time:
             raise misconfigured(f"{key}.format", f"{rule.format!r} says no year", _NO_YEAR_HINT)
         self._format = rule.format
-        self._seconds: dict[bytes, bool] = {}
-        """The beginnings, up to the point, of times that were written as they are sent: `"2026-01-31T12:00:00.`. A log repeats them."""
+        self._seconds = set[bytes]()
+        """Times that are sent as they are written, but for what follows the milliseconds, without these: `"2026-01-31T12:00:00.+00:00"`.
+
+        Neighbouring records share them."""
         self._known: dict[bytes, tuple[float, float, bytes]] | None = {} if "%" in rule.format else None
         """What values of strptime's formats stand for, and for which records' times (from, to before): a log repeats them."""
 
@@ -65,8 +66,8 @@ class Times:
         day after it.
         """
         if self._known is None:
-            if self._seconds.get(value[:21]) and value[21:24].isdigit() and value[24:] == b'Z"':
-                return value
+            if value[:21] + value[24:] in self._seconds and value[21:24].isdigit():
+                return value[:24] + b'Z"'
             return self._read_number_or_iso(value)
         if reference is None:
             if self._years:
@@ -83,10 +84,10 @@ class Times:
 
     def _read_number_or_iso(self, value: bytes) -> bytes:
         written = self._read(value, 0.0)[2]
-        if written == value and len(value) == _TO_MILLISECONDS:
+        if written == value[:24] + b'Z"' and len(value) <= _LONGEST:
             if len(self._seconds) >= _REMEMBERED:
                 self._seconds.clear()
-            self._seconds[value[:21]] = True
+            self._seconds.add(value[:21] + value[24:])
         return written
 
     def _read(self, value: bytes, reference: float) -> tuple[float, float, bytes]:

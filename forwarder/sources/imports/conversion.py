@@ -1,8 +1,9 @@
 """From records to finished events: converted, finished, filtered, deduplicated per day. Every event of an import passes through here.
 
 Which events are selected depends only on the source, read from its start. So a resumed import shows the records that were settled before
-again (`skip`), because they count for repeats and for the limit. Each event is finished as soon as it is made, for no event is kept: it is
-JSON bytes with the properties that every imported event gets. What finishing refuses is selected all the same, and then counted as refused.
+again (`skip`), because they count for repeats and for the limit. Events are finished a few at a time, and only columns of them are kept:
+each is JSON bytes with the properties that every imported event gets. What finishing refuses is selected all the same, and then counted as
+refused.
 
 Invariants: the same event and the same policy give the same bytes. Values that are `Raw` keep their bytes, and the properties of a native
 event keep theirs apart from what is inserted at their beginning, unless the person's properties change. Half a surrogate pair, what is

@@ -10,7 +10,6 @@ import re
 import string
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
-from itertools import repeat
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -140,9 +139,8 @@ def may_be_deep(texts: Sequence[bytes]) -> bool:
 
 
 def are_deep(texts: Sequence[bytes]) -> bool:
-    """Whether one of some texts is."""
-    braces = max(map(bytes.count, texts, repeat(b"{")), default=0)
-    return braces + max(map(bytes.count, texts, repeat(b"[")), default=0) > MAX_DEPTH and any(map(is_deep, texts))
+    """Whether one of such objects is."""
+    return may_be_deep(texts) and any(map(is_deep, texts))
 
 
 def _depth(text: bytes) -> int:

@@ -40,6 +40,8 @@ BOOLEANS: Final = {
 """How a yes or no is written, in any case."""
 
 _is_number: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?").fullmatch
+_is_short_number: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,18})?").fullmatch
+"""Most are such, and none of them is too large."""
 _is_uuid: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}").fullmatch
 
 _SYNONYMS: Final = {
@@ -125,7 +127,8 @@ class CsvConverter(RecordConverter[_Row]):
         """What is left of a row: it becomes them."""
         inner = row.get(self._options.properties)
         for name in self._roles:
-            row.pop(name, None)
+            if name in row:
+                del row[name]
         properties: dict[str, Any] = row if all(row.values()) else {name: cell for name, cell in row.items() if cell}
         for name, read, wanted in self._readers:
             if name in properties:
@@ -179,7 +182,7 @@ def _json(cell: str) -> Raw:
 
 
 def _number(cell: str) -> Raw:
-    if not _is_number(cell) or math.isinf(float(cell)):
+    if not _is_short_number(cell) and (not _is_number(cell) or math.isinf(float(cell))):
         raise ValueError(cell)
     return Raw(cell.encode())
 

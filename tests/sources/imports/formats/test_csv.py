@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -12,7 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.files.records import RecordBlock, SourceFile
+from forwarder.sources.files.records import ReadOptions, RecordBlock, SourceFile
+from forwarder.sources.files.source import open_source
+from forwarder.sources.imports.conversion import EventFinisher, FinishedBlock, FinishPolicy
 from forwarder.sources.imports.format import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
 from forwarder.sources.imports.formats.csv import CsvConverter, CsvOptions
 from tests.sources.imports.preflights import ahead
@@ -235,3 +239,29 @@ def test_json_cells_come_out_as_they_went_in(value: Any) -> None:
     """A JSON cell has its value whether it is written on one line or on many."""
     for cell in (json.dumps(value), json.dumps(value, indent=1, ensure_ascii=False)):
         assert json.loads(written(one({**ROW, "j": cell}, TYPED))) == {"j": value}
+
+
+CELLS = st.text(st.sampled_from('aé日"\\,\n\t 1.[]{}\u2028'), max_size=6) | st.sampled_from(["", "1.50", "true", "[1]", UUID, "x" * 300])
+TIMES = st.sampled_from([ROW["timestamp"], "2024-03-01", "1709288430", "yesterday"])
+TABLE = st.lists(st.tuples(st.sampled_from(["bought", "é", " "]), st.sampled_from(["u1", "null", "日"]), TIMES, CELLS, CELLS, CELLS, CELLS))
+NAMES = ("event", "distinct_id", "timestamp", "uuid", "j", "n", "b")
+
+
+@settings(deadline=None, max_examples=60)
+@given(TABLE, st.sampled_from([1 << 18, 300]))
+def test_rows_of_a_file_become_what_their_json_becomes(cells: list[tuple[str, ...]], block_bytes: int) -> None:
+    """Rows go to the format as such, and to dead letters and digests as JSON: both say the same, however the file is cut into blocks."""
+    text = io.StringIO()
+    csv.writer(text).writerows([NAMES, *cells])
+    with TemporaryDirectory() as folder:
+        (path := Path(folder) / "table.csv").write_text(text.getvalue(), newline="", encoding="utf-8")
+        with open_source([str(path)], ReadOptions(block_bytes=block_bytes)) as source:
+            blocks = [block for file in source.files() for block in source.blocks(file)]
+    for block in blocks:
+        plain = RecordBlock(block.file, block.first, [*block.records], block.lines)
+        found, expected = (FinishedBlock(EventFinisher(FinishPolicy("set_once", geoip=False, job_id="j"))) for _ in range(2))
+        CsvConverter(TYPED).convert_block(block, found)
+        CsvConverter(TYPED).convert_block(plain, expected)
+        assert (found.records, found.data, found.uuids, found.times) == (expected.records, expected.data, expected.uuids, expected.times)
+        assert [(at, str(why)) for at, why, *_ in found.refused] == [(at, str(why)) for at, why, *_ in expected.refused]
+    assert [json.loads(record) for block in blocks for record in block.records] == [dict(zip(NAMES, row, strict=True)) for row in cells]
