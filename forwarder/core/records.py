@@ -59,6 +59,12 @@ class RecordBatch(Protocol):
     def facts(self, index: int) -> RecordFacts:
         """What is known of the record of `values[index]`. Called only for records that are not complete as they are."""
 
+    def names(self, indexes: Sequence[int]) -> Sequence[str]:
+        """`RecordFacts.name` of each of these records: for very many of them, that only this is needed of, `facts` would take too long."""
+
+    def times(self, indexes: Sequence[int]) -> Sequence[float | None]:
+        """`RecordFacts.at` of each of these records."""
+
     def attributes(self, index: int) -> str:
         """What is kept with dead letters of `values[index]`, as the text of a JSON object: its position, key and headers."""
 

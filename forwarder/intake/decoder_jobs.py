@@ -231,6 +231,12 @@ class _OneRecord:
     def facts(self, index: int) -> RecordFacts:  # noqa: ARG002 - there is one
         return self._facts
 
+    def names(self, indexes: Sequence[int]) -> list[str]:
+        return [self._facts.name for _ in indexes]
+
+    def times(self, indexes: Sequence[int]) -> list[float | None]:
+        return [self._facts.at for _ in indexes]
+
     def attributes(self, index: int) -> str:  # noqa: ARG002 - the dead letters are written where they are known
         return ""
 

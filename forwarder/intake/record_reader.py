@@ -21,6 +21,7 @@ from forwarder.core.ports import DeadLetter, Incoming, Reason
 from forwarder.core.records import RecordBatch, RecordFacts
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.plain_records import (
+    Head,
     PlainHead,
     PlainProperties,
     all_ids,
@@ -29,8 +30,7 @@ from forwarder.intake.plain_records import (
     completed,
     completed_all,
     id_of,
-    key_of_complete,
-    lacking,
+    of_one_key,
     plain_or_none,
     time_of,
     uuid_of,
@@ -107,14 +107,16 @@ class RecordBatchReader:
     def _read_values(self, records: RecordBatch, values: Sequence[bytes], now: float, content: BatchContent) -> None:
         joined, max_event = b",".join(values), self._rules.max_event
         if not self._rules.ordered[False]:
-            key = key_of_complete(values, joined, records.api_key, max_event)
-            lane = None if key is None else self._lane_of(key)
-            if lane is not None:
-                content.events.append((lane, StampedEvents(joined, len(values), NO_IDS)))
+            found = of_one_key(values, joined, records.api_key, max_event)
+            if found is not None and self._read_together(records, *found, content, joined=joined):
                 return
         heads = all_plain(values, joined, max_event)
-        if heads is None or not self._read_together(records, heads, joined, content):
-            self._read_each(records, heads or plain_or_none(values, max_event), now, content)
+        ids, key = (None, None) if heads is None else (all_ids(heads), common_key(heads, records.api_key))
+        if heads is not None and ids is not None and key is not None:
+            keys = order_keys(ids, [head.properties for head in heads]) if self._rules.ordered[False] else NO_IDS
+            if self._read_together(records, key, heads, content, joined=joined, keys=keys):
+                return
+        self._read_each(records, heads or plain_or_none(values, max_event), now, content)
 
     def _lane_of(self, api_key: str) -> Lane | None:
         """The live lane of a project key; None if the key is invalid."""
@@ -123,19 +125,18 @@ class RecordBatchReader:
         except InvalidToken:
             return None
 
-    def _read_together(self, records: RecordBatch, heads: list[PlainHead], joined: bytes, content: BatchContent) -> bool:
-        """All records of one project key, of which each has an id; `joined`: by commas. False if one needs more than a uuid and a time."""
-        ids, key = all_ids(heads), common_key(heads, records.api_key)
-        lane = None if ids is None or key is None else self._lane_of(key)
-        if ids is None or lane is None:
+    def _read_together(
+        self, records: RecordBatch, key: str, heads: Sequence[Head], content: BatchContent, *, joined: bytes, keys: frozenset[str] = NO_IDS
+    ) -> bool:
+        """All records, plain, with distinct_ids, and of one project key; `joined`: by commas; `keys`: of their order.
+
+        False if one of them has to be read by itself.
+        """
+        lane = self._lane_of(key)
+        data = None if lane is None else completed_all(records, heads, joined, self._rules.max_event)
+        if lane is None or data is None:
             return False
-        incomplete = lacking(heads)
-        if incomplete:
-            whole = completed_all(records.values, heads, {index: records.facts(index) for index in incomplete}, self._rules.max_event)
-            if whole is None:
-                return False
-            joined = b",".join(whole)
-        content.events.append((lane, StampedEvents(joined, len(heads), self._keys(lane, ids, [head.properties for head in heads]))))
+        content.events.append((lane, StampedEvents(data, len(heads), keys)))
         return True
 
     def _keys(self, lane: Lane, ids: list[str], properties: list[PlainProperties]) -> frozenset[str]:

@@ -311,6 +311,6 @@ def derived_uuid(name: str) -> bytes:
     return uuid5(RECORD_NAMESPACE, name.encode("utf-8", "replace"))
 
 
-def derived_uuids(names: Sequence[str]) -> list[bytes]:
-    """`derived_uuid` of each."""
-    return uuids5(RECORD_NAMESPACE, [name.encode("utf-8", "replace") for name in names])
+def derived_uuids(names: Sequence[str], before: bytes = b"", after: bytes = b"") -> list[bytes]:
+    """`derived_uuid` of each, between two texts."""
+    return uuids5(RECORD_NAMESPACE, [name.encode("utf-8", "replace") for name in names], before, after)

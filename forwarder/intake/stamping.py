@@ -49,7 +49,7 @@ _JOINED_AT_ONCE: Final = 1000
 _TOGETHER_PER_ALONE: Final = 5
 """Events that are stamped together in the time in which one is stamped by itself."""
 _QUOTE: Final = ord('"')
-_STAMP_BYTES: Final = 128
+STAMP_BYTES: Final = 128
 """No uuid, time and key of `$ip` take more."""
 _MAX_OPENINGS: Final = 500
 """A text with no more brackets and braces than this is not nested too deep for any decoder."""
@@ -213,7 +213,7 @@ def read_single(text: bytes, now: float, max_event: int, *, ordered: bool) -> Si
     if len(text) > MAX_FLAT and may_be_deep(text):
         return None  # a later decoder could fail at it: read_request makes sure
     if head.uuid is UNSET or head.timestamp is UNSET:
-        if len(text) + _STAMP_BYTES > max_event or not text.startswith(b"{"):
+        if len(text) + STAMP_BYTES > max_event or not text.startswith(b"{"):
             return None
         uuid = b'"uuid":"%b",' % new_uuid7(now) if head.uuid is UNSET else b""
         time = b'"timestamp":%b,' % time_text(now) if head.timestamp is UNSET else b""
@@ -288,7 +288,7 @@ def stamp_together(events: bytes | Raw, context: StampContext) -> StampedEvents 
 
 def _spliced(events: bytes | Raw, kinds: Sequence[Callable[[Locator], Splices | None]], context: StampContext) -> bytes | None:
     """The events with splices of one or more kinds, joined by commas; None if a kind can't be, or an event could be too large then."""
-    most = _STAMP_BYTES + (0 if context.ip is None else len(context.ip))
+    most = STAMP_BYTES + (0 if context.ip is None else len(context.ip))
     if len(memoryview(events)) + most > context.max_event:
         return None
     locator = Locator(events)

@@ -19,6 +19,7 @@ def test_they_are_those_of_the_standard_library(namespace: uuid.UUID, names: lis
     encoded = [name.encode() for name in names]
     assert [uuid5(namespace.bytes, name) for name in encoded] == right
     assert uuids5(namespace.bytes, encoded) == right
+    assert uuids5(namespace.bytes, encoded, b"<", b"..>") == [b"<%b..>" % each for each in right]
     assert uuid_texts5(namespace.bytes, encoded) == [each.decode() for each in right]
 
 

@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
-from forwarder.intake.plain_records import all_ids, all_plain, common_key, key_of_complete, lacking, plain_or_none
+from forwarder.intake.plain_records import Head, all_ids, all_plain, common_key, of_one_key, plain_or_none
 from tests.support.cases import cases
 from tests.support.intakes import KEY, UUID, stamped_event
 
@@ -54,17 +55,24 @@ def record(**changes: Any) -> bytes:
 
 
 def key(*records: bytes, default: str | None = None) -> str | None:
-    """That of records that are read together, because each is complete; else None."""
+    """That of records that are read together, because each is plain and has an id; else None."""
     joined = b",".join(records)
     heads = all_plain(records, joined, MAX_EVENT)
-    found = None if heads is None or all_ids(heads) is None or lacking(heads) else common_key(heads, default)
-    assert key_of_complete(records, joined, default, MAX_EVENT) == found
-    return found
+    plain = None if heads is None or all_ids(heads) is None else common_key(heads, default)
+    found = of_one_key(records, joined, default, MAX_EVENT)
+    assert (found and found[0]) == plain
+    assert found is None or heads is None or [_lacks(head) for head in found[1]] == [_lacks(head) for head in heads]
+    return plain
 
 
-def test_records_of_one_key_are_complete() -> None:
-    """They name it themselves; a default changes nothing."""
+def _lacks(head: Head) -> tuple[bool, bool]:
+    return head.uuid is UNSET, head.timestamp is UNSET
+
+
+def test_records_of_one_key_are_read_together() -> None:
+    """They name it themselves; a default changes nothing. They may lack a uuid and a time."""
     assert key(record(), record(properties={"a": 1}), record(uuid=UUID.upper())) == KEY
+    assert key(record(uuid=None), record(timestamp=None), record(uuid=None, timestamp=None), record()) == KEY
     assert key(record(), default="phc_default") == KEY
 
 
@@ -80,9 +88,7 @@ def test_records_without_a_key_are_of_the_default_one() -> None:
         record(api_key="phc_other"),
         record(api_key=None),
         record(api_key=None, properties={"token": "phc_other"}),
-        record(uuid=None),
         record(uuid="no uuid"),
-        record(timestamp=None),
         record(timestamp="yesterday"),
         record(distinct_id=None),
         record(distinct_id=" "),

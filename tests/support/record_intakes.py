@@ -21,14 +21,12 @@ class FakeRecord:
     value: bytes | None = b"{}"
     key: bytes | None = None
     headers: Sequence[tuple[str, bytes | None]] = ()
-    timestamp: int = 1_767_225_600_000
-    topic: str = "events"
-    partition: int = 0
+    timestamp: int | None = 1_767_225_600_000
 
 
-def records(offsets: Iterable[int], value: bytes | None = b"{}", partition: int = 0) -> list[FakeRecord]:
-    """One record at each offset, of one partition."""
-    return [FakeRecord(offset, value, partition=partition) for offset in offsets]
+def records(offsets: Iterable[int], value: bytes | None = b"{}") -> list[FakeRecord]:
+    """One record at each offset."""
+    return [FakeRecord(offset, value) for offset in offsets]
 
 
 @dataclass(eq=False, slots=True)

@@ -40,6 +40,14 @@ class RecordList:
         self.asked.append(index)
         return RecordFacts(f"{PLACE}/{self.offset + index}", self.at, self.header_key, self.distinct_id)
 
+    def names(self, indexes: Sequence[int]) -> list[str]:
+        """See `core.records.RecordBatch`."""
+        return [self.facts(index).name for index in indexes]
+
+    def times(self, indexes: Sequence[int]) -> list[float | None]:
+        """See `core.records.RecordBatch`."""
+        return [self.facts(index).at for index in indexes]
+
     def attributes(self, index: int) -> str:
         """See `core.records.RecordBatch`."""
         return json.dumps({"topic": "events", "partition": 0, "offset": self.offset + index, "key": None, "headers": []})

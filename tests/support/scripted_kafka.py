@@ -86,7 +86,7 @@ class ScriptedClient:
         begin = self.positions[key]
         end = min(begin + most, self.cluster.ends.get(key, 0))
         self.positions[key] = max(begin, end)
-        return list(records(range(begin, end), partition=key[1]))
+        return list(records(range(begin, end)))
 
     def wake(self) -> None:
         """Something has come."""

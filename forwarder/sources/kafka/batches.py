@@ -31,11 +31,9 @@ KEPT: Final = 800
 class KafkaRecord(Protocol):
     """A record as the client hands it over."""
 
-    topic: str
-    partition: int
     offset: int
-    timestamp: int
-    """Milliseconds since 1970, negative if it has none."""
+    timestamp: int | None
+    """Milliseconds since 1970; negative or None if it has none."""
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]]
@@ -54,6 +52,7 @@ class KafkaBatch:
 
     __slots__ = (
         "_all",
+        "_key",
         "_policy",
         "_records",
         "api_key",
@@ -67,9 +66,10 @@ class KafkaBatch:
         "values",
     )
 
-    def __init__(self, policy: KafkaPolicy, records: Sequence[KafkaRecord], read: _RecordValues) -> None:
-        """`read`: the values of the records, which are at least one."""
+    def __init__(self, policy: KafkaPolicy, key: PartitionKey, records: Sequence[KafkaRecord], read: _RecordValues) -> None:
+        """`read`: the values of the records, which are at least one, of the partition `key`."""
         self._policy = policy
+        self._key = key
         self._all = self._records = records
         self.api_key = None if policy.api_key_header else policy.api_key
         self.foreign = policy.mapping is not None
@@ -94,17 +94,27 @@ class KafkaBatch:
 
     def facts(self, index: int) -> RecordFacts:
         """See `core.records.RecordBatch.facts`."""
-        return _facts(self._policy, self._records[index])
+        return self._facts(self._records[index])
+
+    def names(self, indexes: Sequence[int]) -> list[str]:
+        """See `core.records.RecordBatch.names`."""
+        records, begin = self._records, self._name_of_partition()
+        return [f"{begin}{records[index].offset}" for index in indexes]
+
+    def times(self, indexes: Sequence[int]) -> list[float | None]:
+        """See `core.records.RecordBatch.times`."""
+        records = self._records
+        return [_seconds(records[index].timestamp) for index in indexes]
 
     def attributes(self, index: int) -> str:
         """See `core.records.RecordBatch.attributes`."""
-        return _attributes(self._records[index])
+        return self._attributes(self._records[index])
 
     def halves(self) -> tuple[KafkaBatch, KafkaBatch]:
         """It in two, for one that is too large as it is; it must hold several records."""
         middle = len(self._all) // 2
         parts = self._all[:middle], self._all[middle:]
-        first, second = (KafkaBatch(self._policy, part, _read(part)) for part in parts)
+        first, second = (KafkaBatch(self._policy, self._key, part, _read(part)) for part in parts)
         return first, second
 
     def forget(self) -> None:
@@ -114,7 +124,7 @@ class KafkaBatch:
 
     def _sift(self) -> None:
         """Leave out tombstones, and map foreign records."""
-        policy, mapping = self._policy, self._policy.mapping
+        mapping = self._policy.mapping
         kept: list[KafkaRecord] = []
         values: list[bytes] = []
         rejected: list[RejectedRecord] = []
@@ -124,10 +134,10 @@ class KafkaBatch:
                 self.tombstones += 1
                 continue
             try:
-                value = data if mapping is None else mapping.map_record(data, record.timestamp / 1000 if record.timestamp >= 0 else None)
+                value = data if mapping is None else mapping.map_record(data, _seconds(record.timestamp))
             except (NotJson, Unmappable) as error:
                 reason = Reason.UNMAPPABLE if isinstance(error, Unmappable) else Reason.UNDECODABLE
-                rejected.append(RejectedRecord(_facts(policy, record), reason, data, error.message, _attributes(record)))
+                rejected.append(RejectedRecord(self._facts(record), reason, data, error.message, self._attributes(record)))
                 continue
             if value is None:
                 self.filtered += 1
@@ -136,21 +146,45 @@ class KafkaBatch:
                 values.append(value)
         self._records, self.values, self.rejected = kept, values, rejected
 
+    def _facts(self, record: KafkaRecord) -> RecordFacts:
+        policy = self._policy
+        return RecordFacts(
+            f"{self._name_of_partition()}{record.offset}",
+            _seconds(record.timestamp),
+            policy.api_key if policy.api_key_header is None else _api_key(policy, record),
+            _text(record.key) if policy.key_is_distinct_id and record.key is not None else None,
+        )
 
-def cut(policy: KafkaPolicy, records: Sequence[KafkaRecord]) -> list[KafkaBatch]:
-    """Records of one partition, in order, as batches."""
+    def _name_of_partition(self) -> str:
+        topic, partition = self._key
+        return f"{self._policy.name}/{topic}/{partition}/"
+
+    def _attributes(self, record: KafkaRecord) -> str:
+        topic, partition = self._key
+        attributes = {
+            "topic": topic,
+            "partition": partition,
+            "offset": record.offset,
+            "key": _shown(record.key),
+            "headers": [[name, _shown(value)] for name, value in record.headers],
+        }
+        return msgspec.json.encode(attributes).decode()
+
+
+def cut(policy: KafkaPolicy, key: PartitionKey, records: Sequence[KafkaRecord]) -> list[KafkaBatch]:
+    """Records of the partition `key`, in order, as batches."""
     if len(records) <= MAX_RECORDS:
-        return _small(policy, records)
-    return [batch for at in range(0, len(records), MAX_RECORDS) for batch in _small(policy, records[at : at + MAX_RECORDS])]
+        return _small(policy, key, records)
+    return [batch for at in range(0, len(records), MAX_RECORDS) for batch in _small(policy, key, records[at : at + MAX_RECORDS])]
 
 
-def _small(policy: KafkaPolicy, records: Sequence[KafkaRecord]) -> list[KafkaBatch]:
+def _small(policy: KafkaPolicy, key: PartitionKey, records: Sequence[KafkaRecord]) -> list[KafkaBatch]:
     """Not too many records, in parts of which none is too large."""
     read = _read(records)
     if read.size <= MAX_BYTES or len(records) == 1:
-        return [KafkaBatch(policy, records, read)]
+        return [KafkaBatch(policy, key, records, read)]
     middle = len(records) // 2
-    return [*_small(policy, records[:middle]), *_small(policy, records[middle:])]
+    return [*_small(policy, key, records[:middle]), *_small(policy, key, records[middle:])]
 
 
 def _read(records: Sequence[KafkaRecord]) -> _RecordValues:
@@ -161,24 +195,9 @@ def _read(records: Sequence[KafkaRecord]) -> _RecordValues:
         return _RecordValues(values, sum(len(value) for value in values if value is not None), whole=False)
 
 
-def _facts(policy: KafkaPolicy, record: KafkaRecord) -> RecordFacts:
-    return RecordFacts(
-        f"{policy.name}/{record.topic}/{record.partition}/{record.offset}",
-        record.timestamp / 1000 if record.timestamp >= 0 else None,
-        policy.api_key if policy.api_key_header is None else _api_key(policy, record),
-        _text(record.key) if policy.key_is_distinct_id and record.key is not None else None,
-    )
-
-
-def _attributes(record: KafkaRecord) -> str:
-    attributes = {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "key": _shown(record.key),
-        "headers": [[name, _shown(value)] for name, value in record.headers],
-    }
-    return msgspec.json.encode(attributes).decode()
+def _seconds(milliseconds: int | None) -> float | None:
+    """A record's time as seconds; None if it has none."""
+    return None if milliseconds is None or milliseconds < 0 else milliseconds / 1000
 
 
 def _api_key(policy: KafkaPolicy, record: KafkaRecord) -> str | None:

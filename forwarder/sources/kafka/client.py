@@ -1,4 +1,7 @@
-"""The Kafka client, as much of it as is used, and what it lacks: its state without waiting, an end that always comes, freed memory.
+"""The Kafka client, as much of it as is used, and what it lacks: its state without waiting, an end that always comes, cheap records.
+
+The client makes an object of eleven fields of each record that it has unpacked, one at a time; that takes longer than reading and checking
+what was fetched. `_FetchedRecords` hands over the unpacked records themselves.
 
 The client's records of a partition and the generator that unpacks them refer to each other. Those that were not read to their end (of a
 partition that is paused, or that another member gets) would stay until a search for garbage finds them, and the daemon searches seldom: up
@@ -12,6 +15,8 @@ import contextlib
 import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from operator import length_hint
 from typing import Any, Final, Protocol
 
 from aiokafka import AIOKafkaConsumer
@@ -124,7 +129,7 @@ class RealBrokers:
 
     def connect(self, policy: KafkaPolicy, listener: RebalanceListener) -> GroupMember:
         """See `Brokers`."""
-        free_discarded_records()
+        replace_fetched_records()
         return _Consumer(policy, listener)
 
     async def diagnose(self, policy: KafkaPolicy, error: Exception) -> Trouble:
@@ -328,23 +333,99 @@ def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
 
-_Unpacking = fetcher.PartitionRecords
+RUN: Final = 250
+"""Records of a batch that are unpacked at once: a compressed batch may hold very many."""
+
+_PartitionRecords: Any = fetcher.PartitionRecords
+
+
+class _Run:
+    """Some neighbouring records of one batch of the topic, at least one. The library compares its offset, the greatest of theirs."""
+
+    __slots__ = ("_offsets", "_records", "offset")
+
+    def __init__(self, records: list[Any]) -> None:
+        self._records = records
+        self._offsets: list[int] = [record.offset for record in records]
+        self.offset = max(self._offsets)
+
+    def since(self, offset: int) -> list[Any]:
+        """The records from this offset on, as the library leaves them: none whose offset isn't past the one before it."""
+        first = self._offsets[0]
+        if first >= offset and self._offsets == [*range(first, first + len(self._offsets))]:
+            return self._records
+        left = []
+        for record in self._records:
+            if record.offset >= offset:
+                left.append(record)
+                offset = record.offset + 1
+        return left
+
+
+class _RunsOfBatch:
+    """Stands before a batch of the topic: its iterator gives runs of records."""
+
+    __slots__ = ("_batch",)
+
+    def __init__(self, batch: Any) -> None:
+        self._batch = batch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batch, name)
+
+    def __iter__(self) -> Iterator[_Run]:
+        records = chain(self._batch)  # the library's own iterator must neither be begun twice nor asked again once it has ended
+        while run := [*islice(records, RUN)]:
+            yield _Run(run)
+
+
+class _RunsOfRecords:
+    """Stands before the batches of one partition (`aiokafka.record.memory_records.MemoryRecords`)."""
+
+    __slots__ = ("_records", "has_next")
+
+    def __init__(self, records: Any) -> None:
+        self._records = records
+        self.has_next = records.has_next
+
+    def next_batch(self) -> Any:
+        """See the library, which itself looks into the records of a control batch."""
+        batch = self._records.next_batch()
+        return batch if batch.is_control_batch else _RunsOfBatch(batch)
+
+
+class _Unpacking(_PartitionRecords):  # type: ignore[misc]  # the library has no types
+    """Iterators over the records of one partition, a run each. Which batches count, the library decides: of aborted transactions none."""
+
+    def __init__(self, tp: PartitionKey, records: Any, *args: Any, **named: Any) -> None:
+        super().__init__(tp, _RunsOfRecords(records), *args, **named)
+        self.run: Sequence[Any] = ()
+        """The last one, and what is left of it."""
+        self.left: Iterator[Any] = iter(())
+
+    def __next__(self) -> Iterator[Any]:
+        self.run = super().__next__()
+        self.left = iter(self.run)
+        return self.left
+
+    def _consumer_record(self, _: PartitionKey, run: _Run) -> list[Any]:
+        return run.since(self.next_fetch_offset)
 
 
 class _FetchedRecords:
-    """Stands before the client's records of one partition (`aiokafka.consumer.fetcher.PartitionRecords`); they go when it goes."""
+    """Stands in the place of the client's records of one partition (`aiokafka.consumer.fetcher.PartitionRecords`); they go when it goes."""
 
-    __slots__ = ("_unpacking",)
+    __slots__ = ("_records", "_unpacking")
 
     def __init__(self, *args: Any, **named: Any) -> None:
         self._unpacking = _Unpacking(*args, **named)
+        self._records: Iterator[Any] = chain.from_iterable(self._unpacking)
 
     def __iter__(self) -> Iterator[Any]:
-        found: Iterator[Any] = self._unpacking  # itself, because each record needs it
-        return found
+        return self._records  # not through `__next__`, because each record needs it
 
     def __next__(self) -> Any:
-        return next(self._unpacking)
+        return next(self._records)
 
     def __del__(self) -> None:
         unpacking = getattr(self, "_unpacking", None)
@@ -354,10 +435,12 @@ class _FetchedRecords:
     @property
     def next_fetch_offset(self) -> int:
         """The offset after the last record that was handed over."""
-        offset: int = self._unpacking.next_fetch_offset
+        unpacking = self._unpacking
+        left = length_hint(unpacking.left)
+        offset: int = unpacking.run[-1 - left].offset + 1 if left else unpacking.next_fetch_offset
         return offset
 
 
-def free_discarded_records() -> None:
-    """Have the library wrap its records in these, in the whole process. Any number of calls does it once."""
+def replace_fetched_records() -> None:
+    """Have the library use these for its records, in the whole process. Any number of calls does it once."""
     fetcher.PartitionRecords = _FetchedRecords

@@ -102,7 +102,7 @@ class PartitionFlow:
         if partition.mark is not None and first < partition.mark.read:
             partition = self._begin_again(partition)
         mark = partition.mark or partition.begin(first)
-        for batch in cut(self._policy, records):
+        for batch in cut(self._policy, key, records):
             pending = PendingBatch(partition, mark, batch, mark.open(batch.first, batch.end, batch.count), self._settled)
             self.bytes += pending.weight
             if partition.waiting or self._now() >= until:

@@ -16,6 +16,7 @@ from forwarder.sources.kafka.batches import MAX_BYTES, MAX_RECORDS, KafkaBatch, 
 from forwarder.sources.kafka.policy import KafkaPolicy
 from tests.support.record_intakes import FakeRecord, records
 
+PARTITION = ("events", 3)
 POLICY = KafkaPolicy(name="main", bootstrap_servers=("a:9092",), api_key="phc_configured")
 
 
@@ -33,7 +34,7 @@ class Shout:
 
 def one(policy: KafkaPolicy, *found: FakeRecord) -> KafkaBatch:
     """The only unit of these records."""
-    [unit] = cut(policy, found)
+    [unit] = cut(policy, PARTITION, found)
     return unit
 
 
@@ -44,7 +45,7 @@ def spans(units: Sequence[KafkaBatch]) -> list[tuple[int, int, int]]:
 
 def test_units_have_so_many_records() -> None:
     """No more than the limit, in order, each beginning after the one before."""
-    units = cut(POLICY, records(range(10, 10 + 2 * MAX_RECORDS + 1)))
+    units = cut(POLICY, PARTITION, records(range(10, 10 + 2 * MAX_RECORDS + 1)))
     assert spans(units) == [
         (10, 10 + MAX_RECORDS, MAX_RECORDS),
         (10 + MAX_RECORDS, 10 + 2 * MAX_RECORDS, MAX_RECORDS),
@@ -54,10 +55,10 @@ def test_units_have_so_many_records() -> None:
 
 def test_units_have_so_many_bytes() -> None:
     """Large records make small units; a record that is larger than the limit is one by itself."""
-    units = cut(POLICY, records(range(10), b"x" * 300_000))
+    units = cut(POLICY, PARTITION, records(range(10), b"x" * 300_000))
     assert all(unit.size <= MAX_BYTES for unit in units)
     assert [value for unit in units for value in unit.values] == [b"x" * 300_000] * 10
-    assert spans(cut(POLICY, records([4], b"x" * (MAX_BYTES + 1)))) == [(4, 5, 1)]
+    assert spans(cut(POLICY, PARTITION, records([4], b"x" * (MAX_BYTES + 1)))) == [(4, 5, 1)]
 
 
 def test_gaps_are_within_and_between_units() -> None:
@@ -68,13 +69,22 @@ def test_gaps_are_within_and_between_units() -> None:
 def test_facts_are_the_records() -> None:
     """Its place, its own time, the configured key; nothing else unless it is asked for."""
     unit = one(POLICY, FakeRecord(1), FakeRecord(7, key=b"who", timestamp=1_767_225_600_250))
-    assert unit.facts(1) == RecordFacts("main/events/0/7", 1_767_225_600.25, "phc_configured", None)
+    assert unit.facts(1) == RecordFacts("main/events/3/7", 1_767_225_600.25, "phc_configured", None)
     assert unit.api_key == "phc_configured"
 
 
+def test_names_and_times_are_those_of_the_facts() -> None:
+    """Of some records, in any order."""
+    unit = one(POLICY, FakeRecord(1), FakeRecord(7, None), FakeRecord(8, timestamp=-1), FakeRecord(9, timestamp=1_767_225_600_250))
+    wanted = [2, 0, 1]
+    assert unit.names(wanted) == [unit.facts(index).name for index in wanted]
+    assert unit.times(wanted) == [unit.facts(index).at for index in wanted]
+
+
 def test_a_record_without_a_time_has_none() -> None:
-    """As brokers say it: a negative one."""
+    """As brokers say it: a negative one, or in the oldest form of records nothing."""
     assert one(POLICY, FakeRecord(0, timestamp=-1)).facts(0).at is None
+    assert one(POLICY, FakeRecord(0, timestamp=None)).facts(0).at is None
     assert one(POLICY, FakeRecord(0, timestamp=0)).facts(0).at == 0.0
 
 
@@ -97,7 +107,7 @@ def test_the_project_key_may_be_in_a_header() -> None:
 def test_attributes_keep_what_is_beside_the_value() -> None:
     """Topic, partition, offset, key and headers, those that are no text too."""
     headers = (("trace", b"1-2"), ("raw", b"\xff\x00"), ("none", None))
-    unit = one(POLICY, FakeRecord(12, key=b"\xfe", headers=headers, partition=3))
+    unit = one(POLICY, FakeRecord(12, key=b"\xfe", headers=headers))
     assert json.loads(unit.attributes(0)) == {
         "topic": "events",
         "partition": 3,
@@ -113,7 +123,7 @@ def test_tombstones_are_left_out() -> None:
     unit = one(POLICY, FakeRecord(5, None), FakeRecord(6, b"a"), FakeRecord(7, None), FakeRecord(8, b"b"), FakeRecord(9, None))
     assert (unit.values, unit.tombstones, unit.count, unit.size) == ([b"a", b"b"], 3, 5, 2)
     assert (unit.first, unit.end) == (5, 10)
-    assert [unit.facts(index).name for index in range(2)] == ["main/events/0/6", "main/events/0/8"]
+    assert [unit.facts(index).name for index in range(2)] == ["main/events/3/6", "main/events/3/8"]
 
 
 def test_foreign_records_are_mapped() -> None:
@@ -125,11 +135,11 @@ def test_foreign_records_are_mapped() -> None:
     assert (unit.foreign, one(POLICY, FakeRecord(0, b"{}")).foreign) == (True, False)
     assert (unit.filtered, unit.tombstones, unit.count) == (1, 1, 6)
     assert [(each.reason, each.data, each.facts.name) for each in unit.rejected] == [
-        (Reason.UNMAPPABLE, b"odd", "main/events/0/2"),
-        (Reason.UNDECODABLE, b"rubbish", "main/events/0/4"),
+        (Reason.UNMAPPABLE, b"odd", "main/events/3/2"),
+        (Reason.UNDECODABLE, b"rubbish", "main/events/3/4"),
     ]
     assert json.loads(unit.rejected[0].attributes)["offset"] == 2
-    assert unit.facts(1).name == "main/events/0/5"
+    assert unit.facts(1).name == "main/events/3/5"
 
 
 @pytest.mark.parametrize("mapping", [None, Shout()])

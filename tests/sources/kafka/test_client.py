@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import struct
 import weakref
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from aiokafka import TopicPartition
 from aiokafka.consumer import fetcher
-from aiokafka.errors import CommitFailedError
+from aiokafka.errors import CommitFailedError, CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
+from aiokafka.record.util import calc_crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from forwarder.sources.kafka.batches import PartitionKey
-from forwarder.sources.kafka.client import RealBrokers, _FetchedRecords, free_discarded_records
+from forwarder.sources.kafka.client import RUN, RealBrokers, _FetchedRecords, _PartitionRecords, replace_fetched_records
 from forwarder.sources.kafka.policy import KafkaPolicy
 
 ZERO = TopicPartition("events", 0)
@@ -110,18 +116,97 @@ def test_records_that_were_not_read_to_their_end_are_freed(read: int) -> None:
     assert records() is None
 
 
-def test_they_are_as_the_clients_own() -> None:
-    """Read one by one, or all."""
-    fetched = _fetched()
-    assert next(fetched).offset == 0
-    assert fetched.next_fetch_offset == 1
-    assert [record.offset for record in fetched] == [1, 2]
-    assert fetched.next_fetch_offset == 3
+@dataclass(frozen=True)
+class TopicBatch:
+    """A batch of a topic."""
+
+    deltas: Sequence[int]
+    """How far each record's offset is from the one before it: 1, more where the topic is compacted, less where the producer is broken."""
+    codec: int
+    producer: int
+    """-1: no transaction."""
+    marker: int | None
+    """A transaction's end, and no records: 0 aborts it, 1 commits it."""
+    corrupt: bool
+
+    def encoded(self, base: int) -> tuple[bytes, int]:
+        """Its bytes from the offset `base` on, and the offset after it."""
+        transactional = int(self.producer >= 0)
+        builder = DefaultRecordBatchBuilder(2, self.codec, transactional, self.producer, 0, 0, 1_000_000)
+        offsets = [*accumulate(self.deltas, initial=0)][:-1] or [0]
+        for at, offset in enumerate(offsets if self.marker is None else [0]):
+            key = struct.pack(">hh", 0, self.marker) if self.marker is not None else b"k" if at % 2 else None
+            builder.append(offset, 1_700_000_000_000 + at, key, b"%d" % at, [("h", b"1")] if at % 3 else [])
+        data = bytearray(builder.build())
+        struct.pack_into(">q", data, 0, base)
+        if self.marker is not None:
+            data[_ATTRIBUTES + 1] |= 0x20
+            struct.pack_into(">I", data, _ATTRIBUTES - 4, calc_crc32c(bytes(data[_ATTRIBUTES:])))
+        if self.corrupt:
+            data[-1] ^= 1
+        return bytes(data), base + max(offsets) + 1
+
+
+_ATTRIBUTES = 21
+
+batches_of_topics = st.lists(
+    st.builds(
+        TopicBatch,
+        deltas=st.one_of(
+            st.lists(st.sampled_from([1, 1, 1, 2, 7, 0, -1]), min_size=1, max_size=20),
+            st.integers(1, 3 * RUN).map(lambda count: [1] * count),
+        ),
+        codec=st.sampled_from([0, 1]),
+        producer=st.sampled_from([-1, -1, 5, 6]),
+        marker=st.sampled_from([None, None, None, 0, 1]),
+        corrupt=st.sampled_from([False] * 9 + [True]),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+class Reading:
+    """Reads records as the library does, a number of them at a time."""
+
+    def __init__(self, kind: Any, data: bytes, begin: int, aborted: Sequence[tuple[int, int]]) -> None:
+        self.records = kind(TopicPartition("t", 0), MemoryRecords(data), list(aborted), begin, None, None, True, fetcher.READ_COMMITTED)
+
+    def some(self, count: int) -> tuple[list[Any], int | None]:
+        """What comes next, and the offset after it; None where the next batch is corrupt."""
+        found: list[Any] = []
+        try:
+            for record in self.records:
+                found.append((record.offset, record.timestamp, record.key, record.value, tuple(record.headers)))
+                if len(found) == count:
+                    break
+        except CorruptRecordException:
+            return found, None
+        return found, self.records.next_fetch_offset
+
+
+@settings(max_examples=300, deadline=None)
+@given(batches=batches_of_topics, begin=st.integers(0, 40), counts=st.lists(st.integers(1, 2 * RUN), min_size=1, max_size=10))
+def test_they_are_as_the_librarys_own(batches: list[TopicBatch], begin: int, counts: list[int]) -> None:
+    """Whatever was fetched, from wherever, read in pieces of any size."""
+    data, base, aborted = b"", 0, []
+    for batch in batches:
+        if batch.marker is None and batch.producer == 5:
+            aborted.append((5, base))
+        encoded, base = batch.encoded(base)
+        data += encoded
+    ours = Reading(_FetchedRecords, data, begin, aborted)
+    librarys = Reading(_PartitionRecords, data, begin, aborted)
+    for count in counts:
+        found = ours.some(count)
+        assert found == librarys.some(count)
+        if found[1] is None or len(found[0]) < count:
+            return  # the library discards them then
 
 
 def test_the_client_makes_these() -> None:
     """In the whole process, however often it is asked for."""
-    free_discarded_records()
-    free_discarded_records()
+    replace_fetched_records()
+    replace_fetched_records()
     assert fetcher.PartitionRecords is _FetchedRecords
     assert isinstance(_fetched(), _FetchedRecords)

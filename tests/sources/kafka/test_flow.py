@@ -85,7 +85,7 @@ def test_what_cant_be_taken_waits_in_order() -> None:
     assert bench.flow.paused() == {ZERO}
     assert bench.flow.why_paused(bench.flow.partitions[ZERO]) == "the buffer is full"
     bench.intake.refuses = None
-    bench.flow.read(ONE, records(range(5), partition=1))
+    bench.flow.read(ONE, records(range(5)))
     bench.flow.retry()
     assert bench.intake.tries == 2, "not sooner than after a moment"
     bench.now += RETRY_SECONDS
@@ -100,7 +100,7 @@ def test_tries_in_vain_are_few() -> None:
     bench.intake.refuses = LaneFull("the lane is full")
     keys = [("events", number) for number in range(3 * FAILURES)]
     for key in keys:
-        bench.flow.read(key, records(range(3), partition=key[1]))
+        bench.flow.read(key, records(range(3)))
     for _ in range(3):
         bench.now += RETRY_SECONDS
         tries = bench.intake.tries
@@ -250,7 +250,7 @@ def test_forgetting_gives_back_what_isnt_settled() -> None:
     bench = Bench()
     bench.flow.read(ZERO, records(range(1000)))
     bench.intake.refuses = FULL
-    bench.flow.read(ONE, records(range(10), partition=1))
+    bench.flow.read(ONE, records(range(10)))
     settled, other = bench.intake.taken
     settled.settle()
     bench.flow.release()
@@ -365,11 +365,11 @@ def test_a_lane_that_is_given_up_holds_nothing_up() -> None:
     halted = Halted(10.0)
     assert halted.bench.intake.given_up == set()
     halted.bench.flow.bury_halted(4000.0)
-    halted.bench.flow.read(ONE, records(range(3), partition=1))
+    halted.bench.flow.read(ONE, records(range(3)))
     assert halted.bench.intake.given_up == {LANE}
     halted.bench.intake.halts = {}
     halted.bench.flow.bury_halted(4001.0)
-    halted.bench.flow.read(ONE, records(range(3, 6), partition=1))
+    halted.bench.flow.read(ONE, records(range(3, 6)))
     assert halted.bench.intake.given_up == set()
 
 
@@ -431,7 +431,7 @@ def test_a_record_that_is_decoded_elsewhere_is_taken_as_soon_as_that_is_done() -
     error.when_done = done.append
     bench.flow.read(ZERO, records([0]))
     bench.intake.refuses = None
-    bench.flow.read(ONE, records([0], partition=1))
+    bench.flow.read(ONE, records([0]))
     assert bench.flow.paused() == {ZERO}
     bench.now += RETRY_SECONDS
     bench.flow.retry()
