@@ -313,6 +313,11 @@ class Settings(Section):
         """Bytes of the largest event that any destination accepts."""
         return max(self.of_destination(name).upstream.max_event for name in self.destinations)
 
+    @property
+    def largest_fetch(self) -> int:
+        """Bytes that the brokers of a Kafka source answer at most, single large batches aside; 0 without such a source."""
+        return max([cluster.fetch_max_bytes for cluster in self.sources.kafka], default=0)
+
     def max_in_flight(self, source: KafkaSettings | LogSourceSettings) -> int:
         """Bytes of the source's records that one worker may hold: `max_in_flight`, or what stands for it where it isn't set."""
         return source.max_in_flight or max(self.max_event, min(32 * MIB, self.buffer_share // 4))

@@ -19,13 +19,19 @@ each of those anew would cost more than it saves."""
 SPARE_AT_THE_END: Final = 4 << 20
 """Bytes that may stay free at the heap's end."""
 
+MOST: Final = 32 << 20
+"""The largest limit that glibc accepts for blocks that come from the heap."""
+
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _TUNING_VARIABLES: Final = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 
 
-def fix_thresholds(environment: Mapping[str, str] = os.environ) -> bool:
+def fix_thresholds(recurring: int = 0, environment: Mapping[str, str] = os.environ) -> bool:
     """Have large blocks given back when they are freed; whether that was arranged.
+
+    `recurring`: bytes of the largest blocks that are needed again as soon as they are freed, as for what Kafka's brokers answer. These come
+    from the heap, also where they grow by an eighth too far, and three of them stay free at its end.
 
     Nothing is done where the C library has no such setting (musl), or where the environment has the operator's own.
     """
@@ -35,4 +41,5 @@ def fix_thresholds(environment: Mapping[str, str] = os.environ) -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return False
-    return bool(mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK) and mallopt(_M_TRIM_THRESHOLD, SPARE_AT_THE_END))
+    large = max(LARGE_BLOCK, min(recurring + recurring // 4, MOST))
+    return bool(mallopt(_M_MMAP_THRESHOLD, large) and mallopt(_M_TRIM_THRESHOLD, max(SPARE_AT_THE_END, 3 * min(recurring, MOST))))

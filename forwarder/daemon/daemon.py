@@ -127,13 +127,13 @@ def run_daemon(
         daemon = Daemon(settings, build, load, restart=restart, inherited=inherited)
         return await daemon.run()
 
-    code = run_tuned(main)
+    code = run_tuned(main, settings.largest_fetch)
     return daemon.restarting.replace(code) if daemon is not None else code
 
 
-def run_tuned(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run `main` on the fast event loop, with the C library and the garbage collector tuned for it."""
-    fix_thresholds()
+def run_tuned(main: Callable[[], Coroutine[Any, Any, int]], recurring: int = 0) -> int:
+    """Run `main` on the fast event loop, with the C library and the garbage collector tuned for it; `recurring`: see `fix_thresholds`."""
+    fix_thresholds(recurring)
     _collect_seldom()
 
     async def with_first_collection() -> int:

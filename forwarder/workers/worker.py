@@ -40,7 +40,7 @@ def run_worker(settings: Settings, load: Load, assignment: Assignment) -> int:
     def load_again() -> Settings:
         return assignment.applied(load())
 
-    return run_tuned(lambda: live(assignment.applied(settings), build, load_again, assignment))
+    return run_tuned(lambda: live(assignment.applied(settings), build, load_again, assignment), settings.largest_fetch)
 
 
 async def live(settings: Settings, build_pipeline: Build, load: Load, assignment: Assignment, clock: Clock | None = None) -> int:
