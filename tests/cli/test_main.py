@@ -24,7 +24,7 @@ PATHS = [
     *("buffer ls", "buffer verify", "buffer export", "buffer drain"),
     *("dead-letters ls", "dead-letters show", "dead-letters replay", "dead-letters drop"),
     *("config init", "config check", "config show", "config schema"),
-    "mapping try",
+    *("mapping try", "rules try", "rules hash"),
     *(f"import {each.name}" for each in FORMATS),
     *("import status", "import verify"),
     *(f"manage {endpoint.name}" for endpoint in ENDPOINTS),
