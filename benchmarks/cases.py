@@ -74,6 +74,8 @@ class Case:
     proxied: bool = False
     """By nginx in forwarder's place, which passes each request on as it is."""
     rules: Rules = Rules.NONE
+    workers: int = 1
+    """Processes, all on the one core that a single one has in the case that it is held against."""
 
     @property
     def name(self) -> str:
@@ -81,6 +83,7 @@ class Case:
         if self.proxied:
             return f"nginx-{self.events}"
         more = ["ordered"] * self.ordered + ["disk"] * self.disk + ([f"rules-{self.rules}"] if self.rules else [])
+        more += [f"{self.workers}-workers"] if self.workers > 1 else []
         return "-".join([f"{self.variant}-{self.events}-{self.compression}", *more])
 
     @property
@@ -95,11 +98,9 @@ class Case:
 
     @property
     def base(self) -> str:
-        """The name of the case that it is held against: the same without order or rules, with the memory buffer, through forwarder in
-        nginx's place; its own, if it is that."""
-        if self.proxied:
-            return f"{self.variant}-{self.events}-{self.compression}"
-        return self.name.removesuffix(f"-rules-{self.rules}").removesuffix("-ordered").removesuffix("-disk")
+        """The name of the case that it is held against: the same without order or rules, with the memory buffer, in one process, through
+        forwarder in nginx's place; its own, if it is that."""
+        return f"{self.variant}-{self.events}-{self.compression}"
 
 
 def _with_order(*cases: Case) -> tuple[Case, ...]:
@@ -125,6 +126,7 @@ CASES: Final = (
     Case(Variant.STAMPED, 50, "none", ordered=False, share=0.8, rules=Rules.NAMES),
     Case(Variant.STAMPED, 50, "none", ordered=False, share=0.5, rules=Rules.WHERE),
     Case(Variant.SDK, 1, "none", ordered=False, share=None),
+    *(Case(Variant.STAMPED, events, "none", ordered=False, share=0.9, workers=2) for events in CONNECTIONS),
     Case(Variant.BARE, 1, "none", ordered=False, share=None),
     Case(Variant.BARE, 50, "none", ordered=False, share=None),
     Case(Variant.BARE, 1000, "none", ordered=False, share=None),

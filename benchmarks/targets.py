@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shlex
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from urllib.request import urlopen
 
-from benchmarks.processes import Program, free_port, started, wait_for_port
+from benchmarks.processes import START_LIMIT, BenchmarkError, Program, free_port, started, wait_for_port
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class Target:
         max_bytes: str = "",
         *,
         disk: bool = False,
+        workers: int = 1,
         state: Path | None = None,
         more: Mapping[str, str] = MappingProxyType({}),
         wait: bool = True,
@@ -48,8 +52,8 @@ class Target:
 
         Enters once it listens, and raises `BenchmarkError` if it does not; without `wait`, as soon as the process exists.
 
-        `disk`: with the disk buffer. `state`: where it keeps what it keeps on disk; by itself a folder that is gone afterwards.
-        `more`: further settings, by the names of their variables.
+        `disk`: with the disk buffer. `workers`: processes, all of which listen when it enters. `state`: where it keeps what it keeps on
+        disk; by itself a folder that is gone afterwards. `more`: further settings, by the names of their variables.
         """
         with tempfile.TemporaryDirectory(prefix="forwarder-benchmark-") as temporary:
             if self.command:
@@ -57,11 +61,13 @@ class Target:
             else:
                 command = [str(Path(sys.executable).parent / "forwarder"), "run"]
                 environment = self._settings(compression, ordering, max_bytes or ("1GiB" if disk else "64MiB"))
-                environment |= _kept_at(state or Path(temporary), disk=disk)
+                environment |= _kept_at(state or Path(temporary), disk=disk) | {"FORWARDER_WORKERS": str(workers)}
             environment |= {**more, "PORT": str(self.port), "SINK_PORT": str(self.sink_port)}
             with started(command, core, environment) as program:
                 if wait:
                     wait_for_port(program, self.port)
+                if workers > 1 and not self.command:
+                    _wait_for_workers(environment["FORWARDER_ADMIN__LISTEN"], workers)
                 yield program
 
     def _settings(self, compression: str, ordering: str, max_bytes: str) -> dict[str, str]:
@@ -76,6 +82,17 @@ class Target:
             "LOG__LEVEL": "error",
         }
         return {**_without_settings(os.environ), **{f"FORWARDER_{name}": value for name, value in settings.items()}}
+
+
+def _wait_for_workers(admin: str, workers: int) -> None:
+    """Wait until so many workers run. Raises `BenchmarkError` if they don't."""
+    until = time.monotonic() + START_LIMIT
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError), urlopen(f"http://{admin}/status", timeout=1) as answer:
+            if sum(worker["state"] == "running" for worker in json.load(answer)["workers"]) == workers:
+                return
+        time.sleep(0.05)
+    raise BenchmarkError(f"the {workers} workers don't run after {START_LIMIT:.0f} s")
 
 
 def _kept_at(state: Path, *, disk: bool) -> dict[str, str]:

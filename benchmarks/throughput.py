@@ -92,7 +92,9 @@ class Plan:
             with nginx(target.sink_port, core) as proxy:
                 yield proxy
             return
-        with target.running(core, case.compression, case.ordering, disk=case.disk, more=case.rules.settings) as program:
+        with target.running(
+            core, case.compression, case.ordering, disk=case.disk, workers=case.workers, more=case.rules.settings
+        ) as program:
             yield program, target.port
 
     def _measure(self, program: Program, load: Load, sink: Upstream, figure: Figure) -> None:

@@ -143,7 +143,7 @@ def status_page(snapshot: Snapshot, address: str, rates: FlowRates | None = None
         parts.append(_rules(snapshot.rule_events))
     parts.extend(_kafka(cluster, snapshot.now) for cluster in snapshot.kafka)
     parts.extend(log_source(source, snapshot.now) for source in snapshot.logs)
-    parts.extend(Text(_worker(worker)) for worker in snapshot.workers)
+    parts.extend(Text(_worker(worker, snapshot.now)) for worker in snapshot.workers)
     parts.extend(Text(f"  {notice}", style="dim") for notice in snapshot.notices)
     return Group(*parts)
 
@@ -245,9 +245,10 @@ _LINES: Final = {
 """What became of lines, as a person reads it."""
 
 
-def _worker(worker: Worker) -> str:
+def _worker(worker: Worker, now: float) -> str:
+    silent = "" if worker.silent_since is None else f" for {duration(now - worker.silent_since)}"
     process = f", process {worker.process}" if worker.process else ""
-    return f"  {worker.name} is {worker.state}{process}; {worker.received:,} received, {plural(worker.restarts, 'restart')}"
+    return f"  {worker.name} is {worker.condition}{silent}{process}; {worker.received:,} received, {plural(worker.restarts, 'restart')}"
 
 
 def _halts(lanes: Iterable[LaneSnapshot], now: float) -> Iterable[Text]:

@@ -183,7 +183,7 @@ def sources(snapshot: Snapshot) -> list[Text]:
         lines.append(_source(f"logs {log.name}", log.state, source_health(log).severity, text))
     for worker in snapshot.workers:
         text = f"; {worker.received:,} received, {plural(worker.restarts, 'restart')}"
-        lines.append(_source(worker.name, worker.state, worker_health(worker).severity, text))
+        lines.append(_source(worker.name, worker.condition, worker_health(worker).severity, text))
     return lines
 
 

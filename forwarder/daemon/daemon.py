@@ -288,7 +288,7 @@ class Daemon:
         """Have the sockets and locks stay open for the new program."""
         kept, before = self._pipeline.keep_descriptors(), self._inherited
         return InheritedDescriptors(
-            (kept.sockets,) if kept.sockets else (),
+            kept.sockets,
             self._admin.keep(),
             kept.locks,
             listen=before.listen if before.sockets else self._addresses[0],

@@ -15,9 +15,9 @@ import structlog
 from forwarder.config.settings import Settings
 from forwarder.core.segments import segment_size
 from forwarder.delivery.limiter import MAXIMUM
+from forwarder.sources.http.acceptor import HANDSHAKES
 from forwarder.sources.http.passthrough.service import FLAG_PERMITS, OTHER_PERMITS
 from forwarder.sources.http.protocol.limits import REJECTED_CONNECTIONS
-from forwarder.sources.http.tls import HANDSHAKES
 
 _ALWAYS: Final = 192
 """Standard streams, the loop, the listeners, the admin address, dead letters, names looked up, and some to spare."""

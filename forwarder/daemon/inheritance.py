@@ -33,21 +33,16 @@ _log = structlog.get_logger(__name__)
 class InheritedDescriptors:
     """Descriptors that a process has from before its start."""
 
-    ingestion: tuple[tuple[int, ...], ...] = ()
-    """Listening sockets for events; where each worker had its own, those of each."""
+    sockets: tuple[int, ...] = ()
+    """Listening sockets for events."""
     admin: tuple[int, ...] = ()
     locks: tuple[tuple[str, int], ...] = ()
     """Locked directories, each with its lock's descriptor."""
     listen: str = ""
-    """The configured address that `ingestion` is for; empty if systemd chose it."""
+    """The configured address that `sockets` are for; empty if systemd chose it."""
     admin_listen: str = ""
     """The same for `admin`."""
     process: int = 0
-
-    @property
-    def sockets(self) -> tuple[int, ...]:
-        """All sockets for events."""
-        return tuple(descriptor for group in self.ingestion for descriptor in group)
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -69,7 +64,7 @@ class InheritedDescriptors:
         fitting = self
         if self.listen not in ("", settings.sources.http.listen):
             _close(self.sockets)
-            fitting = replace(fitting, ingestion=(), listen="")
+            fitting = replace(fitting, sockets=(), listen="")
         if self.admin_listen not in ("", settings.admin.listen):
             _close(self.admin)
             fitting = replace(fitting, admin=(), admin_listen="")
@@ -117,8 +112,7 @@ def announced(inherited: InheritedDescriptors) -> dict[str, str]:
 def _from_systemd(count: int, names: list[str]) -> InheritedDescriptors:
     descriptors = range(FIRST, FIRST + count)
     admin = tuple(each for each, name in zip(descriptors, names, strict=False) if name == ADMIN)
-    ingestion = tuple(each for each in descriptors if each not in admin)
-    return InheritedDescriptors((ingestion,) if ingestion else (), admin)
+    return InheritedDescriptors(tuple(each for each in descriptors if each not in admin), admin)
 
 
 def _close(descriptors: tuple[int, ...]) -> None:

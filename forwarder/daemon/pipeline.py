@@ -20,6 +20,7 @@ from forwarder.admin.event_lookup import Sighting, WantedUuid, find_in_memory
 from forwarder.config.settings import Settings
 from forwarder.config.source_settings import TlsSettings
 from forwarder.core.clock import Clock
+from forwarder.core.connection_loads import WorkerLoad
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Chunk
 from forwarder.core.lanes import LaneQueue
@@ -123,7 +124,8 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
 
     passed = next((each for each in destinations if each.name == settings.passthrough.destination), first)
     passthrough = PassThrough(pass_through_policy(passed.settings, passed.sink), clock) if settings.passthrough.enabled else None
-    listener = HttpListener(http, intake, clock, headroom, passthrough, path=path)
+    load = None if role.loads is None else WorkerLoad(role.loads, role.workers, role.number)
+    listener = HttpListener(http, intake, clock, headroom, passthrough, path=path, load=load)
     kafka = _kafka_sources(settings, role, SourceIntake(admission, branches, intake, source="kafka"), clock)
     logs = _log_sources(settings, role, SourceIntake(admission, branches, intake, source="logs"), clock, first.stores)
 

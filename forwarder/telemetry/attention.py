@@ -113,7 +113,7 @@ def source_health(source: KafkaCluster | LogSourceState) -> HealthState:
 
 def worker_health(worker: Worker) -> HealthState:
     """Whether a worker process runs. It comes back by itself, but it ended unexpectedly."""
-    word = f"{worker.state}: {worker.why}".removesuffix(": ")
-    if worker.why:
+    word = f"{worker.condition}: {worker.why}".removesuffix(": ")
+    if worker.why or worker.silent_since is not None:
         return HealthState(word, Severity.WARNING)
     return HealthState(word, Severity.GOOD if worker.state == "running" else Severity.NEUTRAL)

@@ -315,6 +315,15 @@ def _workers(snapshot: Snapshot) -> Iterator[Metric]:
         ("worker",),
         [((worker.name,), float(worker.state in working)) for worker in snapshot.workers],
     )
+    yield gauge(
+        "forwarder_worker_unresponsive_seconds",
+        "Seconds since a worker was first asked without answering; 0 for one that responds.",
+        ("worker",),
+        [
+            ((worker.name,), 0.0 if worker.silent_since is None else max(0.0, snapshot.now - worker.silent_since))
+            for worker in snapshot.workers
+        ],
+    )
     yield counter(
         "forwarder_worker_restarts",
         "Number of restarts of a worker after it ended unexpectedly.",

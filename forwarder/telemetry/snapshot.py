@@ -176,6 +176,13 @@ class Worker:
     """Why it is away."""
     received: int = 0
     """Events that it took: how they are spread over the workers."""
+    silent_since: float | None = None
+    """When it was first asked without answering, seconds since 1970; None if it responds."""
+
+    @property
+    def condition(self) -> str:
+        """Its state as operators see it."""
+        return self.state if self.silent_since is None else "not responding"
 
 
 @dataclass(frozen=True, slots=True)

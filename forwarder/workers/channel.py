@@ -33,6 +33,8 @@ from forwarder.telemetry.snapshot import Snapshot
 class Command(Enum):
     """What the supervisor asks a worker for, or orders it to do."""
 
+    PING = b"p"
+    """Asks whether its loop turns."""
     SHOW = b"?"
     """Asks for a snapshot."""
     FIND = b"f"

@@ -30,6 +30,8 @@ class WorkerShare:
     """Whether it accepts events: a worker for the directory of a former one doesn't."""
     there: bool = True
     """Whether its process runs; else the snapshot is its last one, and only its books and its buffer count."""
+    responds: bool = True
+    """Whether its process answers; else the snapshot is its last one, and it accepts nothing."""
 
 
 class LabelLimit:
@@ -63,7 +65,7 @@ def merge(members: Sequence[WorkerShare], labels: Callable[[str], str] = str) ->
         kafka=merge_sources([(member.snapshot.kafka, member.there) for member in members], "connecting"),
         logs=merge_sources([(member.snapshot.logs, member.there) for member in members], "starting"),
         ready=ready,
-        not_ready=() if ready else _not_accepting(members),
+        not_ready=() if ready else (*_silent(members), *_not_accepting(members)),
         workers=(),
         destinations=merge_destinations(member.snapshot.destinations for member in members),
     )
@@ -91,12 +93,16 @@ def _rank(state: str) -> int:
 
 
 def _accepts(member: WorkerShare) -> bool:
-    return member.there and member.listens and member.snapshot.ready
+    return member.there and member.listens and member.responds and member.snapshot.ready
 
 
 def _state(members: Iterable[WorkerShare]) -> State:
     states = {member.snapshot.state for member in members if member.there and member.listens}
     return next((state for state in (State.RUNNING, State.STARTING, State.DRAINING) if state in states), State.STARTING)
+
+
+def _silent(members: Iterable[WorkerShare]) -> tuple[str, ...]:
+    return tuple(f"{member.name}: it doesn't respond" for member in members if member.there and member.listens and not member.responds)
 
 
 def _not_accepting(members: Iterable[WorkerShare]) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from forwarder.admin.event_lookup import Sighting, WantedUuid
 from forwarder.admin.server import AdminServer
 from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock, SystemClock, wait_for_event
+from forwarder.core.connection_loads import create_loads
 from forwarder.core.errors import ForwarderError
 from forwarder.core.path import new_instance
 from forwarder.daemon.daemon import INTERRUPTED, Load, announce_addresses, announce_buffer, log_interrupted, read_again
@@ -92,6 +93,7 @@ class Supervisor:
         self._started_at = self._clock.now()
         self._labels = LabelLimit()
         self._address: SharedAddress | None = None
+        self._loads = create_loads(settings.workers)
         self._addresses = settings.sources.http.listen, settings.admin.listen
         self._stop = asyncio.Event()
         self.restarting = PendingRestart(restart, self._stop)
@@ -113,11 +115,12 @@ class Supervisor:
         try:
             admin = self._settings.admin
             await self._admin.start(admin.listen, admin.hosts, inherited.admin, removes_file=bool(inherited.admin_listen), tap=admin.tap)
-            self._address = hold_address(self._settings.sources.http.listen, inherited, self._settings.workers)
+            self._address = hold_address(self._settings.sources.http.listen, inherited)
             return await self._supervise(self._address)
         finally:
             if self._address is not None:
                 self._address.close()
+            self._loads.close()
             await self._admin.close()
             await self.restarting.close()
             for number in SIGNALS:
@@ -206,13 +209,13 @@ class Supervisor:
         """Keep worker `number` running from now on."""
 
         def assign(channel: int) -> Assignment:
-            sockets = address.descriptors(number) if listens else ()
-            role = Role(number, self._settings.workers, listens, descriptors=sockets, instance=self._instance)
+            sockets, loads = (address.descriptors, self._loads.descriptor) if listens else ((), None)
+            role = Role(number, self._settings.workers, listens, descriptors=sockets, loads=loads, instance=self._instance)
             return Assignment.of(self._settings, role, channel, address.listen)
 
-        def on_ended() -> None:
-            if not self._stop.is_set():
-                address.forget(number)
+        def on_absent() -> None:
+            if listens:
+                self._loads.exclude(number)
 
         reads_input = number == 0 and any(source.stdin for source in self._settings.sources.logs)
         worker = WorkerProcess(
@@ -221,7 +224,7 @@ class Supervisor:
             assign,
             self._clock,
             listens=listens,
-            on_ended=on_ended,
+            on_absent=on_absent,
             on_input_end=self._on_input_end if reads_input else None,
         )
         self._workers[number] = worker

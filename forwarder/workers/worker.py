@@ -89,7 +89,12 @@ class WorkerDaemon(Daemon):
         self._end.send(Message.INPUT_ENDED, b"")
 
     async def _open(self) -> None:
-        answers = {Command.SHOW: lambda _: encode_snapshot(self.snapshot()), Command.FIND: self._find, Command.TAP: self._tap}
+        answers = {
+            Command.PING: lambda _: b"!",
+            Command.SHOW: lambda _: encode_snapshot(self.snapshot()),
+            Command.FIND: self._find,
+            Command.TAP: self._tap,
+        }
         actions = {Command.STOP: self._stop.set, Command.MAKE_WAY: self._stop_at_once, Command.RELOAD: self.reload}
         self._end.serve(answers, actions, self._on_orphaned)
 

@@ -24,6 +24,7 @@ from forwarder.admin.event_lookup import Sighting, WantedUuid
 from forwarder.core.clock import Backoff, Clock, wait_for_event
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError, ForwarderError
+from forwarder.telemetry.readable import duration
 from forwarder.telemetry.snapshot import Snapshot, Worker
 from forwarder.telemetry.taps import TapBatch, TapRequest
 from forwarder.workers.channel import Assignment, Command, SupervisorsEnd
@@ -36,9 +37,15 @@ ANSWER_SECONDS: Final = 2.0
 STEADY_SECONDS: Final = 60.0
 """A process that has run this long didn't fail at its start: it is restarted after the shortest pause."""
 
-CHECK_EVERY: Final = 10.0
-MAX_SILENT_CHECKS: Final = 6
-"""A worker that doesn't answer this many checks in a row hangs: it is killed, as an orchestrator kills a daemon that fails `/livez`."""
+CHECK_EVERY: Final = 1.0
+"""Seconds between an answer, or the end of the wait for it, and the next question whether a worker responds."""
+
+MAX_UNANSWERED: Final = 20
+"""A worker that leaves this many questions in a row unanswered, in about a minute, is killed, as an orchestrator kills a daemon that fails
+`/livez`. What counts is questions, not time: a pause of the whole machine, or of all processes, is nobody's fault."""
+
+MAX_UNANSWERED_AT_STOP: Final = 5
+"""The same while the daemon stops or restarts: all others have ended, or wait for this one."""
 
 PAUSES: Final = Backoff(0.2, 30.0)
 
@@ -84,12 +91,15 @@ class WorkerProcess:
         clock: Clock,
         *,
         listens: bool = True,
-        on_ended: Callable[[], None] = lambda: None,
+        on_absent: Callable[[], None] = lambda: None,
         on_input_end: Callable[[], None] | None = None,
     ) -> None:
-        """`assign` makes the assignment for a channel's descriptor; `listens`: whether it accepts events; `on_ended`: called when a process
-        has ended unexpectedly. `on_input_end`: called when standard input has ended, which only a worker with this has."""
-        self._on_ended = on_ended
+        """`assign` makes the assignment for a channel's descriptor; `listens`: whether it accepts events.
+
+        `on_absent`: called when a process has ended, or doesn't respond. `on_input_end`: called when standard input has ended, which only
+        a worker with this has.
+        """
+        self._on_absent = on_absent
         self._on_input_end = on_input_end
         self._in_memory = False
         self.name = name
@@ -111,7 +121,10 @@ class WorkerProcess:
         self._cause = ""
         """Why its process ends, where neither the process nor its exit code shows it."""
         self._why = ""
-        self._answers = True
+        self._shows = True
+        """Whether it sent its last snapshot in time."""
+        self._silent_since: float | None = None
+        """When the first question was asked that it hasn't answered, seconds since 1970; None if it responds."""
 
     async def keep(self) -> int:
         """Keep a process running until `stop`, or until nothing is left to do; the exit code. Cancelled, it kills the process."""
@@ -119,12 +132,13 @@ class WorkerProcess:
         while True:
             began = self._clock.monotonic()
             code = await self._run_process()
+            self._silent_since = None
+            self._on_absent()
             if self.state is WorkerState.STARTING and code == -signal.SIGTERM:
                 code = 0  # the whole process group was stopped before this process had anything to drain
             if self._is_over(code):
                 return code
             attempt = 1 if self._clock.monotonic() - began > STEADY_SECONDS else attempt + 1
-            self._on_ended()
             self._report_end(code, PAUSES.bound(attempt))
             if await wait_for_event(self._stop, PAUSES.bound(attempt), self._clock):
                 return 0
@@ -151,43 +165,52 @@ class WorkerProcess:
             self._line.command(command)
 
     async def refresh(self) -> None:
-        """Ask it for its snapshot, if it runs. Cancellation only ends the wait."""
-        if self._line is not None and self.state in ALIVE:
-            self._answers = bool(await self._line.ask(Command.SHOW, ANSWER_SECONDS))
+        """Ask it for its snapshot, if it responds. Cancellation only ends the wait."""
+        if (line := self._responsive_line()) is not None:
+            self._shows = bool(await line.ask(Command.SHOW, ANSWER_SECONDS))
 
     def member(self) -> WorkerShare | None:
         """Its part of the merged snapshot; None before its first one."""
         if self.snapshot is None:
             return None
-        return WorkerShare(self.name, self.snapshot, listens=self._listens, there=self.state in ALIVE)
+        there, responds = self.state in ALIVE, self._silent_since is None
+        return WorkerShare(self.name, self.snapshot, listens=self._listens, there=there, responds=responds)
 
     async def find(self, wanted: WantedUuid) -> list[Sighting]:
         """Where the process has the event in memory. Cancellation only ends the wait."""
-        found = await self._line.ask(Command.FIND, ANSWER_SECONDS, wanted.text) if self._line is not None and self.state in ALIVE else b""
+        line = self._responsive_line()
+        found = b"" if line is None else await line.ask(Command.FIND, ANSWER_SECONDS, wanted.text)
         return msgspec.json.decode(found, type=list[Sighting]) if found else []
 
     async def tap(self, request: TapRequest) -> TapBatch:
         """What a tap of the process has collected. Cancellation only ends the wait."""
-        if self._line is None or self.state not in ALIVE:
+        if (line := self._responsive_line()) is None:
             return TapBatch()
-        found = await self._line.ask(Command.TAP, ANSWER_SECONDS, msgspec.json.encode(request).decode())
+        found = await line.ask(Command.TAP, ANSWER_SECONDS, msgspec.json.encode(request).decode())
         return msgspec.json.decode(found, type=TapBatch) if found else TapBatch()
 
     def described(self) -> Worker:
         """Its state, for `/status`."""
         process = self._process.pid if self._process is not None and self._process.returncode is None else None
         received = sum(lane.total_received for lane in self.snapshot.lanes) if self.snapshot else 0
-        return Worker(self.name, self.state.value, process, self._restarts, self._why, received)
+        return Worker(self.name, self.state.value, process, self._restarts, self._why, received, self._silent_since)
 
     def warning(self) -> str:
         """A warning about it; empty if there is none."""
         if self._why:
             return f"{self.name}: {self._why}; it is restarted"
-        return "" if self._answers or self.state not in ALIVE else f"{self.name} doesn't answer: its figures are out of date"
+        if self._silent_since is not None:
+            silent = duration(self._clock.now() - self._silent_since)
+            return f"{self.name} hasn't responded for {silent}: requests on its connections wait, and its figures are out of date"
+        return "" if self._shows or self.state not in ALIVE else f"{self.name} is slow to answer: its figures are out of date"
+
+    def _responsive_line(self) -> SupervisorsEnd | None:
+        """The channel to its process; None if no answer is to be expected."""
+        return self._line if self.state in ALIVE and self._silent_since is None else None
 
     def _on_started(self) -> None:
         self.state = WorkerState.DRAINING if self._stop.is_set() else WorkerState.RUNNING
-        self._why, self._answers = "", True
+        self._why, self._shows = "", True
         if not self._listens and self.snapshot is not None:
             _log.info("delivering what was left", worker=self.name, events=self.snapshot.buffered)
         elif self._restarts:
@@ -240,13 +263,39 @@ class WorkerProcess:
             await line.close()
 
     async def _watch(self, line: SupervisorsEnd, process: asyncio.subprocess.Process) -> None:
-        silent = 0
-        while silent < MAX_SILENT_CHECKS:
+        """Ask it again and again whether it responds; kill it if it doesn't for too long."""
+        unanswered = 0
+        while unanswered < (MAX_UNANSWERED_AT_STOP if self._stop.is_set() else MAX_UNANSWERED):
             await self._clock.sleep(CHECK_EVERY)
-            if self.state in ALIVE:
-                silent = 0 if await line.ask(Command.SHOW, ANSWER_SECONDS) else silent + 1
+            if self.state not in ALIVE:
+                continue
+            asked_at = self._clock.now()
+            if await line.ask(Command.PING, ANSWER_SECONDS):
+                unanswered = 0
+                self._on_response()
+            else:
+                unanswered += 1
+                self._on_silence(asked_at, process.pid)
         self._cause = "it didn't respond, and was killed"
         process.kill()
+
+    def _on_silence(self, asked_at: float, process: int) -> None:
+        self._on_absent()  # again each time: it may have written between stopping and being stopped
+        if self._silent_since is None:
+            self._silent_since = asked_at
+            _log.error(
+                "a worker doesn't respond",
+                worker=self.name,
+                process=process,
+                meaning="Requests on its connections wait; new connections go to the other workers. "
+                f"After a minute it is killed and restarted{': the events in its memory are lost then' if self._in_memory else ''}.",
+                hint=f"If it was stopped, `kill -CONT {process}` continues it. Else `py-spy dump --pid {process}` shows what it does.",
+            )
+
+    def _on_response(self) -> None:
+        if self._silent_since is not None:
+            _log.info("a worker responds again", worker=self.name, silent_seconds=round(self._clock.now() - self._silent_since, 1))
+            self._silent_since = None
 
     async def _spawn(self, channel: int) -> asyncio.subprocess.Process:
         assignment = self._assign(channel)
@@ -257,7 +306,7 @@ class WorkerProcess:
                 *self._how.command,
                 stdin=asyncio.subprocess.DEVNULL if self._on_input_end is None else None,
                 env={**self._how.environment, **assignment.variable()},
-                pass_fds=[channel, *assignment.role.descriptors],
+                pass_fds=[channel, *assignment.role.inherited],
                 start_new_session=True,  # a terminal's Ctrl-C is for the supervisor
             )
         finally:

@@ -52,7 +52,7 @@ def test_descriptors_that_arent_open_are_an_error(monkeypatch: pytest.MonkeyPatc
 def test_what_a_process_keeps_for_itself() -> None:
     """The next program of a process has what was announced to it; a child that sees the variable has not."""
     with socket.socket() as one:
-        kept = InheritedDescriptors(((one.fileno(),),), listen="127.0.0.1:0")
+        kept = InheritedDescriptors((one.fileno(),), listen="127.0.0.1:0")
         environment = announced(kept)
         assert inherit(dict(environment)) == replace(kept, process=os.getpid())
         of_another = {name: text.replace(str(os.getpid()), "1") for name, text in environment.items()}
@@ -63,14 +63,14 @@ def test_another_address_in_the_configuration_wins() -> None:
     """Sockets of an address that isn't configured any more are closed; those that systemd chose stay."""
     configured = Settings.parse({"upstream": {"url": "https://a.example.com"}, "sources": {"http": {"listen": "127.0.0.1:1"}}})
     with socket.socket() as one, socket.socket() as other:
-        sockets = ((os.dup(one.fileno()),),), (os.dup(other.fileno()),)
+        sockets = (os.dup(one.fileno()),), (os.dup(other.fileno()),)
         kept = InheritedDescriptors(*sockets, listen="127.0.0.1:2", admin_listen=configured.admin.listen)
         fitting = kept.fitting(configured)
         assert (fitting.sockets, fitting.admin) == ((), kept.admin)
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(kept.sockets[0])
         fitting.close()
-        chosen = InheritedDescriptors(((one.fileno(),),))
+        chosen = InheritedDescriptors((one.fileno(),))
         assert chosen.fitting(configured) == chosen
 
 

@@ -51,7 +51,7 @@ async def test_workers_are_restarted_with_their_supervisor(tmp_path: Path) -> No
     async with Upstream() as upstream, supervised(upstream.url, unix=None, **disk(tmp_path)) as process:
         await process.spread(4)
         process.command.send(signal.SIGUSR2)
-        assert (await process.logged("sockets were inherited"))["ingestion"] == 2
+        assert (await process.logged("sockets were inherited"))["ingestion"] == 1
         await process.spread(4)
         await upstream.until(lambda: len(upstream.delivered) == 8)
         process.command.send(signal.SIGTERM)

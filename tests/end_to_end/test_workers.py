@@ -91,6 +91,37 @@ async def test_a_worker_that_dies_comes_back(upstream: Upstream) -> None:
         assert await daemon.command.ended() == 0
 
 
+async def test_a_stopped_worker_holds_up_no_new_sender(upstream: Upstream) -> None:
+    """While one of two is stopped, every new connection is answered; it is named everywhere, and takes its part again when it continues."""
+    async with supervised(upstream.url) as daemon:
+        names = await daemon.spread()
+        stopped = worker(await daemon.status(), "worker-1").process
+        assert stopped is not None
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            names += await daemon.spread(200)
+            line = await daemon.logged("a worker doesn't respond")
+            assert (line["worker"], line["process"]) == ("worker-1", stopped)
+            shown = await daemon.status()
+            assert shown.ready
+            assert (worker(shown, "worker-0").silent_since, worker(shown, "worker-1").silent_since is None) == (None, False)
+            assert any(warning.startswith("worker-1 hasn't responded for ") for warning in shown.warnings)
+            assert 'forwarder_worker_unresponsive_seconds{worker="worker-0"} 0.0' in await daemon.metrics()
+            assert 'forwarder_worker_unresponsive_seconds{worker="worker-1"} 0.0' not in await daemon.metrics()
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        assert (await daemon.logged("a worker responds again"))["worker"] == "worker-1"
+        before = worker(await daemon.status(), "worker-1").received
+        names += await daemon.spread()
+        shown = await daemon.until(lambda now: total(now, "delivered") == len(names))
+        assert worker(shown, "worker-1").received - before > 10
+        assert total(shown, "total_received") == len(names)
+        assert [each.restarts for each in shown.workers] == [0, 0]
+        daemon.command.send(signal.SIGTERM)
+        assert await daemon.command.ended() == 0
+    assert sorted(upstream.delivered) == sorted(names)
+
+
 async def test_the_worst_exit_code_is_the_daemons() -> None:
     """Events that one worker can't deliver make the exit code 1, although the other has nothing left."""
     async with Upstream(lambda _: plain(503)) as upstream, supervised(upstream.url, FORWARDER_SHUTDOWN__DRAIN_TIMEOUT="100ms") as daemon:

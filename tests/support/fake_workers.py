@@ -47,7 +47,10 @@ if not given["role"]["listens"] and "idle" not in how:
     sys.exit(0)
 while head := line.recv(3):
     text = line.recv(int.from_bytes(head[1:], "big"))
-    if head[:1] == b"?":
+    if head[:1] == b"p":
+        if not how.get("mute"):
+            say(b"=", b"!")
+    elif head[:1] == b"?":
         if not how.get("mute"):
             say(b"=", shown)
     elif head[:1] == b"f":

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forwarder.core.ack import AckCallback
+from forwarder.core.connection_loads import WorkerLoad
 from forwarder.core.errors import Backpressure
 from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import Incoming
@@ -168,17 +169,19 @@ async def listening(
     headroom: Headroom | None = None,
     passthrough: PassThroughPolicy | None = None,
     path: ForwarderPath | None = None,
+    load: WorkerLoad | None = None,
     **options: Any,
 ) -> AsyncIterator[Listening]:
     """A started listener. At the end nothing may be left of its connections, and the loop may have had nothing to complain about.
 
-    `path`: what recognizes a loop.
+    `path`: what recognizes a loop. `load`: its part of the workers' loads.
     `bugs` is how many requests may have been answered 500. With `passthrough`, calls that bring no events are passed through by it.
     """
     clock = FakeClock()
     intake = FakeIntake()
     passed = None if passthrough is None else PassThrough(passthrough, clock)
-    under_test = Listening(HttpListener(policy or HttpPolicy(), intake, clock, headroom, passed, path=path), intake, clock, passed)
+    listener = HttpListener(policy or HttpPolicy(), intake, clock, headroom, passed, path=path, load=load)
+    under_test = Listening(listener, intake, clock, passed)
     asyncio.get_running_loop().set_exception_handler(lambda _, context: under_test.failures.append(context))
     await under_test.listener.start(listen, **options)
     try:

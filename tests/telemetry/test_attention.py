@@ -123,6 +123,7 @@ def test_sources(source: KafkaCluster | LogSourceState, severity: Severity) -> N
     [
         (Worker("w", "running"), "running", Severity.GOOD),
         (Worker("w", "starting"), "starting", Severity.NEUTRAL),
+        (Worker("w", "running", silent_since=1.0), "not responding", Severity.WARNING),
         (Worker("w", "away", why="it was ended by SIGKILL"), "away: it was ended by SIGKILL", Severity.WARNING),
     ],
 )

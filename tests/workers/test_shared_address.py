@@ -7,6 +7,7 @@ import os
 import socket
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,34 +16,29 @@ from forwarder.daemon.inheritance import NOTHING, InheritedDescriptors
 from forwarder.workers.shared_address import hold_address
 
 
-def listening(address: str) -> socket.socket:
-    """A worker's socket on the held address."""
-    host, _, port = address.rpartition(":")
-    sharing = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    sharing.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    sharing.bind((host.strip("[]"), int(port)))
-    sharing.listen()
-    return sharing
+def name(descriptor: int) -> Any:
+    """The address of a bound socket."""
+    with socket.socket(fileno=os.dup(descriptor)) as bound:
+        return bound.getsockname()
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "[::1]:0"])
-def test_a_port_is_chosen_once_and_shared(listen: str) -> None:
-    """Port 0 becomes a real one, on which several sockets can listen while it is held; the holder itself takes no connection."""
-    held = hold_address(listen, NOTHING, 2)
-    assert held.listen.rpartition(":")[0] == listen.rpartition(":")[0]
-    with listening(held.listen), listening(held.listen) as one:
-        name = one.getsockname()
-    with socket.socket(socket.AF_INET6 if ":" in listen.rpartition(":")[0] else socket.AF_INET) as sender:
-        assert sender.connect_ex(name[:2]) == errno.ECONNREFUSED
+def test_a_port_is_chosen_once(listen: str) -> None:
+    """Port 0 becomes a real one; the holder itself takes no connection."""
+    held = hold_address(listen, NOTHING)
+    host, _, port = held.listen.rpartition(":")
+    assert host == listen.rpartition(":")[0]
+    with socket.socket(socket.AF_INET6 if "[" in listen else socket.AF_INET) as sender:
+        assert sender.connect_ex((host.strip("[]"), int(port))) == errno.ECONNREFUSED
     held.close()
 
 
 def test_all_interfaces_are_held_under_one_port() -> None:
     """Without a host the address is every interface's, of each kind that the machine has."""
-    held = hold_address(":0", NOTHING, 2)
-    assert held.listen.startswith(":")
-    with listening(f"127.0.0.1{held.listen}"):
-        held.release()
+    held = hold_address(":0", NOTHING)
+    ports = {name(each)[1] for each in held.descriptors}
+    assert held.listen == f":{ports.pop()}"
+    assert not ports
     held.close()
 
 
@@ -56,22 +52,21 @@ def test_an_address_that_somebody_has_is_an_error(sharing: bool) -> None:
         taken.listen()
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ConfigurationError, match=rf"sources\.http\.listen: can't listen on {listen}: (process|something)"):
-            hold_address(listen, NOTHING, 2)
+            hold_address(listen, NOTHING)
 
 
 def test_a_name_that_is_nobodys_is_an_error() -> None:
     """A host that isn't known, or isn't this machine's, is named."""
     with pytest.raises(ConfigurationError, match=r"nowhere\.invalid"):
-        hold_address("nowhere.invalid:0", NOTHING, 2)
+        hold_address("nowhere.invalid:0", NOTHING)
 
 
 def test_a_unix_socket_is_bound_once_and_removed(tmp_path: Path) -> None:
     """A Unix socket is bound with a descriptor to inherit; its file goes at the end, unless it is somebody else's by then."""
     path = tmp_path / "in.sock"
-    held = hold_address(f"unix:{path}", NOTHING, 2)
+    held = hold_address(f"unix:{path}", NOTHING)
     assert held.listen == f"unix:{path}"
-    assert held.descriptors(0) == held.descriptors(1)
-    (descriptor,) = held.descriptors(0)
+    (descriptor,) = held.descriptors
     assert stat.S_ISSOCK(os.fstat(descriptor).st_mode)
     held.release()
     assert path.exists()
@@ -79,29 +74,27 @@ def test_a_unix_socket_is_bound_once_and_removed(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_each_worker_has_sockets_of_its_own() -> None:
-    """They outlive the worker's process, and are closed when it has ended unasked: the others get its connections."""
-    held = hold_address("127.0.0.1:0", NOTHING, 2)
-    first, other = held.descriptors(0), held.descriptors(1)
-    assert first != other
-    assert held.descriptors(0) == first
-    held.forget(0)
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(first[0])
-    assert held.descriptors(0) != other
+def test_what_was_kept_is_held_again() -> None:
+    """After a restart in place the workers have the sockets that they had before."""
+    held = hold_address("127.0.0.1:0", NOTHING)
+    kept = held.keep()
+    before = name(held.descriptors[0])
     held.close()
+    again = hold_address(held.listen, InheritedDescriptors(kept, listen=held.listen))
+    assert (again.listen, again.descriptors) == (held.listen, kept)
+    assert name(kept[0]) == before
+    again.close()
 
 
-@pytest.mark.parametrize("workers", [2, 3])
-def test_what_was_kept_is_held_again(workers: int) -> None:
-    """After a restart in place each worker has what one had before; with another number of workers all share all sockets."""
-    held = hold_address("127.0.0.1:0", NOTHING, 2)
-    for number in range(2):
-        held.descriptors(number)
+def test_a_unix_socket_that_was_kept_is_removed_in_the_end(tmp_path: Path) -> None:
+    """Its file outlives the first holder; one that systemd has made stays for good."""
+    path = tmp_path / "in.sock"
+    held = hold_address(f"unix:{path}", NOTHING)
     kept = held.keep()
     held.close()
-    again = hold_address(held.listen, InheritedDescriptors(kept, listen=held.listen), workers)
-    assert again.listen == held.listen
-    given = [again.descriptors(number) for number in range(workers)]
-    assert given == (list(kept) if workers == 2 else [(kept[0][0], kept[1][0])] * 3)
+    again = hold_address(f"unix:{path}", InheritedDescriptors(kept, listen=f"unix:{path}"))
+    of_systemd = InheritedDescriptors((os.dup(again.descriptors[0]),))
+    hold_address(f"unix:{path}", of_systemd).close()
+    assert path.exists()
     again.close()
+    assert not path.exists()

@@ -6,7 +6,8 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from forwarder.daemon.daemon import INTERRUPTED
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, State, balanced
 from forwarder.telemetry.taps import TapFilter, TapRequest
 from forwarder.workers import worker_process as workers
+from forwarder.workers.channel import Command, SupervisorsEnd
 from forwarder.workers.supervisor import Supervisor
 from forwarder.workers.worker_process import Launch
 from tests.support.clock import FakeClock
@@ -55,6 +57,8 @@ class Life:
         self.exits: list[int] = []
         self.logs: list[Any] = []
         self.configured: Callable[[], Settings] = settings
+        self.pings: Counter[SupervisorsEnd] = Counter()
+        """Questions whether a process responds that weren't answered, as `counting` counts them."""
 
     def begin(self, how: Launch, configuration: Settings | None = None) -> None:
         """Make the supervisor and run it."""
@@ -81,6 +85,14 @@ class Life:
                 await self.clock.advance(0.1)
             return snapshot
 
+    async def pings_until(self, event: str) -> int:
+        """Have the workers asked whether they respond until there is a log line of that name; how many one process hasn't answered."""
+        async with asyncio.timeout(LIMIT):
+            while not any(line["event"] == event for line in self.logs):
+                await self.clock.advance(workers.CHECK_EVERY)
+                await tick()
+        return max(self.pings.values(), default=0)
+
     async def ended(self) -> int:
         """Wait for the exit code."""
         return await asyncio.wait_for(asyncio.shield(self.task), LIMIT)
@@ -89,6 +101,18 @@ class Life:
         """Stop it; the exit code."""
         os.kill(os.getpid(), signal.SIGTERM)
         return await self.ended()
+
+
+def counting(life: Life) -> Callable[..., Awaitable[bytes]]:
+    """`SupervisorsEnd.ask`, that counts the questions whether a worker responds that aren't answered."""
+    ask = SupervisorsEnd.ask
+
+    async def count(line: SupervisorsEnd, command: Command, seconds: float, text: str = "") -> bytes:
+        answer = await ask(line, command, seconds, text)
+        life.pings[line] += command is Command.PING and not answer
+        return answer
+
+    return count
 
 
 @pytest.fixture
@@ -230,22 +254,74 @@ async def test_a_mute_worker_is_shown_as_it_was(life: Life, monkeypatch: pytest.
     await life.started()
     shown = await life.supervisor.snapshot()
     assert shown.buffer_bytes == 2 * FULL.buffer_bytes
-    assert any(warning.startswith("worker-1 doesn't answer") for warning in shown.warnings)
+    assert any(warning.startswith("worker-1 is slow to answer") for warning in shown.warnings)
     assert await life.stopped() == 0
 
 
 async def test_a_worker_that_hangs_is_started_again(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that hasn't answered for a minute is killed, and another takes its place."""
     monkeypatch.setattr(workers, "ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(SupervisorsEnd, "ask", counting(life))
     life.begin(fake(SHOWN, w1={"mute": True}))
     await life.started()
-    async with asyncio.timeout(LIMIT):
-        while not any(line["event"] == "a worker ended" for line in life.logs):
-            await life.clock.advance(1)
-            await tick()
+    assert await life.pings_until("a worker ended") == workers.MAX_UNANSWERED
     assert (await life.logged("a worker ended"))["why"] == "it didn't respond, and was killed"
     assert (await life.until(lambda now: now.workers[1].restarts == 1)).workers[0].restarts == 0
     assert await life.stopped() == 0
+
+
+async def test_a_worker_that_is_stopped_is_shown_until_it_continues(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Log, status and warnings name it; nothing waits for it, others accept; when it responds again, that is all over."""
+    monkeypatch.setattr(workers, "ANSWER_SECONDS", 0.01)
+    life.begin(fake(SHOWN))
+    await life.started()
+    process = (await life.supervisor.snapshot()).workers[1].process
+    assert process is not None
+    began = life.clock.now()
+    os.kill(process, signal.SIGSTOP)
+    await life.pings_until("a worker doesn't respond")
+    monkeypatch.setattr(workers, "ANSWER_SECONDS", LIMIT)
+    line = await life.logged("a worker doesn't respond")
+    assert (line["worker"], line["process"], line["log_level"]) == ("worker-1", process, "error")
+    assert f"kill -CONT {process}" in line["hint"]
+    assert "lost" in line["meaning"]
+    shown = await asyncio.wait_for(life.supervisor.snapshot(), LIMIT / 2)
+    assert (shown.ready, shown.workers[0].silent_since) == (True, None)
+    assert shown.workers[1].silent_since is not None
+    assert began <= shown.workers[1].silent_since <= life.clock.now()
+    assert [each for each in shown.warnings if each.startswith("worker-1 hasn't responded for ")]
+    os.kill(process, signal.SIGCONT)
+    await life.pings_until("a worker responds again")
+    shown = await life.supervisor.snapshot()
+    assert (shown.workers[1].silent_since, shown.workers[1].process, shown.warnings) == (None, process, ())
+    assert await life.stopped() == 0
+
+
+async def test_without_a_worker_that_responds_nothing_is_ready(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The figures are the last ones, but none of the workers accepts anything."""
+    monkeypatch.setattr(workers, "ANSWER_SECONDS", 0.01)
+    life.begin(fake(SHOWN, w0={"mute": True}, w1={"mute": True}))
+    await life.started()
+    await life.pings_until("a worker doesn't respond")
+    shown = await life.until(lambda now: not now.ready)
+    assert set(shown.not_ready) == {"worker-0: it doesn't respond", "worker-1: it doesn't respond"}
+    assert shown.buffer_bytes == 2 * FULL.buffer_bytes
+    await life.stopped()
+
+
+async def test_a_stop_waits_less_for_a_worker_that_doesnt_respond(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All others have ended by then: it is killed after a quarter of the time, and what it held counts as lost."""
+    monkeypatch.setattr(workers, "ANSWER_SECONDS", 0.01)
+    life.begin(fake(SHOWN))
+    await life.started()
+    process = (await life.supervisor.snapshot()).workers[1].process
+    assert process is not None
+    os.kill(process, signal.SIGSTOP)
+    await life.pings_until("a worker doesn't respond")
+    monkeypatch.setattr(SupervisorsEnd, "ask", counting(life))
+    life.supervisor.on_stop_signal(signal.SIGTERM)
+    assert await life.pings_until("stopped") < workers.MAX_UNANSWERED / 2
+    assert await life.ended() == 1
 
 
 async def test_a_second_signal_kills(life: Life) -> None:

@@ -18,6 +18,7 @@ from typing import Final, cast
 import structlog
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
+from forwarder.core.connection_loads import WorkerLoad
 from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import Incoming, OtlpHead, RequestIntake, V1Head
 from forwarder.core.shares import Headroom, Pool
@@ -121,6 +122,7 @@ class HttpConnection(asyncio.Protocol):
         self.on_header = head.on_header
         self._forget_request()
         self._open_parser()
+        state.arriving.discard(self)
         state.connections.add(self)
         state.empty.clear()
         self._rejected = not state.places.acquire(peer.sender)
@@ -134,6 +136,7 @@ class HttpConnection(asyncio.Protocol):
         self._release()
         self._answers.close()
         state.connections.discard(self)
+        state.report_load()
         if self._rejected:
             state.rejecting -= 1
         else:
@@ -616,10 +619,13 @@ class ListenerState:
         passthrough: PassThrough | None = None,
         *,
         path: ForwarderPath | None = None,
+        load: WorkerLoad | None = None,
     ) -> None:
         self.policy = policy
         self.path = path
         """What recognizes a loop, and is added to what is passed through; None: nothing is checked or added."""
+        self.load = load
+        """Where other workers see how many connections this one has; None: it is alone."""
         self.passthrough = passthrough
         """Where requests go that bring no events; None: they are rejected."""
         self.headroom = headroom or Headroom(policy.max_receiving)
@@ -629,6 +635,8 @@ class ListenerState:
         self.addresses = ClientAddresses(policy.trusted_proxies, stamp=policy.stamp_ip)
         self.heads: tuple[KnownHeads, KnownHeads] = ({}, {})
         """What was decided on heads, of untrusted peers and of trusted ones."""
+        self.arriving: set[HttpConnection] = set()
+        """Those that were accepted and aren't made yet, because of a TLS handshake mostly."""
         self.connections: set[HttpConnection] = set()
         self.places = Pool(policy.max_connections)
         """Of the connections that aren't rejected; by the peer's address: a proxy's connections are its own."""
@@ -655,7 +663,13 @@ class ListenerState:
         for connection in self.connections:
             connection.end_with_next_answer(last=ending)
 
+    def report_load(self) -> None:
+        """Show other workers how many connections there are."""
+        if self.load is not None:
+            self.load.write(len(self.arriving) + len(self.connections))
+
     def sweep(self, now: float) -> None:
         """End what has waited for too long."""
+        self.report_load()  # after a pause for which this worker was left out
         for connection in list(self.connections):
             connection.check(now)

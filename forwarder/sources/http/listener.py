@@ -6,32 +6,31 @@ Order of stopping: `end_connections()` (answers say `Connection: close`, request
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import socket
 import ssl
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
 from forwarder.core.clock import Clock, Timer, wait_for_event
+from forwarder.core.connection_loads import WorkerLoad
 from forwarder.core.error_text import cannot_listen, error_text
 from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import RequestIntake
 from forwarder.core.shares import Headroom
-from forwarder.sources.http.connection import HttpConnection, ListenerState
+from forwarder.sources.http.acceptor import Acceptor, Arrivals
+from forwarder.sources.http.connection import ListenerState
 from forwarder.sources.http.passthrough.service import PassThrough
 from forwarder.sources.http.protocol.answers import Rejection
 from forwarder.sources.http.protocol.limits import HttpPolicy
 from forwarder.sources.http.protocol.routes import RejectionCount
-from forwarder.sources.http.sockets import KEY, bind_unix, describe, duplicates, parse_listen, remove_unix
-from forwarder.sources.http.tls import Handshakes, TlsGate
+from forwarder.sources.http.sockets import KEY, TcpAddress, bind_tcp, bind_unix, describe, duplicates, parse_listen, remove_unix
 
 log = structlog.get_logger(__name__)
 
@@ -49,12 +48,6 @@ REPORT_EVERY: Final = 60.0
 
 _EXPECTED_REASONS: Final = frozenset({Rejection.NOT_FOUND, Rejection.METHOD, Rejection.BAD_HTTP})
 """Reasons that are usual on the internet: no warnings."""
-
-TURNS: Final = 3
-"""Turns of the loop within which a connection that was accepted has called its protocol."""
-
-_INHERITED_SOCKET: Final[dict[str, Any]] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
-"""The file of a socket that was inherited isn't removed: from 3.13 on the loop would, and others may listen on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +77,17 @@ class HttpListener:
         passthrough: PassThrough | None = None,
         *,
         path: ForwarderPath | None = None,
+        load: WorkerLoad | None = None,
     ) -> None:
         """`headroom`: how much may be received, and the account of it; by itself `policy.max_receiving` at any time.
 
         `passthrough`: where requests go that bring no events; it is the caller's to close, after this. `path`: what recognizes a loop.
+        `load`: its part of the workers' loads, if several accept from the same sockets; closed with this.
         """
-        self._state = ListenerState(policy, intake, headroom, passthrough, path=path)
-        self._handshakes = Handshakes(self._state)
+        self._state = ListenerState(policy, intake, headroom, passthrough, path=path, load=load)
+        self._arrivals = Arrivals(self._state)
         self._clock = clock
-        self._servers: list[asyncio.Server] = []
+        self._acceptors: list[Acceptor] = []
         self._unix: list[tuple[Path, int]] = []
         self._timer: Timer | None = None
         self._reported = 0
@@ -120,52 +115,31 @@ class HttpListener:
         use. Cancellation leaves nothing listening on it.
         """
         address = parse_listen(listen)
-        loop = asyncio.get_running_loop()
-        connection = self._connection if tls is None else partial(TlsGate, self._handshakes, tls)
-        if inherited:
-            if isinstance(address, Path) and removes_file:
-                self._unix.append((address, address.lstat().st_ino))
-            await self._listen_on(inherited, connection)
-            return
-        if isinstance(address, Path):
-            bound = bind_unix(address)
+        bound = list(inherited)
+        if isinstance(address, Path) and (removes_file or not bound):
+            bound = bound or [bind_unix(address)]
             self._unix.append((address, address.lstat().st_ino))
-            try:
-                server = await loop.create_unix_server(connection, sock=bound, backlog=BACKLOG)
-            except BaseException:
-                bound.close()
+        try:
+            if isinstance(address, TcpAddress) and not bound:
+                bound = bind_tcp(address)
+            for each in bound:
+                each.listen(BACKLOG)
+        except OSError as error:
+            for each in bound:
+                each.close()
+            if isinstance(address, Path) and not inherited:
                 remove_unix(*self._unix.pop())
-                raise
-        else:
-            try:
-                server = await loop.create_server(
-                    connection,
-                    address.host,
-                    address.port,
-                    backlog=BACKLOG,
-                )
-            except OSError as error:
-                raise cannot_listen(KEY, listen, error) from error
-        self._add(server)
-
-    async def _listen_on(self, inherited: Sequence[socket.socket], connection: Callable[[], asyncio.BaseProtocol]) -> None:
-        loop = asyncio.get_running_loop()
-        for bound in inherited:
-            if bound.family == socket.AF_UNIX:
-                self._add(await loop.create_unix_server(connection, sock=bound, backlog=BACKLOG, **_INHERITED_SOCKET))
-            else:
-                self._add(await loop.create_server(connection, sock=bound, backlog=BACKLOG))
-
-    def _add(self, server: asyncio.Server) -> None:
-        self._servers.append(server)
-        self.addresses += [describe(bound) for bound in server.sockets]
+            raise cannot_listen(KEY, listen, error) from error
+        begin = partial(self._arrivals.begin, tls)
+        self._acceptors += [Acceptor(each, begin, self._clock, self._state.load) for each in bound]
+        self.addresses += map(describe, bound)
         if self._timer is None:
             self._sweep()
 
     def duplicate_sockets(self) -> tuple[int, ...]:
         """Further descriptors of its sockets, with which they outlive it, and a Unix socket's file as well."""
         self._unix.clear()
-        return duplicates(bound for server in self._servers for bound in server.sockets)
+        return duplicates(acceptor.socket for acceptor in self._acceptors)
 
     async def end_connections(self, grace: float, limit: float) -> None:
         """Keep accepting connections and requests, but each answer says that it is its connection's last.
@@ -188,9 +162,7 @@ class HttpListener:
         Cancellation only ends the wait.
         """
         connections = self._state.connections
-        for _ in range(TURNS):  # what was accepted just now is not known yet
-            await asyncio.sleep(0)
-        await self._until(lambda: not (connections or self._handshakes.pending), FIRST_REQUEST)
+        await self._until(lambda: not (connections or self._arrivals.pending), FIRST_REQUEST)
         for connection in list(connections):
             connection.close_if_idle()
         await self._until(lambda: not any(connection.is_busy for connection in connections), limit)
@@ -201,13 +173,12 @@ class HttpListener:
             await self._clock.sleep(CHECK_EVERY)
 
     async def stop_listening(self) -> None:
-        """Accept no more connections; open ones are kept. Safe to call twice. Never waits for long."""
-        while self._servers:
-            self._servers.pop().close()
+        """Accept the connections that have arrived, and no more; open ones are kept. Safe to call twice. Never waits."""
+        while self._acceptors:
+            self._acceptors.pop().close()
         while self._unix:
             remove_unix(*self._unix.pop())
         self.addresses = []
-        await asyncio.sleep(0)  # the loop closes the sockets in its next turn
 
     async def close(self, grace: float) -> None:
         """Stop listening, close idle connections, wait at most `grace` seconds for requests in progress, drop what remains.
@@ -216,7 +187,7 @@ class HttpListener:
         """
         self._state.drain(draining=True)
         await self.stop_listening()
-        await self._handshakes.close()
+        await self._arrivals.close()
         try:
             for connection in list(self._state.connections):
                 connection.close_if_idle()
@@ -228,6 +199,8 @@ class HttpListener:
                 self._timer.cancel()
                 self._timer = None
         await self._state.empty.wait()
+        if self._state.load is not None:
+            self._state.load.close()
 
     def statistics(self) -> HttpStatistics:
         """What has been counted, and what there is now."""
@@ -241,9 +214,6 @@ class HttpListener:
         routes = [*state.routes.all(), *([] if state.passthrough is None else state.passthrough.allowed.all())]
         for route in sorted(routes, key=lambda route: route.name):
             yield from [(route.name, reason, found) for reason, found in sorted(route.rejected.items())]
-
-    def _connection(self) -> HttpConnection:
-        return HttpConnection(self._state)
 
     def _sweep(self) -> None:
         now = self._clock.monotonic()
@@ -279,11 +249,11 @@ class HttpListener:
             say("requests are rejected", path=name, reason=reason.value, rejected=rejected, in_all=found.count, why=why)
 
     def _report_files(self) -> None:
-        """Log when no more files can be opened, and when they can again: the loop drops connections meanwhile without a message."""
+        """Log when no more files can be opened, and when they can again: connections wait in the sockets' queues meanwhile."""
         why = _why_no_file_opens()
         if why and not self._out_of_files:
             log.error(
-                "no more files can be opened: new connections are dropped",
+                "no more files can be opened: new connections wait",
                 why=why,
                 hint="Raise the limit on open files (of the system, if it has too many), or lower sources.http.max_connections.",
             )

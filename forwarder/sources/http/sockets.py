@@ -1,4 +1,4 @@
-"""Sockets to listen on: how an address is written, sharing it with other processes, and replacing the Unix socket of one that died."""
+"""Sockets to listen on: how an address is written, inheriting them from another process, and replacing the Unix socket of one that died."""
 
 from __future__ import annotations
 
@@ -44,16 +44,13 @@ def parse_listen(listen: str) -> TcpAddress | Path:
     return TcpAddress(host or None, port)
 
 
-def bind_tcp(address: TcpAddress, *, shared: bool = False) -> list[socket.socket]:
-    """Bound sockets for an address, one for each kind of address that it stands for, all with the same port.
-
-    With `shared`, others may share the address by SO_REUSEPORT. Raises `OSError`.
-    """
+def bind_tcp(address: TcpAddress) -> list[socket.socket]:
+    """Bound sockets for an address, one for each kind of address that it stands for, all with the same port. Raises `OSError`."""
     sockets: list[socket.socket] = []
     try:
         for family, host in _resolve(address):
             port = sockets[0].getsockname()[1] if sockets else address.port
-            sockets.append(_bind(family, host, port, shared=shared))
+            sockets.append(_bind(family, host, port))
     except OSError:
         for bound in sockets:
             bound.close()
@@ -76,12 +73,10 @@ def _is_there(family: socket.AddressFamily) -> bool:
     return True
 
 
-def _bind(family: socket.AddressFamily, host: str, port: int, *, shared: bool) -> socket.socket:
+def _bind(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         bound.bind((host, port))

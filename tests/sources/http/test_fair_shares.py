@@ -11,10 +11,10 @@ from pathlib import Path
 from structlog.testing import capture_logs
 
 from forwarder.sources.http import HttpPolicy, load_tls
+from forwarder.sources.http.acceptor import HANDSHAKES
 from forwarder.sources.http.addresses import ClientAddresses
 from forwarder.sources.http.passthrough.service import FLAG_PERMITS, OTHER_PERMITS
 from forwarder.sources.http.protocol.limits import BODY_GRACE
-from forwarder.sources.http.tls import HANDSHAKES
 from tests.support.answered import answered, asked
 from tests.support.cases import cases
 from tests.support.certificates import make_certificate

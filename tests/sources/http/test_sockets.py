@@ -18,19 +18,16 @@ from tests.support.listening import LIMIT, listening, post, turns
 
 async def test_an_address_is_shared_by_those_who_want_to() -> None:
     """Several listeners can have inherited sockets of one address; one that binds it itself is told that somebody is there."""
-    (bound,) = bind_tcp(TcpAddress("127.0.0.1", 0), shared=True)
-    async with listening(inherited=[bound]) as one:
+    (bound,) = bind_tcp(TcpAddress("127.0.0.1", 0))
+    async with listening(inherited=[bound.dup()]) as one:
         address = one.listener.addresses[0]
-        async with listening(inherited=bind_tcp(TcpAddress("127.0.0.1", bound_port(address)), shared=True)) as other:
+        async with listening(inherited=[bound]) as other:
             assert other.listener.addresses == [address]
-            assert (await other.ask(post())).status == 200
+            client = await other.connect()
+            assert (await client.ask(post())).status == 200
+            assert len(one.intake.taken) + len(other.intake.taken) == 1
         with pytest.raises(ConfigurationError, match=r"(?:process .+|something else) listens there"):
             await one.listener.start(address)
-
-
-def bound_port(address: str) -> int:
-    """The port of an address."""
-    return int(address.rpartition(":")[2])
 
 
 async def test_connections_wait_in_a_socket_that_outlives_its_listener() -> None:
