@@ -398,7 +398,7 @@ async def test_directories_that_were_left_are_emptied(life: Life, tmp_path: Path
     await life.started()
     shown = await life.until(lambda now: [worker.state for worker in now.workers] == ["running", "running", "done", "running"])
     assert [lane.buffered for lane in shown.lanes] == [lane.buffered for lane in FULL.lanes]
-    assert not (tmp_path / "worker-2").exists()
+    await life.until(lambda _: not (tmp_path / "worker-2").exists())  # a moment after its state
     roles = [json.loads(line) for line in log.read_text().splitlines()]
     assert {(role["number"], role["workers"], role["listens"]) for role in roles} == {(2, 2, False), (3, 2, False)}
     assert await life.stopped() == 0
