@@ -76,6 +76,8 @@ class Case:
     rules: Rules = Rules.NONE
     workers: int = 1
     """Processes, all on the one core that a single one has in the case that it is held against."""
+    copies: int = 1
+    """Destinations that each event goes to; all of them are the same sink."""
 
     @property
     def name(self) -> str:
@@ -84,6 +86,7 @@ class Case:
             return f"nginx-{self.events}"
         more = ["ordered"] * self.ordered + ["disk"] * self.disk + ([f"rules-{self.rules}"] if self.rules else [])
         more += [f"{self.workers}-workers"] if self.workers > 1 else []
+        more += [f"to-{self.copies}"] if self.copies > 1 else []
         return "-".join([f"{self.variant}-{self.events}-{self.compression}", *more])
 
     @property
@@ -98,8 +101,8 @@ class Case:
 
     @property
     def base(self) -> str:
-        """The name of the case that it is held against: the same without order or rules, with the memory buffer, in one process, through
-        forwarder in nginx's place; its own, if it is that."""
+        """The name of the case that it is held against: the same without order or rules, with the memory buffer, in one process, to one
+        destination, through forwarder in nginx's place; its own, if it is that."""
         return f"{self.variant}-{self.events}-{self.compression}"
 
 
@@ -125,6 +128,7 @@ CASES: Final = (
     ),
     Case(Variant.STAMPED, 50, "none", ordered=False, share=0.8, rules=Rules.NAMES),
     Case(Variant.STAMPED, 50, "none", ordered=False, share=0.5, rules=Rules.WHERE),
+    *(Case(Variant.STAMPED, events, "none", ordered=False, share=0.55, copies=2) for events in CONNECTIONS),
     Case(Variant.SDK, 1, "none", ordered=False, share=None),
     *(Case(Variant.STAMPED, events, "none", ordered=False, share=0.9, workers=2) for events in CONNECTIONS),
     Case(Variant.BARE, 1, "none", ordered=False, share=None),

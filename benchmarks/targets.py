@@ -70,6 +70,14 @@ class Target:
                     _wait_for_workers(environment["FORWARDER_ADMIN__LISTEN"], workers)
                 yield program
 
+    def copying(self, copies: int, compression: str) -> dict[str, str]:
+        """Settings with so many destinations instead of one, each of which gets all events; all are the sink."""
+        url = f"http://127.0.0.1:{self.sink_port}"
+        upstreams = [{"name": f"copy-{number}", "url": url, "compression": compression} for number in range(copies)]
+        routes = [{"to": [each["name"] for each in upstreams]}]
+        alone = {"FORWARDER_UPSTREAM__URL": "", "FORWARDER_UPSTREAM__COMPRESSION": ""}
+        return {**alone, "FORWARDER_UPSTREAMS": json.dumps(upstreams), "FORWARDER_ROUTES": json.dumps(routes)}
+
     def _settings(self, compression: str, ordering: str, max_bytes: str) -> dict[str, str]:
         settings = {
             "UPSTREAM__URL": f"http://127.0.0.1:{self.sink_port}",

@@ -80,9 +80,9 @@ class Plan:
             load = Load(
                 _ring(case.variant, case.events, self.shape, self.path, rare=case.rules is Rules.WHERE), CONNECTIONS[case.events], port
             )
-            sink.wait_for(_all_taken(load.run(WARM_UP)))
+            sink.wait_for(_all_taken(load.run(WARM_UP)) * case.copies)
             with profiled(program, self.profile and self.profile / f"{case.name}.svg", self.seconds):
-                self._measure(program, load, sink, figure)
+                self._measure(program, load, sink, figure, case.copies)
 
     @contextlib.contextmanager
     def _running(self, case: Case) -> Iterator[tuple[Program, int]]:
@@ -92,16 +92,15 @@ class Plan:
             with nginx(target.sink_port, core) as proxy:
                 yield proxy
             return
-        with target.running(
-            core, case.compression, case.ordering, disk=case.disk, workers=case.workers, more=case.rules.settings
-        ) as program:
+        more = {**case.rules.settings, **(target.copying(case.copies, case.compression) if case.copies > 1 else {})}
+        with target.running(core, case.compression, case.ordering, disk=case.disk, workers=case.workers, more=more) as program:
             yield program, target.port
 
-    def _measure(self, program: Program, load: Load, sink: Upstream, figure: Figure) -> None:
+    def _measure(self, program: Program, load: Load, sink: Upstream, figure: Figure, copies: int) -> None:
         events, cpu, core = sink.events(), program.cpu_seconds(), core_seconds(self.machine.target_core)
         tally = load.run(self.seconds)
         busy, core = program.cpu_seconds() - cpu, core_seconds(self.machine.target_core) - core
-        arrived = sink.wait_for(events + _all_taken(tally)) - events
+        arrived = (sink.wait_for(events + _all_taken(tally) * copies) - events) // copies
         program.check()
         figure.rates.append(arrived / (program.cpu_seconds() - cpu))
         figure.busy.append(busy / tally.seconds)

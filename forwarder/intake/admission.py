@@ -303,6 +303,22 @@ class Admission:
             return True
         return self.admit(Submission(self, chunks, chunk.source, callback), level)
 
+    def check_one(self, chunk: Chunk) -> None:
+        """Raises what `put_one` would raise for a full buffer."""
+        chunks = (chunk,)
+        self.lanes.admit(chunks)
+        self.quotas.check(chunks)
+        self.buffer.check(chunks)
+
+    def put_one(self, chunk: Chunk) -> None:
+        """Put a chunk into the buffer, after `check_one`, at the level `memory`."""
+        chunks = (chunk,)
+        self.buffer.offer(chunks)
+        self.books.receive(chunk.lane, chunk.source, chunk.count)
+        if self._taps.tap is not None:
+            self._taps.tap.chunks(TapOutcome.RECEIVED, chunks)
+        self._on_accepted()
+
     def admit(self, submission: Submission, level: AckLevel) -> bool:
         """Put all chunks into the buffer, and what was rejected to the dead letters; whether `level` is reached.
 

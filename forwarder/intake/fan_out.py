@@ -81,6 +81,7 @@ class FanOut:
     def __init__(self, branches: Sequence[Branch], routes: RouteTable, lanes: LaneRegistry) -> None:
         """`branches`: the destinations in the order in which the routes number them; the first is the default. `lanes`: of senders."""
         self._branches = branches
+        self._all_required = all(branch.required for branch in branches)
         self._routes = routes
         first = branches[0].admission
         self.clock = first.clock
@@ -124,6 +125,13 @@ class FanOut:
         if len(numbers) == 1 and (branch := self._branches[numbers[0]]).required:
             chunk.lane = branch.lane(lane)
             return branch.admission.admit_one(chunk, level, callback)
+        if level is AckLevel.MEMORY and self.rejects and self._all_required:  # the most frequent submission: it needs no objects beside
+            copies = [(self._branches[number].admission, self._copy(chunk, number)) for number in numbers]
+            for admission, copy in copies:
+                admission.check_one(copy)
+            for admission, copy in copies:
+                admission.put_one(copy)
+            return True
         parts = [self._part(number, [self._copy(chunk, number)], source) for number in numbers]
         return self.admit_parts(parts, level, callback)
 
