@@ -86,6 +86,8 @@ class HaltReason(StrEnum):
     """The request leads back to a forwarder that it has passed, or has passed too many (508 from a forwarder)."""
     DEAD_LETTERS_FULL = "dead_letters_full"
     """A refused event has no place to go."""
+    ARCHIVE_UNWRITABLE = "archive_unwritable"
+    """The archive's folder or bucket is missing, full or forbidden, or so is the disk where its files are made."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ HINTS: Final = {
     HaltReason.CAPTIVE_PROXY: "a web page answers in place of the service: see upstream.url, upstream.proxy and the network's log-in page",
     HaltReason.LOOP: "check upstream.url of this forwarder and of those behind it, and where proxies send them: one leads back here",
     HaltReason.DEAD_LETTERS_FULL: "raise dead_letters.max_bytes, and see why events are refused",
+    HaltReason.ARCHIVE_UNWRITABLE: "make the folder or bucket exist, with room, and let this process write there; or correct its address",
 }
 
 _log = structlog.get_logger()

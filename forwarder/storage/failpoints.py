@@ -31,6 +31,10 @@ NAMES: Final = frozenset(
         "compaction.moved",  # the copy is synced; the segment isn't free yet
         "dead_letters.begin",  # before dead letters are written
         "dead_letters.committed",  # they are committed, the marks of their events aren't written
+        "archive.spooling",  # before bytes of a file of the archive are written aside
+        "archive.copied",  # they are in its folder under a name that begins with a dot, not synced
+        "archive.renamed",  # the file has its name; the folder isn't synced
+        "archive.published",  # the file is complete and durable; its events aren't settled
         "replay.held",  # a dead letter is in the buffer, and not yet removed from the store
     }
 )

@@ -36,9 +36,12 @@ T = TypeVar("T")
 
 
 class StoredChunk(Chunk):
-    """A chunk with its record. `first` is the index of its first event in the record as it was received."""
+    """A chunk with its record. `first` is the index of its first event in the record as it was received.
 
-    __slots__ = ("first", "record")
+    `size` is that of its events, also once they were released (`DiskBuffer.release`) and `data` is empty.
+    """
+
+    __slots__ = ("first", "record", "size")
 
     def __init__(  # noqa: PLR0917 - as in its base
         self,
@@ -56,6 +59,7 @@ class StoredChunk(Chunk):
         super().__init__(lane, data, count, ids, received_at, source, ack)
         self.record = record
         self.first = first
+        self.size = len(data)
 
     @property
     def place(self) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from forwarder.core.ack import Ack, AckCallback
 from forwarder.core.clock import Clock
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull, RequestTooLarge
-from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, Chunk, Lane
+from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, NO_IDS, Chunk, Lane
 from forwarder.core.lanes import LaneQueue
 from forwarder.core.ports import DropCause, Fate, Ordering
 from forwarder.storage import failpoints
@@ -203,7 +203,7 @@ class DiskBuffer:
             record.segment.dead_in = group
             if record.settle(chunk.first, count):
                 self._compaction.settled(record.length)
-            size = cost(len(chunk.data), count)
+            size = cost(chunk.size, count)
             self.used -= size
             _count(holding, -size)
             holding.events -= count
@@ -211,6 +211,18 @@ class DiskBuffer:
         self._forget_if_empty(lane)
         self.commits.mark_soon()
         settle_acks(chunks, fate)
+
+    def release(self, chunks: Sequence[Chunk]) -> None:
+        """Keep the events of chunks that were taken on disk alone: they are only to be settled, and can't be put back or cut.
+
+        They count for no memory any more: whoever holds so many that the objects matter limits them. A sender that waits for the result
+        of each event needs them until then: such chunks keep them.
+        """
+        for chunk in chunks:
+            if chunk.ack is not None and chunk.ack.watch is not None:
+                continue
+            self._take_memory(self.holdings[chunk.lane], -chunk.cost)
+            chunk.data, chunk.ids, chunk.cost = b"", NO_IDS, 0
 
     def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
         """Take the chunks that have one of these acks and still wait off their queues: all of them are in memory."""

@@ -16,7 +16,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -33,7 +33,7 @@ from forwarder.sources.files.records import DamagedContent, ReadOptions, reason
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
-    from obstore.store import ObjectStore
+    from obstore.store import ObjectStore, RetryConfig
 
 SCHEMES: Final = ("s3://", "s3a://", "gs://", "az://", "azure://", "abfs://", "abfss://")
 _WITH_CONTAINER: Final = ("abfs://", "abfss://")
@@ -268,19 +268,22 @@ def natural(name: str) -> list[tuple[list[tuple[int, str]], str]]:
     ]
 
 
-def connect(bucket: str, options: ReadOptions) -> ObjectStore:
+def connect(bucket: str, options: Mapping[str, str], retries: RetryConfig | None = None) -> ObjectStore:
     """The store of a URL's bucket. Credentials come from where the store's own tools have them: environment, instance, web identity.
 
-    Options of the way to it may have the store's name before them, as in the environment.
+    `options` of the way to it may have the store's name before them, as in the environment. `retries`: of single requests; None: the
+    client's own.
     """
     try:
         from obstore.exceptions import BaseError  # noqa: PLC0415 -- an optional dependency
         from obstore.store import from_url  # noqa: PLC0415
     except ImportError:
-        raise ConfigurationError("Object stores can't be read without obstore", hint=install_extra("import")) from None
-    store: dict[str, Any] = {name: value for name, value in options.store.items() if not _CLIENT(name)}
-    if client := {found[1].lower(): value for name, value in options.store.items() if (found := _CLIENT(name))}:
+        raise ConfigurationError("Object stores can't be used without obstore", hint=install_extra("import")) from None
+    store: dict[str, Any] = {name: value for name, value in options.items() if not _CLIENT(name)}
+    if client := {found[1].lower(): value for name, value in options.items() if (found := _CLIENT(name))}:
         store["client_options"] = client
+    if retries is not None:
+        store["retry_config"] = retries
     try:
         return from_url(bucket, **store)
     except (BaseError, ValueError, TypeError) as error:
@@ -292,7 +295,7 @@ def stored_objects(url: str, options: ReadOptions) -> Iterator[StoredObject]:
     """The objects that a URL stands for: one object, all under a prefix, or those that match a pattern."""
     scheme, _, rest = url.partition("://")
     bucket, _, key = rest.partition("/")
-    store = connect(f"{scheme}://{bucket}", options)
+    store = connect(f"{scheme}://{bucket}", options.store)
     import obstore  # noqa: PLC0415 -- `connect` has seen that it is there
     from obstore.exceptions import BaseError  # noqa: PLC0415
 

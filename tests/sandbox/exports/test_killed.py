@@ -13,8 +13,8 @@ import yaml
 
 from forwarder.sandbox.store.database import Store
 from tests.end_to_end.importing import Service, sandbox
-from tests.sandbox.exports.conftest import Bucket
 from tests.sandbox.shipped import KEY, folder, read_folder, read_part, request, stored
+from tests.support.buckets import Bucket
 from tests.support.commands import LIMIT
 from tests.support.waiting import eventually
 

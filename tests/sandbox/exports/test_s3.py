@@ -14,9 +14,9 @@ from aiohttp import web
 from forwarder.sandbox.exports import s3
 from forwarder.sandbox.exports.jobs import DestinationFailed, DestinationPolicy, ExportMisconfigured
 from forwarder.sandbox.exports.s3 import S3Destination
-from tests.sandbox.exports.conftest import ACCESS_KEY, SECRET, Bucket
 from tests.sandbox.exports.test_http import service
 from tests.sandbox.shipped import job
+from tests.support.buckets import ACCESS_KEY, SECRET, Bucket
 
 
 @pytest.fixture

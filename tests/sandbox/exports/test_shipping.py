@@ -25,7 +25,6 @@ from forwarder.sandbox.store.records import IngestedEvent
 from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.imports.verification import read_exports
 from tests.sandbox.client import talking
-from tests.sandbox.exports.conftest import Bucket
 from tests.sandbox.shipped import (
     KEY,
     NAME,
@@ -42,6 +41,7 @@ from tests.sandbox.shipped import (
     stored,
     uuid_of,
 )
+from tests.support.buckets import Bucket
 from tests.support.cases import cases
 from tests.support.commands import forwarder
 from tests.support.waiting import eventually, tick

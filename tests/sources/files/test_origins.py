@@ -162,7 +162,7 @@ def test_what_names_no_object_is_an_error() -> None:
 @pytest.mark.parametrize("name", ["allow_http", "AWS_ALLOW_HTTP"])
 def test_options_of_the_way_to_a_store_are_told_from_its_own(name: str) -> None:
     """A store in the same network, without TLS: all of its options are said in one place."""
-    store = connect("s3://bucket", ReadOptions(store={"region": "eu", "endpoint": "http://127.0.0.1:9000", name: "true", "timeout": "5s"}))
+    store = connect("s3://bucket", {"region": "eu", "endpoint": "http://127.0.0.1:9000", name: "true", "timeout": "5s"})
     assert isinstance(store, S3Store)
     assert store.config == {"bucket": "bucket", "endpoint": "http://127.0.0.1:9000", "region": "eu"}
     assert store.client_options == {"allow_http": "true", "timeout": "5s"}

@@ -1,0 +1,5 @@
+"""The object store of these tests."""
+
+from tests.support.buckets import bucket, object_store
+
+__all__ = ["bucket", "object_store"]
