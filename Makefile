@@ -22,7 +22,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 # One process more than cores, because many tests wait for processes of their own; a test that needs quiet has no place among them.
 PARALLEL = --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') --dist worksteal
 
-.PHONY: help setup sbom demo demo-kafka demo-logs drill check test lint types layers unit test-crash test-crash-restarts test-crash-kafka test-crash-import test-crash-logs test-crash-destinations test-browser test-sdks looks pictures man bench soak docs requirements clean
+.PHONY: help setup sbom demo demo-kafka demo-logs drill check test lint types layers unit test-crash test-crash-restarts test-crash-kafka test-crash-import test-crash-logs test-crash-destinations test-crash-archive test-browser test-sdks looks pictures man bench soak docs requirements clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -102,6 +102,9 @@ test-crash-import: setup  ## import 1,000,000 events, as gzip and as zstd, kille
 
 test-crash-destinations: setup  ## two destinations are stopped and killed in turn, then the daemon 10 times, under load; CRASH="--seed 7 --kills 3 --seconds 2" chooses
 	$(BIN)/python -m tests.crash.destinations $(CRASH)
+
+test-crash-archive: setup  ## kill a buffer with an archive 10 times under 1,000,000 events, and import its files; CRASH="--seed 7 --events 50000" chooses
+	$(BIN)/python -m tests.crash.archive $(CRASH)
 
 test-crash-logs: setup  ## follow a log of 1,000,000 lines, rotated 50 times and killed 10 times, at each level of commit; CRASH="--seed 7 --lines 50000" chooses. Before it, 500,000 lines of a week
 	LINES_OF_A_WEEK=500000 $(BIN)/pytest tests/sources/logs/test_weeks.py
