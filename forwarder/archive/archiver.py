@@ -327,7 +327,7 @@ class Archiver:
             except Exception as error:
                 _log.exception("a file of the archive couldn't be published unexpectedly", file=name)
                 await self._failed(lane, PublishFailed(error_text(error), refused=False))
-        self._attempts["200"] += 1
+        self._attempts["archived"] += 1
         self._durations.observe(self._clock.monotonic() - began)
         self._worked()
         if failpoints.ARMED:

@@ -149,7 +149,11 @@ def _drain(directories: Sequence[Path], settings: Settings) -> ExitCode:
     contents = _inspect(directories)
     _reject_if_in_use(contents)
     own = [of_directory(settings, directory) for directory in directories]
-    for upstream in {each.upstream.url: each.upstream for each, content in zip(own, contents, strict=True) if content.events}.values():
+    for upstream in {
+        each.upstream.url: each.upstream
+        for each, content in zip(own, contents, strict=True)
+        if content.events and not each.destination.archive.url
+    }.values():
         answer = asyncio.run(ask_upstream(upstream, ()))
         if not answer.reached:  # what else is wrong, its lanes find out, as the daemon's do
             sys.stderr.write("Error: " + "\n".join(answer.lines(upstream.url)) + "\n")

@@ -76,6 +76,8 @@ def check(
 
         worst = ExitCode.DONE
         for _, own in settings.of_each():
+            if own.destination.archive.url:
+                continue
             mapped = own.destination.api_keys
             api_keys = [mapped.get(key, key) for key in settings.sources.http.api_keys]
             answer = asyncio.run(ask_upstream(own.upstream, api_keys))

@@ -98,9 +98,25 @@ def _split_http(text: str, example: str) -> SplitResult:
     return parts
 
 
+_STORES: Final = frozenset({"s3", "s3a", "gs", "az", "azure", "abfs", "abfss"})
+
+
 def check_upstream(text: str) -> str:
     """The service's base address without a slash at its end. Raises `ValueError` if it can't be one, not repeating it."""
     return _check_base(text, "https://us.i.example.com", _INGESTION_PATHS, "/batch/")
+
+
+def check_archive(text: str) -> str:
+    """`text`, if it is the address of a folder or of an object store. Raises `ValueError` if not, not repeating it."""
+    scheme, separator, rest = text.partition("://")
+    bucket = rest.partition("/")[0]
+    if scheme == "file" and separator and rest.startswith("/"):
+        return text
+    if scheme not in _STORES or not separator or not bucket:
+        raise ValueError("it isn't the address of an archive: write file:///srv/events or s3://bucket/events/")
+    if ":" in bucket or ("@" in bucket and not scheme.startswith("abfs")):
+        raise ValueError("it holds credentials or a port: they belong in the environment, or in archive.store (endpoint)")
+    return text
 
 
 def check_management(text: str) -> str:

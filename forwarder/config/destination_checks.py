@@ -9,8 +9,10 @@ from forwarder.config.api_keys import check_project_key
 from forwarder.config.conflicts import Conflict
 from forwarder.config.layers import what_and_hint
 from forwarder.config.rule_settings import RouteSettings
-from forwarder.config.settings import Settings, UpstreamSettings
+from forwarder.config.settings import DestinationSettings, Settings, UpstreamSettings
 from forwarder.config.source_checks import same_names
+from forwarder.config.units import format_duration
+from forwarder.core.ack import AckLevel
 
 _EXAMPLE = "for example: upstreams: {us: {url: https://us.i.example.com}}"
 
@@ -25,7 +27,9 @@ def destination_conflicts(settings: Settings) -> Iterator[Conflict]:
         key = f"upstreams[{number}]"
         if not destination.name:
             yield Conflict(f"{key}.name", "is missing: what the destination is called", _EXAMPLE)
-        if not destination.url:
+        if destination.archive.url:
+            yield from _unusable_archive(key, destination, settings)
+        elif not destination.url:
             what = f"of {destination.name} is missing: the address of the service" if destination.name else "is missing"
             yield Conflict(f"{key}.url", what, _EXAMPLE)
         for mine, other in destination.api_keys.items():
@@ -36,6 +40,23 @@ def destination_conflicts(settings: Settings) -> Iterator[Conflict]:
         yield from _route(f"routes[{number}]", route, settings)
     if settings.passthrough.destination:
         yield from _unknown("passthrough.destination", settings.passthrough.destination, settings)
+
+
+def _unusable_archive(key: str, destination: DestinationSettings, settings: Settings) -> Iterator[Conflict]:
+    if destination.url:
+        yield Conflict(
+            f"{key}.url", "can't be beside archive: it is one or the other", "make two destinations of them, and name both in routes"
+        )
+    if settings.buffer.kind != "disk":
+        hint = "set buffer.kind: disk: events stay there until their file is complete"
+        yield Conflict(f"{key}.archive", "needs a disk buffer", hint)
+    if settings.passthrough.destination and settings.passthrough.destination == destination.name:
+        yield Conflict("passthrough.destination", f"{destination.name} is an archive, which answers no calls", "name a service")
+    buffer, max_age = settings.buffer, destination.archive.max_age
+    if buffer.ack_level is AckLevel.DELIVERED and destination.required and buffer.ack_timeout <= max_age:
+        longest = f"archive.max_age of {destination.name} ({format_duration(max_age)})"
+        message = f"is delivered, which takes up to {longest}: longer than buffer.ack_timeout"
+        yield Conflict("buffer.ack", message, "use disk, or set required: false for the archive")
 
 
 def _unusable_keys(key: str, *api_keys: str) -> Iterator[Conflict]:

@@ -16,6 +16,7 @@ from forwarder.config.rule_settings import RouteSettings, RuleSettings
 from forwarder.config.section import GIB, MB, MIB, Section
 from forwarder.config.source_settings import KafkaSettings, LogSourceSettings, MappingSettings, SourcesSettings
 from forwarder.config.values import (
+    ArchiveUrl,
     Concurrency,
     Count,
     DestinationName,
@@ -63,6 +64,22 @@ class UpstreamSettings(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ArchiveSettings(Section):
+    """Files of JSON lines with zstd, in a folder or a bucket of your own, instead of the service at `url`."""
+
+    short: ClassVar[str] = "url"
+
+    url: ArchiveUrl = ""
+    """Where the files go: file:///srv/events, or s3://bucket/events/ or the address of another object store."""
+    partition: Literal["day", "hour"] = "day"
+    """Span of time that a folder of files is for, by when events were received, in UTC."""
+    max_age: Annotated[float, Duration("1s", "1d")] = 300.0
+    """Age of the oldest event with which a file is made; a file's worth of events, or a quarter of the buffer, makes one before."""
+    store: Annotated[Mapping[str, str], Pairs()] = field(default_factory=dict, repr=False)
+    """Options of the object store, such as endpoint and region, in addition to the environment variables of its own tools."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class DestinationSettings(UpstreamSettings):
     """One of several destinations, with the keys of `upstream` and these."""
 
@@ -74,6 +91,12 @@ class DestinationSettings(UpstreamSettings):
     """Whether its full buffer rejects the events routed to it; otherwise it drops them, counted, and acknowledgements don't wait for it."""
     api_keys: Annotated[Mapping[str, str], Pairs()] = field(default_factory=dict, repr=False)
     """Project keys to use there, by those that senders use: {phc_us_shop: phc_eu_shop}; other keys stay."""
+    archive: ArchiveSettings = ArchiveSettings()
+
+    @property
+    def address(self) -> str:
+        """Where its events go: of the service or of the archive."""
+        return self.archive.url or self.url
 
 
 @dataclass(frozen=True, kw_only=True)

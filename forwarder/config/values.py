@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 
 from forwarder.config.addresses import (
     Network,
+    check_archive,
     check_broker,
     check_host,
     check_listen,
@@ -463,6 +464,7 @@ class _Listen(Text):
 
 Listen = Annotated[str, _Listen(check_listen)]
 HostName = Annotated[str, Text(check_host)]
+ArchiveUrl = Annotated[str, Text(_unless_empty(check_archive))]
 UpstreamUrl = Annotated[str, Text(_unless_empty(check_upstream))]
 ManagementUrl = Annotated[str, Text(_unless_empty(check_management))]
 ProxyUrl = Annotated[str, Text(check_proxy)]

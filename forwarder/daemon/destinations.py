@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from forwarder.config.settings import Settings
+from forwarder.config.settings import DestinationSettings, Settings
 from forwarder.core.clock import Clock
+from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.path import ForwarderPath
 from forwarder.core.taps import TapPoint
 from forwarder.daemon.key_memory import KeyMemory
@@ -28,6 +30,9 @@ from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.quotas import Quotas
 from forwarder.telemetry.books import Books
 
+if TYPE_CHECKING:
+    from forwarder.archive.archiver import Archiver
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventDestination:
@@ -35,13 +40,14 @@ class EventDestination:
 
     settings: Settings
     """Those that hold for it: `upstream` is its own."""
-    sink: HttpSink
+    sink: HttpSink | None
+    """None: of an archive."""
     known: KnownKeys
     key_memory: KeyMemory | None
     books: Books
     stores: Stores
     batcher: Batcher
-    delivery: Delivery
+    delivery: Delivery | Archiver
     admission: Admission
     branch: Branch
 
@@ -65,8 +71,8 @@ def build_destination(
     """
     upstream, http = settings.destination, settings.sources.http
     ordering_of = lane_ordering(settings)
-    sink = open_sink(upstream, clock, path)
-    keys = KeyCheck(sink.decide, clock) if upstream.verify_keys else None
+    sink = None if upstream.archive.url else open_sink(upstream, clock, path)
+    keys = KeyCheck(sink.decide, clock) if sink is not None and upstream.verify_keys else None
     ask: Callable[[str], object] = keys.ask if keys else lambda _key: None
     known = _known_keys(settings, keys)
     halts, books = Halts(), Books()
@@ -75,20 +81,24 @@ def build_destination(
     )
     key_memory = KeyMemory(known, stores.state, clock, upstream.name) if keys is not None and stores.state is not None else None
     batcher = Batcher(stores.buffer, batch_policy(settings))
-    delivery = Delivery(
-        batcher=batcher,
-        buffer=stores.buffer,
-        sink=sink,
-        dead_letters=stores.dead_letters,
-        books=books,
-        clock=clock,
-        retry=retry_policy(settings),
-        concurrency=settings.delivery.concurrency if isinstance(settings.delivery.concurrency, int) else None,
-        ordering_of=ordering_of,
-        halts=halts,
-        keys=keys,
-        taps=taps,
-    )
+    delivery: Delivery | Archiver
+    if sink is None:
+        delivery = _archiver(upstream, stores, books, clock, halts)
+    else:
+        delivery = Delivery(
+            batcher=batcher,
+            buffer=stores.buffer,
+            sink=sink,
+            dead_letters=stores.dead_letters,
+            books=books,
+            clock=clock,
+            retry=retry_policy(settings),
+            concurrency=settings.delivery.concurrency if isinstance(settings.delivery.concurrency, int) else None,
+            ordering_of=ordering_of,
+            halts=halts,
+            keys=keys,
+            taps=taps,
+        )
     admission = Admission(
         stores.buffer,
         stores.dead_letters,
@@ -115,6 +125,31 @@ def build_destination(
         admission=admission,
         branch=Branch(admission, delivery, halts, upstream.required, upstream.api_keys),
     )
+
+
+def _archiver(upstream: DestinationSettings, stores: Stores, books: Books, clock: Clock, halts: Halts) -> Archiver:
+    """What delivers to an archive. Raises `ConfigurationError` where it can't be made."""
+    from forwarder.archive.archiver import ArchivePolicy, Archiver  # noqa: PLC0415 - few have one
+    from forwarder.archive.folders import archive_identity, open_folder  # noqa: PLC0415
+    from forwarder.archive.spool import Partition  # noqa: PLC0415
+
+    if stores.disk_buffer is None:
+        raise ConfigurationError(f"upstreams.{upstream.name}.archive needs a disk buffer", hint="Set buffer.kind: disk.")
+    archive, directory = upstream.archive, stores.locks[0].path
+    try:
+        identity = archive_identity(directory)
+        return Archiver(
+            policy=ArchivePolicy(Partition(archive.partition), archive.max_age, directory, identity),
+            buffer=stores.disk_buffer,
+            folder=lambda thread: open_folder(archive.url, archive.store, identity, thread),
+            books=books,
+            clock=clock,
+            halts=halts,
+        )
+    except ForwarderError:
+        for lock in stores.locks:
+            lock.release()
+        raise
 
 
 def _known_keys(settings: Settings, keys: KeyCheck | None) -> KnownKeys:

@@ -168,7 +168,7 @@ class _DestinationObserver:
         self._of = destination
         self._stores = destination.stores
         self._when_full = destination.settings.buffer.when_full
-        self._url = without_credentials(destination.settings.upstream.url)
+        self._url = without_credentials(destination.settings.destination.address)
         self._labels = LaneLabels()
         self._found = sum(map(self._stores.buffer.count, self._stores.buffer.waiting_lanes()))
         self._dropped_before = sum(_dropped_when_full(destination.books))

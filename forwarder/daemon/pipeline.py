@@ -58,6 +58,7 @@ from forwarder.telemetry.snapshot import Snapshot, State
 from forwarder.telemetry.taps import TapBatch, TapRequest, Taps
 
 if TYPE_CHECKING:
+    from forwarder.archive.archiver import Archiver
     from forwarder.daemon.kafka import KafkaSources
     from forwarder.daemon.logs import LogSources
     from forwarder.intake.otlp import OtlpMapping
@@ -122,8 +123,7 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
 
     rules.on_change = use_rules
 
-    passed = next((each for each in destinations if each.name == settings.passthrough.destination), first)
-    passthrough = PassThrough(pass_through_policy(passed.settings, passed.sink), clock) if settings.passthrough.enabled else None
+    passthrough = _pass_through(settings, destinations, clock)
     load = None if role.loads is None else WorkerLoad(role.loads, role.workers, role.number)
     listener = HttpListener(http, intake, clock, headroom, passthrough, path=path, load=load)
     kafka = _kafka_sources(settings, role, SourceIntake(admission, branches, intake, source="kafka"), clock)
@@ -142,6 +142,17 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
         rules=rules,
     )
     return Pipeline(settings, clock, role, parts, taps)
+
+
+def _pass_through(settings: Settings, destinations: Sequence[Destination], clock: Clock) -> PassThrough | None:
+    """What passes calls to the destination that the settings name, else to the first service; None if there is none, or it is off."""
+    if not settings.passthrough.enabled:
+        return None
+    named = sorted(destinations, key=lambda each: each.name != settings.passthrough.destination)
+    for each in named:
+        if each.sink is not None:
+            return PassThrough(pass_through_policy(each.settings, each.sink), clock)
+    return None
 
 
 def _destinations(
@@ -299,7 +310,7 @@ class Pipeline:
     async def _deliver_briefly(self, seconds: float) -> None:
         """Deliver the events of disk buffers that are in memory, as long as the upstream accepts; a backlog waits for the next start."""
 
-        async def deliver(delivery: Delivery, *, backlog: bool) -> None:
+        async def deliver(delivery: Delivery | Archiver, *, backlog: bool) -> None:
             if not backlog:
                 await delivery.drain_while_it_works(min(DELIVER_LIMIT, seconds))
             await delivery.finish_in_flight(min(IN_FLIGHT_LIMIT, seconds))
@@ -344,7 +355,8 @@ class Pipeline:
         await parts.rules.close()
         left: list[DeadLetter] = []
         for destination in parts.destinations:
-            await destination.sink.close()
+            if destination.sink is not None:
+                await destination.sink.close()
             if destination.key_memory is not None:
                 await destination.key_memory.close()
             left += self._settle_the_rest(destination)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
@@ -138,15 +137,16 @@ class ArchiveRig:
         return [line for name in self.names() if match in name and "/." not in name for line in lines_of(self.files / name)]
 
 
-def lines_of(path: Path) -> Sequence[bytes]:
+def lines_of(path: Path) -> list[bytes]:
     """The lines of a file; fails if it isn't whole."""
-    return list(_lines(path.read_bytes()))
+    return lines_in(path.read_bytes())
 
 
-def _lines(content: bytes) -> Iterator[bytes]:
+def lines_in(content: bytes) -> list[bytes]:
+    """The lines of a file with this content; fails if it isn't whole."""
     decompressor = zstandard.ZstdDecompressor().decompressobj()
     text = decompressor.decompress(content)
     assert decompressor.eof, "the file ends within its frame"
     assert not decompressor.unused_data, "the file is more than one frame"
     assert text.endswith(b"\n")
-    yield from (line.rstrip(b"\n") for line in io.BytesIO(text))
+    return text[:-1].split(b"\n")

@@ -140,7 +140,8 @@ class Whole:
 
     async def _abandon_destination(self, destination: EventDestination) -> None:
         stores = destination.stores
-        await destination.sink.close()
+        if destination.sink is not None:
+            await destination.sink.close()
         await stores.committer.close()
         if (memory := destination.key_memory) is not None:
             memory._dirty = False
