@@ -377,6 +377,8 @@ class Archiver:
         await wait_for_event(self._retry, wait, self._clock)
 
     def _worked(self) -> None:
+        if self._why:
+            _log.info("the archive works again", failures=self._failures)
         self._failures, self._why = 0, ""
         for lane in self.halts:
             self.halts.resume(lane)

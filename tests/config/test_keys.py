@@ -44,7 +44,7 @@ def test_secrets_are_known() -> None:
         "import.api_key",
         "import.store",
     }
-    of_destinations = {"upstreams[0].proxy", "upstreams[0].api_keys", "routes[0].match.api_key"}
+    of_destinations = {"upstreams[0].proxy", "upstreams[0].api_keys", "upstreams[0].archive.store", "routes[0].match.api_key"}
     assert {key.name for key in keys().values() if key.secret} == {
         "sources.http.api_keys",
         "rules[0].match.api_key",
