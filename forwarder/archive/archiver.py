@@ -34,7 +34,7 @@ from forwarder.core.lanes import LaneQueue
 from forwarder.core.outcome import HaltReason
 from forwarder.core.ports import Fate, Ledger
 from forwarder.delivery.delivery import BATCH_EVENTS, BODY_BYTES, SECONDS, DeliveryStatistics, HistogramCounter, UpstreamHealth
-from forwarder.delivery.halting import Halts
+from forwarder.delivery.halting import HINTS, HaltReport
 from forwarder.storage import failpoints
 from forwarder.telemetry.labels import lane_label
 
@@ -76,6 +76,14 @@ class ArchivePolicy:
     """Part of the names of this archive's files: those of no other process that writes to the same place have it."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """An operator has to change something, wall-clock seconds."""
+
+    since: float
+    next_attempt: float
+
+
 class Archiver:
     """See above. It has the methods of `delivery.Delivery`, and owns the thread that compresses."""
 
@@ -87,11 +95,9 @@ class Archiver:
         folder: Callable[[ThreadPoolExecutor], ArchiveFolder],
         books: Ledger,
         clock: Clock,
-        halts: Halts | None = None,
         backoff: Backoff | None = None,
     ) -> None:
         """`folder` makes the destination, given the thread for what blocks."""
-        self.halts = Halts() if halts is None else halts
         self._policy = policy
         self._buffer = buffer
         self._books = books
@@ -102,6 +108,8 @@ class Archiver:
         self._names = FileNames(policy.identity, os.urandom(3).hex())
         self._files = 0
         self._taken: list[Chunk] = []
+        self._stranded: list[Chunk] = []
+        """Chunks whose file couldn't be made, for an unexpected reason: they stay in the buffer."""
         self._task: asyncio.Task[None] | None = None
         self._awake = asyncio.Event()
         self._arrived = asyncio.Event()
@@ -118,6 +126,7 @@ class Archiver:
         """Whether an attempt failed since a drain began."""
         self._why = ""
         """Why the last attempt failed; empty if it didn't."""
+        self._refusal: _Refusal | None = None
         self._failures = 0
         self._attempts: Counter[str] = Counter()
         self._delivered = 0
@@ -188,7 +197,7 @@ class Archiver:
 
     def undelivered(self) -> list[Chunk]:
         """The chunks that are in a file that isn't complete; of most the events aren't in memory any more."""
-        return list(self._taken)
+        return [*self._taken, *self._stranded]
 
     def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:  # noqa: ARG002 - see `Delivery.withdraw`
         """What can still be taken back of what was taken: nothing, as it is in a file."""
@@ -203,7 +212,6 @@ class Archiver:
 
     def statistics(self) -> DeliveryStatistics:
         """Figures since the start, and the state of now. Requests are attempts to publish a file, batches are files."""
-        now, wall = self._clock.monotonic(), self._clock.now()
         return DeliveryStatistics(
             requests=dict(self._attempts),
             in_flight=1 if self._taken else 0,
@@ -213,10 +221,21 @@ class Archiver:
             batch_events=self._file_events.counts(),
             delivered=self._delivered,
             warnings={},
-            halts=self.halts.report(now, wall),
+            halts=self._halts(),
             retries=(),
             upstream=UpstreamHealth(bool(self._why), self._why),
         )
+
+    def _halts(self) -> list[HaltReport]:
+        """All lanes that wait while an operator has to change something.
+
+        They are in no `Halts`: what halts one lane of a service leaves it less of the buffer, for the others' sake. Here all wait.
+        """
+        refusal, reason = self._refusal, HaltReason.ARCHIVE_UNWRITABLE
+        if refusal is None:
+            return []
+        lanes = {*[chunk.lane for chunk in self._taken[:1]], *self._buffer.waiting_lanes()}
+        return [HaltReport(lane, reason, refusal.since, self._why, HINTS[reason], refusal.next_attempt) for lane in sorted(lanes)]
 
     # The task
 
@@ -229,7 +248,12 @@ class Archiver:
                 await self._awake.wait()
                 self._awake.clear()
                 continue
-            await self._archive(lane)
+            try:
+                await self._archive(lane)
+            except Exception:
+                _log.exception("making a file of the archive failed unexpectedly; the next start makes it", lane=lane_label(lane))
+                self._stranded += self._taken
+                self._taken = []
 
     def _due_lane(self) -> Lane | None:
         """The lane that is to be archived now; None: the timer is set for the next one."""
@@ -269,7 +293,7 @@ class Archiver:
             self._unreadable.add(lane)
             return
         received_at = _first(self._buffer.queue(lane)).received_at
-        file = await self._until_it_works(lane, self._open)
+        file = await self._until_it_works(self._open)
         try:
             await self._fill(file, lane, self._policy.partition.number(received_at))
             await self._publish(file, lane, received_at)
@@ -294,10 +318,10 @@ class Archiver:
                 continue
             self._taken += chunks
             await self._in_thread(file.add, chunks)
-            await self._until_it_works(lane, file.flush)
+            await self._until_it_works(file.flush)
             self._buffer.release(chunks)
         file.end()
-        await self._until_it_works(lane, file.flush)
+        await self._until_it_works(file.flush)
 
     async def _load(self, lane: Lane) -> bool:
         """Wait for events of the lane to be read from the disk; whether there are any."""
@@ -323,10 +347,10 @@ class Archiver:
                 await self._folder.publish(name, file.content)
                 break
             except PublishFailed as error:
-                await self._failed(lane, error)
+                await self._failed(error)
             except Exception as error:
                 _log.exception("a file of the archive couldn't be published unexpectedly", file=name)
-                await self._failed(lane, PublishFailed(error_text(error), refused=False))
+                await self._failed(PublishFailed(error_text(error), refused=False))
         self._attempts["archived"] += 1
         self._durations.observe(self._clock.monotonic() - began)
         self._worked()
@@ -340,13 +364,13 @@ class Archiver:
 
     # Failing
 
-    async def _until_it_works(self, lane: Lane, function: Callable[[], Result]) -> Result:
+    async def _until_it_works(self, function: Callable[[], Result]) -> Result:
         """Write aside, as often as it takes: a disk that is full may be emptied."""
         while True:
             try:
                 return await self._in_thread(function)
             except OSError as error:
-                await self._failed(lane, PublishFailed(f"{self._policy.spool}: {error_text(error)}", refused=True))
+                await self._failed(PublishFailed(f"{self._policy.spool}: {error_text(error)}", refused=True))
 
     async def _in_thread(self, function: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
         """Run what blocks. Cancellation waits for its end: what it uses is closed next."""
@@ -357,31 +381,27 @@ class Archiver:
             await asyncio.wait([future])
             raise
 
-    async def _failed(self, lane: Lane, error: PublishFailed) -> None:
+    async def _failed(self, error: PublishFailed) -> None:
         """Remember why, and wait before the next attempt."""
         self._failures += 1
         self._attempts["error"] += 1
-        now = self._clock.monotonic()
         if error.why != self._why:
-            _log.warning("the archive fails; its events stay in the buffer", why=error.why)
+            hint = HINTS[HaltReason.ARCHIVE_UNWRITABLE] if error.refused else ""
+            _log.warning("the archive fails; its events stay in the buffer", why=error.why, hint=hint)
         self._why = error.why
-        if error.refused:
-            for each in {lane, *self._buffer.waiting_lanes()}:
-                self.halts.halt(each, HaltReason.ARCHIVE_UNWRITABLE, error.why, now=now, wall=self._clock.now())
         self._failed_lately = True
         self._idle.set()
-        wait = self._backoff.equal_jitter(self._failures)
-        for each in self.halts:
-            self.halts.probe_at(each, now + wait)
+        wait, now = self._backoff.equal_jitter(self._failures), self._clock.now()
+        since = now if self._refusal is None else self._refusal.since
+        self._refusal = _Refusal(since, now + wait) if error.refused else None
         self._retry.clear()
         await wait_for_event(self._retry, wait, self._clock)
 
     def _worked(self) -> None:
+        self._refusal = None
         if self._why:
             _log.info("the archive works again", failures=self._failures)
         self._failures, self._why = 0, ""
-        for lane in self.halts:
-            self.halts.resume(lane)
 
     def _is_drained(self) -> bool:
         """Whether a drain has nothing left to wait for."""

@@ -83,7 +83,7 @@ def build_destination(
     batcher = Batcher(stores.buffer, batch_policy(settings))
     delivery: Delivery | Archiver
     if sink is None:
-        delivery = _archiver(upstream, stores, books, clock, halts)
+        delivery = _archiver(upstream, stores, books, clock)
     else:
         delivery = Delivery(
             batcher=batcher,
@@ -127,7 +127,7 @@ def build_destination(
     )
 
 
-def _archiver(upstream: DestinationSettings, stores: Stores, books: Books, clock: Clock, halts: Halts) -> Archiver:
+def _archiver(upstream: DestinationSettings, stores: Stores, books: Books, clock: Clock) -> Archiver:
     """What delivers to an archive. Raises `ConfigurationError` where it can't be made."""
     from forwarder.archive.archiver import ArchivePolicy, Archiver  # noqa: PLC0415 - few have one
     from forwarder.archive.folders import archive_identity, open_folder  # noqa: PLC0415
@@ -144,7 +144,6 @@ def _archiver(upstream: DestinationSettings, stores: Stores, books: Books, clock
             folder=lambda thread: open_folder(archive.url, archive.store, identity, thread),
             books=books,
             clock=clock,
-            halts=halts,
         )
     except ForwarderError:
         for lock in stores.locks:

@@ -144,7 +144,7 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
     return Pipeline(settings, clock, role, parts, taps)
 
 
-def _pass_through(settings: Settings, destinations: Sequence[Destination], clock: Clock) -> PassThrough | None:
+def _pass_through(settings: Settings, destinations: Sequence[EventDestination], clock: Clock) -> PassThrough | None:
     """What passes calls to the destination that the settings name, else to the first service; None if there is none, or it is off."""
     if not settings.passthrough.enabled:
         return None

@@ -9,7 +9,7 @@ import pytest
 
 from forwarder.archive import archiver
 from forwarder.archive.folders import PublishFailed
-from forwarder.archive.spool import Partition
+from forwarder.archive.spool import Partition, SpooledFile
 from forwarder.core.ack import Ack
 from forwarder.core.event import NO_IDS, Chunk, Lane
 from forwarder.core.outcome import HaltReason
@@ -121,16 +121,18 @@ async def test_a_refused_file_halts_its_lanes_and_is_published_later(tmp_path: P
         await rig.put(event(1))
         await rig.put(event(2), lane=OTHER)
         await rig.until(lambda: len(rig.folder.attempts) >= 3, MAX_AGE)
-        halted = rig.archiver.halts.get(OTHER)
-        assert halted is not None
-        assert (halted.reason, halted.why) == (HaltReason.ARCHIVE_UNWRITABLE, "nowhere: Permission denied")
+        halts = rig.archiver.statistics().halts
+        assert [(halt.lane, halt.reason, halt.why) for halt in halts] == [
+            (lane, HaltReason.ARCHIVE_UNWRITABLE, "nowhere: Permission denied") for lane in (LANE, OTHER)
+        ]
+        assert halts[0].since < rig.clock.now() < halts[0].next_probe
         assert rig.archiver.statistics().upstream.why == "nowhere: Permission denied"
         assert rig.buffer.count(LANE) == 1
         rig.folder.error = None
         await rig.until(lambda: not rig.buffer.holdings, 60)
         assert len(set(rig.folder.attempts)) == 2
         assert sorted(rig.lines()) == [event(1), event(2)]
-        assert not len(rig.archiver.halts)
+        assert not rig.archiver.statistics().halts
         assert not rig.archiver.statistics().upstream.failing
 
 
@@ -140,7 +142,7 @@ async def test_an_outage_is_no_halt(tmp_path: Path) -> None:
         rig.folder.error = PublishFailed("nowhere: connection refused", refused=False)
         await rig.put(event(1))
         await rig.until(lambda: len(rig.folder.attempts) >= 2, MAX_AGE)
-        assert not len(rig.archiver.halts)
+        assert not rig.archiver.statistics().halts
         assert rig.archiver.statistics().upstream.failing
         rig.folder.error = RuntimeError("a bug")
         await rig.until(lambda: len(rig.folder.attempts) >= 4)
@@ -155,7 +157,7 @@ async def test_a_full_disk_delays_the_file_and_loses_nothing(tmp_path: Path) -> 
         failpoints.arm("archive.spooling=enospc@1,archive.copied=enospc@1")
         try:
             await rig.put(event(1))
-            await rig.until(lambda: len(rig.archiver.halts) == 1, MAX_AGE)
+            await rig.until(lambda: len(rig.archiver.statistics().halts) == 1, MAX_AGE)
             await rig.until(lambda: not rig.buffer.holdings, 60)
         finally:
             failpoints.arm("")
@@ -196,3 +198,24 @@ async def test_a_drain_ends_when_the_archive_fails(tmp_path: Path) -> None:
         rig.archiver.resume()
         await rig.until(lambda: not rig.buffer.holdings)
         assert len(rig.names()) == 2
+
+
+async def test_an_unexpected_failure_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The events of that file stay in the buffer for the next start; later ones are archived, and settle only themselves."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    async with ArchiveRig(tmp_path) as rig:
+        with monkeypatch.context() as patch:
+            patch.setattr(SpooledFile, "add", fail)
+            await rig.put(event(1))
+            await rig.until(lambda: rig.archiver.undelivered() and not rig.buffer.waiting_lanes(), MAX_AGE)
+            await rig.until(lambda: not rig.archiver.oldest())
+        await rig.put(event(2))
+        await rig.until(rig.names, MAX_AGE)
+        assert rig.lines() == [event(2)]
+        await rig.until(lambda: rig.buffer.count(LANE) == 1)
+    async with ArchiveRig(tmp_path) as again:
+        assert await again.archiver.drain(5)
+        assert sorted(again.lines()) == [event(1), event(2)]
