@@ -97,7 +97,7 @@ async def test_a_buffer_that_fills_makes_files_before_their_time(tmp_path: Path)
         await rig.put(event(0), lane=OTHER)
         for number in range(50):
             await rig.put(event(number, filler='"' + "x" * 100_000 + '"'))
-        await rig.until(rig.names, 1)
+        await rig.until(rig.lines, 1)
         await rig.until(lambda: rig.buffer.used < 4 << 20)
         assert not any("other" in name for name in rig.names())
 
@@ -213,7 +213,7 @@ async def test_an_unexpected_failure_loses_nothing(tmp_path: Path, monkeypatch: 
             await rig.until(lambda: rig.archiver.undelivered() and not rig.buffer.waiting_lanes(), MAX_AGE)
             await rig.until(lambda: not rig.archiver.oldest())
         await rig.put(event(2))
-        await rig.until(rig.names, MAX_AGE)
+        await rig.until(rig.lines, MAX_AGE)
         assert rig.lines() == [event(2)]
         await rig.until(lambda: rig.buffer.count(LANE) == 1)
     async with ArchiveRig(tmp_path) as again:
