@@ -89,7 +89,7 @@ def leaked_files(before: Files) -> list[str]:
     gc.collect()
     until = time.monotonic() + GRACE
     while _opened_since(before) and time.monotonic() < until:
-        time.sleep(0.01)  # nothing tells when a library's own thread has ended
+        threading.Event().wait(0.01)  # nothing tells when a library's own thread has ended
     return [f"file {number}: {_describe(number, target)}" for number, target in _opened_since(before).items()]
 
 
