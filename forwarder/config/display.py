@@ -143,6 +143,9 @@ def json_schema() -> dict[str, Any]:
 def _object(section: type[Section], path: Path) -> dict[str, Any]:
     types = ["object", "null", *(["string"] if section.short else [])]
     properties = {name: _property(key.kind, (*path, name)) for name, key in keys_of(section).items()}
+    for name, key in keys_of(section).items():  # the keys of a section that is written as text may stand beside it
+        if isinstance(key.kind, Nested) and key.kind.section.short:
+            properties = _object(key.kind.section, (*path, name))["properties"] | properties
     description = inspect.getdoc(section) or ""
     return {"description": description, "type": types, "additionalProperties": False, "properties": properties}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any, Final
@@ -100,6 +100,15 @@ def _name(node: yaml.Node) -> str:
     return str(node.value) if isinstance(node, yaml.ScalarNode) else "?"
 
 
+def _beside_short(entries: Sequence[tuple[yaml.Node, yaml.Node]], path: Path) -> Path:
+    """Where a key belongs: the keys of a section that is written as text may stand beside it (`archive: file:///srv, partition: hour`)."""
+    if in_table(path) in keys().keys() | sections().keys():
+        return path
+    texts = [(*path[:-1], _name(key)) for key, value in entries if isinstance(value, yaml.ScalarNode)]
+    places = [(*each, path[-1]) for each in texts if in_table(each) in short_forms()]
+    return next((each for each in places if in_table(each) in keys()), path)
+
+
 def _merged(node: yaml.Node) -> list[tuple[yaml.Node, yaml.Node]]:
     """The entries of a mapping, behind those that it merges; the strongest last. The node stays as it is: others may name it too."""
     if not isinstance(node, yaml.MappingNode):
@@ -135,8 +144,9 @@ class NodeReader:
         if not isinstance(node, yaml.MappingNode):
             self._problem(node, path, *no_section(path, node))
             return
-        for key_node, value_node in self._entries(node, path):
-            self._entry(key_node, value_node, (*path, _name(key_node)))
+        entries = self._entries(node, path)
+        for key_node, value_node in entries:
+            self._entry(key_node, value_node, _beside_short(entries, (*path, _name(key_node))))
 
     def json(self, text: str, path: Path) -> None:
         """Read a list of sections that is written as JSON."""

@@ -259,6 +259,15 @@ def test_a_section_may_be_written_short(tmp_path: Path) -> None:
         assert load(tmp_path, f"sources: {{kafka: [{item}]}}", named).settings.sources.kafka[0].mapping.timestamp.source == source
 
 
+def test_what_belongs_to_a_short_section_may_stand_beside_it(tmp_path: Path) -> None:
+    """As `archive: URL, partition: hour`; where the section is written out, it is unknown there."""
+    text = "buffer: {kind: disk, path: /srv/b}\nupstreams: {own: {archive: 'file:///srv/e', partition: hour, max_age: 1m}}"
+    archive = load(tmp_path, text).settings.upstreams[0].archive
+    assert (archive.url, archive.partition, archive.max_age) == ("file:///srv/e", "hour", 60.0)
+    found = problems(tmp_path, "upstreams: {own: {archive: {url: 'file:///srv/e'}, partition: hour}}")
+    assert any("upstreams[0].partition: unknown setting" in problem for problem in found)
+
+
 def test_a_project_key_comes_from_a_file(tmp_path: Path) -> None:
     """One key, and only one."""
     secret = tmp_path / "key"
