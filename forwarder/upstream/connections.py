@@ -10,7 +10,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from aiohappyeyeballs import AddrInfoType, start_connection
@@ -180,6 +180,8 @@ def _named(host: str, where: str) -> Iterator[None]:
 
 
 async def _look_up(host: str, port: int) -> Sequence[AddrInfoType]:
+    with suppress(socket.gaierror):  # an address isn't looked up, and needs no thread
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -219,6 +220,14 @@ async def test_one_name_is_looked_up_once_at_a_time(monkeypatch: pytest.MonkeyPa
             await turns()
             assert await get(to) == (200, b"ok")
         assert asked == ["localhost"] * 2
+
+
+async def test_an_address_is_not_looked_up() -> None:
+    """It needs no thread of the loop's executor, and works where all of them wait for a name server."""
+    async with origin() as upstream, connections(upstream.url) as to:
+        before = threading.active_count()
+        assert await get(to) == (200, b"ok")
+        assert threading.active_count() == before
 
 
 class _Other:
