@@ -1,5 +1,7 @@
 """Rules in a real daemon in front of a sandbox: people who are suppressed while events come, a kill, and books that balance."""
 
+from __future__ import annotations
+
 import json
 from http.client import HTTPConnection
 from pathlib import Path
@@ -9,6 +11,11 @@ from urllib.request import urlopen
 
 from forwarder.testing.daemon import ForwarderDaemon, running_forwarder
 from forwarder.testing.sandbox import running_sandbox
+from tests.support.kafka import Kafka, MakeTopic, Record
+from tests.support.members import Members
+from tests.support.streams import Stream
+from tests.support.upstream import Upstream
+from tests.support.whole import KEY, accepted
 
 PEOPLE = 10
 """Who send events, in turn."""
@@ -84,3 +91,42 @@ def test_people_are_suppressed_while_events_come(tmp_path: Path) -> None:
         assert gone
         assert max(gone) < after
         assert sandbox.call("GET", "/sandbox/conflicts")["count"] == 0
+
+
+KEPT = (
+    b'{"event":"order","distinct_id":"ann","uuid":"01900000-0000-7000-8000-%012d",'
+    b'"timestamp":"2026-05-04T00:00:00Z","properties":{"e":1.50, "u":"\\u00e9"}}'
+)
+MAPPING = {"event": ".type", "distinct_id": ".user", "properties": "{n, password}"}
+
+
+async def test_records_and_lines_follow_the_rules(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
+    """Of a real broker's records and of a followed log, each by its source: dropped, changed, and as they came; the books balance."""
+    stream = Stream(kafka.bootstrap, await topic(1))
+    log = tmp_path / "app.log"
+    said = [{"type": name, "user": "bob", "n": n, "password": "p"} for n in range(5) for name in ("view", "order")]
+    log.write_text("".join([json.dumps(line) + "\n" for line in said]))
+    rules = [
+        {"name": "kafka-views", "match": {"event": "view", "source": "kafka"}, "drop": True},
+        {"name": "log-orders", "match": {"event": "order", "source": "logs"}, "drop": True},
+        {"match": {"event": "view"}, "remove": [".properties.password"]},
+    ]
+    records = [KEPT % n for n in range(5)]
+    noise = [Record(KEPT.replace(b"order", b"view") % (100 + n)) for n in range(7)]
+    logs = [{"name": "app", "path": str(log), "mapping": MAPPING, "api_key": KEY, "poll_interval": "50ms"}]
+    source = {**stream.settings, "api_key": KEY}
+    async with Upstream() as upstream, Members(tmp_path, source, upstream={"url": upstream.url}) as members:
+        await stream.write([*noise, *map(Record, records)])
+        daemon = await members.start("one", rules=rules, sources={"logs": logs})
+        await upstream.until(lambda: len(accepted(upstream)) == 10)
+        shown = await daemon.until(lambda now: sum(lane.dropped.get("rule:log-orders", 0) for lane in now.lanes) == 5)
+        assert await daemon.stop() == 0
+    arrived = set(accepted(upstream))
+    assert set(records) <= arrived
+    lines = [json.loads(raw) for raw in arrived - set(records)]
+    assert sorted((event["event"], event["properties"]["n"], "password" in event["properties"]) for event in lines) == [
+        ("view", n, False) for n in range(5)
+    ]
+    (lane,) = shown.lanes
+    assert dict(lane.received) == {"kafka": 12, "logs": 10}
+    assert dict(lane.dropped) == {"rule:kafka-views": 7, "rule:log-orders": 5}
