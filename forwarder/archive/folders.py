@@ -180,15 +180,17 @@ class ObjectFolder:
         try:
             await obstore.put_async(self._store, f"{self._prefix}{name}", content, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
         except (BaseError, OSError) as error:
-            raise _failure(self.url, str(error)) from error
+            raise _failure(self.url, error) from error
 
 
-def _failure(url: str, said: str) -> PublishFailed:
+def _failure(url: str, error: Exception) -> PublishFailed:
     """What the client of an object store said: only what the store answered, or why it didn't, so that the same failure has the same text.
 
     A store that answers 4xx refuses, except where it asks for a later attempt.
     """
-    text = said.partition("\n\nDebug source")[0]
+    if isinstance(error, OSError):
+        return PublishFailed(f"{url}: {error_text(error)}", refused=False)
+    text = str(error).partition("\n\nDebug source")[0]
     text = _ATTEMPT.sub("", text, count=1)
     answered = _STATUS.match(text)
     if answered is None:
