@@ -180,17 +180,20 @@ class ObjectFolder:
         try:
             await obstore.put_async(self._store, f"{self._prefix}{name}", content, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
         except (BaseError, OSError) as error:
-            raise _failure(self.url, error) from error
+            raise _failure(self.url, _said(error)) from error
 
 
-def _failure(url: str, error: Exception) -> PublishFailed:
+def _said(error: Exception) -> str:
+    """All that the client of an object store says, which also raises errors of the system; those of the system itself as they are worded."""
+    return error_text(error) if isinstance(error, OSError) and error.errno is not None else str(error)
+
+
+def _failure(url: str, said: str) -> PublishFailed:
     """What the client of an object store said: only what the store answered, or why it didn't, so that the same failure has the same text.
 
     A store that answers 4xx refuses, except where it asks for a later attempt.
     """
-    if isinstance(error, OSError):
-        return PublishFailed(f"{url}: {error_text(error)}", refused=False)
-    text = str(error).partition("\n\nDebug source")[0]
+    text = said.partition("\n\nDebug source")[0]
     text = _ATTEMPT.sub("", text, count=1)
     answered = _STATUS.match(text)
     if answered is None:
