@@ -184,7 +184,7 @@ class ObjectFolder:
 
 
 def _said(error: Exception) -> str:
-    """All that the client of an object store says, which also raises errors of the system; those of the system itself as they are worded."""
+    """All that the client of an object store says, which raises errors of the system too; those of the system itself in our words."""
     return error_text(error) if isinstance(error, OSError) and error.errno is not None else str(error)
 
 
