@@ -55,7 +55,9 @@ SINK_PORT: Final = 18900
 OTHERS: Final = (DECIDE, TAPS, PASSTHROUGH, START, LATENCY, *STALLS)
 """What has a measurement of its own."""
 
-OtherResult: TypeAlias = ViaResult | StallResult | DecideResult | TapResult | PassingResult | StartResult | LatencyResult
+OtherResult: TypeAlias = (
+    ViaResult | StallResult | DecideResult | TapResult | PassingResult | StartResult | LatencyResult
+)
 
 Floors = dict[tuple[Floor, Variant, int], Figure]
 
@@ -75,16 +77,35 @@ class Chosen:
     @property
     def empty(self) -> bool:
         """Whether there is none."""
-        return not any((self.cases, self.memory, self.topics, self.imports, self.stages, self.logs, self.others))
+        return not any(
+            (
+                self.cases,
+                self.memory,
+                self.topics,
+                self.imports,
+                self.stages,
+                self.logs,
+                self.others,
+            )
+        )
 
 
 def main() -> int:
-    """Measure, and print what was found. 0 if every figure is as wanted, 1 if not, 2 if it could not be measured."""
+    """Measure, and print what was found. 0 if every figure is as wanted, 1 if not, 2 if it could
+    not be measured.
+    """
     arguments = _arguments()
     end_on_signals()
     chosen = choose(arguments.case, other_program=bool(arguments.command))
     if chosen.empty:
-        names = [*(case.name for case in CASES), *MEMORY, *BACKLOG, *(case.name for case in (*KAFKA, *IMPORTS)), VIA, *OTHERS]
+        names = [
+            *(case.name for case in CASES),
+            *MEMORY,
+            *BACKLOG,
+            *(case.name for case in (*KAFKA, *IMPORTS)),
+            VIA,
+            *OTHERS,
+        ]
         names += [case.name for case in (*LOG_STAGES, *LOGS)]
         print(f"no such case; there are {', '.join(names)}", file=sys.stderr)
         return 2
@@ -96,15 +117,24 @@ def main() -> int:
 
 
 def choose(patterns: list[str], *, other_program: bool) -> Chosen:
-    """The cases whose names match any of `patterns`, but for those that can't be measured here, which are named with the reason."""
+    """The cases whose names match any of `patterns`, but for those that can't be measured here,
+    which are named with the reason.
+    """
     cases, memory = select(patterns)
     proxied = [case.name for case in cases if case.proxied]
     if proxied and (other_program or not find_nginx()):
-        _say(f"{', '.join(proxied)}: skipped, {'another program is measured' if other_program else MISSING}")
+        _say(
+            f"{', '.join(proxied)}: skipped, "
+            f"{'another program is measured' if other_program else MISSING}"
+        )
         cases = [case for case in cases if not case.proxied]
     if other_program:
         return Chosen(cases, memory, [], [], [], [], [])
-    others = [name for name in (VIA, *OTHERS) if any(fnmatchcase(name, pattern) for pattern in patterns or ["*"])]
+    others = [
+        name
+        for name in (VIA, *OTHERS)
+        if any(fnmatchcase(name, pattern) for pattern in patterns or ["*"])
+    ]
     logs = select_log_stages(patterns), select_logs(patterns)
     return Chosen(cases, memory, select_kafka(patterns), select_imports(patterns), *logs, others)
 
@@ -122,27 +152,44 @@ def _measure(arguments: argparse.Namespace, chosen: Chosen) -> int:
         ),
         arguments.repeat,
     )
-    rows = _throughput(plan, chosen.cases, repeat) + (_kafka(plan, chosen.topics, repeat) if chosen.topics else [])
+    rows = _throughput(plan, chosen.cases, repeat) + (
+        _kafka(plan, chosen.topics, repeat) if chosen.topics else []
+    )
     rows += _imports(plan, chosen.imports, repeat) if chosen.imports else []
     rows += _log_stages(plan, chosen.stages, repeat) if chosen.stages else []
     rows += _logs(plan, chosen.logs, repeat) if chosen.logs else []
     if rows:
         print(table(rows))
-        said = [f"{each['case']}: preflight {each[LOOKED]:,} records/CPU-s" for each in rows if each.get(LOOKED)]
-        print(*said, *(f"{each['case']}: {each[LOOP]}" for each in rows if each.get(LOOP)), sep="\n")
+        said = [
+            f"{each['case']}: preflight {each[LOOKED]:,} records/CPU-s"
+            for each in rows
+            if each.get(LOOKED)
+        ]
+        print(
+            *said, *(f"{each['case']}: {each[LOOP]}" for each in rows if each.get(LOOP)), sep="\n"
+        )
     results: list[MemoryResult | BacklogResult | OtherResult] = [
-        _backlog(plan, name) if name in BACKLOG else _memory(plan, name, arguments.memory_seconds) for name in chosen.memory
+        _backlog(plan, name) if name in BACKLOG else _memory(plan, name, arguments.memory_seconds)
+        for name in chosen.memory
     ]
     results += [_other(plan, name) for name in chosen.others]
     if arguments.output:
-        whole = {"machine": machine(), "throughput": rows, "memory": [{**asdict(result), "good": result.good} for result in results]}
+        whole = {
+            "machine": machine(),
+            "throughput": rows,
+            "memory": [{**asdict(result), "good": result.good} for result in results],
+        }
         arguments.output.write_text(json.dumps(whole, indent=2) + "\n")
-    below = [each for each in rows if each["lost"] or (each["wanted"] and each["ratio"] < each["wanted"])]
+    below = [
+        each for each in rows if each["lost"] or (each["wanted"] and each["ratio"] < each["wanted"])
+    ]
     return 1 if below or not all(result.good for result in results) else 0
 
 
 def _throughput(plan: Plan, cases: list[Case], repeat: int) -> list[dict[str, Any]]:
-    """Measure floors and cases in turn, `repeat` times round, so that a slow minute of the machine falls on all of them."""
+    """Measure floors and cases in turn, `repeat` times round, so that a slow minute of the machine
+    falls on all of them.
+    """
     figures = {case.name: Figure() for case in cases}
     floors: Floors = {(case.floor, case.variant, case.events): Figure() for case in cases}
     for number in range(repeat):
@@ -153,7 +200,13 @@ def _throughput(plan: Plan, cases: list[Case], repeat: int) -> list[dict[str, An
             _say(f"round {number + 1} of {repeat}: {case.name}")
             plan.case(case, figures[case.name])
     return [
-        row(case, figures[case.name], floors[case.floor, case.variant, case.events] if case.base == case.name else figures[case.base])
+        row(
+            case,
+            figures[case.name],
+            floors[case.floor, case.variant, case.events]
+            if case.base == case.name
+            else figures[case.base],
+        )
         for case in cases
     ]
 
@@ -163,7 +216,9 @@ def _kafka(plan: Plan, cases: list[KafkaCase], repeat: int) -> list[dict[str, An
     figures = {case.name: Figure() for case in cases}
     floors = {case.topic: Figure() for case in cases}
     with broker(plan.machine.load_core) as bootstrap:
-        reading = Reading(plan.machine, plan.target, bootstrap, f"benchmark-{os.urandom(3).hex()}", plan.profile)
+        reading = Reading(
+            plan.machine, plan.target, bootstrap, f"benchmark-{os.urandom(3).hex()}", plan.profile
+        )
         _say(f"filling {len(floors)} topics")
         with reading.topics(cases):
             for number in range(repeat):
@@ -195,7 +250,10 @@ def _imports(plan: Plan, cases: list[ImportCase], repeat: int) -> list[dict[str,
 
 def _log_stages(plan: Plan, cases: list[LogStages], repeat: int) -> list[dict[str, Any]]:
     """The stages of log sources, of files that are made before."""
-    figures, floors = {case.name: Figure() for case in cases}, {case.name: Figure() for case in cases}
+    figures, floors = (
+        {case.name: Figure() for case in cases},
+        {case.name: Figure() for case in cases},
+    )
     with log_files([case.kind for case in cases]) as files:
         reading = LogReading(plan.machine.target_core, files)
         for number in range(repeat):
@@ -209,10 +267,15 @@ def _log_stages(plan: Plan, cases: list[LogStages], repeat: int) -> list[dict[st
 def _logs(plan: Plan, cases: list[LogCase], repeat: int) -> list[dict[str, Any]]:
     """The same of the whole daemon."""
     figures, server = {case.name: Figure() for case in cases}, Figure()
-    loops: dict[tuple[LogKind, LogFloor], Figure] = {(case.kind, case.loop): Figure() for case in cases}
+    loops: dict[tuple[LogKind, LogFloor], Figure] = {
+        (case.kind, case.loop): Figure() for case in cases
+    }
     _say(f"writing {len(loops)} logs")
     with log_files([case.kind for case in cases], LINES) as files:
-        following, reading = Following(plan.machine, plan.target, files, plan.profile), LogReading(plan.machine.target_core, files)
+        following, reading = (
+            Following(plan.machine, plan.target, files, plan.profile),
+            LogReading(plan.machine.target_core, files),
+        )
         for number in range(repeat):
             _say(f"round {number + 1} of {repeat}: floor {Floor.BARE}")
             plan.floor(Floor.BARE, Variant.STAMPED, 1, server)
@@ -222,11 +285,18 @@ def _logs(plan: Plan, cases: list[LogCase], repeat: int) -> list[dict[str, Any]]
             for case in cases:
                 _say(f"round {number + 1} of {repeat}: {case.name}")
                 following.case(case, figures[case.name])
-    return [whole_row(case, figures[case.name], server, loops[case.kind, case.loop]) for case in cases]
+    return [
+        whole_row(case, figures[case.name], server, loops[case.kind, case.loop]) for case in cases
+    ]
 
 
 def _other(plan: Plan, name: str) -> OtherResult:
-    measure: dict[str, Callable[[Plan], OtherResult]] = {DECIDE: _decide, TAPS: _taps, PASSTHROUGH: _passing, START: _start}
+    measure: dict[str, Callable[[Plan], OtherResult]] = {
+        DECIDE: _decide,
+        TAPS: _taps,
+        PASSTHROUGH: _passing,
+        START: _start,
+    }
     measure |= {LATENCY: _latency, VIA: _via}
     return measure[name](plan) if name in measure else _stall(plan, name)
 
@@ -300,7 +370,9 @@ def _backlog(plan: Plan, name: str) -> BacklogResult:
 def _cores() -> Machine:
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
-        raise BenchmarkError("it takes two cores: one for the target, one for the load and the sink")
+        raise BenchmarkError(
+            "it takes two cores: one for the target, one for the load and the sink"
+        )
     return Machine(cores[0], cores[1])
 
 
@@ -312,20 +384,52 @@ def _target(arguments: argparse.Namespace) -> Target:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Events per CPU-second and memory, beside floors.")
-    parser.add_argument("--case", action="append", default=[], metavar="NAME", help="only these (repeatable; * and ? allowed)")
-    parser.add_argument("--seconds", type=float, default=4.0, help="of load a measurement (default 4)")
-    parser.add_argument("--repeat", type=int, default=3, help="rounds; the median counts (default 3)")
-    parser.add_argument("--memory-seconds", type=float, default=60.0, help="without an upstream (default 60)")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Events per CPU-second and memory, beside floors."
+    )
+    parser.add_argument(
+        "--case",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only these (repeatable; * and ? allowed)",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=4.0, help="of load a measurement (default 4)"
+    )
+    parser.add_argument(
+        "--repeat", type=int, default=3, help="rounds; the median counts (default 3)"
+    )
+    parser.add_argument(
+        "--memory-seconds", type=float, default=60.0, help="without an upstream (default 60)"
+    )
     parser.add_argument("--output", type=Path, metavar="FILE", help="write everything as JSON, too")
-    parser.add_argument("--profile", type=Path, metavar="DIR", help="record each case with py-spy, which must be installed")
-    parser.add_argument("--pictures", type=Path, metavar="DIR", help="draw what has a picture, as SVG")
+    parser.add_argument(
+        "--profile",
+        type=Path,
+        metavar="DIR",
+        help="record each case with py-spy, which must be installed",
+    )
+    parser.add_argument(
+        "--pictures", type=Path, metavar="DIR", help="draw what has a picture, as SVG"
+    )
     other = parser.add_argument_group("another program in forwarder's place")
-    other.add_argument("--command", default="", help="starts it; it finds PORT and SINK_PORT in its environment")
+    other.add_argument(
+        "--command", default="", help="starts it; it finds PORT and SINK_PORT in its environment"
+    )
     other.add_argument("--port", type=int, default=0, help="where it listens")
-    other.add_argument("--sink-port", type=int, default=0, help=f"where it must post to (default {SINK_PORT})")
-    other.add_argument("--shape", choices=list(Shape), default=Shape.ENVELOPE, help="how events are wrapped (default envelope)")
-    other.add_argument("--path", default="", help="where it takes them (default /batch/, single events /capture/)")
+    other.add_argument(
+        "--sink-port", type=int, default=0, help=f"where it must post to (default {SINK_PORT})"
+    )
+    other.add_argument(
+        "--shape",
+        choices=list(Shape),
+        default=Shape.ENVELOPE,
+        help="how events are wrapped (default envelope)",
+    )
+    other.add_argument(
+        "--path", default="", help="where it takes them (default /batch/, single events /capture/)"
+    )
     return parser.parse_args()
 
 

@@ -1,4 +1,6 @@
-"""Reading HTTP answers quickly. A server's answers repeat byte for byte, so each is parsed once and looked up from then on."""
+"""Reading HTTP answers quickly. A server's answers repeat byte for byte, so each is parsed once
+and looked up from then on.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,17 @@ class Answer:
 
 
 class AnswerReader:
-    """Tells one connection's received bytes apart into answers. Shared by connections: it keeps nothing of theirs."""
+    """Tells one connection's received bytes apart into answers. Shared by connections: it keeps
+    nothing of theirs.
+    """
 
     def __init__(self) -> None:
         self._known: dict[bytes, Answer] = {}
 
     def read(self, received: bytes) -> Answer | None:
-        """The answer that `received` is, exactly; None while it is incomplete. Raises ValueError for anything but HTTP."""
+        """The answer that `received` is, exactly; None while it is incomplete. Raises ValueError
+        for anything but HTTP.
+        """
         answer = self._known.get(received)
         if answer is None:
             answer = _parse(received)
@@ -42,7 +48,10 @@ def _parse(received: bytes) -> Answer | None:
     first, *lines = head.split(b"\r\n")
     if not first.startswith(b"HTTP/1."):
         raise ValueError(f"not an HTTP answer: {first[:60]!r}")
-    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
+    headers = {
+        name.strip().lower(): value.strip()
+        for name, _, value in (line.partition(b":") for line in lines)
+    }
     if not _complete(headers, body):
         return None
     retry_after = headers.get(b"retry-after", b"1")

@@ -1,5 +1,6 @@
-"""The counting sink, which also notes when each event with a number (`bodies.LIVE`) arrived: `GET /arrivals` answers
-`[[number, monotonic seconds], …]`, and forgets them."""
+"""The counting sink, which also notes when each event with a number (`bodies.LIVE`) arrived:
+`GET /arrivals` answers `[[number, monotonic seconds], …]`, and forgets them.
+"""
 
 from __future__ import annotations
 
@@ -49,12 +50,16 @@ class ArrivalUpstream(Upstream):
     """The running sink, and when events arrived."""
 
     def arrivals(self, expected: int) -> dict[int, float]:
-        """When events with numbers arrived, by number, since this was last asked: once `expected` of them have, or none has for a while."""
+        """When events with numbers arrived, by number, since this was last asked: once `expected`
+        of them have, or none has for a while.
+        """
         found: dict[int, float] = {}
         since = time.monotonic()
         while len(found) < expected and time.monotonic() - since < STALLED:
             time.sleep(0.5)
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/arrivals", timeout=60) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.port}/arrivals", timeout=60
+            ) as answer:
                 new = arrivals(answer.read())
             if new:
                 found, since = new | found, time.monotonic()
@@ -68,7 +73,9 @@ def arrivals(text: bytes) -> dict[int, float]:
 
 @contextlib.contextmanager
 def arrival_upstream(port: int, core: int, nice: int = 0) -> Iterator[ArrivalUpstream]:
-    """Run the sink on `port` until the block ends; `nice`: with so much less of the core, if others want it."""
+    """Run the sink on `port` until the block ends; `nice`: with so much less of the core, if
+    others want it.
+    """
     with running([sys.executable, "-m", "benchmarks.arrivals", str(port)], core, port) as program:
         os.setpriority(os.PRIO_PROCESS, program.pid, nice)
         yield ArrivalUpstream(port, program)

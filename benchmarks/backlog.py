@@ -1,6 +1,8 @@
-"""A backlog on disk: the upstream is down until a buffer of 1 GB is full, the daemon is killed, and starts again with the upstream back.
+"""A backlog on disk: the upstream is down until a buffer of 1 GB is full, the daemon is killed,
+and starts again with the upstream back.
 
-How long until it listens, and how fast the backlog goes out: events for each CPU-second, and for each second.
+How long until it listens, and how fast the backlog goes out: events for each CPU-second, and for
+each second.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ class BacklogResult:
 
     @property
     def good(self) -> bool:
-        """Quick to listen, and nothing lost; nothing was sent before, so nothing can have come twice."""
+        """Quick to listen, and nothing lost; nothing was sent before, so nothing can have come
+        twice.
+        """
         return self.listening <= LISTENING and self.accepted <= self.arrived
 
 
@@ -62,18 +66,41 @@ def measure_backlog(name: str, target: Target, machine: Machine) -> BacklogResul
         disk = sum(file.stat().st_blocks * 512 for file in state.rglob("*") if file.is_file())
         with upstream(target.sink_port, machine.load_core) as sink:
             began = time.monotonic()
-            with target.running(machine.target_core, max_bytes=str(BUFFER_BYTES), disk=True, state=state) as program:
+            with target.running(
+                machine.target_core, max_bytes=str(BUFFER_BYTES), disk=True, state=state
+            ) as program:
                 listening = time.monotonic() - began
                 arrived = sink.wait_for(accepted)
                 seconds = time.monotonic() - began - listening
-                return BacklogResult(name, accepted, disk, listening, arrived, seconds, program.cpu_seconds(), program.peak_memory())
+                return BacklogResult(
+                    name,
+                    accepted,
+                    disk,
+                    listening,
+                    arrived,
+                    seconds,
+                    program.cpu_seconds(),
+                    program.peak_memory(),
+                )
 
 
 def _fill(target: Target, machine: Machine, state: Path) -> int:
-    """Load until the buffer is full; then the target is killed. How many events were answered 200."""
-    load = Load(with_keys(ring(Variant.STAMPED, EVENTS)), CONNECTIONS, target.port, longest_pause=LONGEST_PAUSE)
+    """Load until the buffer is full; then the target is killed. How many events were
+    answered 200.
+    """
+    load = Load(
+        with_keys(ring(Variant.STAMPED, EVENTS)),
+        CONNECTIONS,
+        target.port,
+        longest_pause=LONGEST_PAUSE,
+    )
     accepted = 0
-    with target.running(machine.target_core, max_bytes=str(BUFFER_BYTES), disk=True, state=state) as program, pinned(machine.load_core):
+    with (
+        target.running(
+            machine.target_core, max_bytes=str(BUFFER_BYTES), disk=True, state=state
+        ) as program,
+        pinned(machine.load_core),
+    ):
         for _ in range(ROUNDS):
             tally = load.run(ROUND)
             accepted += tally.accepted
@@ -88,7 +115,10 @@ def _fill(target: Target, machine: Machine, state: Path) -> int:
 def backlog_line(result: BacklogResult) -> str:
     """The measurement, in a line."""
     return (
-        f"{result.name}: {result.accepted:,} events in {result.disk / 1e6:,.0f} MB of files; listens after {result.listening:.2f} s; "
-        f"{result.arrived:,} events arrived in {result.seconds:.1f} s ({result.arrived / result.seconds:,.0f}/s, "
-        f"{result.arrived / result.cpu:,.0f} a CPU-second), peak {result.peak / 1e6:.0f} MB: {'good' if result.good else 'NOT GOOD'}"
+        f"{result.name}: {result.accepted:,} events in {result.disk / 1e6:,.0f} MB of files; "
+        f"listens after {result.listening:.2f} s; "
+        f"{result.arrived:,} events arrived in {result.seconds:.1f} s "
+        f"({result.arrived / result.seconds:,.0f}/s, "
+        f"{result.arrived / result.cpu:,.0f} a CPU-second), peak {result.peak / 1e6:.0f} MB: "
+        f"{'good' if result.good else 'NOT GOOD'}"
     )

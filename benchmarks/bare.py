@@ -1,4 +1,6 @@
-"""The first floor: a server that reads requests and drops them. Nothing that takes events over HTTP in Python can be faster."""
+"""The first floor: a server that reads requests and drops them. Nothing that takes events over
+HTTP in Python can be faster.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""The floors of imports from other vendors: decode → map → encode, and nothing else, as anyone would write it in an afternoon.
+"""The floors of imports from other vendors: decode → map → encode, and nothing else, as anyone
+would write it in an afternoon.
 
-Each loop reads a file line by line, decodes a record, makes of it an event by the rules of its format (the choice of its id, its time read,
-its own uuid or the one that follows from its key, the properties that get another name, what is dropped), and encodes that. Of the records
-of `exports` that is the event that an import sends, member for member. It checks nothing, refuses nothing, looks for no repeats, brings no
-events of first times, keeps no batches and counts nothing.
+Each loop reads a file line by line, decodes a record, makes of it an event by the rules of its
+format (the choice of its id, its time read, its own uuid or the one that follows from its key, the
+properties that get another name, what is dropped), and encodes that. Of the records of `exports`
+that is the event that an import sends, member for member. It checks nothing, refuses nothing,
+looks for no repeats, brings no events of first times, keeps no batches and counts nothing.
 """
 
 from __future__ import annotations
@@ -39,8 +41,25 @@ _AMPLITUDE: Final = {
     **{
         name: f"amplitude_{name}"
         for name in (
-            *("session_id", "event_id", "platform", "language", "version_name", "start_version", "library", "device_family"),
-            *("device_brand", "device_manufacturer", "device_model", "device_carrier", "dma", "location_lat", "location_lng"),
+            *(
+                "session_id",
+                "event_id",
+                "platform",
+                "language",
+                "version_name",
+                "start_version",
+                "library",
+                "device_family",
+            ),
+            *(
+                "device_brand",
+                "device_manufacturer",
+                "device_model",
+                "device_carrier",
+                "dma",
+                "location_lat",
+                "location_lng",
+            ),
             *("adid", "idfa", "paying", "user_creation_time"),
         )
     },
@@ -55,11 +74,30 @@ _AMPLITUDE_EVENTS: Final = {
     "[Amplitude] Element Clicked": "$autocapture",
     "[Amplitude] Element Changed": "$autocapture",
 }
-_MIXPANEL: Final = {"$city": "$geoip_city_name", "$region": "$geoip_subdivision_1_name", "mp_country_code": "$geoip_country_code"}
-_MIXPANEL_NOTES: Final = ("$mp_api_endpoint", "mp_processing_time_ms", "$geo_source", "$mp_api_timestamp_ms")
+_MIXPANEL: Final = {
+    "$city": "$geoip_city_name",
+    "$region": "$geoip_subdivision_1_name",
+    "mp_country_code": "$geoip_country_code",
+}
+_MIXPANEL_NOTES: Final = (
+    "$mp_api_endpoint",
+    "mp_processing_time_ms",
+    "$geo_source",
+    "$mp_api_timestamp_ms",
+)
 _MIXPANEL_EVENTS: Final = {"$mp_web_page_view": "$pageview"}
-_SEGMENT_PAGE: Final = {"url": "$current_url", "path": "$pathname", "referrer": "$referrer", "title": "$title"}
-_SEGMENT_EVENTS: Final = {"page": "$pageview", "screen": "$screen", "identify": "$identify", "alias": "$create_alias"}
+_SEGMENT_PAGE: Final = {
+    "url": "$current_url",
+    "path": "$pathname",
+    "referrer": "$referrer",
+    "title": "$title",
+}
+_SEGMENT_EVENTS: Final = {
+    "page": "$pageview",
+    "screen": "$screen",
+    "identify": "$identify",
+    "alias": "$create_alias",
+}
 
 
 def bare_loop(export: Export, path: Path) -> tuple[int, int]:
@@ -92,7 +130,11 @@ def _amplitude(record: dict[str, Any]) -> Event | None:
         properties[_AMPLITUDE_PAGE.get(theirs, theirs)] = value
     if said := record.get("user_properties"):
         properties["$set_once"] = said
-    time = record.get("event_time") or record.get("client_event_time") or record["server_received_time"]
+    time = (
+        record.get("event_time")
+        or record.get("client_event_time")
+        or record["server_received_time"]
+    )
     who = record.get("user_id") or record["device_id"]
     return _event(_AMPLITUDE_EVENTS.get(name, name), who, record["uuid"], _time(time), properties)
 
@@ -100,7 +142,15 @@ def _amplitude(record: dict[str, Any]) -> Event | None:
 def _mixpanel(record: dict[str, Any]) -> Event:
     name, properties = record["event"], record["properties"]
     time, who = properties.pop("time"), properties.pop("distinct_id", None)
-    uuid = derived_uuid(_text("mixpanel", name, time * 1000 if time > 10_000_000_000 else time * 1_000_000, who, properties["$insert_id"]))
+    uuid = derived_uuid(
+        _text(
+            "mixpanel",
+            name,
+            time * 1000 if time > 10_000_000_000 else time * 1_000_000,
+            who,
+            properties["$insert_id"],
+        )
+    )
     if who is None or who.startswith("$device:"):
         who = properties.get("$distinct_id_before_identity") or who
     for note in _MIXPANEL_NOTES:
@@ -109,7 +159,13 @@ def _mixpanel(record: dict[str, Any]) -> Event:
         if theirs in properties:
             properties[ours] = properties.pop(theirs)
     seconds = time / 1000 if time > 10_000_000_000 else time
-    return _event(_MIXPANEL_EVENTS.get(name, name), who, uuid, datetime.fromtimestamp(seconds, UTC), properties)
+    return _event(
+        _MIXPANEL_EVENTS.get(name, name),
+        who,
+        uuid,
+        datetime.fromtimestamp(seconds, UTC),
+        properties,
+    )
 
 
 def _segment(record: dict[str, Any]) -> Event:
@@ -137,9 +193,20 @@ def _segment(record: dict[str, Any]) -> Event:
 
 
 def _mapping(record: dict[str, Any]) -> Event:
-    properties = {"page": record["page"], "basket": record["basket"], "city": record["city"], "owner": record["owner"]}
+    properties = {
+        "page": record["page"],
+        "basket": record["basket"],
+        "city": record["city"],
+        "owner": record["owner"],
+    }
     who = record["who"]
-    return _event(record["what"], who["id"], record["id"], _time(record["when"]), {**properties, "$set_once": {"plan": who["plan"]}})
+    return _event(
+        record["what"],
+        who["id"],
+        record["id"],
+        _time(record["when"]),
+        {**properties, "$set_once": {"plan": who["plan"]}},
+    )
 
 
 def _of_table(path: Path) -> Iterator[Event]:
@@ -147,8 +214,12 @@ def _of_table(path: Path) -> Iterator[Event]:
         rows = csv.reader(file)
         header = next(rows)
         for row in rows:
-            properties: dict[str, Any] = {name: cell for name, cell in zip(header, row, strict=True) if cell}
-            name, who, time, uuid = (properties.pop(column) for column in ("event", "distinct_id", "timestamp", "uuid"))
+            properties: dict[str, Any] = {
+                name: cell for name, cell in zip(header, row, strict=True) if cell
+            }
+            name, who, time, uuid = (
+                properties.pop(column) for column in ("event", "distinct_id", "timestamp", "uuid")
+            )
             properties["amount"] = float(properties["amount"])
             properties["paid"] = properties["paid"] == "true"
             properties["basket"] = _decode(properties["basket"])
@@ -157,7 +228,9 @@ def _of_table(path: Path) -> Iterator[Event]:
 
 def _named(names: Mapping[str, str], fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that have a value, under other names."""
-    return {ours: value for theirs, ours in names.items() if (value := fields.get(theirs)) is not None}
+    return {
+        ours: value for theirs, ours in names.items() if (value := fields.get(theirs)) is not None
+    }
 
 
 def _time(text: str) -> datetime:
@@ -174,7 +247,13 @@ def _text(*parts: Any) -> str:
 def _event(name: str, who: str, uuid: str, time: datetime, properties: dict[str, Any]) -> Event:
     properties["$geoip_disable"] = True
     properties["$import_job_id"] = JOB
-    return {"event": name, "distinct_id": who, "uuid": uuid, "timestamp": time, "properties": properties}
+    return {
+        "event": name,
+        "distinct_id": who,
+        "uuid": uuid,
+        "timestamp": time,
+        "properties": properties,
+    }
 
 
 _MAKERS: Final[dict[Export, Callable[[dict[str, Any]], Event | None]]] = {

@@ -1,4 +1,6 @@
-"""What is measured: the table of cases, each with the floor that it is held against and the share of it that it should reach."""
+"""What is measured: the table of cases, each with the floor that it is held against and the share
+of it that it should reach.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,12 @@ class Rules(StrEnum):
             {"rename_event": {"Signed Up": "user signed up"}},
         ]
         if self is Rules.WHERE:
-            rules.append({"match": {"event": f"*{RARE}", "where": '.properties.city == "none"'}, "drop": True})
+            rules.append(
+                {
+                    "match": {"event": f"*{RARE}", "where": '.properties.city == "none"'},
+                    "drop": True,
+                }
+            )
         return {"FORWARDER_RULES": json.dumps(rules)}
 
 
@@ -68,9 +75,13 @@ class Case:
     compression: str
     ordered: bool
     share: float | None
-    """Of the floor (or of `base`, where that is another case) that is to be reached; None: only told."""
+    """Of the floor (or of `base`, where that is another case) that is to be reached; None: only
+    told.
+    """
     disk: bool = False
-    """With the disk buffer, each request answered once an fdatasync covers it; else with the memory buffer."""
+    """With the disk buffer, each request answered once an fdatasync covers it; else with the
+    memory buffer.
+    """
     proxied: bool = False
     """By nginx in forwarder's place, which passes each request on as it is."""
     rules: Rules = Rules.NONE
@@ -84,7 +95,11 @@ class Case:
         """For people, and for `--case`."""
         if self.proxied:
             return f"nginx-{self.events}"
-        more = ["ordered"] * self.ordered + ["disk"] * self.disk + ([f"rules-{self.rules}"] if self.rules else [])
+        more = (
+            ["ordered"] * self.ordered
+            + ["disk"] * self.disk
+            + ([f"rules-{self.rules}"] if self.rules else [])
+        )
         more += [f"{self.workers}-workers"] if self.workers > 1 else []
         more += [f"to-{self.copies}"] if self.copies > 1 else []
         return "-".join([f"{self.variant}-{self.events}-{self.compression}", *more])
@@ -101,13 +116,22 @@ class Case:
 
     @property
     def base(self) -> str:
-        """The name of the case that it is held against: the same without order or rules, with the memory buffer, in one process, to one
-        destination, through forwarder in nginx's place; its own, if it is that."""
+        """The name of the case that it is held against: the same without order or rules, with the
+        memory buffer, in one process, to one destination, through forwarder in nginx's place; its
+        own, if it is that.
+        """
         return f"{self.variant}-{self.events}-{self.compression}"
 
 
 def _with_order(*cases: Case) -> tuple[Case, ...]:
-    return tuple(each for case in cases for each in (case, Case(case.variant, case.events, case.compression, ordered=True, share=0.8)))
+    return tuple(
+        each
+        for case in cases
+        for each in (
+            case,
+            Case(case.variant, case.events, case.compression, ordered=True, share=0.8),
+        )
+    )
 
 
 CASES: Final = (
@@ -122,19 +146,35 @@ CASES: Final = (
         Case(Variant.SDK, 1000, "none", ordered=False, share=0.3),
     ),
     *(
-        Case(Variant.STAMPED, events, compression, ordered=False, share=0.65 if events == 1 else 0.7, disk=True)
+        Case(
+            Variant.STAMPED,
+            events,
+            compression,
+            ordered=False,
+            share=0.65 if events == 1 else 0.7,
+            disk=True,
+        )
         for events in CONNECTIONS
         for compression in ("none", "gzip")
     ),
     Case(Variant.STAMPED, 50, "none", ordered=False, share=0.8, rules=Rules.NAMES),
     Case(Variant.STAMPED, 50, "none", ordered=False, share=0.5, rules=Rules.WHERE),
-    *(Case(Variant.STAMPED, events, "none", ordered=False, share=0.55, copies=2) for events in CONNECTIONS),
+    *(
+        Case(Variant.STAMPED, events, "none", ordered=False, share=0.55, copies=2)
+        for events in CONNECTIONS
+    ),
     Case(Variant.SDK, 1, "none", ordered=False, share=None),
-    *(Case(Variant.STAMPED, events, "none", ordered=False, share=0.9, workers=2) for events in CONNECTIONS),
+    *(
+        Case(Variant.STAMPED, events, "none", ordered=False, share=0.9, workers=2)
+        for events in CONNECTIONS
+    ),
     Case(Variant.BARE, 1, "none", ordered=False, share=None),
     Case(Variant.BARE, 50, "none", ordered=False, share=None),
     Case(Variant.BARE, 1000, "none", ordered=False, share=None),
-    *(Case(Variant.STAMPED, events, "none", ordered=False, share=None, proxied=True) for events in CONNECTIONS),
+    *(
+        Case(Variant.STAMPED, events, "none", ordered=False, share=None, proxied=True)
+        for events in CONNECTIONS
+    ),
 )
 
 MEMORY: Final = ("memory", "memory-dribble", "memory-tiny")
@@ -146,14 +186,18 @@ BACKLOG: Final = ("backlog",)
 
 
 def select(patterns: list[str]) -> tuple[list[Case], list[str]]:
-    """The cases, of throughput, and of memory and backlogs, whose names match any of `patterns`; all if none are given.
+    """The cases, of throughput, and of memory and backlogs, whose names match any of `patterns`;
+    all if none are given.
 
-    `*` and `?` mean what they mean in file names. A case that is held against another brings that one along.
+    `*` and `?` mean what they mean in file names. A case that is held against another brings that
+    one along.
     """
     patterns = patterns or ["*"]
     chosen = {case.name for case in CASES if _matches(case.name, patterns)}
     chosen |= {case.base for case in CASES if case.name in chosen}
-    return [case for case in CASES if case.name in chosen], [name for name in (*MEMORY, *BACKLOG) if _matches(name, patterns)]
+    return [case for case in CASES if case.name in chosen], [
+        name for name in (*MEMORY, *BACKLOG) if _matches(name, patterns)
+    ]
 
 
 def matching(cases: Iterable[NamedCase], patterns: list[str]) -> list[NamedCase]:

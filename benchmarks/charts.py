@@ -1,4 +1,6 @@
-"""Lines over an axis as SVG, for light and dark pages: no script, nothing loaded from elsewhere. It has panels, one below another."""
+"""Lines over an axis as SVG, for light and dark pages: no script, nothing loaded from elsewhere.
+It has panels, one below another.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +34,23 @@ COLOURS: Final = {
 
 
 def _colours(values: Iterable[str]) -> str:
-    return " ".join(f".c{number} {{ stroke: {value}; }} .n{number} {{ fill: {value}; }}" for number, value in enumerate(values))
+    return " ".join(
+        f".c{number} {{ stroke: {value}; }} .n{number} {{ fill: {value}; }}"
+        for number, value in enumerate(values)
+    )
 
 
 STYLE: Final = f"""text {{ font: 12px system-ui, sans-serif; fill: #1f2328; }}
 .title {{ font-size: 14px; font-weight: 600; }} .panel {{ font-weight: 600; }}
 .tick {{ fill: #59636e; font-variant-numeric: tabular-nums; }}
-.page {{ fill: #ffffff; }} .grid {{ stroke: #d1d9e0; }} .span {{ fill: #cf222e; fill-opacity: 0.12; }}
+.page {{ fill: #ffffff; }} .grid {{ stroke: #d1d9e0; }} .span {{ fill: #cf222e; fill-opacity: \
+0.12; }}
 .line {{ fill: none; stroke-width: 1.75; stroke-linejoin: round; }}
 {_colours(COLOURS)}
 @media (prefers-color-scheme: dark) {{
 text {{ fill: #e6edf3; }} .tick {{ fill: #9198a1; }}
-.page {{ fill: #0d1117; }} .grid {{ stroke: #30363d; }} .span {{ fill: #f85149; fill-opacity: 0.22; }}
+.page {{ fill: #0d1117; }} .grid {{ stroke: #30363d; }} .span {{ fill: #f85149; fill-opacity: \
+0.22; }}
 {_colours(COLOURS.values())}
 }}
 """
@@ -90,7 +97,8 @@ def picture(title: str, panels: Sequence[Panel]) -> str:
     height = HEAD + PANEL * len(panels)
     drawn = "".join(_panel(panel, HEAD + number * PANEL) for number, panel in enumerate(panels))
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
+        f'aria-label="{escape(title)}">\n'
         f'<style>\n{STYLE}</style>\n<rect class="page" width="{WIDTH}" height="{height}" rx="8"/>\n'
         f'<text class="title" x="16" y="28">{escape(title)}</text>\n{drawn}</svg>\n'
     )
@@ -100,7 +108,9 @@ def upper_axis(highest: float, unit: str, steps: int = 4) -> Axis:
     """An axis from 0 to a round value that is `highest` or above it."""
     step = _round_up(highest / steps)
     high = step * steps
-    return Axis(0.0, high, [(step * number, f"{step * number:,.10g}{unit}") for number in range(steps + 1)])
+    return Axis(
+        0.0, high, [(step * number, f"{step * number:,.10g}{unit}") for number in range(steps + 1)]
+    )
 
 
 def _round_up(value: float) -> float:
@@ -108,7 +118,9 @@ def _round_up(value: float) -> float:
     if value <= 0:
         return 1.0
     power = 10.0 ** (len(f"{int(value)}") - 1) if value >= 1 else 10.0 ** -len(f"{int(1 / value)}")
-    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= value * 0.999999)
+    return next(
+        factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= value * 0.999999
+    )
 
 
 def _panel(panel: Panel, top: float) -> str:
@@ -123,18 +135,36 @@ def _panel(panel: Panel, top: float) -> str:
 
     parts = [f'<text class="panel" x="16" y="{top + 12:.0f}">{escape(panel.title)}</text>']
     for begin, end in panel.spans:
-        parts.append(f'<rect class="span" x="{x(begin):.1f}" y="{high}" width="{max(1.0, x(end) - x(begin)):.1f}" height="{low - high}"/>')
+        parts.append(
+            f'<rect class="span" x="{x(begin):.1f}" y="{high}" '
+            f'width="{max(1.0, x(end) - x(begin)):.1f}" height="{low - high}"/>'
+        )
     for value, word in panel.y.ticks:
         parts.append(f'<path class="grid" d="M{LEFT} {y(value):.1f}H{right}"/>')
-        parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{escape(word)}</text>')
+        parts.append(
+            f'<text class="tick" x="{LEFT - 6}" y="{y(value) + 4:.1f}" '
+            f'text-anchor="end">{escape(word)}</text>'
+        )
     for value, word in panel.x.ticks:
-        parts.append(f'<text class="tick" x="{x(value):.1f}" y="{low + 16:.0f}" text-anchor="middle">{escape(word)}</text>')
-    ends = [(y(last), number) for number, line in enumerate(panel.lines) if (last := _last(line)) is not None]
+        parts.append(
+            f'<text class="tick" x="{x(value):.1f}" y="{low + 16:.0f}" '
+            f'text-anchor="middle">{escape(word)}</text>'
+        )
+    ends = [
+        (y(last), number)
+        for number, line in enumerate(panel.lines)
+        if (last := _last(line)) is not None
+    ]
     for number, line in enumerate(panel.lines):
-        shape = "".join(f"{command}{x(at):.1f} {y(value):.1f}" for command, at, value in _strokes(line.points))
+        shape = "".join(
+            f"{command}{x(at):.1f} {y(value):.1f}" for command, at, value in _strokes(line.points)
+        )
         parts.append(f'<path class="line c{number}" d="{shape}"/>')
     for place, number in _apart(ends, low):
-        parts.append(f'<text class="n{number}" x="{right + 8}" y="{place + 4:.1f}">{escape(panel.lines[number].name)}</text>')
+        parts.append(
+            f'<text class="n{number}" x="{right + 8}" '
+            f'y="{place + 4:.1f}">{escape(panel.lines[number].name)}</text>'
+        )
     return "".join(f"{part}\n" for part in parts)
 
 
@@ -151,7 +181,9 @@ def _last(line: Line) -> float | None:
 
 
 def _apart(ends: Sequence[tuple[float, int]], bottom: float) -> list[tuple[float, int]]:
-    """The places of names, moved down where they would touch, and up where they would be below the panel."""
+    """The places of names, moved down where they would touch, and up where they would be below the
+    panel.
+    """
     places: list[tuple[float, int]] = []
     for place, number in sorted(ends):
         places.append((max(place, places[-1][0] + _LABEL) if places else place, number))

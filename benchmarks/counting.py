@@ -1,6 +1,8 @@
-"""The floor of the Kafka cases: a bare aiokafka loop that only counts, under uvloop. Nothing that reads records by aiokafka can be faster.
+"""The floor of the Kafka cases: a bare aiokafka loop that only counts, under uvloop. Nothing that
+reads records by aiokafka can be faster.
 
-It fetches as forwarder does by default, in pieces of 1000 records. `GET /count` answers `{"events"}`, like the sink.
+It fetches as forwarder does by default, in pieces of 1000 records. `GET /count` answers
+`{"events"}`, like the sink.
 """
 
 from __future__ import annotations
@@ -27,12 +29,16 @@ class Counter(Exchange):
     def on_message_complete(self) -> None:
         """Called by httptools."""
         body = json.dumps({"events": Counter.counted}).encode()
-        self.answer(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        self.answer(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+            % (len(body), body)
+        )
 
 
 async def count(bootstrap: str, topic: str, group: str, port: int) -> None:
     """Read the topic from its beginning, for ever."""
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # a group that is new isn't found at once
+    # a group that is new isn't found at once
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     await asyncio.get_running_loop().create_server(Counter, "127.0.0.1", port)
     consumer = AIOKafkaConsumer(
         topic,

@@ -1,4 +1,6 @@
-"""Senders that would exhaust a receiver: many connections, each with a large body that arrives bit by bit."""
+"""Senders that would exhaust a receiver: many connections, each with a large body that arrives bit
+by bit.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,15 @@ from benchmarks.bodies import Request
 
 PIECE: Final = 65536
 PERIOD: Final = 0.25
-"""Seconds between the pieces of a connection: 256 KiB/s each, faster than any limit for slow senders cuts off."""
+"""Seconds between the pieces of a connection: 256 KiB/s each, faster than any limit for slow
+senders cuts off.
+"""
 
 
 class Dribbler:
-    """Sends `request` over `connections` connections at once, a piece of each at a time, over and over, in a thread of its own."""
+    """Sends `request` over `connections` connections at once, a piece of each at a time, over and
+    over, in a thread of its own.
+    """
 
     def __init__(self, request: Request, connections: int, port: int) -> None:
         self._request = request
@@ -52,9 +58,14 @@ class Dribbler:
             self._drop(place)
 
     def _step(self, place: tuple[socket.socket, int] | None) -> tuple[socket.socket, int] | None:
-        """Send the next piece, or read the answer; None where the connection has ended and a new one is due in the next round."""
+        """Send the next piece, or read the answer; None where the connection has ended and a new
+        one is due in the next round.
+        """
         try:
-            sock, sent = place or (socket.create_connection(("127.0.0.1", self._port), timeout=5), 0)
+            sock, sent = place or (
+                socket.create_connection(("127.0.0.1", self._port), timeout=5),
+                0,
+            )
             sock.setblocking(False)
             if _readable(sock):
                 self._answered(sock, sent)

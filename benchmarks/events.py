@@ -1,4 +1,5 @@
-"""Made-up events that look like real ones: about 600 bytes, nested properties, text that is not ASCII. The same seed makes the same events.
+"""Made-up events that look like real ones: about 600 bytes, nested properties, text that is not
+ASCII. The same seed makes the same events.
 
 Every event's name begins with `MARKER`, so that the sink can count events without decoding them.
 """
@@ -13,12 +14,42 @@ from typing import Any, Final
 MARKER: Final = b"~ev~"
 """Once in every event, and nowhere else in a body."""
 
-NAMES = ["page viewed", "order placed", "Warenkorb geöffnet", "search done", "пошук виконано", "invite sent", "Müzik çalindi", "登録完了"]
-PAGES = ["/", "/pricing", "/søk", "/docs/começar", "/catalogue/été", "/account/settings", "/товары/новые"]
+NAMES = [
+    "page viewed",
+    "order placed",
+    "Warenkorb geöffnet",
+    "search done",
+    "пошук виконано",
+    "invite sent",
+    "Müzik çalindi",
+    "登録完了",
+]
+PAGES = [
+    "/",
+    "/pricing",
+    "/søk",
+    "/docs/começar",
+    "/catalogue/été",
+    "/account/settings",
+    "/товары/новые",
+]
 CITIES = ["Łódź", "São Paulo", "東京", "Zürich", "Київ", "Malmö", "İzmir", "Paris"]
 PLANS = ["free", "team", "scale", "enterprise"]
 BROWSERS = ["Firefox", "Chrome", "Safari", "Edge"]
-WORDS = ["amber", "brisk", "cobalt", "dune", "ember", "fjord", "grove", "harbour", "iris", "jasper", "kelp", "lumen"]
+WORDS = [
+    "amber",
+    "brisk",
+    "cobalt",
+    "dune",
+    "ember",
+    "fjord",
+    "grove",
+    "harbour",
+    "iris",
+    "jasper",
+    "kelp",
+    "lumen",
+]
 NAMED = ["Ayşe", "Łucja", "René", "Zoë", "Jürgen", "Ольга", "Núria"]
 RARE: Final = "seldom seen"
 """The name of one event in twenty, where such are asked for."""
@@ -43,7 +74,9 @@ class EventMaker:
             "event": f"{MARKER.decode()} {self._name()}",
             "distinct_id": self._distinct_id(),
             "uuid": self._uuid(),
-            "timestamp": self._time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "timestamp": self._time.astimezone(UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z"),
             "properties": self._properties(),
         }
 
@@ -65,12 +98,23 @@ class EventMaker:
             "$browser": pick(BROWSERS),
             "$screen_width": pick([1280, 1440, 1920, 2560]),
             "city": pick(CITIES),
-            "account": {"plan": pick(PLANS), "seats": number(1, 400), "owner": {"name": f"{pick(NAMED)} Ünal", "verified": number(2) == 1}},
+            "account": {
+                "plan": pick(PLANS),
+                "seats": number(1, 400),
+                "owner": {"name": f"{pick(NAMED)} Ünal", "verified": number(2) == 1},
+            },
             "items": [self._item() for _ in range(2)],
-            "experiment": {"checkout": pick(["control", "test"]), "score": round(self._random.random(), 12)},
+            "experiment": {
+                "checkout": pick(["control", "test"]),
+                "score": round(self._random.random(), 12),
+            },
             "session": f"{self._random.getrandbits(64):016x}",
         }
 
     def _item(self) -> dict[str, Any]:
         number = self._random.randrange
-        return {"sku": f"{self._random.choice(WORDS)}-{number(10**5)}", "price": number(100, 99999) / 100, "quantity": number(1, 9)}
+        return {
+            "sku": f"{self._random.choice(WORDS)}-{number(10**5)}",
+            "price": number(100, 99999) / 100,
+            "quantity": number(1, 9),
+        }

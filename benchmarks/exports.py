@@ -1,4 +1,5 @@
-"""Made-up exports of other vendors, as files: a record an event, about 600 bytes each, in the order of time. The same for the same seed.
+"""Made-up exports of other vendors, as files: a record an event, about 600 bytes each, in the
+order of time. The same for the same seed.
 
 Every record has the sink's marker once, in what becomes its event's name.
 """
@@ -16,7 +17,17 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-from benchmarks.events import BROWSERS, CITIES, MARKER, NAMED, NAMES, PAGES, PLANS, WORDS, EventMaker
+from benchmarks.events import (
+    BROWSERS,
+    CITIES,
+    MARKER,
+    NAMED,
+    NAMES,
+    PAGES,
+    PLANS,
+    WORDS,
+    EventMaker,
+)
 
 BEGINNING: Final = datetime(2024, 5, 1, tzinfo=UTC)
 PAUSE: Final = 40
@@ -94,7 +105,10 @@ class _Maker:
 
     @property
     def url(self) -> str:
-        return f"https://shop.example{self.pick(PAGES)}?ref={self.pick(WORDS)}-{self.random.randrange(10**6)}"
+        return (
+            f"https://shop.example{self.pick(PAGES)}?ref={self.pick(WORDS)}-"
+            f"{self.random.randrange(10**6)}"
+        )
 
     def uuid(self) -> str:
         return str(UUID(int=self.random.getrandbits(128), version=4))
@@ -114,7 +128,11 @@ def _amplitude(maker: _Maker) -> Record:
         "device_id": maker.device,
         "device_type": "Mac",
         "event_id": maker.number,
-        "event_properties": {"[Amplitude] Page URL": maker.url, "plan": maker.pick(PLANS), "total": maker.random.randrange(10**5) / 100},
+        "event_properties": {
+            "[Amplitude] Page URL": maker.url,
+            "plan": maker.pick(PLANS),
+            "total": maker.random.randrange(10**5) / 100,
+        },
         "event_time": time,
         "event_type": maker.name,
         "ip_address": maker.address,
@@ -171,7 +189,11 @@ def _segment(maker: _Maker) -> Record:
         "event": maker.name,
         "messageId": f"ajs-next-{maker.uuid()}",
         "originalTimestamp": time,
-        "properties": {"plan": maker.pick(PLANS), "total": maker.random.randrange(10**5) / 100, "city": maker.pick(CITIES)},
+        "properties": {
+            "plan": maker.pick(PLANS),
+            "total": maker.random.randrange(10**5) / 100,
+            "city": maker.pick(CITIES),
+        },
         "receivedAt": time,
         "timestamp": time,
         "type": "track",
@@ -187,10 +209,18 @@ def _mapping(maker: _Maker) -> Record:
         "when": maker.time.isoformat(timespec="milliseconds"),
         "id": maker.uuid(),
         "page": maker.url,
-        "basket": [{"sku": f"{maker.pick(WORDS)}-{maker.random.randrange(10**5)}", "price": 1.5, "quantity": 2} for _ in range(4)],
+        "basket": [
+            {
+                "sku": f"{maker.pick(WORDS)}-{maker.random.randrange(10**5)}",
+                "price": 1.5,
+                "quantity": 2,
+            }
+            for _ in range(4)
+        ],
         "city": maker.pick(CITIES),
         "owner": {"name": f"{maker.pick(NAMED)} Ünal", "device": maker.device, "ip": maker.address},
-        "note": "first order of this person, brought by the campaign of that week " + maker.pick(WORDS),
+        "note": "first order of this person, brought by the campaign of that week "
+        + maker.pick(WORDS),
     }
 
 
@@ -210,8 +240,14 @@ def _row(maker: _Maker) -> dict[str, str]:
         "device": maker.device,
         "browser": maker.pick(BROWSERS),
         "ip": maker.address,
-        "basket": json.dumps([{"sku": f"{maker.pick(WORDS)}-{maker.random.randrange(10**5)}", "price": 1.5} for _ in range(3)]),
-        "note": "first order of this person, brought by the campaign of that week, " + maker.pick(WORDS),
+        "basket": json.dumps(
+            [
+                {"sku": f"{maker.pick(WORDS)}-{maker.random.randrange(10**5)}", "price": 1.5}
+                for _ in range(3)
+            ]
+        ),
+        "note": "first order of this person, brought by the campaign of that week, "
+        + maker.pick(WORDS),
     }
 
 

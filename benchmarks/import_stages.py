@@ -1,5 +1,6 @@
-"""What an import does with each event, in one process and without a network: read, convert, filter, look for repeats, finish, cut into
-chunks by days, and count in the ledger. Beside it the floor of its format.
+"""What an import does with each event, in one process and without a network: read, convert,
+filter, look for repeats, finish, cut into chunks by days, and count in the ledger. Beside it the
+floor of its format.
 """
 
 from __future__ import annotations
@@ -38,15 +39,22 @@ _RULES: Final = MappingRules(
     properties={name: f".{name}" for name in ("page", "basket", "city", "owner")},
 )
 _OPTIONS: Final[dict[Export, Any]] = {
-    Export.CSV: CsvOptions(json=frozenset({"basket"}), numbers=frozenset({"amount"}), booleans=frozenset({"paid"})),
+    Export.CSV: CsvOptions(
+        json=frozenset({"basket"}), numbers=frozenset({"amount"}), booleans=frozenset({"paid"})
+    ),
 }
 
 
 def import_once(export: Export, path: Path) -> int:
     """Import a file into nothing; how many events arrived in the books."""
     ledger = ImportLedger(ImportCheckpoint(ImportJob(JOB, export, str(path), {}), 0.0, 0.0, []))
-    with tempfile.TemporaryDirectory(prefix="forwarder-benchmark-") as folder, Repeats(Path(folder)) as repeats:
-        conversion = Conversion(converter_of(export), FINISH, MAX_EVENT, EventFilters(until=UNTIL), repeats)
+    with (
+        tempfile.TemporaryDirectory(prefix="forwarder-benchmark-") as folder,
+        Repeats(Path(folder)) as repeats,
+    ):
+        conversion = Conversion(
+            converter_of(export), FINISH, MAX_EVENT, EventFilters(until=UNTIL), repeats
+        )
         with open_source([str(path)]) as source:
             for block in source_blocks(source, conversion, {}, LIMITS):
                 block.chunks(LANE, 0.0)
@@ -57,7 +65,11 @@ def import_once(export: Export, path: Path) -> int:
 def converter_of(export: Export) -> Converter:
     """A format as it is measured."""
     described = BY_NAME[export]
-    mapping = ChosenMapping(_RULES, lambda: Mapping.compile(_RULES, "benchmark", "mapping")) if described.takes_mapping else None
+    mapping = (
+        ChosenMapping(_RULES, lambda: Mapping.compile(_RULES, "benchmark", "mapping"))
+        if described.takes_mapping
+        else None
+    )
     return described.make(_OPTIONS.get(export, described.options()), FormatContext(mapping=mapping))
 
 

@@ -1,4 +1,6 @@
-"""Imports: their stages in one process, the whole command towards the sink, and one beside live events (`live_beside`)."""
+"""Imports: their stages in one process, the whole command towards the sink, and one beside live
+events (`live_beside`).
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,11 @@ class ImportCase:
     @property
     def name(self) -> str:
         """For people, and for `--case`."""
-        return f"import-{self.export}-{self.compression}" if self.compression else f"import-{self.export}-stages"
+        return (
+            f"import-{self.export}-{self.compression}"
+            if self.compression
+            else f"import-{self.export}-stages"
+        )
 
 
 CASES: Final = (
@@ -75,7 +81,9 @@ class ImportFigure(Figure):
     """What a case reached, over all repetitions."""
 
     looks: list[float] = field(default_factory=list)
-    """Of the whole command: records per CPU-second until the first event arrived, which is its start, and its look at all of the source."""
+    """Of the whole command: records per CPU-second until the first event arrived, which is its
+    start, and its look at all of the source.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,28 +102,47 @@ class Importing:
             with pinned(self.machine.target_core):
                 figure.rates.append(split_floor(_bodies(self.files[export]), self.seconds))
         else:
-            measure_here(self.machine.target_core, partial(bare_once, export, self.files[export]), figure)
+            measure_here(
+                self.machine.target_core, partial(bare_once, export, self.files[export]), figure
+            )
 
     def case(self, case: ImportCase, figure: ImportFigure, records: int = 0) -> None:
-        """Measure a case once more, into `figure`. `records`: how many its file has, if they aren't as many as usual."""
+        """Measure a case once more, into `figure`. `records`: how many its file has, if they
+        aren't as many as usual.
+        """
         if case.compression:
             self._whole(case, figure, records or _records(case.export))
             return
-        measure_here(self.machine.target_core, partial(import_once, case.export, self.files[case.export]), figure)
+        measure_here(
+            self.machine.target_core,
+            partial(import_once, case.export, self.files[case.export]),
+            figure,
+        )
 
     def _whole(self, case: ImportCase, figure: ImportFigure, records: int) -> None:
-        """The command, from the first event that arrives to the last: its start and its preflight aren't part of it."""
+        """The command, from the first event that arrives to the last: its start and its preflight
+        aren't part of it.
+        """
         path, core = self.files[case.export], self.machine.target_core
         with (
             upstream(self.target.sink_port, self.machine.load_core) as sink,
-            importing(path, core, ["--upstream", f"http://127.0.0.1:{self.target.sink_port}"], case.compression) as program,
+            importing(
+                path,
+                core,
+                ["--upstream", f"http://127.0.0.1:{self.target.sink_port}"],
+                case.compression,
+            ) as program,
         ):
             before = _wait_beyond(sink, program, 0)
             cpu, on_core, began = program.cpu_seconds(), core_seconds(core), time.monotonic()
             figure.looks.append(records / cpu)
             with profiled(program, self.profile and self.profile / f"{case.name}.svg", PROFILED):
                 arrived = _wait_beyond(sink, program, records - 1)
-            used, on_core, seconds = program.cpu_seconds() - cpu, core_seconds(core) - on_core, time.monotonic() - began
+            used, on_core, seconds = (
+                program.cpu_seconds() - cpu,
+                core_seconds(core) - on_core,
+                time.monotonic() - began,
+            )
         figure.add(arrived - before, used, on_core, seconds, records - before)
 
 
@@ -131,14 +158,34 @@ def exports(cases: Sequence[ImportCase]) -> Iterator[dict[Export, Path]]:
 
 
 @contextmanager
-def importing(path: Path, core: int, where: Sequence[str], compression: str = "none", *, nice: int = 0) -> Iterator[Program]:
-    """Run `forwarder import native` of a file until the block ends, without a limit of its rate, with a state folder of its own."""
+def importing(
+    path: Path, core: int, where: Sequence[str], compression: str = "none", *, nice: int = 0
+) -> Iterator[Program]:
+    """Run `forwarder import native` of a file until the block ends, without a limit of its rate,
+    with a state folder of its own.
+    """
     with tempfile.TemporaryDirectory(prefix="forwarder-benchmark-") as state:
         command = [str(Path(sys.executable).parent / "forwarder"), "import", "native", str(path)]
-        command += ["--api-key", API_KEY, "--state", state, "--rate", "unlimited", "--yes", "--until", "2100-01-01", *where]
+        command += [
+            "--api-key",
+            API_KEY,
+            "--state",
+            state,
+            "--rate",
+            "unlimited",
+            "--yes",
+            "--until",
+            "2100-01-01",
+            *where,
+        ]
         command = ["nice", "-n", str(nice), *command] if nice else command
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("FORWARDER_")}
-        environment |= {"FORWARDER_UPSTREAM__COMPRESSION": compression, "FORWARDER_LOG__LEVEL": "error"}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("FORWARDER_")
+        }
+        environment |= {
+            "FORWARDER_UPSTREAM__COMPRESSION": compression,
+            "FORWARDER_LOG__LEVEL": "error",
+        }
         with started(command, core, environment, quiet=True) as program:
             yield program
 
@@ -155,16 +202,23 @@ def _records(export: Export) -> int:
 
 
 def _bodies(path: Path) -> list[Request]:
-    """The first events of a file in bodies as senders make them: about as many bytes as the other cases' requests."""
+    """The first events of a file in bodies as senders make them: about as many bytes as the other
+    cases' requests.
+    """
     with path.open("rb") as file:
         lines = [line.rstrip(b"\n") for line, _ in zip(file, range(40 * IN_A_BODY), strict=False)]
     starts = range(0, len(lines), IN_A_BODY)
-    bodies = [b'{"api_key":"%b","batch":[%b]}' % (API_KEY.encode(), b",".join(lines[at : at + IN_A_BODY])) for at in starts]
+    bodies = [
+        b'{"api_key":"%b","batch":[%b]}' % (API_KEY.encode(), b",".join(lines[at : at + IN_A_BODY]))
+        for at in starts
+    ]
     return [Request(bytearray(b"\r\n\r\n" + body), IN_A_BODY) for body in bodies]
 
 
 def _wait_beyond(sink: Upstream, program: Program, events: int) -> int:
-    """Wait until more events than that have arrived; how many have. Raises `BenchmarkError` if the command ends before."""
+    """Wait until more events than that have arrived; how many have. Raises `BenchmarkError` if the
+    command ends before.
+    """
     while (arrived := sink.events()) <= events:
         if program.has_ended:
             arrived = sink.events()

@@ -1,7 +1,9 @@
-"""Kafka to HTTP: records that the sink counted, divided by the CPU-seconds that the target's process tree took for them.
+"""Kafka to HTTP: records that the sink counted, divided by the CPU-seconds that the target's
+process tree took for them.
 
-A topic is filled beforehand and read by a new group from its beginning, by the target and by its floor, a bare loop that only counts.
-A measurement begins when the program listens, before it has asked the broker for anything, and ends when every record has arrived.
+A topic is filled beforehand and read by a new group from its beginning, by the target and by its
+floor, a bare loop that only counts. A measurement begins when the program listens, before it has
+asked the broker for anything, and ends when every record has arrived.
 """
 
 from __future__ import annotations
@@ -59,7 +61,11 @@ class KafkaCase:
     def name(self) -> str:
         """For people, and for `--case`."""
         read = "" if self.codec == "none" else f"-of-{self.codec}"
-        return f"kafka-{self.content}-{self.compression}{read}" + ("-ordered" if self.ordered else "") + ("-disk" if self.disk else "")
+        return (
+            f"kafka-{self.content}-{self.compression}{read}"
+            + ("-ordered" if self.ordered else "")
+            + ("-disk" if self.disk else "")
+        )
 
     @property
     def topic(self) -> Topic:
@@ -68,7 +74,11 @@ class KafkaCase:
 
     def settings(self, bootstrap: str, topic: str, group: str) -> dict[str, str]:
         """What its daemon is told beside what all are."""
-        cluster: dict[str, Any] = {"bootstrap_servers": bootstrap, "topics": [topic], "group_id": group}
+        cluster: dict[str, Any] = {
+            "bootstrap_servers": bootstrap,
+            "topics": [topic],
+            "group_id": group,
+        }
         if self.disk:
             cluster["commit"] = "disk"
         if self.content is Content.KEYLESS:
@@ -107,7 +117,9 @@ class Reading:
 
     @contextlib.contextmanager
     def topics(self, cases: Iterable[KafkaCase]) -> Iterator[None]:
-        """Fill the topics of these cases, which takes some seconds each; they are gone after the block."""
+        """Fill the topics of these cases, which takes some seconds each; they are gone after the
+        block.
+        """
         filled: list[str] = []
         try:
             for topic in {case.topic: None for case in cases}:
@@ -120,7 +132,15 @@ class Reading:
     def floor(self, topic: Topic, figure: Figure) -> None:
         """Measure the floor of a topic once more, into `figure`."""
         port = free_port()
-        command = [sys.executable, "-m", "benchmarks.counting", self.bootstrap, self._called(topic), _group(), str(port)]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.counting",
+            self.bootstrap,
+            self._called(topic),
+            _group(),
+            str(port),
+        ]
         with running(command, self.machine.target_core, port) as program:
             self._measure(program, Upstream(port, program), figure)
             program.kill()
@@ -132,7 +152,9 @@ class Reading:
         ordering = "per_distinct_id" if case.ordered else "none"
         with (
             upstream(target.sink_port, machine.load_core) as sink,
-            target.running(machine.target_core, case.compression, ordering, disk=case.disk, more=more) as program,
+            target.running(
+                machine.target_core, case.compression, ordering, disk=case.disk, more=more
+            ) as program,
             profiled(program, self.profile and self.profile / f"{case.name}.svg", PROFILED),
         ):
             self._measure(program, sink, figure)
@@ -141,7 +163,11 @@ class Reading:
         return f"{self.run}-{topic.content}-{topic.codec}"
 
     def _measure(self, program: Program, counted: Upstream, figure: Figure) -> None:
-        cpu, core, began = program.cpu_seconds(), core_seconds(self.machine.target_core), time.monotonic()
+        cpu, core, began = (
+            program.cpu_seconds(),
+            core_seconds(self.machine.target_core),
+            time.monotonic(),
+        )
         arrived = counted.wait_for(self.records)
         program.check()
         busy, core = program.cpu_seconds() - cpu, core_seconds(self.machine.target_core) - core
@@ -151,7 +177,9 @@ class Reading:
 
 @contextlib.contextmanager
 def broker(core: int) -> Iterator[str]:
-    """A broker on `core` until the block ends, or the one that KAFKA_BOOTSTRAP_SERVERS names; where it is. Raises `BenchmarkError`."""
+    """A broker on `core` until the block ends, or the one that KAFKA_BOOTSTRAP_SERVERS names;
+    where it is. Raises `BenchmarkError`.
+    """
     if given := os.environ.get("KAFKA_BOOTSTRAP_SERVERS"):
         yield given
         return

@@ -1,8 +1,10 @@
-"""Latencies at half of the greatest load: of answers, and from receipt to delivery, with the memory buffer and on disk.
+"""Latencies at half of the greatest load: of answers, and from receipt to delivery, with the
+memory buffer and on disk.
 
-The greatest load is what the daemon takes when each connection sends its next request as soon as the last one is answered. Then requests
-come at half of that rate, each at its time whatever the daemon does, and each latency counts from then (`load.py`). Settings are the
-defaults; only the buffer's kind differs.
+The greatest load is what the daemon takes when each connection sends its next request as soon as
+the last one is answered. Then requests come at half of that rate, each at its time whatever the
+daemon does, and each latency counts from then (`load.py`). Settings are the defaults; only the
+buffer's kind differs.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ LOW: Final = 1000.0
 WARM_UP: Final = 2.0
 """Seconds of the greatest load, before its measurement and for it."""
 NICE: Final = 10
-"""The sink gives way to the load generator, with which it shares a core: requests are sent when they are due."""
+"""The sink gives way to the load generator, with which it shares a core: requests are sent when
+they are due.
+"""
 BATCH_AGE: Final = 1.0
 """`batch.max_age`, by default."""
 ALLOWED: Final = 0.05
@@ -44,7 +48,9 @@ Percentiles: TypeAlias = dict[float, float]
 
 @dataclass(slots=True)
 class LatencySeries:
-    """One load: seconds from when each request was due to its answer, and to its last event's arrival upstream."""
+    """One load: seconds from when each request was due to its answer, and to its last event's
+    arrival upstream.
+    """
 
     events: int
     """In a body."""
@@ -56,7 +62,9 @@ class LatencySeries:
     busy: float = 0.0
     """CPU-seconds of the daemon in a second of it."""
     delays: Percentiles = field(default_factory=dict)
-    """Until it was sent: of the answer's time, what was spent on waiting for a connection or for the load generator."""
+    """Until it was sent: of the answer's time, what was spent on waiting for a connection or for
+    the load generator.
+    """
     answers: Percentiles = field(default_factory=dict)
     deliveries: Percentiles = field(default_factory=dict)
 
@@ -64,7 +72,10 @@ class LatencySeries:
     def label(self) -> str:
         """For people."""
         low = ", low" if not self.greatest else ""
-        return f"{'1 event' if self.events == 1 else f'{self.events} events'}, {'disk' if self.disk else 'memory'}{low}"
+        return (
+            f"{'1 event' if self.events == 1 else f'{self.events} events'}, "
+            f"{'disk' if self.disk else 'memory'}{low}"
+        )
 
     @property
     def good(self) -> bool:
@@ -93,7 +104,9 @@ def all_series() -> list[LatencySeries]:
 
 @dataclass(frozen=True, slots=True)
 class LatencyMeasurement:
-    """How it is measured: for so many seconds, after a warm-up, each time with a daemon and a sink of its own."""
+    """How it is measured: for so many seconds, after a warm-up, each time with a daemon and a sink
+    of its own.
+    """
 
     target: Target
     machine: Machine
@@ -112,9 +125,13 @@ class LatencyMeasurement:
             self._warm_up(series, sink, requests)
             self._send(series, sink, program, requests)
 
-    def _warm_up(self, series: LatencySeries, sink: ArrivalUpstream, requests: list[Request]) -> None:
+    def _warm_up(
+        self, series: LatencySeries, sink: ArrivalUpstream, requests: list[Request]
+    ) -> None:
         """Bring it up to speed, find the rate if it isn't given, and wait until all has arrived."""
-        load = Load(requests, CONNECTIONS[series.events], self.target.port, rate=series.rate or None)
+        load = Load(
+            requests, CONNECTIONS[series.events], self.target.port, rate=series.rate or None
+        )
         accepted = load.run(self.warm_up).accepted
         if not series.rate:
             greatest = load.run(self.warm_up)
@@ -124,19 +141,35 @@ class LatencyMeasurement:
         sink.wait_for(accepted)
         sink.arrivals(1)
 
-    def _send(self, series: LatencySeries, sink: ArrivalUpstream, program: Program, requests: list[Request]) -> None:
+    def _send(
+        self,
+        series: LatencySeries,
+        sink: ArrivalUpstream,
+        program: Program,
+        requests: list[Request],
+    ) -> None:
         cpu = program.cpu_seconds()
-        tally = Load(requests, CONNECTIONS[series.events], self.target.port, rate=series.rate).run(self.seconds)
+        tally = Load(requests, CONNECTIONS[series.events], self.target.port, rate=series.rate).run(
+            self.seconds
+        )
         series.busy = (program.cpu_seconds() - cpu) / tally.seconds
         program.check()
         if set(tally.statuses) != {200} or tally.broken:
-            raise BenchmarkError(f"the daemon doesn't accept half of its load: {dict(tally.statuses)}, {tally.broken} connections broken")
+            raise BenchmarkError(
+                f"the daemon doesn't accept half of its load: {dict(tally.statuses)}, "
+                f"{tally.broken} connections broken"
+            )
         arrivals = sink.arrivals(tally.requests)
         if len(arrivals) < tally.requests:
-            raise BenchmarkError(f"{tally.requests - len(arrivals)} of {tally.requests} requests' events did not arrive")
+            raise BenchmarkError(
+                f"{tally.requests - len(arrivals)} of {tally.requests} requests' events did not "
+                "arrive"
+            )
         series.delays = percentiles(tally.delays)
         series.answers = percentiles(tally.latencies)
-        series.deliveries = percentiles([at - (tally.began + number / series.rate) for number, at in arrivals.items()])
+        series.deliveries = percentiles(
+            [at - (tally.began + number / series.rate) for number, at in arrivals.items()]
+        )
 
 
 def measure_latency(target: Target, machine: Machine, seconds: float) -> LatencyResult:
@@ -160,25 +193,58 @@ def _share(nines: float) -> float:
 def latency_table(result: LatencyResult) -> str:
     """The figures as a Markdown table, and the verdict."""
     head = ["bodies, buffer", "requests/s", "core busy", "sent p99"]
-    cells = [[*head, *(f"answer {name}" for name in SHARES.values()), *(f"delivery {name}" for name in SHARES.values())]]
+    cells = [
+        [
+            *head,
+            *(f"answer {name}" for name in SHARES.values()),
+            *(f"delivery {name}" for name in SHARES.values()),
+        ]
+    ]
     for each in result.series:
         answers = [f"{1000 * each.answers[share]:.1f} ms" for share in SHARES]
         deliveries = [f"{each.deliveries[share]:.3f} s" for share in SHARES]
-        cells.append([each.label, f"{each.rate:,.0f}", f"{each.busy:.2f}", f"{1000 * each.delays[0.99]:.1f} ms", *answers, *deliveries])
+        cells.append(
+            [
+                each.label,
+                f"{each.rate:,.0f}",
+                f"{each.busy:.2f}",
+                f"{1000 * each.delays[0.99]:.1f} ms",
+                *answers,
+                *deliveries,
+            ]
+        )
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     cells.insert(1, ["-" * width for width in widths])
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells]
-    wanted = f"delivery p99 under {BATCH_AGE + ALLOWED:.2f} s is wanted: {'good' if result.good else 'NOT GOOD'}"
+    lines = [
+        "| "
+        + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        + " |"
+        for line in cells
+    ]
+    wanted = (
+        f"delivery p99 under {BATCH_AGE + ALLOWED:.2f} s is wanted: "
+        f"{'good' if result.good else 'NOT GOOD'}"
+    )
     return "\n".join([*lines, f"{result.name}: {wanted}"])
 
 
 def draw_latency(result: LatencyResult, path: Path) -> None:
     """Write the picture: latency by percentile, of answers and of deliveries."""
     x = Axis(0.3, 4.0, [(0.30103, "p50"), (1, "p90"), (2, "p99"), (3, "p99.9"), (4, "p99.99")])
-    answers = Axis(0.1, 1000, [(0.1, "0.1 ms"), (1, "1 ms"), (10, "10 ms"), (100, "100 ms"), (1000, "1 s")], logarithmic=True)
+    answers = Axis(
+        0.1,
+        1000,
+        [(0.1, "0.1 ms"), (1, "1 ms"), (10, "10 ms"), (100, "100 ms"), (1000, "1 s")],
+        logarithmic=True,
+    )
     deliveries = Axis(0, 1.6, [(value / 10, f"{value / 10:.1f} s") for value in range(0, 17, 4)])
     panels = [
-        Panel("From when a request was due to its answer", x, answers, [_line(each.label, each.answers, 1000) for each in result.series]),
+        Panel(
+            "From when a request was due to its answer",
+            x,
+            answers,
+            [_line(each.label, each.answers, 1000) for each in result.series],
+        ),
         Panel(
             "From when a request was due to its arrival upstream",
             x,

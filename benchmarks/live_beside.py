@@ -1,7 +1,9 @@
-"""Live events through a daemon, without an import beside them and with one (`--via`): how long each takes from its sender to the sink.
+"""Live events through a daemon, without an import beside them and with one (`--via`): how long
+each takes from its sender to the sink.
 
-The daemon has the first core to itself; sender, sink and the import share the second, where the import gives way to both (`nice`): what is
-measured is the daemon's doing, not which program of the benchmark the system lets run first.
+The daemon has the first core to itself; sender, sink and the import share the second, where the
+import gives way to both (`nice`): what is measured is the daemon's doing, not which program of the
+benchmark the system lets run first.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ IMPORT_RATE = "unlimited"
 RECORDS: Final = 250_000
 """In each file of the import."""
 FILES: Final = 16
-"""At most so many, one after the other in one import, so that it goes on for as long as live events come."""
+"""At most so many, one after the other in one import, so that it goes on for as long as live
+events come.
+"""
 ALLOWED: Final = 2.0
 """How much longer the slowest percent of live events may take beside the import."""
 NICE: Final = 10
@@ -71,24 +75,35 @@ class ViaResult:
 
     @property
     def good(self) -> bool:
-        """Whether every live event arrived, about as soon as without the import, which did go on."""
+        """Whether every live event arrived, about as soon as without the import, which
+        did go on.
+        """
         all_there = all(each.arrived == each.events for each in (self.alone, self.beside))
         return all_there and self.ratio <= ALLOWED and self.beside.imported > 0
 
 
-def measure_via(target: Target, machine: Machine, seconds: float = SECONDS, files: int = FILES) -> ViaResult:
-    """Send live events for so long without an import, and again beside one. Takes some minutes. Raises `BenchmarkError`."""
+def measure_via(
+    target: Target, machine: Machine, seconds: float = SECONDS, files: int = FILES
+) -> ViaResult:
+    """Send live events for so long without an import, and again beside one. Takes some minutes.
+    Raises `BenchmarkError`.
+    """
     with tempfile.TemporaryDirectory(prefix="forwarder-benchmark-") as folder:
         _write_days(Path(folder), files)
         with _daemon(target, machine) as sink:
             alone = _live(target, sink, machine, seconds)
         where = ["--via", f"http://127.0.0.1:{target.port}", "--rate", IMPORT_RATE]
-        with _daemon(target, machine) as sink, importing(Path(folder), machine.load_core, where, nice=NICE) as program:
+        with (
+            _daemon(target, machine) as sink,
+            importing(Path(folder), machine.load_core, where, nice=NICE) as program,
+        ):
             _wait_for_import(sink, program)
             before = sink.events()
             beside = _live(target, sink, machine, seconds, before)
             if program.has_ended:
-                raise BenchmarkError("the import came to its end before the live events did: it needs more files")
+                raise BenchmarkError(
+                    "the import came to its end before the live events did: it needs more files"
+                )
     return ViaResult(NAME, alone, beside, seconds)
 
 
@@ -99,33 +114,52 @@ def _write_days(folder: Path, days: int) -> None:
     lines, today = first.read_bytes(), b'"timestamp":"%b' % BEGINNING.date().isoformat().encode()
     for day in range(1, days):
         date = (BEGINNING + timedelta(days=day)).date().isoformat()
-        (folder / f"{day:02}.jsonl").write_bytes(lines.replace(today, b'"timestamp":"%b' % date.encode()))
+        (folder / f"{day:02}.jsonl").write_bytes(
+            lines.replace(today, b'"timestamp":"%b' % date.encode())
+        )
 
 
 def via_line(result: ViaResult) -> str:
     """The measurement in a line."""
     alone, beside = result.alone, result.beside
     return (
-        f"{result.name}: {RATE:,} live events/s for {result.seconds:.0f} s: delivered after {alone.median:.2f} s (median), "
-        f"{alone.p99:.2f} s (99th percentile); beside an import of {beside.imported / result.seconds:,.0f} events/s after "
-        f"{beside.median:.2f} s, {beside.p99:.2f} s: {result.ratio:.2f} times as long, at most {ALLOWED:g} is wanted; "
-        f"{alone.events + beside.events - alone.arrived - beside.arrived} lost: {'good' if result.good else 'NOT GOOD'}"
+        f"{result.name}: {RATE:,} live events/s for {result.seconds:.0f} s: delivered after "
+        f"{alone.median:.2f} s (median), "
+        f"{alone.p99:.2f} s (99th percentile); beside an import of "
+        f"{beside.imported / result.seconds:,.0f} events/s after "
+        f"{beside.median:.2f} s, {beside.p99:.2f} s: {result.ratio:.2f} times as long, at most "
+        f"{ALLOWED:g} is wanted; "
+        f"{alone.events + beside.events - alone.arrived - beside.arrived} lost: "
+        f"{'good' if result.good else 'NOT GOOD'}"
     )
 
 
 @contextlib.contextmanager
 def _daemon(target: Target, machine: Machine) -> Iterator[ArrivalUpstream]:
-    with arrival_upstream(target.sink_port, machine.load_core) as sink, target.running(machine.target_core):
+    with (
+        arrival_upstream(target.sink_port, machine.load_core) as sink,
+        target.running(machine.target_core),
+    ):
         yield sink
 
 
-def _live(target: Target, sink: ArrivalUpstream, machine: Machine, seconds: float, imported: int = 0) -> Delivery:
+def _live(
+    target: Target, sink: ArrivalUpstream, machine: Machine, seconds: float, imported: int = 0
+) -> Delivery:
     with pinned(machine.load_core):
-        tally = Load(ring(Variant.STAMPED, 1, limit=RING, numbered=True), CONNECTIONS, target.port, rate=RATE).run(seconds)
+        tally = Load(
+            ring(Variant.STAMPED, 1, limit=RING, numbered=True), CONNECTIONS, target.port, rate=RATE
+        ).run(seconds)
     arrived = sink.arrivals(tally.accepted)
     took = [at - (tally.began + number / RATE) for number, at in arrived.items()]
     everything = sink.events() - imported - len(arrived)
-    return Delivery(round(seconds * RATE), len(arrived), percentile(took, 0.5), percentile(took, 0.99), everything)
+    return Delivery(
+        round(seconds * RATE),
+        len(arrived),
+        percentile(took, 0.5),
+        percentile(took, 0.99),
+        everything,
+    )
 
 
 def _wait_for_import(sink: ArrivalUpstream, program: Program) -> None:

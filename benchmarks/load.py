@@ -1,11 +1,14 @@
-"""The load generator: keep-alive connections, each with at most one request under way, over a plain epoll loop.
+"""The load generator: keep-alive connections, each with at most one request under way, over a
+plain epoll loop.
 
-It does as little as it can for a request: one write of bytes made beforehand, one read, one look-up. It is a well-behaved client:
-after 503 a connection waits for as long as Retry-After says, and a closed connection is opened again.
+It does as little as it can for a request: one write of bytes made beforehand, one read, one
+look-up. It is a well-behaved client: after 503 a connection waits for as long as Retry-After says,
+and a closed connection is opened again.
 
-Without a rate each connection sends its next request as soon as the last one is answered: as much as the other side takes. With a rate
-each request is due at its time, whether or not those before it were answered, and its latency counts from then: a side that is slow for a
-moment is sent no less, and what had to wait for a connection counts as what it is.
+Without a rate each connection sends its next request as soon as the last one is answered: as much
+as the other side takes. With a rate each request is due at its time, whether or not those before
+it were answered, and its latency counts from then: a side that is slow for a moment is sent no
+less, and what had to wait for a connection counts as what it is.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ READ_SIZE: Final = 65536
 LAST_ANSWERS: Final = 30.0
 """Seconds that requests under way get to be answered, after the last one was sent."""
 FRESH: Final = 0.05
-"""Seconds that a `sent_at` is used before it is written anew: far below any tolerance for skewed clocks."""
+"""Seconds that a `sent_at` is used before it is written anew: far below any tolerance for skewed
+clocks.
+"""
 RECONNECT: Final = 0.2
 """Seconds before a refused connection is tried again."""
 
@@ -58,13 +63,17 @@ class Tally:
 
 
 class LoadWatch(Protocol):
-    """Who prepares each request of a load, and hears what came of it. Requests have numbers from 0 on."""
+    """Who prepares each request of a load, and hears what came of it. Requests have numbers from 0
+    on.
+    """
 
     def prepare(self, request: Request, number: int) -> None:
         """It is about to be sent."""
 
     def note(self, number: int, request: Request, status: int, due: float, seconds: float) -> None:
-        """It was answered so many seconds after it was due, by the monotonic clock; status 0: its connection ended before."""
+        """It was answered so many seconds after it was due, by the monotonic clock; status 0: its
+        connection ended before.
+        """
 
 
 @dataclass(slots=True, eq=False)
@@ -94,8 +103,10 @@ class Load:
         rate: float | None = None,
         watch: LoadWatch | None = None,
     ) -> None:
-        """`longest_pause` bounds, in seconds, how long a 503 is respected: for a load that does not let go. `rate`: requests a second.
-        `watch`: of a load with a rate; the tally then holds no latencies."""
+        """`longest_pause` bounds, in seconds, how long a 503 is respected: for a load that does
+        not let go. `rate`: requests a second. `watch`: of a load with a rate; the tally then holds
+        no latencies.
+        """
         self._requests = requests
         self._watch = watch
         self._stopping = False
@@ -135,7 +146,9 @@ class Load:
         return self._tally
 
     def stop(self) -> None:
-        """Send nothing more; requests under way are still answered. For another thread than the one that runs it."""
+        """Send nothing more; requests under way are still answered. For another thread than the
+        one that runs it.
+        """
         self._stopping = True
 
     def _turn(self, poll: select.epoll, until: float, *, sending: bool) -> None:
@@ -159,12 +172,15 @@ class Load:
         return self._left > 0 or any(each.request for each in self._connections.values())
 
     def _ready(self, poll: select.epoll, now: float) -> list[tuple[int, int]]:
-        """The connections that something has happened on. With a rate, none as soon as another request is due."""
+        """The connections that something has happened on. With a rate, none as soon as another
+        request is due.
+        """
         if not self._left or not self._idle:
             return poll.poll(FRESH)
         found = poll.poll(0)
         if not found and (wait := self._due() - now) > 0:
-            select.select([poll], [], [], min(FRESH, wait))  # to the microsecond: epoll counts in milliseconds
+            # to the microsecond: epoll counts in milliseconds
+            select.select([poll], [], [], min(FRESH, wait))
             found = poll.poll(0)
         return found
 
@@ -185,7 +201,9 @@ class Load:
             now = time.monotonic()
         return now
 
-    def _handle(self, poll: select.epoll, connection: Connection, mask: int, *, sending: bool) -> None:
+    def _handle(
+        self, poll: select.epoll, connection: Connection, mask: int, *, sending: bool
+    ) -> None:
         try:
             if mask & ~select.EPOLLOUT:
                 self._read(poll, connection, sending=sending)
@@ -198,13 +216,17 @@ class Load:
         received = connection.socket.recv(READ_SIZE)
         if not received:
             raise ConnectionResetError
-        connection.received = received if not connection.received else connection.received + received
+        connection.received = (
+            received if not connection.received else connection.received + received
+        )
         answer = self._reader.read(connection.received)
         if answer is not None:
             connection.received = b""
             self._answered(poll, connection, answer, sending=sending)
 
-    def _answered(self, poll: select.epoll, connection: Connection, answer: Answer, *, sending: bool) -> None:
+    def _answered(
+        self, poll: select.epoll, connection: Connection, answer: Answer, *, sending: bool
+    ) -> None:
         tally, request = self._tally, connection.request
         tally.statuses[answer.status] += 1
         if self._rate is not None:

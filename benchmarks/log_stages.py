@@ -1,7 +1,9 @@
-"""What a log source does with each line, in one process and without a network: split, parse, map, complete with uuid and time.
+"""What a log source does with each line, in one process and without a network: split, parse, map,
+complete with uuid and time.
 
-Beside it what anyone would write in an afternoon: read a line, decode it, build the event, encode it. That has no offsets, no uuid, no
-limit of a line's length, and no other form of a line than the usual one.
+Beside it what anyone would write in an afternoon: read a line, decode it, build the event, encode
+it. That has no offsets, no uuid, no limit of a line's length, and no other form of a line than the
+usual one.
 """
 
 from __future__ import annotations
@@ -123,7 +125,9 @@ def log_row(case: LogStages, figure: Figure, floor: Figure) -> dict[str, Any]:
 
 
 _RULES: Final = {
-    LogKind.JSON: MappingRules(event=".event", distinct_id=".user", timestamp=TimestampRule(".time")),
+    LogKind.JSON: MappingRules(
+        event=".event", distinct_id=".user", timestamp=TimestampRule(".time")
+    ),
     LogKind.ACCESS: MappingRules(event='"$pageview"', distinct_id=".remote_addr"),
 }
 
@@ -135,7 +139,9 @@ def read_once(kind: LogKind, path: Path) -> int:
 
 def events_of(kind: LogKind, path: Path) -> Iterator[Sequence[bytes]]:
     """The events of a file, a batch at a time."""
-    form = line_format("combined" if kind is LogKind.ACCESS else "json", None, None, None, "sources.logs[0]")
+    form = line_format(
+        "combined" if kind is LogKind.ACCESS else "json", None, None, None, "sources.logs[0]"
+    )
     mapping = Mapping.compile(_RULES[kind], "benchmark")
     policy = LogPolicy(
         name="benchmark",
@@ -151,15 +157,20 @@ def events_of(kind: LogKind, path: Path) -> Iterator[Sequence[bytes]]:
             records = splitter.feed(data, 0.0)
             first, size = mark.read, records.end - mark.read
             span = mark.open(first, records.end, records.lines)
-            for batch in cut(policy, Block(followed, followed.identity, 0, first, records, now, now, span, mark, size)):
+            for batch in cut(
+                policy,
+                Block(followed, followed.identity, 0, first, records, now, now, span, mark, size),
+            ):
                 yield batch.values
 
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 _LINE: Final = re.compile(
-    r'(?P<remote_addr>\S+) \S+ (?:-|(?P<remote_user>\S+)) \[(?P<time>[^\]]+)\] "(?P<method>\S+) (?P<path>[^ ?]+)(?:\?(?P<query>\S*))? '
-    r'(?P<protocol>\S+)" (?P<status>\d+) (?P<bytes>\d+) "(?:-|(?P<referrer>[^"]*))" "(?:-|(?P<user_agent>[^"]*))"'
+    r'(?P<remote_addr>\S+) \S+ (?:-|(?P<remote_user>\S+)) \[(?P<time>[^\]]+)\] "(?P<method>\S+) '
+    r"(?P<path>[^ ?]+)(?:\?(?P<query>\S*))? "
+    r'(?P<protocol>\S+)" (?P<status>\d+) (?P<bytes>\d+) "(?:-|(?P<referrer>[^"]*))" '
+    r'"(?:-|(?P<user_agent>[^"]*))"'
 )
 _TIME: Final = "%d/%b/%Y:%H:%M:%S %z"
 
@@ -169,7 +180,12 @@ def json_events(path: Path, decode: Callable[[bytes], Any]) -> Iterator[dict[str
     with path.open("rb") as file:
         for line in file:
             record = decode(line)
-            yield {"event": record["event"], "distinct_id": record["user"], "timestamp": record["time"], "properties": record}
+            yield {
+                "event": record["event"],
+                "distinct_id": record["user"],
+                "timestamp": record["time"],
+                "properties": record,
+            }
 
 
 def access_events(path: Path, parse_time: Callable[[str], str]) -> Iterator[dict[str, Any]]:
@@ -179,14 +195,26 @@ def access_events(path: Path, parse_time: Callable[[str], str]) -> Iterator[dict
             match = _LINE.match(line)
             if match is None:
                 continue
-            record: dict[str, Any] = {name: value for name, value in match.groupdict().items() if value is not None}
+            record: dict[str, Any] = {
+                name: value for name, value in match.groupdict().items() if value is not None
+            }
             record["status"], record["bytes"] = int(record["status"]), int(record["bytes"])
             record["time"] = when = parse_time(record["time"])
-            yield {"event": "$pageview", "distinct_id": record["remote_addr"], "timestamp": when, "properties": record}
+            yield {
+                "event": "$pageview",
+                "distinct_id": record["remote_addr"],
+                "timestamp": when,
+                "properties": record,
+            }
 
 
 def _by_strptime(text: str) -> str:
-    return datetime.strptime(text, _TIME).astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.strptime(text, _TIME)
+        .astimezone(UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 class _RememberedTimes(dict[str, str]):
@@ -212,13 +240,21 @@ def _stdlib_json(event: Any) -> bytes:
 _FLOORS: Final[dict[LogFloor, Callable[[Path], int]]] = {
     LogFloor.MSGSPEC: lambda path: _encoded(json_events(path, _decode), _encode),
     LogFloor.JSON: lambda path: _encoded(json_events(path, json.loads), _stdlib_json),
-    LogFloor.REGEX: lambda path: _encoded(access_events(path, _RememberedTimes().__getitem__), _encode),
+    LogFloor.REGEX: lambda path: _encoded(
+        access_events(path, _RememberedTimes().__getitem__), _encode
+    ),
     LogFloor.STRPTIME: lambda path: _encoded(access_events(path, _by_strptime), _encode),
 }
 
 _AGENTS: Final = (
-    "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120.0.0.0 Safari/537.36",
-    "Mozilla/5.0 (iPhone; CPU iPhone OS 17_2 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Mobile/15E148 Safari/604.1",
+    (
+        "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120.0.0.0 "
+        "Safari/537.36"
+    ),
+    (
+        "Mozilla/5.0 (iPhone; CPU iPhone OS 17_2 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like "
+        "Gecko) Mobile/15E148 Safari/604.1"
+    ),
     "curl/8.4.0",
 )
 
@@ -235,7 +271,11 @@ def _json_lines(count: int) -> Iterator[bytes]:
             "message": "the request was answered",
             "duration": choice.randrange(10_000) / 10,
             "status": choice.choice((200, 200, 404)),
-            "labels": {"service": "shop", "version": "7.2.0", "city": choice.choice(("Köln", "Berlin", "Paris"))},
+            "labels": {
+                "service": "shop",
+                "version": "7.2.0",
+                "city": choice.choice(("Köln", "Berlin", "Paris")),
+            },
             "trace": f"{choice.getrandbits(128):032x}",
         }
         yield json.dumps(record, ensure_ascii=False).encode() + b"\n"
@@ -246,15 +286,26 @@ def _access_lines(count: int) -> Iterator[bytes]:
     for number in range(count):
         when = BEGIN + timedelta(milliseconds=20 * number)
         address = (
-            f"203.0.{choice.randrange(100)}.{choice.randrange(256)}" if choice.random() < 0.7 else f"2001:db8::{choice.getrandbits(16):x}"
+            f"203.0.{choice.randrange(100)}.{choice.randrange(256)}"
+            if choice.random() < 0.7
+            else f"2001:db8::{choice.getrandbits(16):x}"
         )
-        target = choice.choice(("/", "/tea/green", "/checkout?step=2&basket=81", "/search?q=green+tea&page=3"))
-        referrer = choice.choice(("-", "https://www.example.com/start.html", "https://search.example.org/?q=tea"))
+        target = choice.choice(
+            ("/", "/tea/green", "/checkout?step=2&basket=81", "/search?q=green+tea&page=3")
+        )
+        referrer = choice.choice(
+            ("-", "https://www.example.com/start.html", "https://search.example.org/?q=tea")
+        )
         line = (
-            f'{address} - - [{when:%d/%b/%Y:%H:%M:%S %z}] "{choice.choice(("GET", "GET", "POST"))} {target} HTTP/1.1" '
-            f'{choice.choice((200, 200, 304, 404))} {choice.randrange(90_000)} "{referrer}" "{choice.choice(_AGENTS)}"\n'
+            f"{address} - - [{when:%d/%b/%Y:%H:%M:%S %z}] "
+            f'"{choice.choice(("GET", "GET", "POST"))} {target} HTTP/1.1" '
+            f'{choice.choice((200, 200, 304, 404))} {choice.randrange(90_000)} "{referrer}" '
+            f'"{choice.choice(_AGENTS)}"\n'
         )
         yield line.encode()
 
 
-_MAKERS: Final[dict[LogKind, Callable[[int], Iterator[bytes]]]] = {LogKind.JSON: _json_lines, LogKind.ACCESS: _access_lines}
+_MAKERS: Final[dict[LogKind, Callable[[int], Iterator[bytes]]]] = {
+    LogKind.JSON: _json_lines,
+    LogKind.ACCESS: _access_lines,
+}

@@ -1,7 +1,8 @@
-"""Logs: the whole daemon follows a file from its beginning, beside the bare server and the bare loops of `log_stages`.
+"""Logs: the whole daemon follows a file from its beginning, beside the bare server and the bare
+loops of `log_stages`.
 
-A file is made beforehand. It appears where the daemon follows it once that listens and has nothing to do; the measurement begins then, and
-ends when the event of every line has arrived.
+A file is made beforehand. It appears where the daemon follows it once that listens and has nothing
+to do; the measurement begins then, and ends when the event of every line has arrived.
 """
 
 from __future__ import annotations
@@ -31,8 +32,14 @@ PROFILED: Final = 8.0
 LOOP: Final = "of_loop"
 _EVENT: Final = f'"{MARKER.decode()} line"'
 _SETTINGS: Final[dict[LogKind, dict[str, Any]]] = {
-    LogKind.JSON: {"format": "json", "mapping": {"event": _EVENT, "distinct_id": ".user", "timestamp": ".time"}},
-    LogKind.ACCESS: {"format": "combined", "mapping": {"event": _EVENT, "distinct_id": ".remote_addr"}},
+    LogKind.JSON: {
+        "format": "json",
+        "mapping": {"event": _EVENT, "distinct_id": ".user", "timestamp": ".time"},
+    },
+    LogKind.ACCESS: {
+        "format": "combined",
+        "mapping": {"event": _EVENT, "distinct_id": ".remote_addr"},
+    },
 }
 
 
@@ -79,15 +86,23 @@ class Following:
         source = {"name": "app", "path": str(followed), "api_key": API_KEY, **_SETTINGS[case.kind]}
         with (
             upstream(self.target.sink_port, self.machine.load_core) as sink,
-            self.target.running(core, more={"FORWARDER_SOURCES__LOGS": json.dumps([source])}) as program,
+            self.target.running(
+                core, more={"FORWARDER_SOURCES__LOGS": json.dumps([source])}
+            ) as program,
         ):
             cpu, on_core, began = program.cpu_seconds(), core_seconds(core), time.monotonic()
             os.link(file, followed)
             try:
-                with profiled(program, self.profile and self.profile / f"{case.name}.svg", PROFILED):
+                with profiled(
+                    program, self.profile and self.profile / f"{case.name}.svg", PROFILED
+                ):
                     arrived = sink.wait_for(lines)
                 program.check()
-                used, on_core, seconds = program.cpu_seconds() - cpu, core_seconds(core) - on_core, time.monotonic() - began
+                used, on_core, seconds = (
+                    program.cpu_seconds() - cpu,
+                    core_seconds(core) - on_core,
+                    time.monotonic() - began,
+                )
             finally:
                 followed.unlink()
         figure.add(arrived, used, on_core, seconds, lines)
@@ -95,5 +110,7 @@ class Following:
 
 def whole_row(case: LogCase, figure: Figure, server: Figure, loop: Figure) -> dict[str, Any]:
     """One case's line. `server`: the bare server; `loop`: the bare loop."""
-    of_loop = f"{figure.rate / loop.rate:.2f} of the {case.loop}, which does {loop.rate:,.0f} lines/CPU-s"
+    of_loop = (
+        f"{figure.rate / loop.rate:.2f} of the {case.loop}, which does {loop.rate:,.0f} lines/CPU-s"
+    )
     return {**measured(case.name, figure, "bare server", server, case.share), LOOP: of_loop}

@@ -1,4 +1,6 @@
-"""Memory: the upstream is down while senders go on. The target must stay within its bound, refuse what it can't hold, and lose nothing."""
+"""Memory: the upstream is down while senders go on. The target must stay within its bound, refuse
+what it can't hold, and lose nothing.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from benchmarks.upstream import Upstream, upstream
 
 BUFFER_BYTES: Final = 64_000_000
 ALLOWANCE: Final = 100_000_000
-"""Resident bytes that may be taken beside the buffer: the interpreter, its libraries, and requests under way."""
+"""Resident bytes that may be taken beside the buffer: the interpreter, its libraries, and requests
+under way.
+"""
 
 DRIBBLERS: Final = 200
 DRIBBLED_EVENTS: Final = 33_000
@@ -30,7 +34,9 @@ LONGEST_PAUSE: Final = 0.05
 """Seconds that a sender waits after a 503, whatever Retry-After says: this load does not let go."""
 
 RECOVERY: Final = 120.0
-"""Seconds without any arrival after which nothing more is expected: longer than the longest wait between retries."""
+"""Seconds without any arrival after which nothing more is expected: longer than the longest wait
+between retries.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +61,23 @@ class MemoryResult:
 
     @property
     def good(self) -> bool:
-        """Within the bound, refusing what it could not hold, with everything delivered and nothing twice."""
+        """Within the bound, refusing what it could not hold, with everything delivered and nothing
+        twice.
+        """
         complete = self.accepted <= self.arrived <= self.accepted + self.uncertain
         return self.peak < self.allowed and self.answers.get(503, 0) > 0 and complete
 
 
 def measure_memory(name: str, target: Target, machine: Machine, seconds: float) -> MemoryResult:
-    """Run one of `cases.MEMORY`: `seconds` of full load without an upstream, then the upstream again. Blocks."""
+    """Run one of `cases.MEMORY`: `seconds` of full load without an upstream, then the upstream
+    again. Blocks.
+    """
     requests, connections = _load(name)
     load = Load(requests, connections, target.port, longest_pause=LONGEST_PAUSE)
-    with target.running(machine.target_core, max_bytes=str(BUFFER_BYTES)) as program, pinned(machine.load_core):
+    with (
+        target.running(machine.target_core, max_bytes=str(BUFFER_BYTES)) as program,
+        pinned(machine.load_core),
+    ):
         with _dribbling(target.port, DRIBBLERS if name == "memory-dribble" else 0) as dribbler:
             tally = load.run(seconds)
         program.check()

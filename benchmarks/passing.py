@@ -1,6 +1,8 @@
-"""Calls that are passed through: what each costs, and how long it takes, beside nginx's `proxy_pass` in the same run, if it is installed.
+"""Calls that are passed through: what each costs, and how long it takes, beside nginx's
+`proxy_pass` in the same run, if it is installed.
 
-Calls for flags go to the sink, which answers each at once. The daemon and nginx take turns on the same core; each keeps its connections.
+Calls for flags go to the sink, which answers each at once. The daemon and nginx take turns on the
+same core; each keeps its connections.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ class PassingResult:
         return enough and median(self.own.seconds) <= median(self.nginx.seconds) + SLOWER
 
 
-def measure_passing(target: Target, machine: Machine, seconds: float = SECONDS, rounds: int = ROUNDS) -> PassingResult:
+def measure_passing(
+    target: Target, machine: Machine, seconds: float = SECONDS, rounds: int = ROUNDS
+) -> PassingResult:
     """Pass calls through, in turn with nginx, `rounds` times. Raises `BenchmarkError`."""
     result = PassingResult(NAME)
     with (
@@ -67,7 +71,9 @@ def measure_passing(target: Target, machine: Machine, seconds: float = SECONDS, 
     ):
         turns = [(program, target.port, result.own)]
         if find_nginx():
-            turns.append((*stack.enter_context(nginx(target.sink_port, machine.target_core)), result.nginx))
+            turns.append(
+                (*stack.enter_context(nginx(target.sink_port, machine.target_core)), result.nginx)
+            )
         for running_program, port, _ in turns:
             _turn(running_program, port, seconds / 3, PassingFigures())  # a warm-up
         for _ in range(rounds):
@@ -82,20 +88,31 @@ def _turn(program: Program, port: int, seconds: float, figures: PassingFigures) 
     used = program.cpu_seconds() - cpu
     program.check()
     if set(tally.statuses) != {200} or tally.broken:
-        raise BenchmarkError(f"{program.name} doesn't pass all calls through: {dict(tally.statuses)}, {tally.broken} connections broken")
+        raise BenchmarkError(
+            f"{program.name} doesn't pass all calls through: {dict(tally.statuses)}, "
+            f"{tally.broken} connections broken"
+        )
     figures.calls.append(tally.requests / used)
     figures.seconds.append(one_call(port, CALLS))
 
 
 def flag_call() -> Request:
     """A call for flags, as an SDK makes it."""
-    body = b'{"api_key":"%b","distinct_id":"user-1234","groups":{},"person_properties":{"plan":"team"}}' % API_KEY.encode()
-    head = b"POST /flags/?v=2 HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nUser-Agent: posthog-python/7.91.1\r\n"
+    body = (
+        b'{"api_key":"%b","distinct_id":"user-1234","groups":{},"person_properties":{"plan":"t'
+        b'eam"}}'
+    ) % API_KEY.encode()
+    head = (
+        b"POST /flags/?v=2 HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        b"User-Agent: posthog-python/7.91.1\r\n"
+    )
     return Request(bytearray(head + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)), 1)
 
 
 def one_call(port: int, calls: int) -> float:
-    """The median of the seconds that a call takes, one after the other on one connection. Raises `BenchmarkError`."""
+    """The median of the seconds that a call takes, one after the other on one connection. Raises
+    `BenchmarkError`.
+    """
     call, took = bytes(flag_call().data), []
     with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -112,11 +129,19 @@ def one_call(port: int, calls: int) -> float:
 def passing_line(result: PassingResult) -> str:
     """The measurement in a line."""
     own, nginx = result.own, result.nginx
-    said = f"{result.name}: {median(own.calls):,.0f} calls/CPU-s, one takes {1000 * median(own.seconds):.2f} ms"
+    said = (
+        f"{result.name}: {median(own.calls):,.0f} calls/CPU-s, one takes "
+        f"{1000 * median(own.seconds):.2f} ms"
+    )
     if not nginx.calls:
         return f"{said}; nginx isn't installed, so there is nothing to compare with"
-    share, later = median(own.calls) / median(nginx.calls), 1000 * (median(own.seconds) - median(nginx.seconds))
+    share, later = (
+        median(own.calls) / median(nginx.calls),
+        1000 * (median(own.seconds) - median(nginx.seconds)),
+    )
     return (
-        f"{said}; nginx {median(nginx.calls):,.0f} calls/CPU-s, {1000 * median(nginx.seconds):.2f} ms: ratio {share:.2f} "
-        f"(at least {SHARE:.2f} is wanted), {later:+.2f} ms (at most {1000 * SLOWER:+.2f}): {'good' if result.good else 'NOT GOOD'}"
+        f"{said}; nginx {median(nginx.calls):,.0f} calls/CPU-s, "
+        f"{1000 * median(nginx.seconds):.2f} ms: ratio {share:.2f} "
+        f"(at least {SHARE:.2f} is wanted), {later:+.2f} ms (at most {1000 * SLOWER:+.2f}): "
+        f"{'good' if result.good else 'NOT GOOD'}"
     )

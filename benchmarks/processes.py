@@ -1,7 +1,7 @@
 """Programs under measurement: started on a core of their own, watched through /proc, and stopped.
 
-Invariant: no program outlives the benchmark. Where a measurement ends early (an error, a signal) its programs are killed; where the
-benchmark itself is killed, the system kills them.
+Invariant: no program outlives the benchmark. Where a measurement ends early (an error, a signal)
+its programs are killed; where the benchmark itself is killed, the system kills them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class Program:
         self.pid = process.pid
 
     def cpu_seconds(self) -> float:
-        """CPU time, user and system, of the process and all its descendants, ended ones included."""
+        """CPU time, user and system, of the process and all its descendants, ended
+        ones included.
+        """
         return sum(_cpu_ticks(pid) for pid in _tree(self.pid)) / TICKS
 
     def peak_memory(self) -> int:
@@ -60,7 +62,9 @@ class Program:
     def check(self) -> None:
         """Raise `BenchmarkError` if the process has ended."""
         if self._process.poll() is not None:
-            raise BenchmarkError(f"{self.name} ended by itself with status {self._process.returncode}")
+            raise BenchmarkError(
+                f"{self.name} ended by itself with status {self._process.returncode}"
+            )
 
     def stop(self) -> None:
         """End the process, by force if it takes too long."""
@@ -90,16 +94,28 @@ def pinned(core: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def running(command: Sequence[str], core: int, port: int, environment: Mapping[str, str] = os.environ) -> Iterator[Program]:
-    """Run `command` on `core` until the block ends. Enters once it listens on `port`; raises `BenchmarkError` if it does not."""
+def running(
+    command: Sequence[str], core: int, port: int, environment: Mapping[str, str] = os.environ
+) -> Iterator[Program]:
+    """Run `command` on `core` until the block ends. Enters once it listens on `port`; raises
+    `BenchmarkError` if it does not.
+    """
     with started(command, core, environment) as program:
         wait_for_port(program, port)
         yield program
 
 
 @contextlib.contextmanager
-def started(command: Sequence[str], core: int, environment: Mapping[str, str] = os.environ, *, quiet: bool = False) -> Iterator[Program]:
-    """Run `command` on `core` until the block ends, or it does. `quiet`: what it says is dropped."""
+def started(
+    command: Sequence[str],
+    core: int,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    quiet: bool = False,
+) -> Iterator[Program]:
+    """Run `command` on `core` until the block ends, or it does. `quiet`: what it says
+    is dropped.
+    """
     with pinned(core):
         process = subprocess.Popen(
             command,
@@ -108,9 +124,12 @@ def started(command: Sequence[str], core: int, environment: Mapping[str, str] = 
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL if quiet else None,
             stderr=subprocess.DEVNULL if quiet else None,
-            preexec_fn=_end_with_parent,  # noqa: PLW1509 - programs are started while no other thread runs
+            # PLW1509: programs are started while no other thread runs
+            preexec_fn=_end_with_parent,  # noqa: PLW1509
         )
-    program = Program(process, Path(command[0]).name if "-m" not in command else " ".join(command[1:3]))
+    program = Program(
+        process, Path(command[0]).name if "-m" not in command else " ".join(command[1:3])
+    )
     try:
         yield program
         program.stop()
@@ -120,7 +139,9 @@ def started(command: Sequence[str], core: int, environment: Mapping[str, str] = 
 
 
 def end_on_signals() -> None:
-    """SIGTERM and SIGINT raise `SystemExit` in the main thread from now on (128 + their number), so that everything is undone."""
+    """SIGTERM and SIGINT raise `SystemExit` in the main thread from now on (128 + their number),
+    so that everything is undone.
+    """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _exit)
 
@@ -130,12 +151,16 @@ def _exit(number: int, _frame: FrameType | None) -> None:
 
 
 def _end_with_parent() -> None:
-    """In a child before it becomes the program: have it killed when the thread that started it ends, however that comes."""
+    """In a child before it becomes the program: have it killed when the thread that started it
+    ends, however that comes.
+    """
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def core_seconds(core: int) -> float:
-    """Seconds that a core has spent on anything at all since the machine was started; 0 where the system doesn't tell."""
+    """Seconds that a core has spent on anything at all since the machine was started; 0 where the
+    system doesn't tell.
+    """
     try:
         lines = Path("/proc/stat").read_text().splitlines()
     except OSError:

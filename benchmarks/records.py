@@ -1,6 +1,7 @@
 """Kafka records as producers make them: about 500 bytes, one event each, keyed by its distinct_id.
 
-They are made beforehand and sent in batches as a producer under load fills them; neither is part of what is measured.
+They are made beforehand and sent in batches as a producer under load fills them; neither is part
+of what is measured.
 """
 
 from __future__ import annotations
@@ -48,16 +49,22 @@ class Content(StrEnum):
 def record(maker: EventMaker, content: Content) -> tuple[bytes, bytes]:
     """The next record: key and value."""
     event: dict[str, Any] = maker.event()
-    event["properties"] = {name: value for name, value in event["properties"].items() if name not in LEFT_OUT}
+    event["properties"] = {
+        name: value for name, value in event["properties"].items() if name not in LEFT_OUT
+    }
     if content is Content.BARE:
         del event["uuid"], event["timestamp"]
     if content is not Content.KEYLESS:
         event = {"api_key": API_KEY, **event}
-    return event["distinct_id"].encode(), json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode()
+    return event["distinct_id"].encode(), json.dumps(
+        event, ensure_ascii=False, separators=(",", ":")
+    ).encode()
 
 
 def fill(bootstrap: str, topic: str, content: Content, codec: str, count: int = RECORDS) -> None:
-    """Make the topic and fill it with `count` records, compressed with `codec` (`none`: not). Blocks for some seconds."""
+    """Make the topic and fill it with `count` records, compressed with `codec` (`none`: not).
+    Blocks for some seconds.
+    """
     asyncio.run(_fill(bootstrap, topic, content, codec, count))
 
 
@@ -94,7 +101,9 @@ async def _make(bootstrap: str, topic: str, partitions: int) -> None:
 async def _fill(bootstrap: str, topic: str, content: Content, codec: str, count: int) -> None:
     await _make(bootstrap, topic, PARTITIONS)
     compression = None if codec == "none" else codec
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, max_batch_size=BATCH_BYTES, compression_type=compression)
+    producer = AIOKafkaProducer(
+        bootstrap_servers=bootstrap, max_batch_size=BATCH_BYTES, compression_type=compression
+    )
     await producer.start()
     try:
         await _produce(producer, topic, _stream(content, count))
@@ -102,7 +111,9 @@ async def _fill(bootstrap: str, topic: str, content: Content, codec: str, count:
         await producer.stop()
 
 
-async def _produce(producer: AIOKafkaProducer, topic: str, records: Iterator[tuple[bytes, bytes]]) -> None:
+async def _produce(
+    producer: AIOKafkaProducer, topic: str, records: Iterator[tuple[bytes, bytes]]
+) -> None:
     batches = [producer.create_batch() for _ in range(PARTITIONS)]
     under_way: set[asyncio.Future[Any]] = set()
 

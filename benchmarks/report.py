@@ -17,10 +17,18 @@ from benchmarks.throughput import Figure
 
 def row(case: Case, figure: Figure, against: Figure) -> dict[str, Any]:
     """One case's line. `against` is its floor or the case that it is to be compared with."""
-    return measured(case.name, figure, str(case.floor) if case.base == case.name else case.base, against, case.share)
+    return measured(
+        case.name,
+        figure,
+        str(case.floor) if case.base == case.name else case.base,
+        against,
+        case.share,
+    )
 
 
-def measured(name: str, figure: Figure, against: str, floor: Figure, wanted: float | None) -> dict[str, Any]:
+def measured(
+    name: str, figure: Figure, against: str, floor: Figure, wanted: float | None
+) -> dict[str, Any]:
     """The line of what was measured; `against`: what its floor is called."""
     return {
         "case": name,
@@ -40,25 +48,57 @@ def measured(name: str, figure: Figure, against: str, floor: Figure, wanted: flo
 
 def table(rows: Iterable[dict[str, Any]]) -> str:
     """The lines as a Markdown table."""
-    cells = [["case", "events/CPU-s", "held against", "its events/CPU-s", "ratio", "wanted", "core busy", "others", "503", "lost"]]
+    cells = [
+        [
+            "case",
+            "events/CPU-s",
+            "held against",
+            "its events/CPU-s",
+            "ratio",
+            "wanted",
+            "core busy",
+            "others",
+            "503",
+            "lost",
+        ]
+    ]
     cells += [_cells(each) for each in rows]
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     cells.insert(1, ["-" * width for width in widths])
-    return "\n".join("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells)
+    return "\n".join(
+        "| "
+        + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        + " |"
+        for line in cells
+    )
 
 
 def _cells(each: dict[str, Any]) -> list[str]:
     wanted = "" if each["wanted"] is None else f"≥ {each['wanted']}"
-    figures = [f"{each['events_per_cpu_second']:,}", each["against"], f"{each['against_per_cpu_second']:,}", f"{each['ratio']:.2f}"]
+    figures = [
+        f"{each['events_per_cpu_second']:,}",
+        each["against"],
+        f"{each['against_per_cpu_second']:,}",
+        f"{each['ratio']:.2f}",
+    ]
     core = [f"{each['busy']:.2f}", f"{each['others']:.2f}"]
-    return [each["case"], *figures, wanted, *core, f"{each['answers'].get('503', 0):,}", f"{each['lost']:,}"]
+    return [
+        each["case"],
+        *figures,
+        wanted,
+        *core,
+        f"{each['answers'].get('503', 0):,}",
+        f"{each['lost']:,}",
+    ]
 
 
 def memory_lines(results: Iterable[MemoryResult]) -> str:
     """The measurements of memory, a line each."""
     return "\n".join(
-        f"{result.name}: peak {result.peak / 1e6:.0f} MB of {result.allowed / 1e6:.0f}, {result.accepted:,} events accepted, "
-        f"{result.answers.get(503, 0):,} requests answered 503, {result.arrived:,} events arrived: {'good' if result.good else 'NOT GOOD'}"
+        f"{result.name}: peak {result.peak / 1e6:.0f} MB of {result.allowed / 1e6:.0f}, "
+        f"{result.accepted:,} events accepted, "
+        f"{result.answers.get(503, 0):,} requests answered 503, {result.arrived:,} events "
+        f"arrived: {'good' if result.good else 'NOT GOOD'}"
         for result in results
     )
 
@@ -71,7 +111,12 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def machine() -> dict[str, Any]:
     """What it was measured on."""
-    return {"processor": _processor(), "cores": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+    }
 
 
 def _processor() -> str:
@@ -79,4 +124,7 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.processor(),
+    )

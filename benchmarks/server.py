@@ -1,4 +1,6 @@
-"""A small HTTP server on httptools under uvloop: the frame of the counting sink and of the bare server."""
+"""A small HTTP server on httptools under uvloop: the frame of the counting sink and of the bare
+server.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,16 @@ from typing import Final, cast
 import httptools
 import uvloop
 
-OK: Final = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 15\r\n\r\n{"status":"Ok"}'
+OK: Final = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 15\r\n\r\n"
+    b'{"status":"Ok"}'
+)
 
 
 class Exchange(asyncio.Protocol):
-    """One connection: collects a request and writes what `handle` answers. Subclasses say what a request is worth."""
+    """One connection: collects a request and writes what `handle` answers. Subclasses say what a
+    request is worth.
+    """
 
     def __init__(self) -> None:
         self._parser = httptools.HttpRequestParser(self)
@@ -29,7 +36,9 @@ class Exchange(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
-            self.answer(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+            self.answer(
+                b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+            )
             if self._transport:
                 self._transport.close()
 

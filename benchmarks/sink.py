@@ -1,7 +1,9 @@
-"""The counting sink: an upstream that answers 200 to everything and counts the events it was sent, by their marker.
+"""The counting sink: an upstream that answers 200 to everything and counts the events it was sent,
+by their marker.
 
-`/decide` gets a decision without flags, so that key checks pass. `GET /count` answers `{"events", "requests", "bytes"}`.
-Like any server it may be run beside others: it keeps nothing between runs.
+`/decide` gets a decision without flags, so that key checks pass. `GET /count` answers
+`{"events", "requests", "bytes"}`. Like any server it may be run beside others: it keeps nothing
+between runs.
 """
 
 from __future__ import annotations
@@ -66,7 +68,9 @@ class Sink(Exchange):
         if path.startswith(b"/count"):
             return json_answer(asdict(self._count))
         if path.startswith((b"/decide", b"/flags")):
-            return json_answer({"featureFlags": {}, "featureFlagPayloads": {}, "errorsWhileComputingFlags": False})
+            return json_answer(
+                {"featureFlags": {}, "featureFlagPayloads": {}, "errorsWhileComputingFlags": False}
+            )
         return None
 
     def take(self, body: bytes) -> None:
@@ -84,7 +88,10 @@ def _gunzip(body: bytes) -> bytes:
 def json_answer(value: object) -> bytes:
     """An answer of JSON."""
     body = json.dumps(value).encode()
-    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
+        len(body),
+        body,
+    )
 
 
 if __name__ == "__main__":

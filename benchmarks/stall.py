@@ -1,7 +1,9 @@
-"""How long one sender's body keeps everybody else waiting: the daemon's health check and a second sender, while the worst bodies are read.
+"""How long one sender's body keeps everybody else waiting: the daemon's health check and a second
+sender, while the worst bodies are read.
 
-Two probes ask in turn, each on a connection of its own, as fast as they are answered: `/livez`, which says that the loop turns, and a
-small event. The longest time between a question and its answer is the gap. Each body comes alone, and then six times at once.
+Two probes ask in turn, each on a connection of its own, as fast as they are answered: `/livez`,
+which says that the loop turns, and a small event. The longest time between a question and its
+answer is the gap. Each body comes alone, and then six times at once.
 """
 
 from __future__ import annotations
@@ -102,7 +104,10 @@ class Probe:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._port), timeout=LIMIT) as connection:
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", self._port), timeout=LIMIT) as connection,
+            ):
                 while not self._stopped.is_set():
                     asked = self._asked = time.monotonic()
                     connection.sendall(self._request)
@@ -142,19 +147,32 @@ def measure_kafka_stall(target: Target, machine: Machine) -> StallResult:
                 cpu = program.cpu_seconds()
                 stall.alone = _during(probes, partial(_read, bootstrap, topic, record, 1, program))
                 stall.cpu = program.cpu_seconds() - cpu
-                stall.together = _during(probes, partial(_read, bootstrap, topic, record, AT_ONCE, program))
+                stall.together = _during(
+                    probes, partial(_read, bootstrap, topic, record, AT_ONCE, program)
+                )
                 stalls.append(stall)
                 print(stall_line(stall), flush=True)
     return StallResult("stall-kafka", quiet, stalls)
 
 
 @contextlib.contextmanager
-def _daemon(target: Target, machine: Machine, settings: dict[str, str]) -> Iterator[tuple[Program, list[Probe]]]:
+def _daemon(
+    target: Target, machine: Machine, settings: dict[str, str]
+) -> Iterator[tuple[Program, list[Probe]]]:
     admin = free_port()
     more = {"FORWARDER_ADMIN__LISTEN": f"127.0.0.1:{admin}", **settings}
-    with upstream(target.sink_port, machine.load_core), target.running(machine.target_core, max_bytes="256MiB", more=more) as program:
-        event = b"POST /capture/ HTTP/1.1\r\nHost: stall\r\nContent-Length: %d\r\n\r\n%b" % (len(_EVENT), _EVENT)
-        probes = [Probe(admin, b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"), Probe(target.port, event)]
+    with (
+        upstream(target.sink_port, machine.load_core),
+        target.running(machine.target_core, max_bytes="256MiB", more=more) as program,
+    ):
+        event = b"POST /capture/ HTTP/1.1\r\nHost: stall\r\nContent-Length: %d\r\n\r\n%b" % (
+            len(_EVENT),
+            _EVENT,
+        )
+        probes = [
+            Probe(admin, b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"),
+            Probe(target.port, event),
+        ]
         try:
             yield program, probes
         finally:
@@ -184,7 +202,9 @@ def _measure(body: WorstBody, program: Program, probes: Sequence[Probe], port: i
 
 
 def _during(probes: Sequence[Probe], work: Callable[[], None]) -> float:
-    """The longest gap while something is done, and for a moment after it: what was accepted is delivered then."""
+    """The longest gap while something is done, and for a moment after it: what was accepted is
+    delivered then.
+    """
     for probe in probes:
         probe.take()
     work()
@@ -193,7 +213,9 @@ def _during(probes: Sequence[Probe], work: Callable[[], None]) -> float:
 
 
 def _send(port: int, requests: Sequence[bytes], answers: list[str]) -> None:
-    threads = [threading.Thread(target=_post, args=(port, request, answers)) for request in requests]
+    threads = [
+        threading.Thread(target=_post, args=(port, request, answers)) for request in requests
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -238,7 +260,8 @@ def stall_line(stall: Stall) -> str:
     """One body, in a line."""
     each = stall.cpu / stall.size * 1e9 if stall.size else 0.0
     return (
-        f"{stall.name:28} {stall.size:>10,} bytes: longest gap {stall.alone * 1000:6.1f} ms alone, {stall.together * 1000:6.1f} ms "
+        f"{stall.name:28} {stall.size:>10,} bytes: longest gap {stall.alone * 1000:6.1f} ms "
+        f"alone, {stall.together * 1000:6.1f} ms "
         f"six at once; {stall.cpu:5.2f} CPU-s, {each:,.0f} ns a byte; answers {stall.answers}"
     )
 
@@ -248,6 +271,8 @@ def stall_summary(result: StallResult) -> str:
     longest = max(result.stalls, key=lambda each: max(each.alone, each.together))
     dearest = max(result.stalls, key=lambda each: each.cpu)
     return (
-        f"{result.name}: longest gap {result.worst * 1000:.0f} ms ({longest.name}), {result.quiet * 1000:.0f} ms without any body, at most "
-        f"{ALLOWED * 1000:.0f} is wanted; most CPU {dearest.cpu:.2f} s ({dearest.name}): {'good' if result.good else 'NOT GOOD'}"
+        f"{result.name}: longest gap {result.worst * 1000:.0f} ms ({longest.name}), "
+        f"{result.quiet * 1000:.0f} ms without any body, at most "
+        f"{ALLOWED * 1000:.0f} is wanted; most CPU {dearest.cpu:.2f} s ({dearest.name}): "
+        f"{'good' if result.good else 'NOT GOOD'}"
     )

@@ -1,4 +1,6 @@
-"""The bodies that take longest to read, as far as anybody has found them, each in the encodings that its senders may use."""
+"""The bodies that take longest to read, as far as anybody has found them, each in the encodings
+that its senders may use.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ LARGE: Final = 19_500_000
 _KEY: Final = API_KEY.encode()
 _FORM: Final = b"application/x-www-form-urlencoded"
 _UUID: Final = b"0190a0a0-1111-7222-8333-444455556666"
-_COMPLETE: Final = b'{"event":"e","distinct_id":"d","uuid":"%b","timestamp":"2025-12-31T12:00:00Z"%b}'
+_COMPLETE: Final = (
+    b'{"event":"e","distinct_id":"d","uuid":"%b","timestamp":"2025-12-31T12:00:00Z"%b}'
+)
 _DIGITS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
@@ -36,7 +40,12 @@ class WorstBody:
     def request(self) -> bytes:
         """The whole request."""
         lines = b"".join([b"%b: %b\r\n" % header for header in self.headers])
-        return b"POST %b HTTP/1.1\r\nHost: stall\r\n%bContent-Length: %d\r\n\r\n%b" % (self.path, lines, len(self.data), self.data)
+        return b"POST %b HTTP/1.1\r\nHost: stall\r\n%bContent-Length: %d\r\n\r\n%b" % (
+            self.path,
+            lines,
+            len(self.data),
+            self.data,
+        )
 
 
 def texts() -> Iterator[tuple[str, bytes]]:
@@ -53,14 +62,26 @@ def texts() -> Iterator[tuple[str, bytes]]:
     yield "complete", _batch(_repeated(_COMPLETE % (_UUID, b""), LARGE))
     yield "complete-but-one", _batch(_repeated(_COMPLETE % (_UUID, b""), 3_000_000) + b",{}")
     yield "own-keys", b"[%b]" % _repeated(_COMPLETE % (_UUID, b',"api_key":"%b"' % _KEY), 4_900_000)
-    yield "many-keys", b"[%b]" % b",".join([_COMPLETE % (_UUID, b',"api_key":"phc_%032d"' % number) for number in range(1400)])
+    yield (
+        "many-keys",
+        b"[%b]"
+        % b",".join(
+            [_COMPLETE % (_UUID, b',"api_key":"phc_%032d"' % number) for number in range(1400)]
+        ),
+    )
     yield "deep", _batch(b"[" * LARGE)
     yield "openings", _batch(_repeated(b"[[]]", LARGE))
     yield "members", _batch(_event(b"{%b}" % _repeated(b'"":0', LARGE)))
     yield "escapes", _batch(_event(b'"%b"' % (b"\\n" * (LARGE // 2))))
     yield "not-ascii", _batch(_event(b'"%b"' % ("ü".encode() * (LARGE // 2))))
-    yield "digits", b'{"api_key":"%b","event":"e","distinct_id":"d","offset":%b}' % (_KEY, b"9" * 900_000)
-    yield "long-id", b'{"api_key":"%b","event":"e","distinct_id":"%b"}' % (_KEY, b"\\u0000" * 160_000)
+    yield (
+        "digits",
+        b'{"api_key":"%b","event":"e","distinct_id":"d","offset":%b}' % (_KEY, b"9" * 900_000),
+    )
+    yield (
+        "long-id",
+        b'{"api_key":"%b","event":"e","distinct_id":"%b"}' % (_KEY, b"\\u0000" * 160_000),
+    )
     yield "just-inline", _batch(_repeated(b'{"event":"e","distinct_id":"d"}', 46_000))
     yield "just-inline-nan", _batch(_event(b"[%b]" % _repeated(b"NaN", 255_000)))
     yield "just-inline-complete", _batch(_repeated(_COMPLETE % (_UUID, b""), 1_040_000))
@@ -75,8 +96,12 @@ def bodies() -> Iterator[WorstBody]:
     yield WorstBody("form-of-escapes", b"data={" + b"%" * LARGE, ((b"Content-Type", _FORM),))
     yield WorstBody("form-of-plus", b"data={" + b"+" * LARGE, ((b"Content-Type", _FORM),))
     bomb = brotli.compress(b"data={" + b"%" * LARGE, quality=1)
-    yield WorstBody("form-of-escapes-br", bomb, ((b"Content-Type", _FORM), (b"Content-Encoding", b"br")))
-    yield WorstBody("base64-of-base64", base64.b64encode(base64.b64encode(b"A" * (LARGE * 9 // 16))))
+    yield WorstBody(
+        "form-of-escapes-br", bomb, ((b"Content-Type", _FORM), (b"Content-Encoding", b"br"))
+    )
+    yield WorstBody(
+        "base64-of-base64", base64.b64encode(base64.b64encode(b"A" * (LARGE * 9 // 16)))
+    )
     stored = gzip.compress(b"", 0)[:10] + b"\x00\x00\x00\xff\xff" * (LARGE // 5)
     yield WorstBody("gzip-of-empty-blocks", stored)
     yield WorstBody("lz64", lz64("{" + "a" * 3_000_000), (), b"/batch/?compression=lz64")
@@ -92,10 +117,18 @@ def _encoded(name: str, text: bytes) -> Iterator[WorstBody]:
     yield WorstBody(f"{name}-br", brotli.compress(text, quality=1), ((b"Content-Encoding", b"br"),))
     yield WorstBody(f"{name}-deflate", zlib.compress(text), ((b"Content-Encoding", b"deflate"),))
     yield WorstBody(f"{name}-base64-gzip", base64.b64encode(packed))
-    yield WorstBody(f"{name}-form-gzip", b"data=" + quote_from_bytes(base64.b64encode(packed)).encode(), ((b"Content-Type", _FORM),))
+    yield WorstBody(
+        f"{name}-form-gzip",
+        b"data=" + quote_from_bytes(base64.b64encode(packed)).encode(),
+        ((b"Content-Type", _FORM),),
+    )
     if len(text) < LARGE:
         yield WorstBody(f"{name}-base64", base64.b64encode(text))
-    v1 = ((b"Authorization", b"Bearer " + _KEY), (b"Content-Type", b"application/json"), (b"Content-Encoding", b"gzip"))
+    v1 = (
+        (b"Authorization", b"Bearer " + _KEY),
+        (b"Content-Type", b"application/json"),
+        (b"Content-Encoding", b"gzip"),
+    )
     yield WorstBody(f"{name}-v1", packed, v1, b"/i/v1/analytics/events")
 
 

@@ -1,6 +1,8 @@
-"""From the daemon's start to the first request that it answers with 200, in turn with what importing aiohttp alone takes, on one core.
+"""From the daemon's start to the first request that it answers with 200, in turn with what
+importing aiohttp alone takes, on one core.
 
-A daemon that is installed has its modules compiled, as pip leaves them; a checkout may not, so they are compiled before.
+A daemon that is installed has its modules compiled, as pip leaves them; a checkout may not, so
+they are compiled before.
 """
 
 from __future__ import annotations
@@ -46,20 +48,27 @@ class StartResult:
 
     def beyond(self, starts: list[float]) -> float:
         """The median, over the rounds, of what a start takes beyond the import of its round."""
-        return median(start - imported for start, imported in zip(starts, self.imports, strict=True))
+        return median(
+            start - imported for start, imported in zip(starts, self.imports, strict=True)
+        )
 
     @property
     def good(self) -> bool:
-        """Whether the start as it is by default, with the memory buffer, takes no longer than wanted."""
+        """Whether the start as it is by default, with the memory buffer, takes no longer than
+        wanted.
+        """
         return self.beyond(self.memory) <= ALLOWED
 
 
 def measure_start(target: Target, machine: Machine, rounds: int = ROUNDS) -> StartResult:
-    """Start the daemon `rounds` times with each buffer, in turn with the import. Raises `BenchmarkError`."""
+    """Start the daemon `rounds` times with each buffer, in turn with the import. Raises
+    `BenchmarkError`.
+    """
     compileall.compile_dir(Path(forwarder.__file__).parent, quiet=1)
     result = StartResult()
     with upstream(target.sink_port, machine.load_core), pinned(machine.load_core):
-        for measured in (StartResult(), *[result] * rounds):  # the first round only fills the caches
+        # the first round only fills the caches
+        for measured in (StartResult(), *[result] * rounds):
             measured.imports.append(_import(machine))
             measured.memory.append(_start(target, machine, disk=False))
             measured.disk.append(_start(target, machine, disk=True))
@@ -88,7 +97,9 @@ def answered(program: Program, port: int) -> None:
         while (answer := reader.read(received)) is None:
             more = connection.recv(65536)
             if not more:
-                raise BenchmarkError(f"{program.name} closes its first connection without an answer")
+                raise BenchmarkError(
+                    f"{program.name} closes its first connection without an answer"
+                )
             received += more
     if answer.status != 200:
         raise BenchmarkError(f"{program.name} answers its first event with {answer.status}")
@@ -108,7 +119,9 @@ def start_line(result: StartResult) -> str:
     """The measurement in a line."""
     memory, disk = result.beyond(result.memory), result.beyond(result.disk)
     return (
-        f"{result.name}: first answer {median(result.memory):.3f} s after the start, with a disk buffer {median(result.disk):.3f} s; "
-        f"importing aiohttp alone takes {median(result.imports):.3f} s: {memory:.3f} s beyond it (with a disk buffer {disk:.3f} s), "
+        f"{result.name}: first answer {median(result.memory):.3f} s after the start, with a disk "
+        f"buffer {median(result.disk):.3f} s; "
+        f"importing aiohttp alone takes {median(result.imports):.3f} s: {memory:.3f} s beyond it "
+        f"(with a disk buffer {disk:.3f} s), "
         f"at most {ALLOWED:.2f} is wanted: {'good' if result.good else 'NOT GOOD'}"
     )

@@ -1,7 +1,8 @@
-"""What `forwarder tap` costs the daemon: CPU time for each event at a steady rate, without a tap and with one, in turn.
+"""What `forwarder tap` costs the daemon: CPU time for each event at a steady rate, without a tap
+and with one, in turn.
 
-The turns are short and many, so that whatever else the machine does falls on all of them alike; each turn with a tap is compared with the
-one without that came just before it.
+The turns are short and many, so that whatever else the machine does falls on all of them alike;
+each turn with a tap is compared with the one without that came just before it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ BUFFER: Final = "512MiB"
 """So large that a sink that is slow for a moment changes nothing."""
 CONNECTIONS: Final = 16
 OPENING: Final = 1.0
-"""Seconds of load before the turn with a tap: a tap that was just opened has the allowance of a pause."""
+"""Seconds of load before the turn with a tap: a tap that was just opened has the allowance of a
+pause.
+"""
 SECONDS: Final = 3.0
 """Of a turn."""
 ROUNDS: Final = 15
@@ -66,8 +69,12 @@ class TapResult:
         return all(median(ratios) <= ALLOWED for ratios in self.ratios.values())
 
 
-def measure_taps(target: Target, machine: Machine, seconds: float = SECONDS, rounds: int = ROUNDS) -> TapResult:
-    """Send events at `RATE`, with no tap and with each in turn, `rounds` times. Raises `BenchmarkError`."""
+def measure_taps(
+    target: Target, machine: Machine, seconds: float = SECONDS, rounds: int = ROUNDS
+) -> TapResult:
+    """Send events at `RATE`, with no tap and with each in turn, `rounds` times. Raises
+    `BenchmarkError`.
+    """
     result = TapResult(NAME)
     requests = ring(Variant.STAMPED, BODY, Shape.ENVELOPE, "")
     admin = free_port()
@@ -103,7 +110,9 @@ class TurnFigures:
 class Turn:
     """Sends requests to a daemon, at the rate, and measures what they cost it."""
 
-    def __init__(self, program: Program, sink: Upstream, requests: list[Request], port: int) -> None:
+    def __init__(
+        self, program: Program, sink: Upstream, requests: list[Request], port: int
+    ) -> None:
         self._program = program
         self._sink = sink
         self._requests = requests
@@ -114,12 +123,17 @@ class Turn:
         before, cpu = self._sink.events(), self._program.cpu_seconds()
         tally = Load(self._requests, CONNECTIONS, self._port, rate=RATE / BODY).run(seconds)
         if set(tally.statuses) != {200} or tally.broken:
-            raise BenchmarkError(f"the daemon doesn't accept the load: {dict(tally.statuses)}, {tally.broken} connections broken")
+            raise BenchmarkError(
+                f"the daemon doesn't accept the load: {dict(tally.statuses)}, {tally.broken} "
+                "connections broken"
+            )
         arrived = self._sink.wait_for(before + tally.accepted) - before
         used = self._program.cpu_seconds() - cpu
         self._program.check()
         if arrived < tally.accepted:
-            raise BenchmarkError(f"{tally.accepted - arrived} of {tally.accepted} events did not arrive")
+            raise BenchmarkError(
+                f"{tally.accepted - arrived} of {tally.accepted} events did not arrive"
+            )
         return TurnFigures(used / tally.accepted, tally.accepted / tally.seconds)
 
 
@@ -135,7 +149,9 @@ def tapped(admin: int, wanted: Mapping[str, str]) -> Iterator[ShownLines]:
     """Tap the daemon and read what it shows, until the block ends."""
     shown = ShownLines()
     with socket.create_connection(("127.0.0.1", admin), timeout=30) as connection:
-        connection.sendall(f"GET /tap?{urlencode(wanted)} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        connection.sendall(
+            f"GET /tap?{urlencode(wanted)} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+        )
         if not connection.recv(65536).startswith(b"HTTP/1.1 200"):
             raise BenchmarkError("the daemon answers no tap")
 
@@ -156,10 +172,16 @@ def tapped(admin: int, wanted: Mapping[str, str]) -> Iterator[ShownLines]:
 def tap_line(result: TapResult) -> str:
     """The measurement in a line."""
     of_taps = ", ".join(
-        f"tapping {name} {100 * (median(ratios) - 1):+.1f} % ({100 * (min(ratios) - 1):+.1f} to {100 * (max(ratios) - 1):+.1f}, "
+        f"tapping {name} {100 * (median(ratios) - 1):+.1f} % ({100 * (min(ratios) - 1):+.1f} to "
+        f"{100 * (max(ratios) - 1):+.1f}, "
         f"{result.lines[name]:,} shown)"
         for name, ratios in result.ratios.items()
     )
     each = f"{1e6 * median(result.without):.2f} CPU-µs an event"
-    wanted = f"at most {100 * (ALLOWED - 1):+.0f} % is wanted: {'good' if result.good else 'NOT GOOD'}"
-    return f"{result.name}: {median(result.rates):,.0f} events/s in bodies of {BODY}: {each} without a tap; {of_taps}; {wanted}"
+    wanted = (
+        f"at most {100 * (ALLOWED - 1):+.0f} % is wanted: {'good' if result.good else 'NOT GOOD'}"
+    )
+    return (
+        f"{result.name}: {median(result.rates):,.0f} events/s in bodies of {BODY}: {each} "
+        f"without a tap; {of_taps}; {wanted}"
+    )

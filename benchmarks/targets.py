@@ -1,4 +1,6 @@
-"""What can be measured: forwarder itself, or any other program that listens on a port and posts to the sink."""
+"""What can be measured: forwarder itself, or any other program that listens on a port and posts to
+the sink.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.request import urlopen
 
-from benchmarks.processes import START_LIMIT, BenchmarkError, Program, free_port, started, wait_for_port
+from benchmarks.processes import (
+    START_LIMIT,
+    BenchmarkError,
+    Program,
+    free_port,
+    started,
+    wait_for_port,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +57,27 @@ class Target:
         more: Mapping[str, str] = MappingProxyType({}),
         wait: bool = True,
     ) -> Iterator[Program]:
-        """Run it until the block ends. Another program than forwarder brings its own settings, and is told the ports.
+        """Run it until the block ends. Another program than forwarder brings its own settings, and
+        is told the ports.
 
-        Enters once it listens, and raises `BenchmarkError` if it does not; without `wait`, as soon as the process exists.
+        Enters once it listens, and raises `BenchmarkError` if it does not; without `wait`, as soon
+        as the process exists.
 
-        `disk`: with the disk buffer. `workers`: processes, all of which listen when it enters. `state`: where it keeps what it keeps on
-        disk; by itself a folder that is gone afterwards. `more`: further settings, by the names of their variables.
+        `disk`: with the disk buffer. `workers`: processes, all of which listen when it enters.
+        `state`: where it keeps what it keeps on disk; by itself a folder that is gone afterwards.
+        `more`: further settings, by the names of their variables.
         """
         with tempfile.TemporaryDirectory(prefix="forwarder-benchmark-") as temporary:
             if self.command:
                 command, environment = shlex.split(self.command), dict(os.environ)
             else:
                 command = [str(Path(sys.executable).parent / "forwarder"), "run"]
-                environment = self._settings(compression, ordering, max_bytes or ("1GiB" if disk else "64MiB"))
-                environment |= _kept_at(state or Path(temporary), disk=disk) | {"FORWARDER_WORKERS": str(workers)}
+                environment = self._settings(
+                    compression, ordering, max_bytes or ("1GiB" if disk else "64MiB")
+                )
+                environment |= _kept_at(state or Path(temporary), disk=disk) | {
+                    "FORWARDER_WORKERS": str(workers)
+                }
             environment |= {**more, "PORT": str(self.port), "SINK_PORT": str(self.sink_port)}
             with started(command, core, environment) as program:
                 if wait:
@@ -71,12 +87,21 @@ class Target:
                 yield program
 
     def copying(self, copies: int, compression: str) -> dict[str, str]:
-        """Settings with so many destinations instead of one, each of which gets all events; all are the sink."""
+        """Settings with so many destinations instead of one, each of which gets all events; all
+        are the sink.
+        """
         url = f"http://127.0.0.1:{self.sink_port}"
-        upstreams = [{"name": f"copy-{number}", "url": url, "compression": compression} for number in range(copies)]
+        upstreams = [
+            {"name": f"copy-{number}", "url": url, "compression": compression}
+            for number in range(copies)
+        ]
         routes = [{"to": [each["name"] for each in upstreams]}]
         alone = {"FORWARDER_UPSTREAM__URL": "", "FORWARDER_UPSTREAM__COMPRESSION": ""}
-        return {**alone, "FORWARDER_UPSTREAMS": json.dumps(upstreams), "FORWARDER_ROUTES": json.dumps(routes)}
+        return {
+            **alone,
+            "FORWARDER_UPSTREAMS": json.dumps(upstreams),
+            "FORWARDER_ROUTES": json.dumps(routes),
+        }
 
     def _settings(self, compression: str, ordering: str, max_bytes: str) -> dict[str, str]:
         settings = {
@@ -89,7 +114,10 @@ class Target:
             "ADMIN__LISTEN": f"127.0.0.1:{free_port()}",
             "LOG__LEVEL": "error",
         }
-        return {**_without_settings(os.environ), **{f"FORWARDER_{name}": value for name, value in settings.items()}}
+        return {
+            **_without_settings(os.environ),
+            **{f"FORWARDER_{name}": value for name, value in settings.items()},
+        }
 
 
 def _wait_for_workers(admin: str, workers: int) -> None:
@@ -97,7 +125,10 @@ def _wait_for_workers(admin: str, workers: int) -> None:
     until = time.monotonic() + START_LIMIT
     while time.monotonic() < until:
         with contextlib.suppress(OSError), urlopen(f"http://{admin}/status", timeout=1) as answer:
-            if sum(worker["state"] == "running" for worker in json.load(answer)["workers"]) == workers:
+            if (
+                sum(worker["state"] == "running" for worker in json.load(answer)["workers"])
+                == workers
+            ):
                 return
         time.sleep(0.05)
     raise BenchmarkError(f"the {workers} workers don't run after {START_LIMIT:.0f} s")

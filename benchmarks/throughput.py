@@ -1,6 +1,8 @@
-"""Throughput: events that the sink counted, divided by the CPU-seconds that the target's process tree took for them.
+"""Throughput: events that the sink counted, divided by the CPU-seconds that the target's process
+tree took for them.
 
-A measurement begins and ends when all is quiet: whatever was accepted has arrived, so that the CPU time and the events belong together.
+A measurement begins and ends when all is quiet: whatever was accepted has arrived, so that the CPU
+time and the events belong together.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class Figure:
     busy: list[float] = field(default_factory=list)
     """CPU-seconds of the target per second of load: near 1 where the load saturates it."""
     others: list[float] = field(default_factory=list)
-    """CPU-seconds of anything else on the target's core per second of load: near 0 on a quiet machine."""
+    """CPU-seconds of anything else on the target's core per second of load: near 0 on a quiet
+    machine.
+    """
     statuses: Counter[int] = field(default_factory=Counter)
     lost: int = 0
     """Events that were accepted and did not arrive."""
@@ -49,7 +53,9 @@ class Figure:
         return median(self.rates)
 
     def add(self, events: int, used: float, core: float, seconds: float, wanted: int) -> None:
-        """One more repetition: events that arrived of those `wanted`; CPU-seconds of the target, and of its core, in so many seconds."""
+        """One more repetition: events that arrived of those `wanted`; CPU-seconds of the target,
+        and of its core, in so many seconds.
+        """
         self.rates.append(events / used)
         self.busy.append(used / seconds)
         self.others.append(max(0.0, core - used) / seconds)
@@ -78,10 +84,16 @@ class Plan:
             pinned(machine.load_core),
         ):
             load = Load(
-                _ring(case.variant, case.events, self.shape, self.path, rare=case.rules is Rules.WHERE), CONNECTIONS[case.events], port
+                _ring(
+                    case.variant, case.events, self.shape, self.path, rare=case.rules is Rules.WHERE
+                ),
+                CONNECTIONS[case.events],
+                port,
             )
             sink.wait_for(_all_taken(load.run(WARM_UP)) * case.copies)
-            with profiled(program, self.profile and self.profile / f"{case.name}.svg", self.seconds):
+            with profiled(
+                program, self.profile and self.profile / f"{case.name}.svg", self.seconds
+            ):
                 self._measure(program, load, sink, figure, case.copies)
 
     @contextlib.contextmanager
@@ -92,12 +104,23 @@ class Plan:
             with nginx(target.sink_port, core) as proxy:
                 yield proxy
             return
-        more = {**case.rules.settings, **(target.copying(case.copies, case.compression) if case.copies > 1 else {})}
-        with target.running(core, case.compression, case.ordering, disk=case.disk, workers=case.workers, more=more) as program:
+        more = {
+            **case.rules.settings,
+            **(target.copying(case.copies, case.compression) if case.copies > 1 else {}),
+        }
+        with target.running(
+            core, case.compression, case.ordering, disk=case.disk, workers=case.workers, more=more
+        ) as program:
             yield program, target.port
 
-    def _measure(self, program: Program, load: Load, sink: Upstream, figure: Figure, copies: int) -> None:
-        events, cpu, core = sink.events(), program.cpu_seconds(), core_seconds(self.machine.target_core)
+    def _measure(
+        self, program: Program, load: Load, sink: Upstream, figure: Figure, copies: int
+    ) -> None:
+        events, cpu, core = (
+            sink.events(),
+            program.cpu_seconds(),
+            core_seconds(self.machine.target_core),
+        )
         tally = load.run(self.seconds)
         busy, core = program.cpu_seconds() - cpu, core_seconds(self.machine.target_core) - core
         arrived = (sink.wait_for(events + _all_taken(tally) * copies) - events) // copies
@@ -134,18 +157,31 @@ def measure_here(core: int, work: Callable[[], int], figure: Figure) -> None:
     with pinned(core):
         cpu, on_core, began = time.process_time(), core_seconds(core), time.monotonic()
         events = work()
-        seconds, used, on_core = time.monotonic() - began, time.process_time() - cpu, core_seconds(core) - on_core
+        seconds, used, on_core = (
+            time.monotonic() - began,
+            time.process_time() - cpu,
+            core_seconds(core) - on_core,
+        )
     figure.add(events, used, on_core, seconds, events)
 
 
 @functools.cache
-def _ring(variant: Variant, count: int, shape: Shape, path: str, *, rare: bool = False) -> list[Request]:
+def _ring(
+    variant: Variant, count: int, shape: Shape, path: str, *, rare: bool = False
+) -> list[Request]:
     return ring(variant, count, shape, path, rare=rare)
 
 
 def _all_taken(tally: Tally) -> int:
-    """The events that were accepted. Raises `BenchmarkError` if any request was answered in a way that only a mistake explains."""
-    unexpected = {status: count for status, count in tally.statuses.items() if status >= 300 and status != 503}
+    """The events that were accepted. Raises `BenchmarkError` if any request was answered in a way
+    that only a mistake explains.
+    """
+    unexpected = {
+        status: count for status, count in tally.statuses.items() if status >= 300 and status != 503
+    }
     if unexpected or not tally.accepted:
-        raise BenchmarkError(f"the target does not take the load: answers {dict(tally.statuses)}, {tally.broken} broken connections")
+        raise BenchmarkError(
+            f"the target does not take the load: answers {dict(tally.statuses)}, {tally.broken} "
+            "broken connections"
+        )
     return tally.accepted

@@ -25,13 +25,17 @@ class Upstream:
         self._program = program
 
     def events(self) -> int:
-        """How many events have arrived since the sink was started. Raises `BenchmarkError` if it has ended."""
+        """How many events have arrived since the sink was started. Raises `BenchmarkError` if it
+        has ended.
+        """
         self._program.check()
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/count", timeout=30) as answer:
             return int(json.load(answer)["events"])
 
     def wait_for(self, expected: int, stalled: float = STALLED) -> int:
-        """Wait until `expected` events have arrived, or none has for `stalled` seconds; how many have."""
+        """Wait until `expected` events have arrived, or none has for `stalled` seconds; how many
+        have.
+        """
         arrived, since = self.events(), time.monotonic()
         while arrived < expected and time.monotonic() - since < stalled:
             time.sleep(POLL)

@@ -1,4 +1,6 @@
-"""What holds for every test: it leaves no task, thread, file, socket or HTTP session behind, and it ends within its time."""
+"""What holds for every test: it leaves no task, thread, file, socket or HTTP session behind, and
+it ends within its time.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +32,22 @@ from tests.support.leaks import (
 )
 
 ASYNC_LIMIT: Final = 45.0
-"""Seconds for an asynchronous test, or for one example of a property. Less than pytest's own limit, which can only end the whole run:
-an exception that a signal raises inside a running loop ends whichever task it meets, not the test."""
+"""Seconds for an asynchronous test, or for one example of a property. Less than pytest's own
+limit, which can only end the whole run: an exception that a signal raises inside a running loop
+ends whichever task it meets, not the test.
+"""
 
-# No limit for one example: what a machine does in a given moment is no property of the code. Pytest's own limit ends what hangs.
-# In continuous integration a change is judged by the same examples each time, as in Hypothesis's own profile for it; elsewhere they vary.
-hypothesis.settings.register_profile("tests", deadline=None, derandomize=os.environ.get("CI") == "true")
+# No limit for one example: what a machine does in a given moment is no property of the code.
+# Pytest's own limit ends what hangs. In continuous integration a change is judged by the same
+# examples each time, as in Hypothesis's own profile for it; elsewhere they vary.
+hypothesis.settings.register_profile(
+    "tests", deadline=None, derandomize=os.environ.get("CI") == "true"
+)
 hypothesis.settings.load_profile("tests")
 # `make check` tries fewer, unless a test says how many; `make test` tries them all.
-hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("tests"), max_examples=25)
+hypothesis.settings.register_profile(
+    "quick", hypothesis.settings.get_profile("tests"), max_examples=25
+)
 
 pytest_plugins = ["tests.support.kafka", "tests.support.secure_kafka"]
 
@@ -50,9 +59,11 @@ open_signal_pipe()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None]:
-    """Hide from the garbage collector what collection makes, as it stays until the end: each search for garbage would walk through it.
+    """Hide from the garbage collector what collection makes, as it stays until the end: each
+    search for garbage would walk through it.
 
-    Tests leave little behind, so the search is rarer than by default. `leaves_nothing_open` searches where a file seems to be left.
+    Tests leave little behind, so the search is rarer than by default. `leaves_nothing_open`
+    searches where a file seems to be left.
     """
     gc.disable()
     try:
@@ -64,19 +75,23 @@ def pytest_collection() -> Generator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the check for tasks around asynchronous tests and their fixtures, and a limit around each body.
+    """Put the check for tasks around asynchronous tests and their fixtures, and a limit around
+    each body.
 
     The check for what is open is around that: it looks once the test's loop is closed.
     """
     for item in items:
         if isinstance(item, pytest.Function) and pytest_asyncio.is_async_test(item):
-            item.fixturenames.insert(item.fixturenames.index("leaves_nothing_open") + 1, "leaves_no_task")
+            item.fixturenames.insert(
+                item.fixturenames.index("leaves_nothing_open") + 1, "leaves_no_task"
+            )
             _limit(item)
 
 
 @pytest.fixture(autouse=True)
 def leaves_nothing_open() -> Iterator[None]:
-    """Fail the test that leaves a thread, a file, a socket or an HTTP session behind, naming it. Its loop is closed by then.
+    """Fail the test that leaves a thread, a file, a socket or an HTTP session behind, naming it.
+    Its loop is closed by then.
 
     Logging is as before the test, too.
     """
@@ -89,14 +104,20 @@ def leaves_nothing_open() -> Iterator[None]:
 
 @pytest_asyncio.fixture
 async def leaves_no_task() -> AsyncIterator[None]:
-    """Fail the test that leaves a task on its loop, naming it. Its fixtures are torn down by then."""
+    """Fail the test that leaves a task on its loop, naming it. Its fixtures are torn
+    down by then.
+    """
     yield
     _fail_for(await leaked_tasks())
 
 
 @pytest.fixture(autouse=True)
-def state_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a forwarder keeps without being told where goes to a place that no other test has seen, made only when it is used."""
+def state_of_its_own(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a forwarder keeps without being told where goes to a place that no other test has seen,
+    made only when it is used.
+    """
     place = tmp_path_factory.getbasetemp() / f"state-{next(_places)}"
     monkeypatch.setenv("STATE_DIRECTORY", str(place))
     monkeypatch.setenv("XDG_STATE_HOME", str(place))

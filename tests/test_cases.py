@@ -50,7 +50,9 @@ def test_a_case_that_fails_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "ids", [["one", "two", "three"], lambda number: {1: "one", 2: "two", 3: "three"}[number]], ids=["list", "function"]
+    "ids",
+    [["one", "two", "three"], lambda number: {1: "one", 2: "two", 3: "three"}[number]],
+    ids=["list", "function"],
 )
 def test_several_that_fail_are_reported_together(ids: list[str]) -> None:
     """Each by its id; what `pytest.fail` says counts, too."""
@@ -64,7 +66,11 @@ def test_several_that_fail_are_reported_together(ids: list[str]) -> None:
 
     with pytest.raises(BaseExceptionGroup, match="3 of 3 cases failed") as caught:
         test()
-    assert [error.__notes__ for error in caught.value.exceptions] == [["case: one"], ["case: two"], ["case: three"]]
+    assert [error.__notes__ for error in caught.value.exceptions] == [
+        ["case: one"],
+        ["case: two"],
+        ["case: three"],
+    ]
 
 
 def test_each_case_has_a_folder(tmp_path: Path) -> None:
@@ -97,7 +103,9 @@ def test_what_ends_the_test_names_its_case() -> None:
 
 
 def test_what_no_table_can_have() -> None:
-    """No case at all; marks of a case; a case that skips, which would skip the others; a row that is too short."""
+    """No case at all; marks of a case; a case that skips, which would skip the others; a row that
+    is too short.
+    """
     with pytest.raises(ValueError, match="without cases"):
         cases("number", [])
     with pytest.raises(ValueError, match="marks"):

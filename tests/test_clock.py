@@ -11,7 +11,9 @@ from tests.support.clock import MIDNIGHT, FakeClock, settle
 
 
 async def test_timers_fire_in_order_at_their_own_time(clock: FakeClock) -> None:
-    """Timers fire by due time, then in the order set, and each sees the clock at its own instant."""
+    """Timers fire by due time, then in the order set, and each sees the clock at its
+    own instant.
+    """
     fired: list[tuple[str, float]] = []
     for name, delay in (("late", 2.0), ("first", 1.0), ("second", 1.0)):
         clock.call_later(delay, lambda name=name: fired.append((name, clock.now() - MIDNIGHT)))  # type: ignore[misc]
@@ -46,7 +48,9 @@ async def test_small_steps_add_up(clock: FakeClock) -> None:
 
 
 async def test_cancelled_timers_and_sleeps_leave_nothing(clock: FakeClock) -> None:
-    """A cancelled timer does not fire, a cancelled sleep ends at once, and none is pending afterwards."""
+    """A cancelled timer does not fire, a cancelled sleep ends at once, and none is pending
+    afterwards.
+    """
     timer = clock.call_later(1.0, lambda: pytest.fail("it was cancelled"))
     sleeper = asyncio.create_task(clock.sleep(1.0))
     await settle()
@@ -68,7 +72,9 @@ async def test_a_step_of_the_wall_clock_passes_no_time(clock: FakeClock) -> None
 
 
 async def test_waiting_for_an_event_ends_on_this_clock(clock: FakeClock) -> None:
-    """The fake clock is a `Clock`: code that waits with a limit gives up when it is turned past the limit."""
+    """The fake clock is a `Clock`: code that waits with a limit gives up when it is turned past
+    the limit.
+    """
     port: Clock = clock
     waiting = asyncio.create_task(wait_for_event(asyncio.Event(), 3.0, port))
     await clock.advance(2.9)

@@ -1,4 +1,6 @@
-"""The shape of the house: names that say what they are, rooms that import one way, and the page that describes them."""
+"""The shape of the house: names that say what they are, rooms that import one way, and the page
+that describes them.
+"""
 
 from __future__ import annotations
 
@@ -63,16 +65,21 @@ def _package(module: str) -> str:
 
 def _imports(module: Module) -> set[str]:
     known = modules()
-    return {each if each in known else each.rpartition(".")[0] for each in module.imports} & known.keys()
+    return {
+        each if each in known else each.rpartition(".")[0] for each in module.imports
+    } & known.keys()
 
 
 def test_packages_import_one_way() -> None:
-    """Of two packages at most one imports the other, a package and what is inside it too; `forwarder` itself holds the version only."""
+    """Of two packages at most one imports the other, a package and what is inside it too;
+    `forwarder` itself holds the version only.
+    """
     edges = Counter(
         (_package(dotted), _package(other))
         for dotted, module in modules().items()
         for other in _imports(module)
-        if _package(dotted) != _package(other) and "forwarder" not in (_package(dotted), _package(other))
+        if _package(dotted) != _package(other)
+        and "forwarder" not in (_package(dotted), _package(other))
     )
     assert sorted({tuple(sorted(edge)) for edge in edges if edge[::-1] in edges}) == []
 
@@ -83,11 +90,19 @@ def test_every_file_on_the_page_exists() -> None:
     named = _NAMED.findall(text)
     assert [each for each in named if not (ROOT / each).exists()] == []
     rooms = {path.parent.name for path in (ROOT / "forwarder").glob("*/__init__.py")}
-    assert [room for room in sorted(rooms) if f"`forwarder/{room}/" not in text and f"`{room}/`" not in text] == []
+    assert [
+        room
+        for room in sorted(rooms)
+        if f"`forwarder/{room}/" not in text and f"`{room}/`" not in text
+    ] == []
 
 
 def test_every_module_that_a_docstring_names_exists() -> None:
     """A reader who follows `module.py` in a comment or docstring finds it."""
     there = {path.name for path in files(".py")}
-    named = [(name(module.path), each) for module in modules().values() for each in _MODULE.findall(module.path.read_text())]
+    named = [
+        (name(module.path), each)
+        for module in modules().values()
+        for each in _MODULE.findall(module.path.read_text())
+    ]
     assert [(path, each) for path, each in named if each not in there] == []

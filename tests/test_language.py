@@ -1,4 +1,6 @@
-"""Plain English: phrases that have a standard form in the field stand nowhere in help, messages and documents."""
+"""Plain English: phrases that have a standard form in the field stand nowhere in help, messages
+and documents.
+"""
 
 from __future__ import annotations
 
@@ -52,13 +54,27 @@ INSTEAD: Final = {
 """Patterns of phrases, and what the field says."""
 PHRASES: Final = re.compile(r"\b(?:" + "|".join(INSTEAD) + r")\b", re.IGNORECASE)
 
-SHOWN: Final = ((".md", ""), (".yaml", "config"), (".yaml", "deploy"), (".txt", "deploy"), (".js", "forwarder"), (".html", "forwarder"))
-"""How names of files end that people read, and where these are: documents, examples, manifests, pages."""
+SHOWN: Final = (
+    (".md", ""),
+    (".yaml", "config"),
+    (".yaml", "deploy"),
+    (".txt", "deploy"),
+    (".js", "forwarder"),
+    (".html", "forwarder"),
+)
+"""How names of files end that people read, and where these are: documents, examples, manifests,
+pages.
+"""
 _COMMENT: Final = re.compile(r"(?<!:)//.*")
 """What a page's script says to those who read it: that isn't shown."""
 AS_THEY_WERE: Final = ("interface.md",)
 """In the words of the service."""
-DOCUMENTS: Final = [path for suffix, folder in SHOWN for path in files(suffix, folder) if path.name not in AS_THEY_WERE]
+DOCUMENTS: Final = [
+    path
+    for suffix, folder in SHOWN
+    for path in files(suffix, folder)
+    if path.name not in AS_THEY_WERE
+]
 
 
 def test_help_and_messages_are_plain_english() -> None:
@@ -74,7 +90,9 @@ def test_help_and_messages_are_plain_english() -> None:
 
 
 def test_documents_are_plain_english() -> None:
-    """No document, no text of a page, and no comment of an example or a manifest has one of the phrases."""
+    """No document, no text of a page, and no comment of an example or a manifest has one of the
+    phrases.
+    """
     found = [
         f"{name(path)}:{line}: {phrase[0]!r}"
         for path in DOCUMENTS

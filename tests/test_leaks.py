@@ -75,17 +75,35 @@ def run_pytest(directory: Path, source: str) -> str:
     """Run a file of tests under the repository's own conftest and options; what pytest printed."""
     (directory / "conftest.py").write_text("from tests.conftest import *\n")
     (directory / "test_it.py").write_text(source)
-    options = ["-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(directory)]
+    options = [
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        "--rootdir",
+        str(directory),
+    ]
     command = [sys.executable, "-m", "pytest", *options, str(directory)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False).stdout
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False
+    ).stdout
 
 
-NAMED = ("task 'forgotten' in Event.wait", "thread 'idle'", "left-open", "at ('127.0.0.1'", "HTTP session made in", "5 errors")
+NAMED = (
+    "task 'forgotten' in Event.wait",
+    "thread 'idle'",
+    "left-open",
+    "at ('127.0.0.1'",
+    "HTTP session made in",
+    "5 errors",
+)
 
 
 @pytest.mark.parametrize("words", NAMED)
 def test_leaks_are_named(words: str, leaky_output: str) -> None:
-    """A task, a thread, a file, a socket and a session left behind each fail their test, and the failure names them."""
+    """A task, a thread, a file, a socket and a session left behind each fail their test, and the
+    failure names them.
+    """
     assert words in leaky_output
 
 
@@ -96,5 +114,7 @@ def leaky_output(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_tidy_tests_pass(tmp_path: Path) -> None:
-    """Tests that clean up pass: with sockets, threads, cancelled tasks, hypothesis in both its forms, and logging that was configured."""
+    """Tests that clean up pass: with sockets, threads, cancelled tasks, hypothesis in both its
+    forms, and logging that was configured.
+    """
     assert "= 6 passed in" in run_pytest(tmp_path, CLEAN)

@@ -19,7 +19,9 @@ from tests.support.repository import source_texts, trees
 ROOT = Path(forwarder.__file__).parent
 A_COMMAND = re.compile(rf"\bforwarder ({'|'.join(set(COMMANDS) - WITHOUT_CONFIG)})\b")
 DOCUMENTS = ("contract", "sandbox/openapi", "cli/manage_fields.py", "cli/config_init.py")
-"""Modules whose texts stand in documents and in help; the last names the file that it has written itself."""
+"""Modules whose texts stand in documents and in help; the last names the file that it has written
+itself.
+"""
 
 AS_TYPED = ("Write: forwarder import ", "| forwarder import FORMAT -")
 """Texts that repeat what was typed, with its options, or are a pattern and no command."""
@@ -47,7 +49,8 @@ def options_of(command: str) -> set[str]:
     for word in rest:
         if hasattr(found, "commands") and word in found.commands:
             found = found.commands[word]
-    each = list(found.commands.values())[:1] if hasattr(found, "commands") else [found]  # a group: `import FORMAT`
+    # a group: `import FORMAT`
+    each = list(found.commands.values())[:1] if hasattr(found, "commands") else [found]
     return {option for one in each for parameter in one.params for option in parameter.opts}
 
 
@@ -60,12 +63,15 @@ def _in_documents(path: Path) -> bool:
 
 
 def test_no_message_proposes_a_command_by_itself() -> None:
-    """Every text with a command line in it has it from `proposed`, which adds the configuration. Help of options, and the examples in help,
-    are no messages."""
+    """Every text with a command line in it has it from `proposed`, which adds the configuration.
+    Help of options, and the examples in help, are no messages.
+    """
     found = [
         f"{path}:{line}: {text}"
         for path, line, text, is_statement, is_option_help in source_texts()
-        if not (is_statement or is_option_help or "Example: " in text) and _proposes(text) and not _in_documents(path)
+        if not (is_statement or is_option_help or "Example: " in text)
+        and _proposes(text)
+        and not _in_documents(path)
     ]
     assert found == []
 
@@ -77,17 +83,24 @@ def test_proposed_commands_exist_and_take_the_configuration() -> None:
         for path, tree in trees("forwarder", "proposed(")
         if not _in_documents(path)
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "proposed"
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "proposed"
     ]
     assert len(calls) > 20
     for path, command in calls:
         if command.endswith("--help"):
             continue
-        assert ("--config" in options_of(command)) == (command.split()[0] not in WITHOUT_CONFIG), (path, command)
+        assert ("--config" in options_of(command)) == (command.split()[0] not in WITHOUT_CONFIG), (
+            path,
+            command,
+        )
 
 
 def test_a_message_names_the_file_that_was_given(tmp_path: Path) -> None:
-    """What a command proposes after a mistake can be pasted; without the option it proposes none."""
+    """What a command proposes after a mistake can be pasted; without the option it
+    proposes none.
+    """
     file = tmp_path / "my forwarder.yaml"
     file.write_text("log: {level: loud}")
     environ = {"FORWARDER_ADMIN__LISTEN": f"unix:{tmp_path}/none"}
@@ -95,12 +108,17 @@ def test_a_message_names_the_file_that_was_given(tmp_path: Path) -> None:
     assert f"When fixed: forwarder config check --config '{file}'" in checked.stderr
     for config in (["--config", str(file)], []):
         asked = CliRunner().invoke(load("status"), config, env=environ)
-        assert f"Start one with `{'forwarder run' if not config else proposed('run')}`" in asked.stderr
+        assert (
+            f"Start one with `{'forwarder run' if not config else proposed('run')}`" in asked.stderr
+        )
 
 
 def test_the_configuration_is_quoted_for_a_shell(tmp_path: Path) -> None:
     """A name with a blank is one word; without a file nothing is added."""
     assert proposed("status") == "forwarder status"
     use_configuration(tmp_path / "my config.yaml")
-    assert proposed("buffer ls", "/a b") == f"forwarder buffer ls '/a b' --config '{tmp_path}/my config.yaml'"
+    assert (
+        proposed("buffer ls", "/a b")
+        == f"forwarder buffer ls '/a b' --config '{tmp_path}/my config.yaml'"
+    )
     assert proposed("sandbox") == "forwarder sandbox"

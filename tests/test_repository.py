@@ -15,7 +15,9 @@ import pytest
 from tests.support.cases import cases
 from tests.support.repository import ROOT, files, name, trees
 
-REGISTRY = re.compile(r"\b(?:pypi|pythonhosted|npmjs|rubygems|crates|anaconda|proxy[.]golang)\.(?:org|com|io)\b")
+REGISTRY = re.compile(
+    r"\b(?:pypi|pythonhosted|npmjs|rubygems|crates|anaconda|proxy[.]golang)\.(?:org|com|io)\b"
+)
 LOOSE_ENDS = re.compile(r"\b(?:TO[D]O|FIX[M]E|X[X]X)\b")
 UNCODED = re.compile(r"#\s*type:\s*ignore(?!\[)|#\s*noqa(?!:)")
 SLEEP = re.compile(r"\btime[.]sleep\(|asyncio[.]sleep\((?!0\))")
@@ -25,7 +27,10 @@ DOCUMENT = re.compile(r"(?<![\w/-])docs/[\w/-]+\.md")
 PIN = re.compile(r"^[a-z0-9][a-z0-9._-]*==\S+(?: ; .+?)? \\$")
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
 
-TOGETHER = [ROOT / "requirements" / each for each in ("run.txt", "build.txt", "full.txt", "dev.txt", "browser.txt", "docs.txt")]
+TOGETHER = [
+    ROOT / "requirements" / each
+    for each in ("run.txt", "build.txt", "full.txt", "dev.txt", "browser.txt", "docs.txt")
+]
 REQUIREMENTS = [*TOGETHER, ROOT / "requirements" / "release.txt"]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -66,22 +71,41 @@ def test_no_test_is_skipped_without_a_reason() -> None:
 
 
 def test_every_module_and_test_says_what_it_is_for() -> None:
-    """Each module of the product has a docstring, and each test says the behaviour that it holds."""
-    silent = [name(path) for under in ("forwarder", "benchmarks") for path, tree in trees(under) if ast.get_docstring(tree) is None]
+    """Each module of the product has a docstring, and each test says the behaviour
+    that it holds.
+    """
+    silent = [
+        name(path)
+        for under in ("forwarder", "benchmarks")
+        for path, tree in trees(under)
+        if ast.get_docstring(tree) is None
+    ]
     for path, tree in trees("tests", "def test_"):
         classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
         nodes = [*tree.body, *(node for each in classes for node in each.body)]
-        functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-        silent += [f"{name(path)}: {node.name}" for node in functions if node.name.startswith("test_") and not ast.get_docstring(node)]
+        functions = [
+            node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+        silent += [
+            f"{name(path)}: {node.name}"
+            for node in functions
+            if node.name.startswith("test_") and not ast.get_docstring(node)
+        ]
     assert silent == []
 
 
 @cases("path", REQUIREMENTS, ids=name)
 def test_requirements_are_pinned_with_hashes_and_name_no_index(path: Path) -> None:
-    """Every line is a pin or one of its hashes, and every pin has at least one: there is no option, no address, no file."""
+    """Every line is a pin or one of its hashes, and every pin has at least one: there is no
+    option, no address, no file.
+    """
     lines = path.read_text().splitlines()
     assert [line for line in lines if not PIN.match(line) and not HASH.match(line)] == []
-    assert [pin for pin, after in zip(lines, [*lines[1:], ""], strict=True) if PIN.match(pin) and not HASH.match(after)] == []
+    assert [
+        pin
+        for pin, after in zip(lines, [*lines[1:], ""], strict=True)
+        if PIN.match(pin) and not HASH.match(after)
+    ] == []
 
 
 @cases(
@@ -99,38 +123,73 @@ def test_requirements_are_pinned_with_hashes_and_name_no_index(path: Path) -> No
 def test_requirements_cover_what_pyproject_asks_for(path: str, extras: tuple[str, ...]) -> None:
     """Each dependency that pyproject.toml names is pinned in the files that promise it."""
     project = PYPROJECT["project"]
-    groups = {"": project["dependencies"], "build": PYPROJECT["build-system"]["requires"], **project["optional-dependencies"]}
-    groups["docs"] = re.findall(r"^\w.*", (ROOT / "requirements" / "docs.in").read_text(), re.MULTILINE)
-    wanted = {re.split(r"[^A-Za-z0-9._-]", line)[0].lower() for extra in extras or ("",) for line in groups[extra]}
-    pinned = set(re.findall(r"^([a-z0-9._-]+)==", (ROOT / "requirements" / path).read_text(), re.MULTILINE))
+    groups = {
+        "": project["dependencies"],
+        "build": PYPROJECT["build-system"]["requires"],
+        **project["optional-dependencies"],
+    }
+    groups["docs"] = re.findall(
+        r"^\w.*", (ROOT / "requirements" / "docs.in").read_text(), re.MULTILINE
+    )
+    wanted = {
+        re.split(r"[^A-Za-z0-9._-]", line)[0].lower()
+        for extra in extras or ("",)
+        for line in groups[extra]
+    }
+    pinned = set(
+        re.findall(r"^([a-z0-9._-]+)==", (ROOT / "requirements" / path).read_text(), re.MULTILINE)
+    )
     assert wanted - pinned == set()
 
 
 def test_requirements_agree_with_each_other() -> None:
     """What is tested is what runs: no package is pinned to two versions."""
-    pins = [dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", path.read_text(), re.MULTILINE)) for path in TOGETHER]
+    pins = [
+        dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", path.read_text(), re.MULTILINE))
+        for path in TOGETHER
+    ]
     run, build, full, dev, browser, docs = pins
-    assert {each: version for each, version in {**run, **build, **full}.items() if dev.get(each) != version} == {}
-    assert {each: version for each, version in {**browser, **docs}.items() if dev.get(each, version) != version} == {}
+    assert {
+        each: version
+        for each, version in {**run, **build, **full}.items()
+        if dev.get(each) != version
+    } == {}
+    assert {
+        each: version
+        for each, version in {**browser, **docs}.items()
+        if dev.get(each, version) != version
+    } == {}
 
 
 def test_links_between_documents_lead_somewhere() -> None:
     """Every relative link in a Markdown file is a file of the repository."""
     links = [(path, link) for path in files(".md") for link in LINK.findall(path.read_text())]
-    assert [f"{name(path)}: {link}" for path, link in links if not (path.parent / link).exists()] == []
+    assert [
+        f"{name(path)}: {link}" for path, link in links if not (path.parent / link).exists()
+    ] == []
 
 
 def test_documents_that_are_named_exist() -> None:
     """A comment, a message or a document that names a path in docs/ names a file."""
-    named = [(path, each) for path in files() for each in DOCUMENT.findall(path.read_text(errors="replace"))]
+    named = [
+        (path, each)
+        for path in files()
+        for each in DOCUMENT.findall(path.read_text(errors="replace"))
+    ]
     assert [f"{name(path)}: {each}" for path, each in named if not (ROOT / each).exists()] == []
 
 
 def test_decisions_are_numbered_without_gaps() -> None:
     """Records in docs/decisions are numbered from 1, and their titles carry the same number."""
     records = sorted((ROOT / "docs" / "decisions").glob("*.md"))
-    assert [path.name[:4] for path in records] == [f"{number:04}" for number in range(1, len(records) + 1)]
-    assert [path.name for path in records if not path.read_text().startswith(f"# {int(path.name[:4])}. ")] == []
+    assert [path.name[:4] for path in records] == [
+        f"{number:04}" for number in range(1, len(records) + 1)
+    ]
+    assert [
+        path.name
+        for path in records
+        if not path.read_text().startswith(f"# {int(path.name[:4])}. ")
+    ] == []
 
 
 def test_the_changelog_has_a_place_for_what_is_next() -> None:
@@ -142,7 +201,9 @@ def test_the_changelog_has_a_place_for_what_is_next() -> None:
 def test_layers_hold() -> None:
     """No package imports one above it or beside it."""
     command = Path(sys.executable).parent / "lint-imports"
-    linter = subprocess.run([command, "--no-logo"], cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
+    linter = subprocess.run(
+        [command, "--no-logo"], cwd=ROOT, capture_output=True, text=True, timeout=50, check=False
+    )
     assert linter.returncode == 0, linter.stdout
 
 
@@ -150,7 +211,9 @@ def test_ci_runs_the_tests_unattended() -> None:
     """`.ci/run` can be executed, and runs `make test` with CI set and nothing to read from."""
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
-    assert re.search(r"export CI=true\n(?:.*\n)*.*make test </dev/null$", script.read_text(), re.MULTILINE)
+    assert re.search(
+        r"export CI=true\n(?:.*\n)*.*make test </dev/null$", script.read_text(), re.MULTILINE
+    )
 
 
 @cases("target", ["setup", "demo", "check", "test", "bench", "requirements", "clean", "help"])
@@ -160,6 +223,11 @@ def test_make_helps_with_its_targets(target: str) -> None:
 
 
 def test_names_of_tests_are_the_same_in_every_process(request: pytest.FixtureRequest) -> None:
-    """A gzip body in a test's name has no time in its header: processes that share the tests out must agree on their names."""
-    marks = [name.partition("\\x1f\\x8b\\x08")[2][: len("\\x00" * 5)] for name in (item.nodeid for item in request.session.items)]
+    """A gzip body in a test's name has no time in its header: processes that share the tests out
+    must agree on their names.
+    """
+    marks = [
+        name.partition("\\x1f\\x8b\\x08")[2][: len("\\x00" * 5)]
+        for name in (item.nodeid for item in request.session.items)
+    ]
     assert {mark for mark in marks if mark} <= {"\\x00" * 5}

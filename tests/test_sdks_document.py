@@ -1,4 +1,6 @@
-"""`docs/reference/sdks.md` and the pins of tests/sdks agree, and every SDK is pinned as exactly as its package client can."""
+"""`docs/reference/sdks.md` and the pins of tests/sdks agree, and every SDK is pinned as exactly as
+its package client can.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,18 @@ DOCUMENT = text_of("sdks")
 
 def pinned() -> dict[str, str]:
     """The versions that are installed, by the SDK's name."""
-    node, js = (json.loads((PROGRAMS / folder / "package.json").read_text())["dependencies"] for folder in ("node", "js"))
+    node, js = (
+        json.loads((PROGRAMS / folder / "package.json").read_text())["dependencies"]
+        for folder in ("node", "js")
+    )
     return {
         "posthog": _found(r"^posthog==(\S+) ", "python/requirements.txt"),
         **node,
         **js,
         "posthog-go": _found(r"^require github\.com/posthog/posthog-go v(\S+)$", "go/go.mod"),
-        "com.posthog:posthog-server": _found(r"<artifactId>posthog-server</artifactId>\s*<version>(.+)</version>", "java/pom.xml"),
+        "com.posthog:posthog-server": _found(
+            r"<artifactId>posthog-server</artifactId>\s*<version>(.+)</version>", "java/pom.xml"
+        ),
     }
 
 
@@ -33,17 +40,34 @@ def _found(pattern: str, name: str) -> str:
 
 
 def older() -> list[tuple[str, str]]:
-    """The older versions that are installed, by their packages' names, in the order of the clients."""
+    """The older versions that are installed, by their packages' names, in the order of
+    the clients.
+    """
     js = json.loads((PROGRAMS / "older-js" / "package.json").read_text())["dependencies"].values()
     jars = re.findall(
-        r"<groupId>(com\.posthog[^<]*)</groupId>\s*<artifactId>([^<]+)</artifactId>\s*<version>([^<]+)</version>",
+        (
+            r"<groupId>(com\.posthog[^<]*)</groupId>\s*<artifactId>([^<]+)</artifactId>\s*<version"
+            r">([^<]+)</version>"
+        ),
         _text("older-java/pom.xml"),
     )
     return [
         *[tuple_of(text.removeprefix("npm:").rpartition("@")) for text in js],
-        *[("posthog", _found(r"^posthog==(\S+) ", f"older-python/{version}.txt")) for version in ("3.7", "6.9")],
-        ("posthog-go", _found(r"^require github\.com/posthog/posthog-go v(\S+)$", "older-go/go.mod")),
-        *[("posthog-rs", _found(r'^posthog-rs = \{ version = "=([^"]+)"', f"rust/{name}/Cargo.toml")) for name in ("older", "newest")],
+        *[
+            ("posthog", _found(r"^posthog==(\S+) ", f"older-python/{version}.txt"))
+            for version in ("3.7", "6.9")
+        ],
+        (
+            "posthog-go",
+            _found(r"^require github\.com/posthog/posthog-go v(\S+)$", "older-go/go.mod"),
+        ),
+        *[
+            (
+                "posthog-rs",
+                _found(r'^posthog-rs = \{ version = "=([^"]+)"', f"rust/{name}/Cargo.toml"),
+            )
+            for name in ("older", "newest")
+        ],
         *[(f"{group}:{artifact}", version) for group, artifact, version in jars],
     ]
 
@@ -71,10 +95,14 @@ def test_the_document_names_the_versions_that_are_tested() -> None:
 
 
 def test_the_document_names_the_older_versions_that_are_tested() -> None:
-    """Each older version that is pinned has its row, and no other; each client of the tests is one of them, or the newest."""
+    """Each older version that is pinned has its row, and no other; each client of the tests is one
+    of them, or the newest.
+    """
     assert sorted(_versions(_section("## Older versions"))) == sorted(older())
     short = {".".join(version.split(".")[:2]) for _, version in older()}
-    assert {client.name.removesuffix("-v1").rpartition("-")[2] for client in CLIENTS} - short == {"newest"}
+    assert {client.name.removesuffix("-v1").rpartition("-")[2] for client in CLIENTS} - short == {
+        "newest"
+    }
 
 
 def test_the_versions_of_opentelemetry() -> None:
@@ -86,8 +114,12 @@ def test_the_versions_of_opentelemetry() -> None:
 
 
 def test_waiting_for_flags_is_said_of_every_sdk_that_waits() -> None:
-    """Server SDKs whose flags are tested have a row in the table of how long an application waits."""
-    rows = _section("## When the upstream is down").partition("### How long an application waits for flags")[2]
+    """Server SDKs whose flags are tested have a row in the table of how long an
+    application waits.
+    """
+    rows = _section("## When the upstream is down").partition(
+        "### How long an application waits for flags"
+    )[2]
     for name, version in (*older(), *pinned().items()):
         if name in {"posthog", "posthog-node"}:
             assert f"| `{name}` | {'.'.join(version.split('.')[:2])} |" in rows
@@ -95,7 +127,9 @@ def test_waiting_for_flags_is_said_of_every_sdk_that_waits() -> None:
 
 def test_the_python_sdk_is_the_one_of_all_other_tests() -> None:
     """The SDK's own folder and requirements/dev.txt have one version."""
-    dev = re.search(r"^posthog==(\S+) ", (ROOT / "requirements" / "dev.txt").read_text(), re.MULTILINE)
+    dev = re.search(
+        r"^posthog==(\S+) ", (ROOT / "requirements" / "dev.txt").read_text(), re.MULTILINE
+    )
     assert dev is not None
     assert dev[1] == pinned()["posthog"]
 
@@ -106,24 +140,44 @@ def test_lock_files_check_every_package_and_name_no_address() -> None:
         lock = json.loads((PROGRAMS / folder / "package-lock.json").read_text())
         packages = [package for place, package in lock["packages"].items() if place]
         assert packages
-        assert [package for package in packages if "integrity" not in package or "resolved" in package] == []
-        assert [name for name, version in lock["packages"][""]["dependencies"].items() if not re.fullmatch(r"\d+\.\d+\.\d+", version)] == []
+        assert [
+            package for package in packages if "integrity" not in package or "resolved" in package
+        ] == []
+        assert [
+            name
+            for name, version in lock["packages"][""]["dependencies"].items()
+            if not re.fullmatch(r"\d+\.\d+\.\d+", version)
+        ] == []
 
 
 def test_java_archives_are_pinned() -> None:
     """The SDK's jar and those that it needs have checksums."""
     lines = (PROGRAMS / "java" / "checksums.txt").read_text().splitlines()
-    assert [line for line in lines if not re.fullmatch(r"[0-9a-f]{64}  [A-Za-z0-9.-]+\.jar", line)] == []
-    assert any(line.endswith(f"posthog-server-{pinned()['com.posthog:posthog-server']}.jar") for line in lines)
+    assert [
+        line for line in lines if not re.fullmatch(r"[0-9a-f]{64}  [A-Za-z0-9.-]+\.jar", line)
+    ] == []
+    assert any(
+        line.endswith(f"posthog-server-{pinned()['com.posthog:posthog-server']}.jar")
+        for line in lines
+    )
 
 
 def test_go_modules_are_pinned() -> None:
     """The SDK's module has its checksum."""
-    assert f"github.com/posthog/posthog-go v{pinned()['posthog-go']} h1:" in (PROGRAMS / "go" / "go.sum").read_text()
+    assert (
+        f"github.com/posthog/posthog-go v{pinned()['posthog-go']} h1:"
+        in (PROGRAMS / "go" / "go.sum").read_text()
+    )
 
 
 def test_ci_installs_what_the_sdks_need() -> None:
     """Continuous integration has every tool that an SDK needs, so that none is skipped there."""
 
     wanted = {tool for tools in TOOLS.values() for tool in tools} | {"chromium"}
-    assert wanted - set(re.findall(r"need ([a-z]+) [a-z-]+$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)) == set()
+    assert (
+        wanted
+        - set(
+            re.findall(r"need ([a-z]+) [a-z-]+$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+        )
+        == set()
+    )

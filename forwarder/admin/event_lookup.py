@@ -1,8 +1,10 @@
-"""Finds one event by its uuid: the pattern that recognizes it in raw bytes, and the search of a running pipeline's memory.
+"""Finds one event by its uuid: the pattern that recognizes it in raw bytes, and the search of a
+running pipeline's memory.
 
-A uuid has several spellings (with or without hyphens, in braces, as a URN, in either case). The search first looks for any of them as
-bytes, and decodes only events that match, to see whether the match is their own `uuid`. Events of a disk buffer that aren't in memory are
-found in its files instead (`forwarder.inspect.explain`).
+A uuid has several spellings (with or without hyphens, in braces, as a URN, in either case). The
+search first looks for any of them as bytes, and decodes only events that match, to see whether the
+match is their own `uuid`. Events of a disk buffer that aren't in memory are found in its files
+instead (`forwarder.inspect.explain`).
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ class Sighting(msgspec.Struct, frozen=True):
     lane: str
     """Its label."""
     where: str
-    """`waiting`; `sending`: in a batch that is in flight or will be sent again; `dead letter`: one that is in memory only."""
+    """`waiting`; `sending`: in a batch that is in flight or will be sent again; `dead letter`: one
+    that is in memory only.
+    """
     since: float
     """When it was received, or became a dead letter, wall-clock seconds."""
     reason: str = ""
@@ -90,16 +94,25 @@ class WantedUuid:
 
 
 def find_in_memory(
-    wanted: WantedUuid, buffer: Buffer, sending: Sequence[Chunk], letters: Sequence[DeadLetter], destination: str = ""
+    wanted: WantedUuid,
+    buffer: Buffer,
+    sending: Sequence[Chunk],
+    letters: Sequence[DeadLetter],
+    destination: str = "",
 ) -> list[Sighting]:
-    """Every copy in `buffer`, in delivery (`sending`), or among dead letters that are in memory only, all of them of `destination`.
+    """Every copy in `buffer`, in delivery (`sending`), or among dead letters that are in memory
+    only, all of them of `destination`.
 
     Looks at every event in memory, on the loop: some hundredths of a second for a full buffer.
     """
     waiting = [chunk for lane in buffer.waiting_lanes() for chunk in buffer.queue(lane)]
     copies = [*_copies(wanted, waiting, WAITING), *_copies(wanted, sending, SENDING)]
     copies += [_dead_letter(each) for each in letters if wanted.is_of(each.data)]
-    return [msgspec.structs.replace(each, destination=destination) for each in copies] if destination else copies
+    return (
+        [msgspec.structs.replace(each, destination=destination) for each in copies]
+        if destination
+        else copies
+    )
 
 
 def _copies(wanted: WantedUuid, chunks: Sequence[Chunk], where: str) -> Iterator[Sighting]:

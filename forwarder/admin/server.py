@@ -1,9 +1,10 @@
-"""The admin server: `/metrics`, `/livez`, `/readyz`, `/status`, `/explain`, `/tap`. It only reads: snapshots, where
-an event is, and events as they pass (`tapping`).
+"""The admin server: `/metrics`, `/livez`, `/readyz`, `/status`, `/explain`, `/tap`. It only reads:
+snapshots, where an event is, and events as they pass (`tapping`).
 
-Invariants: `/livez` answers as long as the loop runs, whatever else is broken; `/readyz` fails only when nothing can be accepted (a
-failing upstream must not make an orchestrator remove the buffers); no answer contains a secret; all but `/livez` answers known host names
-only (`forwarder.pages.hosts`).
+Invariants: `/livez` answers as long as the loop runs, whatever else is broken; `/readyz` fails
+only when nothing can be accepted (a failing upstream must not make an orchestrator remove the
+buffers); no answer contains a secret; all but `/livez` answers known host names only
+(`forwarder.pages.hosts`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,16 @@ from forwarder.core.host_port import split_host_port
 from forwarder.pages.files import HEADERS
 from forwarder.pages.hosts import KnownHosts
 from forwarder.sources.http.listener import BACKLOG
-from forwarder.sources.http.sockets import UNIX_PREFIX, TcpAddress, adopt, bind_tcp, bind_unix, describe, duplicates, remove_unix
+from forwarder.sources.http.sockets import (
+    UNIX_PREFIX,
+    TcpAddress,
+    adopt,
+    bind_tcp,
+    bind_unix,
+    describe,
+    duplicates,
+    remove_unix,
+)
 from forwarder.telemetry.snapshot import Snapshot
 
 KEY: Final = "admin.listen"
@@ -43,13 +53,19 @@ Explain: TypeAlias = Callable[[WantedUuid], Sequence[Sighting] | Awaitable[Seque
 
 
 class AdminServer:
-    """Serves the snapshots of `take_snapshot`, which may be awaitable. An exception in it makes the answer 500."""
+    """Serves the snapshots of `take_snapshot`, which may be awaitable. An exception in it makes
+    the answer 500.
+    """
 
     def __init__(
-        self, take_snapshot: Callable[[], Snapshot | Awaitable[Snapshot]], explain: Explain | None = None, tap: PollTap | None = None
+        self,
+        take_snapshot: Callable[[], Snapshot | Awaitable[Snapshot]],
+        explain: Explain | None = None,
+        tap: PollTap | None = None,
     ) -> None:
-        """`explain`: where an event is, as far as the daemon has it in memory; without it `/explain` doesn't exist. `tap`: what a tap has
-        collected; without it `/tap` doesn't exist."""
+        """`explain`: where an event is, as far as the daemon has it in memory; without it
+        `/explain` doesn't exist. `tap`: what a tap has collected; without it `/tap` doesn't exist.
+        """
         self._take_snapshot = take_snapshot
         self._explain = explain
         self._poll_tap = tap
@@ -69,14 +85,21 @@ class AdminServer:
         removes_file: bool = False,
         tap: TapPermission = "local",
     ) -> None:
-        """Listen on `host:port` or `unix:/path`; `hosts` are further names that it answers to, `tap` says who may use `/tap`.
+        """Listen on `host:port` or `unix:/path`; `hosts` are further names that it answers to,
+        `tap` says who may use `/tap`.
 
-        With `inherited` descriptors it listens on those instead of the address; `removes_file`: it removes their socket file at its
-        end. Raises `ConfigurationError` when it can't listen. Cancelled, it listens nowhere.
+        With `inherited` descriptors it listens on those instead of the address; `removes_file`: it
+        removes their socket file at its end. Raises `ConfigurationError` when it can't listen.
+        Cancelled, it listens nowhere.
         """
         sockets = self._sockets(listen, inherited, removes_file=removes_file)
         known = _known(describe(sockets[0]) if inherited else listen, hosts)
-        runner = web.AppRunner(self._application(known, tap), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        runner = web.AppRunner(
+            self._application(known, tap),
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=1.0,
+        )
         await runner.setup()
         try:
             self.address = await self._listen(runner, sockets)
@@ -89,12 +112,16 @@ class AdminServer:
         self._runner = runner
 
     def keep(self) -> tuple[int, ...]:
-        """Have its listening sockets outlive it, for the next program of this process: further descriptors of them."""
+        """Have its listening sockets outlive it, for the next program of this process: further
+        descriptors of them.
+        """
         self._socket = None
         return duplicates(self._listening)
 
     async def close(self) -> None:
-        """Stop listening and close every connection. Cancellation leaves connections to the end of the loop."""
+        """Stop listening and close every connection. Cancellation leaves connections to the end of
+        the loop.
+        """
         if self._runner is not None:
             await self._runner.cleanup()
         if self._socket is not None:
@@ -111,7 +138,9 @@ class AdminServer:
             raise
         return describe(sockets[0])
 
-    def _sockets(self, listen: str, inherited: Sequence[int], *, removes_file: bool) -> list[socket.socket]:
+    def _sockets(
+        self, listen: str, inherited: Sequence[int], *, removes_file: bool
+    ) -> list[socket.socket]:
         path = Path(listen.removeprefix(UNIX_PREFIX)) if listen.startswith(UNIX_PREFIX) else None
         if inherited:
             sockets = [adopt(descriptor, KEY) for descriptor in inherited]
@@ -131,8 +160,12 @@ class AdminServer:
         snapshot = self._take_snapshot()
         return await snapshot if inspect.isawaitable(snapshot) else snapshot
 
-    def _application(self, known: KnownHosts | None = None, tap: TapPermission = "local") -> web.Application:
-        application = web.Application(middlewares=() if known is None else [known.middleware(_is_livez)])
+    def _application(
+        self, known: KnownHosts | None = None, tap: TapPermission = "local"
+    ) -> web.Application:
+        application = web.Application(
+            middlewares=() if known is None else [known.middleware(_is_livez)]
+        )
         application.add_routes(
             [
                 web.get("/metrics", self._metrics),
@@ -149,7 +182,8 @@ class AdminServer:
         return application
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        from forwarder.telemetry.exposition import expose  # noqa: PLC0415 - loaded by the first scrape
+        # loaded by the first scrape
+        from forwarder.telemetry.exposition import expose  # noqa: PLC0415
         from forwarder.telemetry.metrics import metrics  # noqa: PLC0415
 
         body, content_type = expose(metrics(await self._now()), request.headers.get("Accept", ""))
@@ -162,7 +196,10 @@ class AdminServer:
         snapshot = await self._now()
         if snapshot.ready:
             return web.Response(text="ready\n")
-        return web.Response(status=503, text="not ready: " + ("; ".join(snapshot.not_ready) or snapshot.state) + "\n")
+        return web.Response(
+            status=503,
+            text="not ready: " + ("; ".join(snapshot.not_ready) or snapshot.state) + "\n",
+        )
 
     async def _status(self, request: web.Request) -> web.Response:
         snapshot = await self._now()
@@ -189,9 +226,15 @@ class AdminServer:
 
 def _known(listen: str, hosts: Sequence[str]) -> KnownHosts | None:
     """The hosts that it answers to; None: to any, for no browser reaches a Unix socket."""
-    return None if listen.startswith(UNIX_PREFIX) else KnownHosts([split_host_port(listen)[0], *hosts], f"`{HOSTS_KEY}`")
+    return (
+        None
+        if listen.startswith(UNIX_PREFIX)
+        else KnownHosts([split_host_port(listen)[0], *hosts], f"`{HOSTS_KEY}`")
+    )
 
 
 def _is_livez(request: web.Request) -> bool:
-    """Whether any host name is accepted: an orchestrator that uses an unknown name must not end the daemon for that."""
+    """Whether any host name is accepted: an orchestrator that uses an unknown name must not end
+    the daemon for that.
+    """
     return request.path == "/livez"

@@ -1,7 +1,7 @@
 """The `/status` document: a snapshot as JSON, and back.
 
-Invariants: `parse(encode(snapshot))` equals the snapshot; unknown fields are ignored and missing ones have defaults, so that a command
-of one version understands the daemon of another.
+Invariants: `parse(encode(snapshot))` equals the snapshot; unknown fields are ignored and missing
+ones have defaults, so that a command of one version understands the daemon of another.
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ class NotAStatus(ForwarderError):
 
 
 def document(snapshot: Snapshot) -> dict[str, Any]:
-    """The snapshot as plain JSON values, with what follows from it: `balanced`, and per lane `difference`."""
+    """The snapshot as plain JSON values, with what follows from it: `balanced`, and per lane
+    `difference`.
+    """
     without: dict[str, Any] = {name: {} for name in KEYED_COUNTS}
     plain: dict[str, Any] = msgspec.to_builtins(replace(snapshot, **without))
     for name, parts in KEYED_COUNTS.items():
         counts: Mapping[tuple[Any, ...], int] = getattr(snapshot, name)
-        plain[name] = [{**dict(zip(parts, key, strict=True)), "count": count} for key, count in counts.items()]
+        plain[name] = [
+            {**dict(zip(parts, key, strict=True)), "count": count} for key, count in counts.items()
+        ]
     plain["balanced"] = balanced(snapshot)
     for lane, entry in zip(snapshot.lanes, plain["lanes"], strict=True):
         entry["difference"] = lane.difference
@@ -44,15 +48,25 @@ def parse(body: bytes) -> Snapshot:
     """The snapshot that a `/status` document was made of. Raises `NotAStatus`."""
     try:
         plain = msgspec.json.decode(body, type=dict[str, Any])
-        counts: dict[str, Any] = {name: _counted(plain.pop(name, []), parts) for name, parts in KEYED_COUNTS.items()}
+        counts: dict[str, Any] = {
+            name: _counted(plain.pop(name, []), parts) for name, parts in KEYED_COUNTS.items()
+        }
         return replace(msgspec.convert(plain, Snapshot), **counts)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        hint = "Name the address of forwarder's admin server: its setting is `admin.listen`, 127.0.0.1:8321 by default."
-        raise NotAStatus("what answers there is not forwarder's admin server, or one of another version", hint=hint) from error
+        hint = (
+            "Name the address of forwarder's admin server: its setting is `admin.listen`, "
+            "127.0.0.1:8321 by default."
+        )
+        raise NotAStatus(
+            "what answers there is not forwarder's admin server, or one of another version",
+            hint=hint,
+        ) from error
 
 
 def _counted(listed: object, parts: tuple[str, ...]) -> dict[tuple[Any, ...], int]:
-    """Counts by their keys. Raises `msgspec.ValidationError` if it isn't what `document` makes of them."""
+    """Counts by their keys. Raises `msgspec.ValidationError` if it isn't what `document` makes of
+    them.
+    """
     kinds = [(part, int if part == "code" else str) for part in parts]
     entry = msgspec.defstruct("entry", [*kinds, ("count", int)])
     found = [msgspec.structs.astuple(each) for each in msgspec.convert(listed, list[entry])]  # type: ignore[valid-type]

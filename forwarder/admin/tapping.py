@@ -1,10 +1,12 @@
 """`/tap`: events as they pass, as lines of JSON, for as long as the client reads.
 
-The stream fetches what its tap has collected (`telemetry.taps`), several times a second: a client that reads slowly is fetched for less
-often, and one that takes nothing for `STALLED_SECONDS` is disconnected.
+The stream fetches what its tap has collected (`telemetry.taps`), several times a second: a client
+that reads slowly is fetched for less often, and one that takes nothing for `STALLED_SECONDS` is
+disconnected.
 
-Invariants: taps show what people do, so they answer the clients that `admin.tap` permits, and no page of another site; there are at most
-`MAX_STREAMS` at once. Whatever ends a stream closes its tap.
+Invariants: taps show what people do, so they answer the clients that `admin.tap` permits, and no
+page of another site; there are at most `MAX_STREAMS` at once. Whatever ends a stream closes its
+tap.
 """
 
 from __future__ import annotations
@@ -39,12 +41,17 @@ PollTap: TypeAlias = Callable[[TapRequest], TapBatch | Awaitable[TapBatch]]
 
 def _local() -> str:
     return (
-        f"/tap shows the contents of events, so it answers clients on the daemon's own machine only: run `{proposed('tap')}` there "
+        "/tap shows the contents of events, so it answers clients on the daemon's own machine "
+        f"only: run `{proposed('tap')}` there "
         "(`docker exec`, `kubectl exec`), or set `admin.tap` to `any`.\n"
     )
 
 
-_HEADERS: Final = {"Content-Type": "application/x-ndjson", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+_HEADERS: Final = {
+    "Content-Type": "application/x-ndjson",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+}
 
 
 class NotATapFilter(ForwarderError):
@@ -74,7 +81,9 @@ class TapEndpoint:
         """Stream until the client leaves or the server ends. Cancellation closes the tap."""
         if self._permission == "never":
             raise web.HTTPForbidden(text="/tap is disabled (`admin.tap`).\n")
-        if self._permission == "local" and (request.transport is None or not is_local(request.transport.get_extra_info("peername"))):
+        if self._permission == "local" and (
+            request.transport is None or not is_local(request.transport.get_extra_info("peername"))
+        ):
             raise web.HTTPForbidden(text=_local())
         reject_other_sites(request)
         try:
@@ -82,7 +91,9 @@ class TapEndpoint:
         except NotATapFilter as error:
             raise web.HTTPBadRequest(text=f"{error.message}\n") from error
         if self._streams >= MAX_STREAMS:
-            raise web.HTTPServiceUnavailable(text=f"There are {MAX_STREAMS} taps already: end one of them.\n")
+            raise web.HTTPServiceUnavailable(
+                text=f"There are {MAX_STREAMS} taps already: end one of them.\n"
+            )
         self._streams += 1
         tap = secrets.token_hex(8)
         try:
@@ -124,7 +135,10 @@ def parse_filter(request: web.Request) -> TapFilter:
         outcomes = tuple(map(TapOutcome, query.getall("outcome", ())))
         rate = float(query.get("rate", RATE))
     except ValueError as error:
-        raise NotATapFilter(f"{error}; an outcome is one of {', '.join(TapOutcome)}, a rate a number of events a second") from error
+        raise NotATapFilter(
+            f"{error}; an outcome is one of {', '.join(TapOutcome)}, a rate a number of events a "
+            "second"
+        ) from error
     if not 0 < rate <= MAX_RATE:
         raise NotATapFilter(f"the rate is above 0 and at most {MAX_RATE:g} events a second")
     events, keys, sources = (_values(query.getall(name, ())) for name in ("event", "key", "source"))
@@ -135,7 +149,9 @@ def _values(given: Sequence[str]) -> tuple[str, ...]:
     if "" in given:
         raise NotATapFilter("a parameter is empty")
     if len(given) > MAX_VALUES:
-        raise NotATapFilter(f"a parameter has {len(given)} values; at most {MAX_VALUES} are possible")
+        raise NotATapFilter(
+            f"a parameter has {len(given)} values; at most {MAX_VALUES} are possible"
+        )
     return tuple(given)
 
 
@@ -148,7 +164,9 @@ def encode_batch(batch: TapBatch) -> bytes:
 
 
 def is_local(peer: object) -> bool:
-    """Whether a peer's name, as the transport has it, is of this machine: it came over a Unix socket, or the loopback interface."""
+    """Whether a peer's name, as the transport has it, is of this machine: it came over a Unix
+    socket, or the loopback interface.
+    """
     if not isinstance(peer, tuple):
         return True
     try:

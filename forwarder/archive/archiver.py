@@ -1,13 +1,16 @@
-"""Delivers to an archive, in place of `delivery.Delivery`: makes one file after another of what waits in a disk buffer.
+"""Delivers to an archive, in place of `delivery.Delivery`: makes one file after another of what
+waits in a disk buffer.
 
-Events stay in the buffer until they are due: the lane's oldest is `max_age` old, the lane has a file's worth, or the buffer is a quarter
-full. Then the lane's events of one partition, up to a file's worth, go through a `SpooledFile`, which is published, and only then are they
-settled. So an archive costs the memory of one file's compressor, however many projects there are, and a crash leaves
-nothing but an unfinished file: its events are in the buffer. A file that can't be published stays spooled and is tried again, at growing
-intervals up to a minute; meanwhile no other is begun, and the buffer keeps what comes.
+Events stay in the buffer until they are due: the lane's oldest is `max_age` old, the lane has a
+file's worth, or the buffer is a quarter full. Then the lane's events of one partition, up to a
+file's worth, go through a `SpooledFile`, which is published, and only then are they settled. So an
+archive costs the memory of one file's compressor, however many projects there are, and a crash
+leaves nothing but an unfinished file: its events are in the buffer. A file that can't be published
+stays spooled and is tried again, at growing intervals up to a minute; meanwhile no other is begun,
+and the buffer keeps what comes.
 
-Invariants: one task makes and publishes files; a chunk that it took is in `_taken` until it is settled, and can't be withdrawn; a name is
-used for one content only.
+Invariants: one task makes and publishes files; a chunk that it took is in `_taken` until it is
+settled, and can't be withdrawn; a name is used for one content only.
 """
 
 from __future__ import annotations
@@ -33,7 +36,14 @@ from forwarder.core.event import Chunk, Lane
 from forwarder.core.lanes import LaneQueue
 from forwarder.core.outcome import HaltReason
 from forwarder.core.ports import Fate, Ledger
-from forwarder.delivery.delivery import BATCH_EVENTS, BODY_BYTES, SECONDS, DeliveryStatistics, HistogramCounter, UpstreamHealth
+from forwarder.delivery.delivery import (
+    BATCH_EVENTS,
+    BODY_BYTES,
+    SECONDS,
+    DeliveryStatistics,
+    HistogramCounter,
+    UpstreamHealth,
+)
 from forwarder.delivery.halting import HINTS, HaltReport
 from forwarder.storage import failpoints
 from forwarder.telemetry.labels import lane_label
@@ -45,10 +55,13 @@ FILE_CHUNKS: Final = 50_000
 """Chunks that a file has at most: what is kept of each until it is settled is memory."""
 
 FULL_SHARE: Final = 4
-"""A buffer that is filled to this fraction makes its fullest lane due: what is in a file that isn't complete still takes its room."""
+"""A buffer that is filled to this fraction makes its fullest lane due: what is in a file that
+isn't complete still takes its room.
+"""
 
 AWAITED_BYTES: Final = 4 << 20
-"""Bytes in memory with which a lane is due whose source waits for delivery, and reads no further."""
+"""Bytes in memory with which a lane is due whose source waits for delivery, and reads no further.
+"""
 
 STEP_BYTES: Final = 4 << 20
 """Bytes of events that are compressed at once, in a thread."""
@@ -57,7 +70,9 @@ GATHER_SECONDS: Final = 0.5
 """Least seconds from a `wake` to the next look at the lanes."""
 
 LOAD_SECONDS: Final = 5.0
-"""Seconds that a file waits for more of its events to be read from the disk; then it is completed without them."""
+"""Seconds that a file waits for more of its events to be read from the disk; then it is completed
+without them.
+"""
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -67,13 +82,17 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class ArchivePolicy:
-    """How files are made: `max_age` in seconds; `spool`: a directory of this process's own for the file that is being made."""
+    """How files are made: `max_age` in seconds; `spool`: a directory of this process's own for the
+    file that is being made.
+    """
 
     partition: Partition
     max_age: float
     spool: Path
     identity: str
-    """Part of the names of this archive's files: those of no other process that writes to the same place have it."""
+    """Part of the names of this archive's files: those of no other process that writes to the same
+    place have it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +172,8 @@ class Archiver:
         self.wake()
 
     async def drain(self, deadline_seconds: float) -> bool:
-        """Archive everything, however young; return whether nothing is left. Ends early when an attempt to publish fails.
+        """Archive everything, however young; return whether nothing is left. Ends early when an
+        attempt to publish fails.
 
         Cancellation lets the archiver continue.
         """
@@ -167,7 +187,9 @@ class Archiver:
         return await self._wait_until_idle(deadline_seconds, failed=bool(self._why))
 
     async def finish_in_flight(self, deadline_seconds: float) -> None:
-        """Begin no file any more, and wait for the one that is made, unless publishing fails. Cancellation only ends the wait."""
+        """Begin no file any more, and wait for the one that is made, unless publishing fails.
+        Cancellation only ends the wait.
+        """
         self._held = True
         await self._wait_until_idle(deadline_seconds, failed=bool(self._why))
 
@@ -177,7 +199,9 @@ class Archiver:
         self._awake.set()
 
     async def _wait_until_idle(self, seconds: float, *, failed: bool) -> bool:
-        """Wait until there is nothing to do, or an attempt fails (`failed`: has failed); whether nothing is left."""
+        """Wait until there is nothing to do, or an attempt fails (`failed`: has failed); whether
+        nothing is left.
+        """
         self._failed_lately = failed
         self._idle.clear()
         self._awake.set()
@@ -186,7 +210,9 @@ class Archiver:
         return not self._taken and not self._buffer.waiting_lanes()
 
     async def close(self) -> None:
-        """Stop. A copy to a folder is completed, an upload is cut off: then its events stay in the buffer."""
+        """Stop. A copy to a folder is completed, an upload is cut off: then its events stay in the
+        buffer.
+        """
         for timer in (self._timer, self._gathering):
             if timer is not None:
                 timer.cancel()
@@ -196,10 +222,13 @@ class Archiver:
         self._thread.shutdown()
 
     def undelivered(self) -> list[Chunk]:
-        """The chunks that are in a file that isn't complete; of most the events aren't in memory any more."""
+        """The chunks that are in a file that isn't complete; of most the events aren't in memory
+        any more.
+        """
         return [*self._taken, *self._stranded]
 
-    def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:  # noqa: ARG002 - see `Delivery.withdraw`
+    # see `Delivery.withdraw`
+    def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:  # noqa: ARG002
         """What can still be taken back of what was taken: nothing, as it is in a file."""
         return []
 
@@ -207,11 +236,19 @@ class Archiver:
         """An archive refuses no events: nothing to learn."""
 
     def oldest(self) -> dict[Lane, float]:
-        """When the oldest event of the file that is made was received, by its lane, wall-clock seconds."""
-        return {self._taken[0].lane: min([chunk.received_at for chunk in self._taken])} if self._taken else {}
+        """When the oldest event of the file that is made was received, by its lane, wall-clock
+        seconds.
+        """
+        return (
+            {self._taken[0].lane: min([chunk.received_at for chunk in self._taken])}
+            if self._taken
+            else {}
+        )
 
     def statistics(self) -> DeliveryStatistics:
-        """Figures since the start, and the state of now. Requests are attempts to publish a file, batches are files."""
+        """Figures since the start, and the state of now. Requests are attempts to publish a file,
+        batches are files.
+        """
         return DeliveryStatistics(
             requests=dict(self._attempts),
             in_flight=1 if self._taken else 0,
@@ -229,13 +266,17 @@ class Archiver:
     def _halts(self) -> list[HaltReport]:
         """All lanes that wait while an operator has to change something.
 
-        They are in no `Halts`: what halts one lane of a service leaves it less of the buffer, for the others' sake. Here all wait.
+        They are in no `Halts`: what halts one lane of a service leaves it less of the buffer, for
+        the others' sake. Here all wait.
         """
         refusal, reason = self._refusal, HaltReason.ARCHIVE_UNWRITABLE
         if refusal is None:
             return []
         lanes = {*[chunk.lane for chunk in self._taken[:1]], *self._buffer.waiting_lanes()}
-        return [HaltReport(lane, reason, refusal.since, self._why, HINTS[reason], refusal.next_attempt) for lane in sorted(lanes)]
+        return [
+            HaltReport(lane, reason, refusal.since, self._why, HINTS[reason], refusal.next_attempt)
+            for lane in sorted(lanes)
+        ]
 
     # The task
 
@@ -251,14 +292,21 @@ class Archiver:
             try:
                 await self._archive(lane)
             except Exception:
-                _log.exception("making a file of the archive failed unexpectedly; the next start makes it", lane=lane_label(lane))
+                _log.exception(
+                    "making a file of the archive failed unexpectedly; the next start makes it",
+                    lane=lane_label(lane),
+                )
                 self._stranded += self._taken
                 self._taken = []
 
     def _due_lane(self) -> Lane | None:
         """The lane that is to be archived now; None: the timer is set for the next one."""
         now = self._clock.now()
-        lanes = {lane: self._due_at(lane, now) for lane in self._buffer.waiting_lanes() if lane not in self._unreadable}
+        lanes = {
+            lane: self._due_at(lane, now)
+            for lane in self._buffer.waiting_lanes()
+            if lane not in self._unreadable
+        }
         if self._unreadable:
             self._set_timer(LOAD_SECONDS)
             self._unreadable.clear()
@@ -273,11 +321,17 @@ class Archiver:
         return None
 
     def _due_at(self, lane: Lane, now: float) -> float:
-        """When a file of the lane is due, wall-clock seconds. For events from the future that is now: the clock was set back."""
+        """When a file of the lane is due, wall-clock seconds. For events from the future that is
+        now: the clock was set back.
+        """
         holding, oldest = self._buffer.holdings[lane], self._buffer.oldest(lane)
         if oldest is None:
             return now
-        awaited = bool(holding.queue) and holding.in_memory >= AWAITED_BYTES and _first(holding.queue).ack is not None
+        awaited = (
+            bool(holding.queue)
+            and holding.in_memory >= AWAITED_BYTES
+            and _first(holding.queue).ack is not None
+        )
         if self._flush or awaited or holding.bytes >= FILE_BYTES or oldest > now:
             return min(oldest, now)
         return oldest + self._policy.max_age
@@ -288,7 +342,9 @@ class Archiver:
         self._timer = self._clock.call_later(max(seconds, 0.001), self._awake.set)
 
     async def _archive(self, lane: Lane) -> None:
-        """Make one file of the lane's events, publish it, and settle them. Cancelled, it settles nothing."""
+        """Make one file of the lane's events, publish it, and settle them. Cancelled, it settles
+        nothing.
+        """
         if not await self._load(lane):
             self._unreadable.add(lane)
             return
@@ -337,7 +393,9 @@ class Archiver:
     async def _publish(self, file: SpooledFile, lane: Lane, received_at: float) -> None:
         """Publish the file, as often as it takes, and settle its events."""
         self._files += 1
-        name = self._names.name(lane, self._policy.partition.folder(received_at), received_at, self._files)
+        name = self._names.name(
+            lane, self._policy.partition.folder(received_at), received_at, self._files
+        )
         count = sum([chunk.count for chunk in self._taken])
         self._file_bytes.observe(file.size)
         self._file_events.observe(count)
@@ -349,7 +407,9 @@ class Archiver:
             except PublishFailed as error:
                 await self._failed(error)
             except Exception as error:
-                _log.exception("a file of the archive couldn't be published unexpectedly", file=name)
+                _log.exception(
+                    "a file of the archive couldn't be published unexpectedly", file=name
+                )
                 await self._failed(PublishFailed(error_text(error), refused=False))
         self._attempts["archived"] += 1
         self._durations.observe(self._clock.monotonic() - began)
@@ -370,9 +430,16 @@ class Archiver:
             try:
                 return await self._in_thread(function)
             except OSError as error:
-                await self._failed(PublishFailed(f"{self._policy.spool}: {error_text(error)}", refused=True))
+                await self._failed(
+                    PublishFailed(f"{self._policy.spool}: {error_text(error)}", refused=True)
+                )
 
-    async def _in_thread(self, function: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+    async def _in_thread(
+        self,
+        function: Callable[Arguments, Result],
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Result:
         """Run what blocks. Cancellation waits for its end: what it uses is closed next."""
         future = asyncio.wrap_future(self._thread.submit(function, *arguments, **named))
         try:
@@ -387,7 +454,9 @@ class Archiver:
         self._attempts["error"] += 1
         if error.why != self._why:
             hint = HINTS[HaltReason.ARCHIVE_UNWRITABLE] if error.refused else ""
-            _log.warning("the archive fails; its events stay in the buffer", why=error.why, hint=hint)
+            _log.warning(
+                "the archive fails; its events stay in the buffer", why=error.why, hint=hint
+            )
         self._why = error.why
         self._failed_lately = True
         self._idle.set()
@@ -405,7 +474,9 @@ class Archiver:
 
     def _is_drained(self) -> bool:
         """Whether a drain has nothing left to wait for."""
-        return self._failed_lately or (not self._taken and (self._held or not self._buffer.waiting_lanes()))
+        return self._failed_lately or (
+            not self._taken and (self._held or not self._buffer.waiting_lanes())
+        )
 
 
 def _first(queue: LaneQueue) -> Chunk:

@@ -1,9 +1,10 @@
 """Where files of an archive go: a folder of this machine, or a prefix of an object store.
 
-Invariants: a file has its name only while it is complete and durable. In a folder it is written as `.NAME.part`, synced, renamed, and then
-the folder is synced; an object store shows an object only once all of it is there. `publish` may be called again for the same name and
-content, whatever became of the call before. Nothing else in a folder or a bucket is changed or removed but unfinished files of the same
-archive, which its identity, a part of each name, shows.
+Invariants: a file has its name only while it is complete and durable. In a folder it is written as
+`.NAME.part`, synced, renamed, and then the folder is synced; an object store shows an object only
+once all of it is there. `publish` may be called again for the same name and content, whatever
+became of the call before. Nothing else in a folder or a bucket is changed or removed but
+unfinished files of the same archive, which its identity, a part of each name, shows.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ _PART_BYTES: Final = 8 << 20
 """Of an upload: a larger file goes in parts of this size, so that memory is bounded."""
 _PARTS_AT_ONCE: Final = 2
 _RETRY: Final[RetryConfig] = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
-"""Of the store's client, for single requests of an upload; beyond that the archiver retries the whole file."""
+"""Of the store's client, for single requests of an upload; beyond that the archiver retries the
+whole file.
+"""
 _REFUSED: Final = frozenset(
     {
         errno.EACCES,
@@ -65,7 +68,9 @@ _SHOWN: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class PublishFailed(Exception):
-    """A file couldn't be put where it belongs. `refused`: an operator has to change something; otherwise it may work later by itself."""
+    """A file couldn't be put where it belongs. `refused`: an operator has to change something;
+    otherwise it may work later by itself.
+    """
 
     why: str
     refused: bool
@@ -75,7 +80,8 @@ class PublishFailed(Exception):
 
 
 def archive_identity(directory: Path) -> str:
-    """What tells the files of the archive that is made from this state directory from those of others; chosen at the first call.
+    """What tells the files of the archive that is made from this state directory from those of
+    others; chosen at the first call.
 
     Raises `ConfigurationError` or `OSError` if it can't be kept.
     """
@@ -97,14 +103,17 @@ class ArchiveFolder(Protocol):
     """As the user named it."""
 
     async def publish(self, name: str, content: BinaryIO) -> None:
-        """Have `content`, from its beginning, at `name`, a relative path: complete and durable on return. Raises `PublishFailed`.
+        """Have `content`, from its beginning, at `name`, a relative path: complete and durable on
+        return. Raises `PublishFailed`.
 
         Cancelled, the file is there or it isn't; the name is never that of a part.
         """
 
 
 class LocalFolder:
-    """A folder of this machine. It is created if it is missing, at the first file only: later that is an error, such as a lost mount."""
+    """A folder of this machine. It is created if it is missing, at the first file only: later that
+    is an error, such as a lost mount.
+    """
 
     def __init__(self, root: Path, identity: str, executor: Executor) -> None:
         """`identity`: part of the names of this archive's files, and of no others'."""
@@ -116,14 +125,18 @@ class LocalFolder:
 
     async def publish(self, name: str, content: BinaryIO) -> None:
         """See `ArchiveFolder.publish`. Cancellation waits for the copy, which is of one file."""
-        copying = asyncio.get_running_loop().run_in_executor(self._executor, self._publish, name, content)
+        copying = asyncio.get_running_loop().run_in_executor(
+            self._executor, self._publish, name, content
+        )
         try:
             await asyncio.shield(copying)
         except asyncio.CancelledError:
             await asyncio.wait([copying])
             raise
         except OSError as error:
-            raise PublishFailed(f"{self._root}: {error_text(error)}", error.errno in _REFUSED) from error
+            raise PublishFailed(
+                f"{self._root}: {error_text(error)}", error.errno in _REFUSED
+            ) from error
 
     def _publish(self, name: str, content: BinaryIO) -> None:
         if not self._ready:
@@ -172,24 +185,37 @@ class ObjectFolder:
         self._store = store
 
     async def publish(self, name: str, content: BinaryIO) -> None:
-        """See `ArchiveFolder.publish`. Cancellation drops the connection; parts that were uploaded stay invisible in the store."""
+        """See `ArchiveFolder.publish`. Cancellation drops the connection; parts that were uploaded
+        stay invisible in the store.
+        """
         import obstore  # noqa: PLC0415 -- `open_folder` has seen that it is there
         from obstore.exceptions import BaseError  # noqa: PLC0415
 
         content.seek(0)
         try:
-            await obstore.put_async(self._store, f"{self._prefix}{name}", content, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
+            await obstore.put_async(
+                self._store,
+                f"{self._prefix}{name}",
+                content,
+                chunk_size=_PART_BYTES,
+                max_concurrency=_PARTS_AT_ONCE,
+            )
         except (BaseError, OSError) as error:
             raise _failure(self.url, _said(error)) from error
 
 
 def _said(error: Exception) -> str:
-    """All that the client of an object store says, which raises errors of the system too; those of the system itself in our words."""
-    return error_text(error) if isinstance(error, OSError) and error.errno is not None else str(error)
+    """All that the client of an object store says, which raises errors of the system too; those of
+    the system itself in our words.
+    """
+    return (
+        error_text(error) if isinstance(error, OSError) and error.errno is not None else str(error)
+    )
 
 
 def _failure(url: str, said: str) -> PublishFailed:
-    """What the client of an object store said: only what the store answered, or why it didn't, so that the same failure has the same text.
+    """What the client of an object store said: only what the store answered, or why it didn't, so
+    that the same failure has the same text.
 
     A store that answers 4xx refuses, except where it asks for a later attempt.
     """
@@ -204,18 +230,25 @@ def _failure(url: str, said: str) -> PublishFailed:
     return PublishFailed(f"{url}: {why}", refused=status[0] in "34" and status not in _LATER)
 
 
-def open_folder(url: str, store: Mapping[str, str], identity: str, executor: Executor) -> LocalFolder | ObjectFolder:
-    """The folder or the prefix of this address: `file:///…`, `s3://bucket/…` or that of another object store. Nothing is connected to yet.
+def open_folder(
+    url: str, store: Mapping[str, str], identity: str, executor: Executor
+) -> LocalFolder | ObjectFolder:
+    """The folder or the prefix of this address: `file:///…`, `s3://bucket/…` or that of another
+    object store. Nothing is connected to yet.
 
-    `store` are options of the object store, in addition to its environment variables. Raises `ConfigurationError` for an address that is
-    neither, one with credentials, and where the client of object stores is missing.
+    `store` are options of the object store, in addition to its environment variables. Raises
+    `ConfigurationError` for an address that is neither, one with credentials, and where the client
+    of object stores is missing.
     """
     if url.startswith(_FILE):
         path = Path(unquote(url.removeprefix(_FILE)))
         if path.is_absolute():
             return LocalFolder(path, identity, executor)
     if not url.startswith(SCHEMES):
-        raise ConfigurationError(f"{url!r} isn't the address of an archive", hint="Write file:///folder or s3://bucket/prefix/.")
+        raise ConfigurationError(
+            f"{url!r} isn't the address of an archive",
+            hint="Write file:///folder or s3://bucket/prefix/.",
+        )
     check_addresses([url])
     scheme, _, rest = url.partition("://")
     bucket, _, prefix = rest.partition("/")

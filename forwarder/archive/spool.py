@@ -1,11 +1,13 @@
-"""One file of an archive while it is made: events as JSON lines, compressed as they come, in a file without a name.
+"""One file of an archive while it is made: events as JSON lines, compressed as they come, in a
+file without a name.
 
-A line is an event exactly as it would stand in a batch, but that line breaks between its tokens are blanks. The file is one zstd frame with
-a checksum, so that any reader reads all of it, and a cut or damaged one is noticed. It has no name until it is published: whatever ends the
-process, the system frees it.
+A line is an event exactly as it would stand in a batch, but that line breaks between its tokens
+are blanks. The file is one zstd frame with a checksum, so that any reader reads all of it, and a
+cut or damaged one is noticed. It has no name until it is published: whatever ends the process, the
+system frees it.
 
-Invariant: what was added is in the compressor, in `_unwritten`, or in the file, in this order; a write that fails loses nothing, and
-`flush` may be called again.
+Invariant: what was added is in the compressor, in `_unwritten`, or in the file, in this order; a
+write that fails loses nothing, and `flush` may be called again.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ _KEY_CHARACTERS: Final = 100
 
 
 class Partition(StrEnum):
-    """The span of time that a folder of the archive is for; by when an event was received, in UTC."""
+    """The span of time that a folder of the archive is for; by when an event was
+    received, in UTC.
+    """
 
     DAY = "day"
     HOUR = "hour"
@@ -44,14 +48,21 @@ class Partition(StrEnum):
         return int(received_at // (86_400 if self is Partition.DAY else 3_600))
 
     def folder(self, received_at: float) -> str:
-        """The folder of an event that was received at this wall-clock second, as tools for such files read it."""
+        """The folder of an event that was received at this wall-clock second, as tools for such
+        files read it.
+        """
         moment = datetime.fromtimestamp(received_at, UTC)
-        return f"date={moment:%Y-%m-%d}" if self is Partition.DAY else f"date={moment:%Y-%m-%d}/hour={moment:%H}"
+        return (
+            f"date={moment:%Y-%m-%d}"
+            if self is Partition.DAY
+            else f"date={moment:%Y-%m-%d}/hour={moment:%H}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class FileNames:
-    """The names of one process's files. `identity` is the archive's, `run` the process's: no other has both.
+    """The names of one process's files. `identity` is the archive's, `run` the process's: no other
+    has both.
 
     A name is never used twice: `number` counts the files of the process.
     """
@@ -60,14 +71,21 @@ class FileNames:
     run: str
 
     def name(self, lane: Lane, folder: str, received_at: float, number: int) -> str:
-        """The path of a file in the archive: `date=2026-03-01/phc_shop-20260301T102030Z-IDENTITYRUN-000001.jsonl.zst`."""
+        """The path of a file in the archive:
+        `date=2026-03-01/phc_shop-20260301T102030Z-IDENTITYRUN-000001.jsonl.zst`.
+        """
         kind = "-historical" if lane.historical else ""
         time = datetime.fromtimestamp(received_at, UTC)
-        return f"{folder}/{safe_name(lane.api_key)}{kind}-{time:%Y%m%dT%H%M%SZ}-{self.identity}{self.run}-{number:06}{SUFFIX}"
+        return (
+            f"{folder}/{safe_name(lane.api_key)}{kind}-{time:%Y%m%dT%H%M%SZ}-{self.identity}"
+            f"{self.run}-{number:06}{SUFFIX}"
+        )
 
 
 def safe_name(api_key: str) -> str:
-    """A project key as part of a file's name: every other character than letters, digits and `_` as its code in hex, as in `_2d_`."""
+    """A project key as part of a file's name: every other character than letters, digits and `_`
+    as its code in hex, as in `_2d_`.
+    """
     safe = _UNSAFE.sub(lambda found: f"_{ord(found[0]):x}_", api_key)
     if len(safe) <= _KEY_CHARACTERS:
         return safe
@@ -110,7 +128,12 @@ class SpooledFile:
 
 def _lines(chunk: Chunk) -> list[bytes]:
     data = chunk.data
-    if b"\n" in data or b"\r" in data:  # white space between tokens: within a string JSON has neither
+    # white space between tokens: within a string JSON has neither
+    if b"\n" in data or b"\r" in data:
         data = data.translate(_BREAKS)
-        return [data] if chunk.count == 1 else Chunk(chunk.lane, data, chunk.count, chunk.ids, chunk.received_at).events()
+        return (
+            [data]
+            if chunk.count == 1
+            else Chunk(chunk.lane, data, chunk.count, chunk.ids, chunk.received_at).events()
+        )
     return chunk.events()

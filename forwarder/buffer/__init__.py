@@ -1,1 +1,3 @@
-"""Buffers: hold events until they are settled. Each is a `core.ports.Buffer`, and one contract suite tests them all."""
+"""Buffers: hold events until they are settled. Each is a `core.ports.Buffer`, and one contract
+suite tests them all.
+"""

@@ -1,6 +1,7 @@
 """What a buffer holds of each lane, and what every buffer does with that.
 
-Invariant: a pool's figures are the sums over the holdings that are in it. Each lane is in one pool or in none.
+Invariant: a pool's figures are the sums over the holdings that are in it. Each lane is in one pool
+or in none.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ PoolOf = Callable[[Lane], LanePool | None]
 
 
 class LaneHolding:
-    """What the buffer holds of one lane: `bytes` and `events` waiting or in flight, and the queue of what waits.
+    """What the buffer holds of one lane: `bytes` and `events` waiting or in flight, and the queue
+    of what waits.
 
     Whatever changes `bytes` changes the pool's, too.
     """
 
     __slots__ = ("bytes", "events", "pool", "queue")
 
-    def __init__(self, pool: LanePool | None = None, make_queue: Callable[[], LaneQueue] = LaneQueue) -> None:
+    def __init__(
+        self, pool: LanePool | None = None, make_queue: Callable[[], LaneQueue] = LaneQueue
+    ) -> None:
         self.bytes = 0
         self.events = 0
         self.queue = make_queue()
@@ -63,10 +67,19 @@ def assign_pools(holdings: Mapping[Lane, LaneHolding], pool_of: PoolOf) -> None:
         holding.move(pool_of(lane))
 
 
-def withdraw(holdings: Mapping[Lane, LaneHolding], acks: Collection[Ack], lane: Lane | None) -> list[Chunk]:
-    """Take the chunks that have one of these acks and still wait, in `lane` or anywhere, off their queues."""
+def withdraw(
+    holdings: Mapping[Lane, LaneHolding], acks: Collection[Ack], lane: Lane | None
+) -> list[Chunk]:
+    """Take the chunks that have one of these acks and still wait, in `lane` or anywhere, off their
+    queues.
+    """
     wanted = frozenset(acks)
-    return [chunk for each, holding in holdings.items() if lane in (None, each) for chunk in holding.queue.withdraw(wanted)]
+    return [
+        chunk
+        for each, holding in holdings.items()
+        if lane in (None, each)
+        for chunk in holding.queue.withdraw(wanted)
+    ]
 
 
 def settle_acks(chunks: Sequence[Chunk], fate: Fate | DropCause) -> None:
@@ -77,6 +90,12 @@ def settle_acks(chunks: Sequence[Chunk], fate: Fate | DropCause) -> None:
 
 
 def drop_oldest(holdings: Mapping[Lane, LaneHolding], lane: Lane | None) -> list[Chunk]:
-    """Take the chunk that has waited longest, in `lane` or anywhere, off its queue; empty if none is in memory."""
-    queues = [holding.queue for each, holding in holdings.items() if holding.queue and lane in (None, each)]
+    """Take the chunk that has waited longest, in `lane` or anywhere, off its queue; empty if none
+    is in memory.
+    """
+    queues = [
+        holding.queue
+        for each, holding in holdings.items()
+        if holding.queue and lane in (None, each)
+    ]
     return [min(queues, key=lambda queue: queue.oldest or 0.0).popleft()] if queues else []

@@ -1,14 +1,23 @@
 """The buffer in memory: bounded in bytes, gone with the process.
 
-Invariants: `used` is the sum of the costs of all chunks that were offered and not settled, waiting or in flight; it exceeds the limit only
-by the overhead of chunks that were cut afterwards. A lane without events isn't remembered.
+Invariants: `used` is the sum of the costs of all chunks that were offered and not settled, waiting
+or in flight; it exceeds the limit only by the overhead of chunks that were cut afterwards. A lane
+without events isn't remembered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from forwarder.buffer.holdings import BufferStatistics, LaneHolding, PoolOf, drop_oldest, no_pool, settle_acks, withdraw
+from forwarder.buffer.holdings import (
+    BufferStatistics,
+    LaneHolding,
+    PoolOf,
+    drop_oldest,
+    no_pool,
+    settle_acks,
+    withdraw,
+)
 from forwarder.core.ack import Ack, AckCallback
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull
 from forwarder.core.event import Chunk, Lane
@@ -20,7 +29,8 @@ class MemoryBuffer:
     """See `core.ports.Buffer`."""
 
     def __init__(self, max_bytes: int, *, any_if_empty: bool = False, by_day: bool = False) -> None:
-        """`any_if_empty`: whether an empty buffer accepts what is offered whatever its size, for a source that would offer it for ever.
+        """`any_if_empty`: whether an empty buffer accepts what is offered whatever its size, for a
+        source that would offer it for ever.
 
         `by_day`: whether its queues count what waits of each day (`DayQueue`).
         """
@@ -34,7 +44,8 @@ class MemoryBuffer:
         self.on_arrival: Callable[[], None] = lambda: None
         """Never called: what is offered is in its queue at once."""
 
-    def offer(self, chunks: Sequence[Chunk], held: AckCallback | None = None) -> bool:  # noqa: ARG002 - there is nothing to wait for
+    # there is nothing to wait for
+    def offer(self, chunks: Sequence[Chunk], held: AckCallback | None = None) -> bool:  # noqa: ARG002
         """Take all of `chunks`, and answer True, or none. Raises `BufferFull`, taking none."""
         self.check(chunks)
         for chunk in chunks:
@@ -56,7 +67,9 @@ class MemoryBuffer:
     def _hold(self, chunk: Chunk) -> LaneHolding:
         holding = self.holdings.get(chunk.lane)
         if holding is None:
-            holding = self.holdings[chunk.lane] = LaneHolding(self.pool_of(chunk.lane), self._make_queue)
+            holding = self.holdings[chunk.lane] = LaneHolding(
+                self.pool_of(chunk.lane), self._make_queue
+            )
         cost = chunk.cost
         holding.bytes += cost
         if holding.pool is not None:
@@ -94,7 +107,9 @@ class MemoryBuffer:
         return drop_oldest(self.holdings, lane)
 
     def oldest(self, lane: Lane) -> float | None:
-        """When the oldest event that waits was received, wall-clock seconds; None if nothing waits."""
+        """When the oldest event that waits was received, wall-clock seconds; None if
+        nothing waits.
+        """
         return self.queue(lane).oldest
 
     def _forget(self, chunks: Sequence[Chunk]) -> None:
@@ -117,4 +132,6 @@ class MemoryBuffer:
 
     def statistics(self) -> BufferStatistics:
         """Figures for metrics, health and tests."""
-        return BufferStatistics(self.used, self.max_bytes, sum([holding.events for holding in self.holdings.values()]))
+        return BufferStatistics(
+            self.used, self.max_bytes, sum([holding.events for holding in self.holdings.values()])
+        )

@@ -1,4 +1,6 @@
-"""Asks a running daemon's admin server, using only the standard library: a health check runs every few seconds."""
+"""Asks a running daemon's admin server, using only the standard library: a health check runs every
+few seconds.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,14 @@ MISDIRECTED: Final = 421
 TIMEOUT: Final = 5.0
 """Seconds for connecting and for each part of the answer."""
 
-ANY: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - where a daemon on all interfaces is reached
+# S104: where a daemon on all interfaces is reached
+ANY: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 
-_OTHER: Final = "Name the address of forwarder's admin server: its setting is `admin.listen`, 127.0.0.1:8321 by default."
+_OTHER: Final = (
+    "Name the address of forwarder's admin server: its setting is `admin.listen`, "
+    "127.0.0.1:8321 by default."
+)
 
 
 class NoDaemon(ForwarderError):
@@ -34,7 +40,8 @@ class NoDaemon(ForwarderError):
 
 
 def get(address: str, path: str) -> tuple[int, bytes]:
-    """The status code and body of `GET path`. `address` is `host:port`, `http://host:port` or `unix:/path`.
+    """The status code and body of `GET path`. `address` is `host:port`, `http://host:port` or
+    `unix:/path`.
 
     Raises `NoDaemon`, and `ConfigurationError` if `address` is invalid.
     """
@@ -52,7 +59,8 @@ def get(address: str, path: str) -> tuple[int, bytes]:
 
 @contextlib.contextmanager
 def stream(address: str, path: str) -> Iterator[tuple[int, http.client.HTTPResponse]]:
-    """The status code of `GET path` and its answer, to be read as it comes. A server that sends nothing for `TIMEOUT` is gone.
+    """The status code of `GET path` and its answer, to be read as it comes. A server that sends
+    nothing for `TIMEOUT` is gone.
 
     Raises `NoDaemon`, also while it is read, and `ConfigurationError` if `address` is invalid.
     """
@@ -72,16 +80,24 @@ def _no_daemon(address: str, error: Exception) -> NoDaemon:
         return NoDaemon(f"what answers at {address} is not forwarder's admin server", hint=_OTHER)
     why = error_text(error)
     if isinstance(error, PermissionError):
-        hint = "Run this as a user that may connect to the socket: its owner, or a member of its group."
+        hint = (
+            "Run this as a user that may connect to the socket: its owner, or a member of its "
+            "group."
+        )
         return NoDaemon(f"no daemon can be asked at {address}: {why}", hint=hint)
     return NoDaemon(
         f"no daemon answers at {address}: {why}",
-        hint=f"Start one with `{proposed('run')}`, or name its address with `--admin ADDRESS` (its setting `admin.listen`).",
+        hint=(
+            f"Start one with `{proposed('run')}`, or name its address with `--admin ADDRESS` "
+            "(its setting `admin.listen`)."
+        ),
     )
 
 
 def get_status(address: str) -> bytes:
-    """The daemon's status document. Raises `NoDaemon`, also if something else answers, and `ConfigurationError` as `get`."""
+    """The daemon's status document. Raises `NoDaemon`, also if something else answers, and
+    `ConfigurationError` as `get`.
+    """
     code, body = get(address, "/status")
     if code != 200:
         hint = body.decode(errors="replace").strip() if code == MISDIRECTED else _OTHER
@@ -92,11 +108,14 @@ def get_status(address: str) -> bytes:
 
 
 def resolve(admin: str | None, config: Path | None) -> str:
-    """The admin address: given, from the environment, from the configuration file, or the default one.
+    """The admin address: given, from the environment, from the configuration file, or the default
+    one.
 
     Raises `ConfigurationError` if it is invalid.
     """
-    address = admin or os.environ.get("FORWARDER_ADMIN__LISTEN") or _from_file(config) or DEFAULT_ADDRESS
+    address = (
+        admin or os.environ.get("FORWARDER_ADMIN__LISTEN") or _from_file(config) or DEFAULT_ADDRESS
+    )
     _connection(address)
     return address
 
@@ -109,7 +128,9 @@ def _from_file(config: Path | None) -> str | None:
 
 
 def _listen_as_written(path: Path) -> str | None:
-    """The file's `admin.listen` if it is plain text, as most are: loading all settings takes longer than the health check itself."""
+    """The file's `admin.listen` if it is plain text, as most are: loading all settings takes
+    longer than the health check itself.
+    """
     import yaml
 
     try:
@@ -145,6 +166,10 @@ def _connection(address: str) -> http.client.HTTPConnection:
     try:
         host, port = split_host_port(address.removeprefix("http://").rstrip("/"))
     except ValueError:
-        hint = f"Write 127.0.0.1:{address}." if address.isdecimal() else "Write host:port or unix:/path."
+        hint = (
+            f"Write 127.0.0.1:{address}."
+            if address.isdecimal()
+            else "Write host:port or unix:/path."
+        )
         raise ConfigurationError(f"{address!r} is not an admin address", hint=hint) from None
     return http.client.HTTPConnection(ANY.get(host, host), port, timeout=TIMEOUT)

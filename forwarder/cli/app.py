@@ -1,7 +1,8 @@
 """The `forwarder` command: its list of commands and its version.
 
-Invariant: this module imports no command. The list shows names and summaries that are written here; a command's module is imported when
-the command is called, so that a health check doesn't pay for all of them.
+Invariant: this module imports no command. The list shows names and summaries that are written
+here; a command's module is imported when the command is called, so that a health check doesn't pay
+for all of them.
 """
 
 from __future__ import annotations
@@ -20,30 +21,93 @@ from forwarder.cli.options import CommandGroup, Group
 
 COMMANDS: Final = {
     "run": ("run", "Run the daemon: receive events and deliver them to the upstream."),
-    "status": ("status", "Show the running daemon: what needs attention, and events in, buffered and out."),
+    "status": (
+        "status",
+        "Show the running daemon: what needs attention, and events in, buffered and out.",
+    ),
     "health": ("status", "Exit with 0 if the running daemon is healthy, else with 1."),
     "send": ("send", "Send one test event, wait until it is delivered, and report where it is."),
-    "generate": ("generate", "Send realistic traffic at a steady rate, and report latencies and answers."),
-    "audit": ("status", "Print the books of each lane: received = delivered + buffered + dead-lettered + dropped."),
-    "explain": ("status", "Find one event: buffered, dead-lettered and why, or else delivered or never received."),
-    "top": ("top", "Watch the running daemon live: rates, buffer, upstream, lanes and what needs attention."),
-    "tap": ("tap", "Show events as they pass the running daemon: a sample of those received, delivered, dead-lettered, dropped."),
+    "generate": (
+        "generate",
+        "Send realistic traffic at a steady rate, and report latencies and answers.",
+    ),
+    "audit": (
+        "status",
+        "Print the books of each lane: received = delivered + buffered + dead-lettered + dropped.",
+    ),
+    "explain": (
+        "status",
+        "Find one event: buffered, dead-lettered and why, or else delivered or never received.",
+    ),
+    "top": (
+        "top",
+        "Watch the running daemon live: rates, buffer, upstream, lanes and what needs attention.",
+    ),
+    "tap": (
+        "tap",
+        (
+            "Show events as they pass the running daemon: a sample of those received, delivered, "
+            "dead-lettered, dropped."
+        ),
+    ),
     "plan": (
         "plan",
-        "Say what a load needs: cores, machines, memory, disk for an outage, requests to the service, and the settings to write.",
+        (
+            "Say what a load needs: cores, machines, memory, disk for an outage, requests to the "
+            "service, and the settings to write."
+        ),
     ),
-    "logs": ("logs", "Show how far the files of log sources are read: position, size, lag and last line of each."),
+    "logs": (
+        "logs",
+        (
+            "Show how far the files of log sources are read: position, size, lag and last line of "
+            "each."
+        ),
+    ),
     "config": ("config", "Write, check and show the configuration, and its schema."),
-    "buffer": ("buffer", "List, verify, export or drain a disk buffer, also while its daemon is down."),
-    "dead-letters": ("dead_letters", "List, show, replay or drop events that could not be delivered."),
+    "buffer": (
+        "buffer",
+        "List, verify, export or drain a disk buffer, also while its daemon is down.",
+    ),
+    "dead-letters": (
+        "dead_letters",
+        "List, show, replay or drop events that could not be delivered.",
+    ),
     "mapping": ("mapping", "Try the rules of a mapping on sample records before any is sent."),
-    "rules": ("rules", "Try the configured rules on events before they hold, and hash ids for files of suppressed people."),
-    "import": ("imports", "Import historical events from files; an interrupted import resumes without duplicates."),
-    "manage": ("manage", "Administer organizations: domains, invites, members, projects, batch exports and dashboards."),
-    "sandbox": ("sandbox", "Run a small analytics service, to watch events arrive and to test against."),
-    "help": ("help", "Show a document in the terminal, or the help of a command; without a topic, list the topics."),
+    "rules": (
+        "rules",
+        (
+            "Try the configured rules on events before they hold, and hash ids for files of "
+            "suppressed people."
+        ),
+    ),
+    "import": (
+        "imports",
+        "Import historical events from files; an interrupted import resumes without duplicates.",
+    ),
+    "manage": (
+        "manage",
+        (
+            "Administer organizations: domains, invites, members, projects, batch exports and "
+            "dashboards."
+        ),
+    ),
+    "sandbox": (
+        "sandbox",
+        "Run a small analytics service, to watch events arrive and to test against.",
+    ),
+    "help": (
+        "help",
+        (
+            "Show a document in the terminal, or the help of a command; without a topic, list the "
+            "topics."
+        ),
+    ),
     "demo": ("demo", "Run a sandbox and a forwarder, and send sample events through them."),
-    "drill": ("demo", "Simulate an outage, a kill -9 and a wrong key, and show that no event is lost."),
+    "drill": (
+        "demo",
+        "Simulate an outage, a kill -9 and a wrong key, and show that no event is lost.",
+    ),
 }
 """Name, module in `forwarder.cli`, and the first sentence of its help.
 
@@ -75,9 +139,11 @@ def load(name: str) -> Any:
     return get_command(alone)
 
 
-HELP: Final = """Forward product-analytics events to your analytics service: buffered, unchanged, and accounted for.
+HELP: Final = """Forward product-analytics events to your analytics service: buffered, unchanged, \
+and accounted for.
 
-Exit codes: 0 done; 1 the answer is no; 2 wrong usage or configuration; 3 unreachable; 130 interrupted.
+Exit codes: 0 done; 1 the answer is no; 2 wrong usage or configuration; 3 unreachable; 130 \
+interrupted.
 
 Example: FORWARDER_UPSTREAM__URL=https://us.i.example.com forwarder run"""
 
@@ -92,6 +158,8 @@ def _version(requested: bool) -> None:  # noqa: FBT001 - typer calls it so
 
 @app.callback()
 def options(
-    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """Accept the options that stand before a command."""

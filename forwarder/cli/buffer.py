@@ -1,4 +1,6 @@
-"""`forwarder buffer`: list, verify, export or drain a disk buffer, also while its daemon is down."""
+"""`forwarder buffer`: list, verify, export or drain a disk buffer, also while its
+daemon is down.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,19 @@ if TYPE_CHECKING:
     from forwarder.inspect.buffer_contents import BufferContent, Flaw, LaneContent, QuarantinedFile
     from forwarder.telemetry.snapshot import LaneSnapshot
 
-app = CommandGroup("buffer", "List, verify, export or drain a disk buffer, also while its daemon is down.")
+app = CommandGroup(
+    "buffer", "List, verify, export or drain a disk buffer, also while its daemon is down."
+)
 
 Directory = Annotated[
     Path | None,
-    typer.Argument(metavar="PATH", help="Directory of a buffer (buffer.path) or of one worker in it. Default: the configured one."),
+    typer.Argument(
+        metavar="PATH",
+        help=(
+            "Directory of a buffer (buffer.path) or of one worker in it. Default: the "
+            "configured one."
+        ),
+    ),
 ]
 
 
@@ -70,13 +80,21 @@ def verify(path: Directory = None, config: Config = None) -> None:
 def export(
     path: Directory = None,
     config: Config = None,
-    output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Write to this file, atomically.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", metavar="FILE", help="Write to this file, atomically."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
-    lane: Annotated[str | None, typer.Option("--lane", metavar="LABEL", help="Only this lane, by its label in `ls`.")] = None,
+    lane: Annotated[
+        str | None,
+        typer.Option("--lane", metavar="LABEL", help="Only this lane, by its label in `ls`."),
+    ] = None,
 ) -> None:
-    """Write each buffered event as a line of JSON that can be sent again. The lines contain project keys.
+    """Write each buffered event as a line of JSON that can be sent again. The lines contain
+    project keys.
 
-    Each line is {"api_key":…,"historical_migration":…,"batch":[EVENT]}, with the event's bytes as received.
+    Each line is {"api_key":…,"historical_migration":…,"batch":[EVENT]}, with the event's bytes as
+    received.
 
     Example: forwarder buffer export /var/lib/forwarder --output events.jsonl
     """
@@ -87,14 +105,19 @@ def export(
     contents = _inspect(directories)
     if lane is not None:
         check_lane(contents, lane)
-    total = sum(each.events for content in contents for each in content.lanes if lane in (None, each.label))
+    total = sum(
+        each.events for content in contents for each in content.lanes if lane in (None, each.label)
+    )
     if output is None:
         count = _export(directories, lane, sys.stdout.buffer, total)
     else:
         with atomic_file(output, replace=force) as file:
             count = _export(directories, lane, file, total)
     where = f" to {output}" if output else ""
-    sys.stderr.write(f"{_events(count)} exported{where}. Events contain project keys: protect them like the keys.\n")
+    sys.stderr.write(
+        f"{_events(count)} exported{where}. Events contain project keys: protect them like the "
+        "keys.\n"
+    )
     if any(content.flaws for content in contents):
         damaged = sum(flaw.events for content in contents for flaw in content.flaws)
         what = f"parts of the buffer can't be read (at least {_events(damaged)})"
@@ -106,11 +129,15 @@ def export(
 def drain(
     path: Directory = None,
     config: Config = None,
-    upstream: Annotated[str | None, typer.Option("--upstream", metavar="URL", help="Deliver to this service.")] = None,
+    upstream: Annotated[
+        str | None, typer.Option("--upstream", metavar="URL", help="Deliver to this service.")
+    ] = None,
 ) -> None:
-    """Deliver the events of a disk buffer whose daemon is down. Events that the service refuses become dead letters beside it.
+    """Deliver the events of a disk buffer whose daemon is down. Events that the service refuses
+    become dead letters beside it.
 
-    Exit codes: 0 the buffer is empty; 1 events are left; 2 not a buffer, or in use by a process; 3 the upstream can't be reached.
+    Exit codes: 0 the buffer is empty; 1 events are left; 2 not a buffer, or in use by a process; 3
+    the upstream can't be reached.
 
     Example: forwarder buffer drain /var/lib/forwarder --upstream https://us.i.example.com
     """
@@ -130,10 +157,16 @@ def _export(directories: Sequence[Path], lane: str | None, file: BinaryIO, total
 
     try:
         with EventProgress("exporting", total) as progress:
-            count = sum([write_lines(directory, lane, file.write, progress.advance) for directory in directories])
+            count = sum(
+                [
+                    write_lines(directory, lane, file.write, progress.advance)
+                    for directory in directories
+                ]
+            )
         file.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter fails on the pipe when it exits
+        # or the interpreter fails on the pipe when it exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(ExitCode.NO) from None
     return count
 
@@ -160,17 +193,25 @@ def _drain(directories: Sequence[Path], settings: Settings) -> ExitCode:
             return ExitCode.UNREACHABLE
     for directory, content in zip(directories, contents, strict=True):
         with EventProgress(f"draining {directory}", content.events) as progress:
-            done = asyncio.run(drain_directory(settings, directory, SystemClock(), progress.advance))
+            done = asyncio.run(
+                drain_directory(settings, directory, SystemClock(), progress.advance)
+            )
         still = max(done.left_events, _inspect([directory])[0].events)
         dead = f", {done.buried:,} became dead letters" if done.buried else ""
         typer.echo(f"{directory}: {_events(done.delivered)} delivered{dead}, {still:,} left")
         if done.unreachable:
-            sys.stderr.write(f"Error: the upstream is unavailable: {done.unreachable}\n  The remaining events stay in the buffer.\n")
+            sys.stderr.write(
+                f"Error: the upstream is unavailable: {done.unreachable}\n  The remaining events "
+                "stay in the buffer.\n"
+            )
             return ExitCode.UNREACHABLE
         for line in left_lines(done.left):
             sys.stderr.write(line + "\n")
         if still > done.left_events:
-            sys.stderr.write("Error: some deliveries could not be recorded on disk, so these events would be delivered again\n")
+            sys.stderr.write(
+                "Error: some deliveries could not be recorded on disk, so these events would be "
+                "delivered again\n"
+            )
         left += still
     return ExitCode.NO if left else ExitCode.DONE
 
@@ -182,7 +223,9 @@ def _reject_if_in_use(contents: Sequence[BufferContent]) -> None:
         if content.process is not None:
             who = f" (process {content.process})" if content.process else ""
             hint = "It delivers these events itself; stop it before draining."
-            raise ConfigurationError(f"{content.directory} is in use by another forwarder{who}", hint=hint)
+            raise ConfigurationError(
+                f"{content.directory} is in use by another forwarder{who}", hint=hint
+            )
 
 
 def _directories(path: Path | None, config: Path | None) -> list[Path]:
@@ -190,7 +233,11 @@ def _directories(path: Path | None, config: Path | None) -> list[Path]:
     from forwarder.config.load import load_settings
     from forwarder.inspect.state_files import buffers_at, buffers_of
 
-    return buffers_at(path) if path is not None else buffers_of(load_settings(config, os.environ, require_upstream=False).settings)
+    return (
+        buffers_at(path)
+        if path is not None
+        else buffers_of(load_settings(config, os.environ, require_upstream=False).settings)
+    )
 
 
 def _inspect(directories: Sequence[Path]) -> list[BufferContent]:
@@ -207,22 +254,40 @@ def print_contents(contents: Sequence[BufferContent]) -> None:
     from forwarder.telemetry.readable import duration, size
 
     def table(lanes: Iterable[LaneContent]) -> Any:
-        rows = plain_table({"lane": False} | dict.fromkeys(("events", "bytes", "oldest", "kind"), True))
+        rows = plain_table(
+            {"lane": False} | dict.fromkeys(("events", "bytes", "oldest", "kind"), True)
+        )
         for lane in lanes:
             oldest = "" if lane.oldest is None else duration(max(0.0, now - lane.oldest))
-            rows.add_row(Text(lane.label), f"{lane.events:,}", size(lane.bytes), oldest, "historical" if lane.historical else "live")
+            rows.add_row(
+                Text(lane.label),
+                f"{lane.events:,}",
+                size(lane.bytes),
+                oldest,
+                "historical" if lane.historical else "live",
+            )
         return rows
 
     out, now = console(), time.time()
     for content in contents:
         head = Text(str(content.directory), style="bold")
         if content.process is not None:
-            head.append(f" (in use by process {content.process})" if content.process else " (in use by another process)", style="default")
+            head.append(
+                f" (in use by process {content.process})"
+                if content.process
+                else " (in use by another process)",
+                style="default",
+            )
         out.print(head)
-        out.print(table(content.lanes) if content.lanes else Text("  No buffered events.", style="dim"))
+        out.print(
+            table(content.lanes) if content.lanes else Text("  No buffered events.", style="dim")
+        )
         for line in (*_flaws(content.flaws), *_aside(content.aside)):
             out.print(Text(line, style="yellow"), soft_wrap=True)
-    events, used = sum(content.events for content in contents), sum(content.bytes for content in contents)
+    events, used = (
+        sum(content.events for content in contents),
+        sum(content.bytes for content in contents),
+    )
     out.print(Text(f"{_events(events)} in total, {size(used)}"))
 
 
@@ -240,7 +305,11 @@ def verdict(contents: Iterable[BufferContent]) -> Iterator[str]:
 def left_lines(lanes: Iterable[LaneSnapshot]) -> Iterator[str]:
     """Which lanes still have events, and why."""
     for lane in lanes:
-        why = f": halted, {lane.halted}" + (f" ({lane.why})" if lane.why else "") if lane.halted else ""
+        why = (
+            f": halted, {lane.halted}" + (f" ({lane.why})" if lane.why else "")
+            if lane.halted
+            else ""
+        )
         yield f"! lane {lane.label} still has {_events(lane.buffered)}{why}"
         if lane.hint:
             yield f"    what to do: {lane.hint}"
@@ -283,7 +352,10 @@ def _content_as_json(content: BufferContent) -> dict[str, Any]:
             }
             for flaw in content.flaws
         ],
-        "aside": [{"file": str(file.file), "size": file.size, "at": _iso(file.at), "what": file.what} for file in content.aside],
+        "aside": [
+            {"file": str(file.file), "size": file.size, "at": _iso(file.at), "what": file.what}
+            for file in content.aside
+        ],
     }
 
 
@@ -291,15 +363,24 @@ def _flaws(flaws: Iterable[Flaw]) -> Iterator[str]:
     for flaw in flaws:
         place = f" at offset {flaw.offset}, {flaw.size} bytes" if flaw.size else ""
         events = f" ({_events(flaw.events)})" if flaw.events else ""
-        yield f"! {flaw.file}{place}: {flaw.what}{events}" + (", already quarantined" if flaw.known else "")
+        yield f"! {flaw.file}{place}: {flaw.what}{events}" + (
+            ", already quarantined" if flaw.known else ""
+        )
 
 
 def _aside(files: Sequence[QuarantinedFile]) -> Iterator[str]:
     from forwarder.telemetry.readable import size
 
     if files:
-        yield f"! quarantined because it could not be read ({len(files)}; {help_on('inspect-buffer')} says what to do with it):"
-        yield from (f"    {file.file}, {size(file.size)}, {_iso(file.at)}" + (f": {file.what}" if file.what else "") for file in files)
+        yield (
+            f"! quarantined because it could not be read ({len(files)}; "
+            f"{help_on('inspect-buffer')} says what to do with it):"
+        )
+        yield from (
+            f"    {file.file}, {size(file.size)}, {_iso(file.at)}"
+            + (f": {file.what}" if file.what else "")
+            for file in files
+        )
 
 
 def _events(count: int) -> str:

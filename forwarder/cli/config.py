@@ -35,17 +35,27 @@ class YamlOutput(StrEnum):
 def check(
     config: Config = None,
     *,
-    online: Annotated[bool, typer.Option("--online", help="Also ask the upstream: is it the service, does it know the keys?")] = False,
+    online: Annotated[
+        bool,
+        typer.Option(
+            "--online", help="Also ask the upstream: is it the service, does it know the keys?"
+        ),
+    ] = False,
     elsewhere: Annotated[
-        bool, typer.Option("--elsewhere", help="The daemon runs on another machine: don't check directories and addresses here.")
+        bool,
+        typer.Option(
+            "--elsewhere",
+            help="The daemon runs on another machine: don't check directories and addresses here.",
+        ),
     ] = False,
 ) -> None:
     """Report every problem of the configuration: file, line, key, and how to fix it.
 
-    Directories and addresses are checked on this machine, as this user: run it as the user that the daemon runs as.
+    Directories and addresses are checked on this machine, as this user: run it as the user that
+    the daemon runs as.
 
-    Exit codes: 0 valid; 1 the upstream doesn't know a key; 2 invalid configuration; 3 the upstream can't be reached, or isn't the
-    analytics service.
+    Exit codes: 0 valid; 1 the upstream doesn't know a key; 2 invalid configuration; 3 the upstream
+    can't be reached, or isn't the analytics service.
 
     Example: forwarder config check --config forwarder.yaml --online
     """
@@ -61,14 +71,22 @@ def check(
     here = (
         []
         if elsewhere
-        else [Problem(loaded.where(each.key), each.key, each.message, each.hint) for each in unusable_surroundings(settings)]
+        else [
+            Problem(loaded.where(each.key), each.key, each.message, each.hint)
+            for each in unusable_surroundings(settings)
+        ]
     )
     examined = examined.add([*_mapping_problems(loaded), *_own_address_problems(loaded), *here])
     if here:
-        typer.echo(f"checked on this machine as user {user_name()}; for another machine: --elsewhere", err=True)
+        typer.echo(
+            f"checked on this machine as user {user_name()}; for another machine: --elsewhere",
+            err=True,
+        )
     _end_with(examined.problems)
     checked = "" if elsewhere else f"; checked as user {user_name()}"
-    typer.echo(f"OK: {loaded.file or 'no file'}, and {_variables(loaded)} from the environment{checked}")
+    typer.echo(
+        f"OK: {loaded.file or 'no file'}, and {_variables(loaded)} from the environment{checked}"
+    )
     for each in [*advice(settings), *([] if elsewhere else surrounding_risks(settings))]:
         typer.echo(f"hint: {each.key} {each.message}: {each.hint}", err=True)
     if online:
@@ -97,13 +115,21 @@ def _offered(incomplete: str) -> list[str]:
 @app.command()
 def show(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY", help="Only these keys or sections; default: all.", autocompletion=_offered)
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY",
+            help="Only these keys or sections; default: all.",
+            autocompletion=_offered,
+        ),
     ] = None,
     *,
     config: Config = None,
-    output: Annotated[YamlOutput, typer.Option("--output", help="YAML with origins in comments, or JSON.")] = YamlOutput.YAML,
+    output: Annotated[
+        YamlOutput, typer.Option("--output", help="YAML with origins in comments, or JSON.")
+    ] = YamlOutput.YAML,
 ) -> None:
-    """Show every key's effective value and its origin, or those of some keys and sections. Secrets are masked.
+    """Show every key's effective value and its origin, or those of some keys and sections. Secrets
+    are masked.
 
     Example: forwarder config show buffer sources.http.listen
     """
@@ -118,7 +144,11 @@ def show(
         _end_with(error.problems)
         raise
     only = names or []
-    text = json.dumps(as_json(loaded, only), indent=2, ensure_ascii=False) if output is YamlOutput.JSON else as_yaml(loaded, only)
+    text = (
+        json.dumps(as_json(loaded, only), indent=2, ensure_ascii=False)
+        if output is YamlOutput.JSON
+        else as_yaml(loaded, only)
+    )
     if output is YamlOutput.YAML and os.isatty(1):
         from rich.console import Console
         from rich.syntax import Syntax
@@ -137,12 +167,17 @@ def _check_names(names: Sequence[str]) -> None:
 
     for name in names:
         if name not in shown_names():
-            raise ConfigurationError(f"there is no key or section {name!r}", hint=suggest_key(parts(name)))
+            raise ConfigurationError(
+                f"there is no key or section {name!r}", hint=suggest_key(parts(name))
+            )
 
 
 @app.command()
 def schema(
-    output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Write to this file.")] = None, force: Force = False
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE", help="Write to this file.")
+    ] = None,
+    force: Force = False,
 ) -> None:
     """Print the JSON Schema (draft 2020-12) of the configuration file, for editors.
 
@@ -176,13 +211,24 @@ def _mapping_problems(loaded: Loaded) -> Iterable[Problem]:
     from forwarder.daemon.rules import ConfiguredRules
 
     sources = loaded.settings.sources
-    checks: list[Callable[[], object]] = [partial(kafka_mapping, cluster, number) for number, cluster in enumerate(sources.kafka)]
+    checks: list[Callable[[], object]] = [
+        partial(kafka_mapping, cluster, number) for number, cluster in enumerate(sources.kafka)
+    ]
     if sources.logs:
         from forwarder.daemon.logs import policy_of
 
-        checks += [partial(policy_of, loaded.settings, number) for number in range(len(sources.logs))]
+        checks += [
+            partial(policy_of, loaded.settings, number) for number in range(len(sources.logs))
+        ]
     if sources.http.otlp.mapping.given:
-        checks.append(partial(mapping_of, without_zone_alone(sources.http.otlp.mapping), "otlp", "sources.http.otlp.mapping"))
+        checks.append(
+            partial(
+                mapping_of,
+                without_zone_alone(sources.http.otlp.mapping),
+                "otlp",
+                "sources.http.otlp.mapping",
+            )
+        )
     if loaded.settings.rules:
         checks.append(partial(ConfiguredRules, loaded.settings, SystemClock()))
     for check in checks:
@@ -198,10 +244,16 @@ def _own_address_problems(loaded: Loaded) -> Iterable[Problem]:
     from forwarder.config.layers import Problem
     from forwarder.daemon.own_address import HINT, own_addresses
 
-    return [Problem(loaded.where(own.key), own.key, own.message, HINT) for own in own_addresses(loaded.settings)]
+    return [
+        Problem(loaded.where(own.key), own.key, own.message, HINT)
+        for own in own_addresses(loaded.settings)
+    ]
 
 
 def _variables(loaded: Loaded) -> str:
     from forwarder.telemetry.readable import plural
 
-    return plural(len({origin.name for origin in loaded.origins.values() if origin.place == "environment"}), "key")
+    return plural(
+        len({origin.name for origin in loaded.origins.values() if origin.place == "environment"}),
+        "key",
+    )

@@ -1,4 +1,5 @@
-"""`forwarder config init`: a commented configuration file, from the examples that come with forwarder, and the schema for editors.
+"""`forwarder config init`: a commented configuration file, from the examples that come with
+forwarder, and the schema for editors.
 
 Invariant: an existing file is replaced only with `--force`.
 """
@@ -43,18 +44,30 @@ _NEXT: Final = {
 }
 """What else a person sets, and the document about it."""
 
-Output = Annotated[Path, typer.Option("--output", metavar="FILE", help="File to write; - for standard output.")]
+Output = Annotated[
+    Path, typer.Option("--output", metavar="FILE", help="File to write; - for standard output.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
 
 
 def init(
-    use: Annotated[ConfigurationUse, typer.Argument(metavar="USE", help="sidecar, gateway, kafka, logs, migration; all: every key.")] = (
-        ConfigurationUse.SIDECAR
-    ),
+    use: Annotated[
+        ConfigurationUse,
+        typer.Argument(
+            metavar="USE", help="sidecar, gateway, kafka, logs, migration; all: every key."
+        ),
+    ] = (ConfigurationUse.SIDECAR),
     *,
     output: Output = Path("forwarder.yaml"),
-    upstream: Annotated[str | None, typer.Option("--upstream", metavar="URL", help="Address of the service.")] = None,
-    with_schema: Annotated[bool, typer.Option("--schema", help=f"Also write {SCHEMA_NAME} beside it, by which editors check it.")] = False,
+    upstream: Annotated[
+        str | None, typer.Option("--upstream", metavar="URL", help="Address of the service.")
+    ] = None,
+    with_schema: Annotated[
+        bool,
+        typer.Option(
+            "--schema", help=f"Also write {SCHEMA_NAME} beside it, by which editors check it."
+        ),
+    ] = False,
     force: Force = False,
 ) -> None:
     """Write a commented configuration file to start from, and say what to do next.
@@ -67,7 +80,10 @@ def init(
     url = _EXAMPLE_URL if upstream is None else checked("--upstream", check_upstream, upstream)
     printed, state = str(output) == "-", _state()
     if printed and with_schema:
-        raise ConfigurationError("--schema writes a file beside the configuration, which isn't a file here", hint=f"{_ANOTHER}.")
+        raise ConfigurationError(
+            "--schema writes a file beside the configuration, which isn't a file here",
+            hint=f"{_ANOTHER}.",
+        )
     text = _filled_in(use, "forwarder.yaml" if printed else str(output), url, state)
     if printed:
         sys.stdout.write(text)
@@ -77,12 +93,21 @@ def init(
     _write(output, text, force=force)
     if with_schema:
         write_schema(output.parent / SCHEMA_NAME, force=force)
-    sys.stdout.write("".join(f"{line}\n" for line in _next_steps(use, output, text, state, given=upstream is not None)))
+    sys.stdout.write(
+        "".join(
+            f"{line}\n"
+            for line in _next_steps(use, output, text, state, given=upstream is not None)
+        )
+    )
 
 
 def _filled_in(use: ConfigurationUse, name: str, url: str, state: str) -> str:
     """The example with the names of this file, service and directory."""
-    text = (shipped("config") / f"{use}.yaml").read_text("utf-8").replace(f"config/{use}.yaml", shlex.quote(name))
+    text = (
+        (shipped("config") / f"{use}.yaml")
+        .read_text("utf-8")
+        .replace(f"config/{use}.yaml", shlex.quote(name))
+    )
     text = text.replace(f"${{UPSTREAM_URL:-{_EXAMPLE_URL}}}", f"${{UPSTREAM_URL:-{url}}}")
     return text.replace("\n  url: null\n", f"\n  url: {url}\n", 1).replace(_STATE, state)
 
@@ -101,11 +126,22 @@ def write_schema(output: Path, *, force: bool) -> None:
         _write(output, text, force=force)
 
 
-def _next_steps(use: ConfigurationUse, output: Path, text: str, state: str, *, given: bool) -> list[str]:
+def _next_steps(
+    use: ConfigurationUse, output: Path, text: str, state: str, *, given: bool
+) -> list[str]:
     file = shlex.quote(str(output))
     what, topic = _NEXT.get(use, ("", "configuration"))
-    edit = ", ".join(filter(None, ["" if given else "the address of the service (upstream.url)", what]))
-    lines = [f"Wrote {file}.", *([f"1. Set {edit} in it; {help_on(topic)} says more."] if edit else [f"1. {help_on(topic)} says more."])]
+    edit = ", ".join(
+        filter(None, ["" if given else "the address of the service (upstream.url)", what])
+    )
+    lines = [
+        f"Wrote {file}.",
+        *(
+            [f"1. Set {edit} in it; {help_on(topic)} says more."]
+            if edit
+            else [f"1. {help_on(topic)} says more."]
+        ),
+    ]
     lines.append(f"2. Check it: forwarder config check --online --config {file}")
     if use is ConfigurationUse.MIGRATION:
         lines.append(f"3. Rehearse: forwarder import FORMAT PATH --dry-run --config {file}")
@@ -118,7 +154,9 @@ def _next_steps(use: ConfigurationUse, output: Path, text: str, state: str, *, g
 
 
 def _state() -> str:
-    """The directory for buffers and dead letters: the usual one, or that of a user who can't write there."""
+    """The directory for buffers and dead letters: the usual one, or that of a user who can't write
+    there.
+    """
     from forwarder.storage.directory import state_directories
 
     usual = Path(_STATE)
@@ -129,11 +167,17 @@ def _state() -> str:
 
 
 def _write(file: Path, text: str, *, force: bool) -> None:
-    """Write a text. Raises `ConfigurationError` if the file exists, unless `force`, or can't be written."""
+    """Write a text. Raises `ConfigurationError` if the file exists, unless `force`, or can't be
+    written.
+    """
     try:
         with file.open("w" if force else "x", encoding="utf-8") as opened:
             opened.write(text)
     except FileExistsError:
-        raise ConfigurationError(f"{file} exists already", hint=f"{_ANOTHER}, or replace it with --force.") from None
+        raise ConfigurationError(
+            f"{file} exists already", hint=f"{_ANOTHER}, or replace it with --force."
+        ) from None
     except OSError as error:
-        raise ConfigurationError(f"{file} can't be written: {error_text(error)}", hint=f"{_ANOTHER}.") from error
+        raise ConfigurationError(
+            f"{file} can't be written: {error_text(error)}", hint=f"{_ANOTHER}."
+        ) from error

@@ -1,7 +1,7 @@
 """What `forwarder dead-letters` prints: tables, one letter, and the same for programs.
 
-Invariant: project keys are shown by their labels, everything in an event that looks like a key is masked, and control characters are
-escaped.
+Invariant: project keys are shown by their labels, everything in an event that looks like a key is
+masked, and control characters are escaped.
 """
 
 from __future__ import annotations
@@ -35,20 +35,42 @@ def letters(count: int) -> str:
     return plural(count, "dead letter")
 
 
-def print_table(found: Sequence[tuple[WorkerLetters, DeadLetterSummary]], total: int, now: float) -> None:
-    """Print a row per letter. For those of an import, the record's file and line stand in place of the lane."""
+def print_table(
+    found: Sequence[tuple[WorkerLetters, DeadLetterSummary]], total: int, now: float
+) -> None:
+    """Print a row per letter. For those of an import, the record's file and line stand in place of
+    the lane.
+    """
     if not found:
         console().print(Text("No dead letters.", style="dim"))
         return
     table = Table(box=None, pad_edge=True, header_style="dim")
     imported = any(letter.source == SOURCE for _, letter in found)
-    for name in ("number", "age", "reason", "where" if imported else "lane", "event", "size", "why"):
+    for name in (
+        "number",
+        "age",
+        "reason",
+        "where" if imported else "lane",
+        "event",
+        "size",
+        "why",
+    ):
         right = name in ("number", "age", "size")
-        table.add_column(name, justify="right" if right else "left", overflow="ellipsis", no_wrap=name != "why")
+        table.add_column(
+            name, justify="right" if right else "left", overflow="ellipsis", no_wrap=name != "why"
+        )
     for file, letter in found:
         age = duration(now - letter.at)
         where = _end_of(letter.coordinates) if imported else letter.label
-        row = (file.name(letter.number), age, letter.reason, where, letter.event or "", size(letter.size), _why(letter))
+        row = (
+            file.name(letter.number),
+            age,
+            letter.reason,
+            where,
+            letter.event or "",
+            size(letter.size),
+            _why(letter),
+        )
         table.add_row(*(Text(visible(cell)) for cell in row))
     out = console()
     out.print(table)
@@ -56,7 +78,9 @@ def print_table(found: Sequence[tuple[WorkerLetters, DeadLetterSummary]], total:
     out.print(Text(f"{letters(total)}{more}"))
 
 
-def print_letter(file: WorkerLetters, letter: DeadLetterSummary, content: DeadLetterContent) -> None:
+def print_letter(
+    file: WorkerLetters, letter: DeadLetterSummary, content: DeadLetterContent
+) -> None:
     """Print everything about a letter, and its event."""
     out = console()
     changed = "" if content.intact else "; damaged: they differ from the bytes that were written"
@@ -77,7 +101,9 @@ def letter_as_json(file: WorkerLetters, letter: DeadLetterSummary) -> dict[str, 
         "number": file.name(letter.number),
         "reason": letter.reason,
         "lane": letter.label,
-        "at": datetime.fromtimestamp(letter.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "at": datetime.fromtimestamp(letter.at, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z"),
         "why": mask_secrets(letter.why),
         "source": letter.source,
         "coordinates": letter.coordinates,
@@ -155,4 +181,6 @@ def _hexadecimal(text: str) -> str:
         data = base64.b64decode(text, validate=True)
     except binascii.Error:
         return text
-    return f"({len(data)} bytes) {data[:_MAX_BYTES].hex(' ')}{' …' if len(data) > _MAX_BYTES else ''}"
+    return (
+        f"({len(data)} bytes) {data[:_MAX_BYTES].hex(' ')}{' …' if len(data) > _MAX_BYTES else ''}"
+    )

@@ -1,7 +1,8 @@
-"""`forwarder dead-letters`: list, show, replay or drop events that could not be delivered, with the daemon up or down.
+"""`forwarder dead-letters`: list, show, replay or drop events that could not be delivered, with
+the daemon up or down.
 
-Replay has five steps: preview, check, confirm, mark, and follow until the daemon has sent the letters. Letters of an import are sent at
-the end of its next run; the command doesn't follow that.
+Replay has five steps: preview, check, confirm, mark, and follow until the daemon has sent the
+letters. Letters of an import are sent at the end of its next run; the command doesn't follow that.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from forwarder.cli.dead_letter_tables import data_as_json, letter_as_json, letters, print_letter, print_table, readable, without_keys
+from forwarder.cli.dead_letter_tables import (
+    data_as_json,
+    letter_as_json,
+    letters,
+    print_letter,
+    print_table,
+    readable,
+    without_keys,
+)
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import CommandGroup, Config, Output, State, TableOrJson, Yes
 from forwarder.cli.output import confirm
@@ -25,9 +34,24 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
 from forwarder.core.ports import Reason
 from forwarder.core.proposals import proposed
-from forwarder.deadletter.selection import DeadLetterFilter, contents, mark_for_replay, notes_of, still_marked, summaries
+from forwarder.deadletter.selection import (
+    DeadLetterFilter,
+    contents,
+    mark_for_replay,
+    notes_of,
+    still_marked,
+    summaries,
+)
 from forwarder.inspect import dead_letters as found_letters
-from forwarder.inspect.dead_letters import LetterQuery, SelectedLetters, WorkerLetters, letter_files, newest, parse_query, with_content
+from forwarder.inspect.dead_letters import (
+    LetterQuery,
+    SelectedLetters,
+    WorkerLetters,
+    letter_files,
+    newest,
+    parse_query,
+    with_content,
+)
 from forwarder.sources.imports.blocks import SOURCE
 from forwarder.sources.imports.checkpoint import read_checkpoint
 from forwarder.sources.imports.preflight_report import PREFLIGHT
@@ -42,18 +66,42 @@ MAX_LIMIT: Final = 10_000_000
 _PREVIEWED: Final = 10
 _MAX_NOTES: Final = 10
 _POLL_SECONDS: Final = 0.25
-_BY_HAND: Final = """  Fix a record that isn't JSON by hand: write it with `{show} > FILE`, edit FILE, then run
+_BY_HAND: Final = """  Fix a record that isn't JSON by hand: write it with `{show} > FILE`, edit \
+FILE, then run
   `{replay}`
 """
 
 app = CommandGroup("dead-letters", "List, show, replay or drop events that could not be delivered.")
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="NUMBER|UUID", help="Dead letters by their numbers in `ls`, or events by uuid.")]
-WithReason = Annotated[str, typer.Option("--reason", metavar="REASON", help="Only dead letters with this reason.")]
-WithEvent = Annotated[str, typer.Option("--event", metavar="NAME", help="Only events of this name.")]
-WithLane = Annotated[str, typer.Option("--lane", metavar="LABEL", help="Only this lane, by its label in `ls`.")]
-Since = Annotated[str, typer.Option("--since", metavar="TIME", help="Only dead letters since then: 2h, 3d, or 2026-01-31T12:00:00Z.")]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, max=MAX_LIMIT, metavar="N", help="At most this many, the oldest first.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="NUMBER|UUID", help="Dead letters by their numbers in `ls`, or events by uuid."
+    ),
+]
+WithReason = Annotated[
+    str, typer.Option("--reason", metavar="REASON", help="Only dead letters with this reason.")
+]
+WithEvent = Annotated[
+    str, typer.Option("--event", metavar="NAME", help="Only events of this name.")
+]
+WithLane = Annotated[
+    str, typer.Option("--lane", metavar="LABEL", help="Only this lane, by its label in `ls`.")
+]
+Since = Annotated[
+    str,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="Only dead letters since then: 2h, 3d, or 2026-01-31T12:00:00Z.",
+    ),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", min=1, max=MAX_LIMIT, metavar="N", help="At most this many, the oldest first."
+    ),
+]
 
 
 @app.command()
@@ -66,7 +114,16 @@ def ls(
     event: WithEvent = "",
     lane: WithLane = "",
     since: Since = "",
-    limit: Annotated[int, typer.Option("--limit", min=1, max=MAX_LIMIT, metavar="N", help="At most this many, the newest first.")] = LIMIT,
+    limit: Annotated[
+        int,
+        typer.Option(
+            "--limit",
+            min=1,
+            max=MAX_LIMIT,
+            metavar="N",
+            help="At most this many, the newest first.",
+        ),
+    ] = LIMIT,
     output: TableOrJson = Output.TABLE,
 ) -> None:
     """List the dead letters of all workers, the newest first, with their reasons and marks.
@@ -76,9 +133,14 @@ def ls(
     Example: forwarder dead-letters ls --reason refused --since 2h
     """
     files = _files(config, path)
-    found, total = newest(files, _query(names, files, reason=reason, event=event, lane=lane, since=since), limit)
+    found, total = newest(
+        files, _query(names, files, reason=reason, event=event, lane=lane, since=since), limit
+    )
     if output is Output.JSON:
-        document = {"count": total, "results": [letter_as_json(file, letter) for file, letter in found]}
+        document = {
+            "count": total,
+            "results": [letter_as_json(file, letter) for file, letter in found],
+        }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         print_table(found, total, time.time())
@@ -86,14 +148,22 @@ def ls(
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="NUMBER|UUID", help="The dead letter's number in `ls`, or the event's uuid.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NUMBER|UUID", help="The dead letter's number in `ls`, or the event's uuid."
+        ),
+    ],
     *,
     config: Config = None,
     path: State = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Write only the event's original bytes.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Write only the event's original bytes.")
+    ] = False,
     output: TableOrJson = Output.TABLE,
 ) -> None:
-    """Show one dead letter and its event. Anything that looks like a key is masked, except with --raw.
+    """Show one dead letter and its event. Anything that looks like a key is masked, except with
+    --raw.
 
     Exit codes: 0 shown; 1 not found.
 
@@ -102,14 +172,21 @@ def show(
     files = _files(config, path)
     found = with_content(files, _query([name], files))
     if not found:
-        sys.stderr.write(f"Error: dead letter {name} was not found\n  `{proposed('dead-letters ls')}` lists all of them.\n")
+        sys.stderr.write(
+            f"Error: dead letter {name} was not found\n  `{proposed('dead-letters ls')}` lists "
+            "all of them.\n"
+        )
         raise typer.Exit(ExitCode.NO)
     for file, letter, content in found:
         if raw:
             sys.stdout.buffer.write(content.data)
             sys.stdout.buffer.flush()
         elif output is Output.JSON:
-            document = {**letter_as_json(file, letter), "intact": content.intact, **data_as_json("data", content.data, letter.lane)}
+            document = {
+                **letter_as_json(file, letter),
+                "intact": content.intact,
+                **data_as_json("data", content.data, letter.lane),
+            }
             if content.replacement is not None:
                 document |= data_as_json("replacement", content.replacement, letter.lane)
             typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
@@ -128,27 +205,50 @@ def replay(
     lane: WithLane = "",
     since: Since = "",
     limit: Limit = None,
-    edit: Annotated[str, typer.Option("--edit", metavar="JQ", help="Send the result of this jq expression instead of each event.")] = "",
+    edit: Annotated[
+        str,
+        typer.Option(
+            "--edit",
+            metavar="JQ",
+            help="Send the result of this jq expression instead of each event.",
+        ),
+    ] = "",
     replacement: Annotated[
-        Path | None, typer.Option("--with", metavar="FILE", help="Send the JSON object in this file instead of one event.")
+        Path | None,
+        typer.Option(
+            "--with", metavar="FILE", help="Send the JSON object in this file instead of one event."
+        ),
     ] = None,
-    rate: Annotated[float | None, typer.Option("--rate", min=0.01, metavar="N", help="At most this many events a second (100).")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent, and change nothing.")] = False,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            "--rate", min=0.01, metavar="N", help="At most this many events a second (100)."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be sent, and change nothing.")
+    ] = False,
     yes: Yes = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the daemon has accepted them.")] = True,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait until the daemon has accepted them.")
+    ] = True,
 ) -> None:
     """Send dead letters again through the running daemon, each with its own uuid and timestamp.
 
-    An event keeps its bytes unless it is edited. If no daemon runs, the dead letters are marked, and sent at its next start or by
-    `forwarder buffer drain`. Those of an import (--path STATE) are sent when its command runs again; records that its format rejected,
-    fixed by --edit or --with, are converted again.
+    An event keeps its bytes unless it is edited. If no daemon runs, the dead letters are marked,
+    and sent at its next start or by `forwarder buffer drain`. Those of an import (--path STATE)
+    are sent when its command runs again; records that its format rejected, fixed by --edit or
+    --with, are converted again.
 
     Exit codes: 0 done; 1 some are left; 2 invalid expression or argument.
 
-    Example: forwarder dead-letters replay --reason refused --edit '.properties.plan = "free"' --dry-run
+    Example: forwarder dead-letters replay --reason refused --edit '.properties.plan = "free"'
+    --dry-run
     """
     files = _files(config, path)
-    selected = _select(files, _query(names, files, reason=reason, event=event, lane=lane, since=since), limit)
+    selected = _select(
+        files, _query(names, files, reason=reason, event=event, lane=lane, since=since), limit
+    )
     check_rate(selected, rate)
     change = editor(edit, replacement, selected)
     if dry_run:
@@ -181,43 +281,75 @@ def drop(
     Example: forwarder dead-letters drop --reason missing_event --since 1h
     """
     files = _files(config, path)
-    selected = _select(files, _query(names, files, reason=reason, event=event, lane=lane, since=since), limit)
+    selected = _select(
+        files, _query(names, files, reason=reason, event=event, lane=lane, since=since), limit
+    )
     if not confirm(f"Drop {letters(_count(selected))} permanently?", yes=yes):
         raise typer.Exit(ExitCode.NO)
     dropped, left = found_letters.drop(selected)
-    typer.echo(f"{dropped:,} dropped" + (f"; {left:,} marked, to be dropped by the daemon or import that uses them" if left else ""))
+    typer.echo(
+        f"{dropped:,} dropped"
+        + (
+            f"; {left:,} marked, to be dropped by the daemon or import that uses them"
+            if left
+            else ""
+        )
+    )
     raise typer.Exit(ExitCode.NO if left else ExitCode.DONE)
 
 
 def _files(config: Path | None, path: Path | None) -> list[WorkerLetters]:
-    """The files in the state directory `path`, or else those of the configuration. Raises `ConfigurationError`."""
+    """The files in the state directory `path`, or else those of the configuration. Raises
+    `ConfigurationError`.
+    """
     from forwarder.config.load import load_settings
     from forwarder.inspect.state_files import files_at, files_of
 
     if path is not None:
         workers = files_at(path)
         if not workers and not _may_be_empty(path):
-            hint = "Name the directory of `buffer.path` or `dead_letters.path`, or the state folder of an import (in shards: of one shard)."
+            hint = (
+                "Name the directory of `buffer.path` or `dead_letters.path`, or the state "
+                "folder of an import (in shards: of one shard)."
+            )
             raise ConfigurationError(f"{path} is not a state directory of forwarder", hint=hint)
     else:
-        workers = files_of(load_settings(config, os.environ, require_upstream=False).settings, os.environ)
-    return letter_files([worker.dead_letters for worker in workers if worker.dead_letters is not None])
+        workers = files_of(
+            load_settings(config, os.environ, require_upstream=False).settings, os.environ
+        )
+    return letter_files(
+        [worker.dead_letters for worker in workers if worker.dead_letters is not None]
+    )
 
 
 def _may_be_empty(path: Path) -> bool:
-    """Whether a directory without letters is no mistake: no daemon has used it yet, or an import that hasn't sent anything."""
+    """Whether a directory without letters is no mistake: no daemon has used it yet, or an import
+    that hasn't sent anything.
+    """
     return path.is_dir() and (not any(path.iterdir()) or (path / PREFLIGHT).is_file())
 
 
 def _query(
-    names: Sequence[str] | None, files: Sequence[WorkerLetters], *, reason: str = "", event: str = "", lane: str = "", since: str = ""
+    names: Sequence[str] | None,
+    files: Sequence[WorkerLetters],
+    *,
+    reason: str = "",
+    event: str = "",
+    lane: str = "",
+    since: str = "",
 ) -> LetterQuery:
     if reason and reason not in list(Reason):
-        raise ConfigurationError(f"--reason: {reason!r} is not a reason", hint=f"The reasons are {', '.join(Reason)}.")
-    return parse_query(names or (), files, reason=reason, event=event, lane=lane, since=since, now=time.time())
+        raise ConfigurationError(
+            f"--reason: {reason!r} is not a reason", hint=f"The reasons are {', '.join(Reason)}."
+        )
+    return parse_query(
+        names or (), files, reason=reason, event=event, lane=lane, since=since, now=time.time()
+    )
 
 
-def _select(files: Sequence[WorkerLetters], query: LetterQuery, limit: int | None) -> list[SelectedLetters]:
+def _select(
+    files: Sequence[WorkerLetters], query: LetterQuery, limit: int | None
+) -> list[SelectedLetters]:
     """The matching letters. Ends the command if there are none."""
     selected = found_letters.select(files, query, limit)
     if not selected:
@@ -230,8 +362,12 @@ def _count(selected: Sequence[SelectedLetters]) -> int:
     return sum(len(each.numbers) for each in selected)
 
 
-def editor(expression: str, file: Path | None, selected: Sequence[SelectedLetters]) -> Editor | None:
-    """The requested edit, if any. Raises `ConfigurationError` if the expression doesn't compile or the file can't be used."""
+def editor(
+    expression: str, file: Path | None, selected: Sequence[SelectedLetters]
+) -> Editor | None:
+    """The requested edit, if any. Raises `ConfigurationError` if the expression doesn't compile or
+    the file can't be used.
+    """
     if not expression and file is None:
         return None
     from forwarder.deadletter.editing import Edit, Replacement
@@ -240,15 +376,25 @@ def editor(expression: str, file: Path | None, selected: Sequence[SelectedLetter
         return Edit(expression)
     count = _count(selected)
     if expression or count != 1:
-        what = "--edit and --with exclude each other" if expression else f"--with: {letters(count)} match"
-        raise ConfigurationError(what, hint="`--with FILE` replaces one event: name its dead letter by its number in `ls`.")
+        what = (
+            "--edit and --with exclude each other"
+            if expression
+            else f"--with: {letters(count)} match"
+        )
+        raise ConfigurationError(
+            what,
+            hint="`--with FILE` replaces one event: name its dead letter by its number in `ls`.",
+        )
     return Replacement(file)
 
 
 def check_rate(selected: Sequence[SelectedLetters], rate: float | None) -> None:
     """Raises `ConfigurationError` for a rate with letters of an import."""
     if rate is not None and any(_is_of_import(each.file) for each in selected):
-        raise ConfigurationError("--rate: an import sends its dead letters at its own rate", hint="Use --rate of the import's own command.")
+        raise ConfigurationError(
+            "--rate: an import sends its dead letters at its own rate",
+            hint="Use --rate of the import's own command.",
+        )
 
 
 def preview(selected: Sequence[SelectedLetters], edit: Editor | None) -> None:
@@ -258,10 +404,16 @@ def preview(selected: Sequence[SelectedLetters], edit: Editor | None) -> None:
     left = _PREVIEWED
     for each in selected:
         with each.file.reading() as connection:
-            for letter in summaries(connection, DeadLetterFilter(numbers=tuple(each.numbers[:left])))[::-1]:
+            for letter in summaries(
+                connection, DeadLetterFilter(numbers=tuple(each.numbers[:left]))
+            )[::-1]:
                 typer.echo(f"{each.file.name(letter.number)}  {letter.reason}  {letter.label}")
                 for _, data in contents(connection, [letter.number]):
-                    typer.echo(f"  - {readable(data, letter.lane)}" if edit else f"    {readable(data, letter.lane)}")
+                    typer.echo(
+                        f"  - {readable(data, letter.lane)}"
+                        if edit
+                        else f"    {readable(data, letter.lane)}"
+                    )
                     if edit:
                         typer.echo(f"  + {_after(edit, data, letter.lane)}")
                 left -= 1
@@ -271,7 +423,9 @@ def preview(selected: Sequence[SelectedLetters], edit: Editor | None) -> None:
 
 
 def check(selected: Sequence[SelectedLetters], edit: Editor | None) -> None:
-    """Try the edit on every event before anything is changed. Ends the command with exit code 1 if it fails for one."""
+    """Try the edit on every event before anything is changed. Ends the command with exit code 1 if
+    it fails for one.
+    """
     if edit is None:
         return
     from forwarder.deadletter.editing import NotEditable, UnreadableEvent
@@ -284,16 +438,25 @@ def check(selected: Sequence[SelectedLetters], edit: Editor | None) -> None:
                 try:
                     edit.apply(data)
                 except NotEditable as error:
-                    failures.append(f"{each.file.name(number)}: {without_keys(error.message, None)}")
+                    failures.append(
+                        f"{each.file.name(number)}: {without_keys(error.message, None)}"
+                    )
                     if isinstance(error, UnreadableEvent):
-                        unreadable = unreadable or (each.file.name(number), "--path", each.file.path.parent)
+                        unreadable = unreadable or (
+                            each.file.name(number),
+                            "--path",
+                            each.file.path.parent,
+                        )
     if failures:
         shown = "\n  ".join(failures[:_MAX_NOTES])
-        sys.stderr.write(f"Error: --edit fails for {letters(len(failures))}; nothing was changed\n  {shown}\n")
+        sys.stderr.write(
+            f"Error: --edit fails for {letters(len(failures))}; nothing was changed\n  {shown}\n"
+        )
         if unreadable:
             sys.stderr.write(
                 _BY_HAND.format(
-                    show=proposed("dead-letters show --raw", *unreadable), replay=proposed("dead-letters replay --with FILE", *unreadable)
+                    show=proposed("dead-letters show --raw", *unreadable),
+                    replay=proposed("dead-letters replay --with FILE", *unreadable),
                 )
             )
         raise typer.Exit(ExitCode.NO)
@@ -305,14 +468,23 @@ def mark(selected: Sequence[SelectedLetters], edit: Editor | None, rate: float |
         for each in selected:
             with each.file.reading() as reading, each.file.writing() as writing:
                 if edit is None:
-                    changed: Iterator[tuple[int, bytes | None]] = ((number, None) for number in each.numbers)
+                    changed: Iterator[tuple[int, bytes | None]] = (
+                        (number, None) for number in each.numbers
+                    )
                 else:
-                    changed = ((number, edit.apply(data)) for number, data in contents(reading, each.numbers))
+                    changed = (
+                        (number, edit.apply(data))
+                        for number, data in contents(reading, each.numbers)
+                    )
                 mark_for_replay(writing, changed, rate, progress.advance)
 
 
-def follow(selected: Sequence[SelectedLetters], *, wait: bool, pause: Callable[[float], None] = time.sleep) -> bool:
-    """Follow the running daemons until they have sent the marked letters. False if a daemon stopped or could not send one."""
+def follow(
+    selected: Sequence[SelectedLetters], *, wait: bool, pause: Callable[[float], None] = time.sleep
+) -> bool:
+    """Follow the running daemons until they have sent the marked letters. False if a daemon
+    stopped or could not send one.
+    """
     daemons: list[SelectedLetters] = []
     marked = 0
     for each in selected:
@@ -323,7 +495,10 @@ def follow(selected: Sequence[SelectedLetters], *, wait: bool, pause: Callable[[
         else:
             marked += len(each.numbers)
     if marked:
-        typer.echo(f"{letters(marked)} marked; no daemon runs: they are sent at its next start, or by `{proposed('buffer drain')}`")
+        typer.echo(
+            f"{letters(marked)} marked; no daemon runs: they are sent at its next start, or by "
+            f"`{proposed('buffer drain')}`"
+        )
     if daemons and wait:
         return _report(daemons, _watch(daemons, pause))
     if daemons:
@@ -338,17 +513,25 @@ def _is_of_import(file: WorkerLetters) -> bool:
 def _by_import(file: WorkerLetters) -> str:
     """When the letters of an import are sent."""
     if file.has_daemon:
-        return "the running import sends them after its source is read; `ls` shows what is left then"
+        return (
+            "the running import sends them after its source is read; `ls` shows what is left then"
+        )
     try:
         saved = read_checkpoint(file.path.parent)
     except ConfigurationError:
         saved = None
-    example = "" if saved is None else f": {proposed('import', saved.job.format, saved.job.source)} …"
+    example = (
+        "" if saved is None else f": {proposed('import', saved.job.format, saved.job.source)} …"
+    )
     return f"no import runs: they are sent when its command runs again{example}"
 
 
-def _watch(daemons: Sequence[SelectedLetters], pause: Callable[[float], None]) -> dict[WorkerLetters, set[int]]:
-    """Wait until no letter is marked any more, or its daemon has stopped. Returns the letters that are still marked."""
+def _watch(
+    daemons: Sequence[SelectedLetters], pause: Callable[[float], None]
+) -> dict[WorkerLetters, set[int]]:
+    """Wait until no letter is marked any more, or its daemon has stopped. Returns the letters that
+    are still marked.
+    """
     left = {each.file: set(each.numbers) for each in daemons}
     with EventProgress("replaying", sum(map(len, left.values()))) as progress:
         while True:
@@ -366,14 +549,19 @@ def _report(daemons: Sequence[SelectedLetters], left: dict[WorkerLetters, set[in
     notes: list[str] = []
     for each in daemons:
         with each.file.reading() as connection:
-            notes += [f"{each.file.name(number)}: {note}" for number, note in notes_of(connection, each.numbers).items()]
+            notes += [
+                f"{each.file.name(number)}: {note}"
+                for number, note in notes_of(connection, each.numbers).items()
+            ]
     pending = sum(map(len, left.values()))
     typer.echo(f"{letters(_count(daemons) - pending - len(notes))} sent again")
     if notes:
         shown = "\n  ".join(without_keys(note, None) for note in notes[:_MAX_NOTES])
         sys.stderr.write(f"{letters(len(notes))} can't be sent as they are:\n  {shown}\n")
     if pending:
-        sys.stderr.write(f"The daemon stopped; {letters(pending)} marked: they are sent at its next start.\n")
+        sys.stderr.write(
+            f"The daemon stopped; {letters(pending)} marked: they are sent at its next start.\n"
+        )
     return not notes and not pending
 
 

@@ -1,4 +1,6 @@
-"""`forwarder demo` and `forwarder drill`: a sandbox and a forwarder at work, and the same through simulated failures."""
+"""`forwarder demo` and `forwarder drill`: a sandbox and a forwarder at work, and the same through
+simulated failures.
+"""
 
 from __future__ import annotations
 
@@ -37,18 +39,34 @@ DRAINING: Final = "Draining; press Ctrl-C again to stop at once."
 
 
 def demo(
-    once: Annotated[bool, typer.Option("--once", help="Send the sample, wait until it is delivered, compare, and end.")] = False,
+    once: Annotated[
+        bool,
+        typer.Option(
+            "--once", help="Send the sample, wait until it is delivered, compare, and end."
+        ),
+    ] = False,
     port: Port = 8320,
     kafka: Annotated[
-        bool, typer.Option("--kafka", help="Also start a Kafka broker, and send the events as records. Requires the extra kafka-demo.")
+        bool,
+        typer.Option(
+            "--kafka",
+            help=(
+                "Also start a Kafka broker, and send the events as records. Requires the "
+                "extra kafka-demo."
+            ),
+        ),
     ] = False,
-    logs: Annotated[bool, typer.Option("--logs", help="Follow an access log that rotates: page views become events.")] = False,
+    logs: Annotated[
+        bool,
+        typer.Option("--logs", help="Follow an access log that rotates: page views become events."),
+    ] = False,
 ) -> None:
     """Run a sandbox and a forwarder, and send sample events through them.
 
-    The events are those of a small shop, sent by the official Python SDK, with --kafka as records of topics, or with --logs as lines of a
-    web server's access log. Ctrl-C drains and prints the books. With --once, the exit code is 0 only if every event arrived unchanged and
-    the books balance, else 1.
+    The events are those of a small shop, sent by the official Python SDK, with --kafka as records
+    of topics, or with --logs as lines of a web server's access log. Ctrl-C drains and prints the
+    books. With --once, the exit code is 0 only if every event arrived unchanged and the books
+    balance, else 1.
 
     Example: forwarder demo --once
     """
@@ -58,8 +76,11 @@ def demo(
     from forwarder.telemetry.logs import configure_logging
 
     if kafka and logs:
-        raise typer.BadParameter("--kafka and --logs can't be used together; run one demo at a time")
-    configure_logging(level="error" if kafka else "warning")  # with Kafka one dead letter is part of the demo
+        raise typer.BadParameter(
+            "--kafka and --logs can't be used together; run one demo at a time"
+        )
+    # with Kafka one dead letter is part of the demo
+    configure_logging(level="error" if kafka else "warning")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         verdict = runner.run(_show_demo(choose_ports(port), once=once, kafka=kafka, logs=logs))
     print_demo_verdict(verdict)
@@ -69,8 +90,9 @@ def demo(
 def drill(port: Port = 8320) -> None:
     """Simulate an outage, a kill -9 and a wrong key, and show that no event is lost.
 
-    Sandbox and forwarder are processes of their own with files in a temporary directory; the official Python SDK sends the events. It
-    takes about half a minute. The exit code is 0 only if every event arrived unchanged and the books balance, else 1 with what is missing.
+    Sandbox and forwarder are processes of their own with files in a temporary directory; the
+    official Python SDK sends the events. It takes about half a minute. The exit code is 0 only if
+    every event arrived unchanged and the books balance, else 1 with what is missing.
 
     Example: forwarder drill --port 0
     """
@@ -78,21 +100,32 @@ def drill(port: Port = 8320) -> None:
 
     verdict = asyncio.run(_run_drill(choose_ports(port)))
     if verdict is None:
-        sys.stderr.write("Interrupted. The drill's processes have been stopped and its files removed.\n")
+        sys.stderr.write(
+            "Interrupted. The drill's processes have been stopped and its files removed.\n"
+        )
         raise typer.Exit(ExitCode.INTERRUPTED)
     print_drill_verdict(verdict)
     raise typer.Exit(ExitCode.DONE if verdict.good else ExitCode.NO)
 
 
-async def _show_demo(ports: demos.Ports, *, once: bool, kafka: bool, logs: bool) -> demos.DemoVerdict:
+async def _show_demo(
+    ports: demos.Ports, *, once: bool, kafka: bool, logs: bool
+) -> demos.DemoVerdict:
     from forwarder.demo.demo import LIVE_PAUSE, VISITORS
 
     async with _open_demo(ports, kafka=kafka, logs=logs) as demo:
-        stop_on_signals(partial(_stop_traffic, demo))  # before the addresses are there: whoever reads them may press Ctrl-C
+        # before the addresses are there: whoever reads them may press Ctrl-C
+        stop_on_signals(partial(_stop_traffic, demo))
         _print_addresses(
-            ports, f"{demo.entrance}\nstatus            http://{demo.admin_address}/status\nsandbox           {demo.sandbox_url}/\n"
+            ports,
+            (
+                f"{demo.entrance}\nstatus            http://{demo.admin_address}/status\nsandbox  "
+                f"         {demo.sandbox_url}/\n"
+            ),
         )
-        task = asyncio.create_task(_send(demo, VISITORS, 0.0) if once else _send(demo, None, LIVE_PAUSE))
+        task = asyncio.create_task(
+            _send(demo, VISITORS, 0.0) if once else _send(demo, None, LIVE_PAUSE)
+        )
         await _watch(demo, task)
         await task
         return await demo.verdict()
@@ -103,7 +136,9 @@ async def _send(demo: AnyDemo, visitors: int | None, pause: float) -> None:
     await demo.settle()
 
 
-def _open_demo(ports: demos.Ports, *, kafka: bool, logs: bool) -> AbstractAsyncContextManager[AnyDemo]:
+def _open_demo(
+    ports: demos.Ports, *, kafka: bool, logs: bool
+) -> AbstractAsyncContextManager[AnyDemo]:
     if logs:
         from forwarder.demo.logs import open_log_demo
 
@@ -185,7 +220,10 @@ def print_demo_verdict(verdict: demos.DemoVerdict) -> None:
         screen.print(f"Good: {found}; the books balance.", style="green")
         return
     books = "balance" if balanced(verdict.snapshot) else "don't balance"
-    sys.stderr.write(f"Not good: {found}; the books {books}.\n  `{proposed('status')}` of a running demo shows the upstream's answers.\n")
+    sys.stderr.write(
+        f"Not good: {found}; the books {books}.\n  `{proposed('status')}` of a running demo shows "
+        "the upstream's answers.\n"
+    )
 
 
 async def _run_drill(ports: demos.Ports) -> DrillVerdict | None:
@@ -196,7 +234,13 @@ async def _run_drill(ports: demos.Ports) -> DrillVerdict | None:
     task = asyncio.create_task(run_drill(ports, print_step()))
     _cancel_on_signals(task)
     base = "http://127.0.0.1"
-    _print_addresses(ports, f"forwarder  {base}:{ports.ingestion}, status {base}:{ports.admin}/status\nsandbox    {base}:{ports.sandbox}/")
+    _print_addresses(
+        ports,
+        (
+            f"forwarder  {base}:{ports.ingestion}, status {base}:{ports.admin}/status\nsandbox    "
+            f"{base}:{ports.sandbox}/"
+        ),
+    )
     try:
         return await task
     except asyncio.CancelledError:
@@ -209,7 +253,9 @@ async def _run_drill(ports: demos.Ports) -> DrillVerdict | None:
 
 
 def _cancel_on_signals(task: asyncio.Task[DrillVerdict]) -> None:
-    """Cancel the drill at the first signal; later ones are ignored, so that they don't interrupt the cleanup."""
+    """Cancel the drill at the first signal; later ones are ignored, so that they don't interrupt
+    the cleanup.
+    """
     seen: list[bool] = []
 
     def end() -> None:
@@ -247,9 +293,15 @@ def step_page(step: Step, number: int) -> RenderableType:
 
     def line(check: Check) -> Text:
         style = "green" if check.good else "bold red"
-        return Text("✓" if check.good else "✗", style=style).append(f" {check.claim}: ", style="default").append(check.seen)
+        return (
+            Text("✓" if check.good else "✗", style=style)
+            .append(f" {check.claim}: ", style="default")
+            .append(check.seen)
+        )
 
-    head = Text(f"\n{number}. {step.title}", style="bold").append(f"  {step.seconds:.1f} s", style="not bold dim")
+    head = Text(f"\n{number}. {step.title}", style="bold").append(
+        f"  {step.seconds:.1f} s", style="not bold dim"
+    )
     lines = [Text(step.did), *map(line, step.checks)]
     books = Padding(lane_table(step.lanes, books=True), (0, 0, 0, 2), expand=False)
     return Group(head, *(Padding(each, (0, 0, 0, 3), expand=False) for each in lines), books)
@@ -261,7 +313,10 @@ def print_drill_verdict(verdict: DrillVerdict) -> None:
 
     if verdict.good:
         console().print(
-            f"\nGood: {len(verdict.sent):,} events sent, all of them in the sandbox, 0 missing, 0 changed in transit; the books balance.",
+            (
+                f"\nGood: {len(verdict.sent):,} events sent, all of them in the sandbox, 0 "
+                "missing, 0 changed in transit; the books balance."
+            ),
             style="green",
         )
         return

@@ -10,7 +10,9 @@ class ExitCode(IntEnum):
 
     DONE = 0
     NO = 1
-    """The command ran, and the answer is no: a check failed, events are left, or the question was answered with no."""
+    """The command ran, and the answer is no: a check failed, events are left, or the question was
+    answered with no.
+    """
     WRONG_USAGE = 2
     """A wrong command line or configuration, or a file that can't be used."""
     UNREACHABLE = 3

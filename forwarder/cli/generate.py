@@ -29,12 +29,31 @@ KEEPS_UP: Final = 0.95
 
 def generate(
     *,
-    rate: Annotated[str, typer.Option("--rate", metavar="N|unlimited", help="Events a second.")] = "1000",
-    users: Annotated[int, typer.Option("--users", metavar="N", min=1, max=10_000_000, help="Different people.")] = 500,
-    duration: Annotated[str | None, typer.Option("--duration", metavar="TIME", help="How long to send. Default: until Ctrl-C.")] = None,
-    count: Annotated[int | None, typer.Option("--count", metavar="N", min=1, help="End after this many events.")] = None,
-    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, max=10_000, help="Events in a request, at most.")] = 100,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Another story; the same seed makes the same events.")] = None,
+    rate: Annotated[
+        str, typer.Option("--rate", metavar="N|unlimited", help="Events a second.")
+    ] = "1000",
+    users: Annotated[
+        int, typer.Option("--users", metavar="N", min=1, max=10_000_000, help="Different people.")
+    ] = 500,
+    duration: Annotated[
+        str | None,
+        typer.Option("--duration", metavar="TIME", help="How long to send. Default: until Ctrl-C."),
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", metavar="N", min=1, help="End after this many events.")
+    ] = None,
+    batch: Annotated[
+        int,
+        typer.Option(
+            "--batch", metavar="N", min=1, max=10_000, help="Events in a request, at most."
+        ),
+    ] = 100,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed", metavar="N", help="Another story; the same seed makes the same events."
+        ),
+    ] = None,
     api_key: ProjectKey = None,
     to: To = None,
     admin: Admin = None,
@@ -43,9 +62,10 @@ def generate(
 ) -> None:
     """Send realistic traffic at a steady rate, and report latencies and answers.
 
-    The events are sessions of a shop's visitors: page views, sign-ups, identified persons, orders, groups; about 570 bytes each. A request
-    that is answered 503 is repeated after Retry-After. Ctrl-C ends the load and prints the sums. Events become data of the project that
-    receives them, so the command asks first if that isn't on this machine.
+    The events are sessions of a shop's visitors: page views, sign-ups, identified persons, orders,
+    groups; about 570 bytes each. A request that is answered 503 is repeated after Retry-After.
+    Ctrl-C ends the load and prints the sums. Events become data of the project that receives them,
+    so the command asks first if that isn't on this machine.
 
     Exit codes: 0 every event was accepted; 1 some were not; 3 unreachable.
 
@@ -56,10 +76,17 @@ def generate(
     from forwarder.demo.load import LoadPlan
     from forwarder.demo.traffic import SEED
 
-    seconds = None if duration is None else checked("--duration", Duration("1s", "30d").read, duration)
+    seconds = (
+        None if duration is None else checked("--duration", Duration("1s", "30d").read, duration)
+    )
     plan = LoadPlan(
-        rate=parse_rate(rate), users=users, batch=batch, seconds=seconds, count=count, seed=SEED if seed is None else seed
-    )  # fmt: skip
+        rate=parse_rate(rate),
+        users=users,
+        batch=batch,
+        seconds=seconds,
+        count=count,
+        seed=SEED if seed is None else seed,
+    )
     target = choose_target(to, api_key, admin, config)
     if not _agreed(target, yes=yes):
         raise typer.Exit(ExitCode.NO)
@@ -73,7 +100,9 @@ def _agreed(target: EventTarget, *, yes: bool) -> bool:
     snapshot = snapshot_of(target.admin) if target.admin else None
     end = snapshot.upstream.url if snapshot else target.address
     local = target.local and (snapshot is None or urlsplit(end).hostname in LOOPBACK)
-    return local or confirm(f"Generated events become data of a project at {end}. Send them?", yes=yes)
+    return local or confirm(
+        f"Generated events become data of a project at {end}. Send them?", yes=yes
+    )
 
 
 def _run(plan: LoadPlan, target: EventTarget) -> ExitCode:
@@ -88,11 +117,18 @@ def _run(plan: LoadPlan, target: EventTarget) -> ExitCode:
             figures = runner.run(_watch(plan, target))
     except TargetUnreachable as error:
         hint = f"Start a daemon with `{proposed('run')}`, or name another address with `--to URL`."
-        report(ForwarderError(f"nothing accepts events at {target.address}: {error.message}", hint=hint))
+        report(
+            ForwarderError(
+                f"nothing accepts events at {target.address}: {error.message}", hint=hint
+            )
+        )
         return ExitCode.UNREACHABLE
     sys.stdout.write("".join(f"{name:<10} {words}\n" for name, words in _sums(figures).items()))
     if plan.rate is not None and figures.seconds >= 1 and figures.rate < plan.rate * KEEPS_UP:
-        sys.stderr.write(f"The rate of {plan.rate:,.0f} events/s was not reached: the receiver or this machine is slower.\n")
+        sys.stderr.write(
+            f"The rate of {plan.rate:,.0f} events/s was not reached: the receiver or this machine "
+            "is slower.\n"
+        )
     return ExitCode.DONE if figures.accepted == figures.sent else ExitCode.NO
 
 
@@ -106,7 +142,10 @@ async def _watch(plan: LoadPlan, target: EventTarget) -> LoadFigures:
     load = LoadGenerator(plan, endpoint, SystemClock())
     stop_on_signals(load.stop)
     wanted = "as fast as possible" if plan.rate is None else f"{plan.rate:,.0f} events/s"
-    what = f"{wanted}, {plural(plan.users, 'user')}, {plural(plan.request_events(), 'event')} a request"
+    what = (
+        f"{wanted}, {plural(plan.users, 'user')}, {plural(plan.request_events(), 'event')} a "
+        "request"
+    )
     sys.stdout.write(f"Sending to {target.address}: {what}\n")
     sys.stdout.flush()
     task = asyncio.create_task(load.run())
@@ -128,7 +167,10 @@ async def _watch(plan: LoadPlan, target: EventTarget) -> LoadFigures:
 def _line(load: LoadGenerator) -> str:
     figures = load.figures
     answers = ", ".join(f"{what}: {count:,}" for what, count in sorted(figures.answers.items()))
-    return f"{figures.accepted:,} events accepted, {figures.rate:,.0f}/s, {_latency(figures)}, answers {answers or 'none yet'}"
+    return (
+        f"{figures.accepted:,} events accepted, {figures.rate:,.0f}/s, {_latency(figures)}, "
+        f"answers {answers or 'none yet'}"
+    )
 
 
 def _latency(figures: LoadFigures) -> str:
@@ -148,6 +190,9 @@ def _sums(figures: LoadFigures) -> dict[str, str]:
     return {
         "sent": f"{figures.sent:,} events in {figures.seconds:.1f} s, {megabytes:.2f} MB/s",
         "accepted": f"{figures.accepted:,} events, {figures.rate:,.0f}/s{rest}",
-        "answers": ", ".join(f"{what}: {count:,}" for what, count in sorted(figures.answers.items())) or "none",
+        "answers": ", ".join(
+            f"{what}: {count:,}" for what, count in sorted(figures.answers.items())
+        )
+        or "none",
         "latency": f"{_latency(figures)} of a request",
     }

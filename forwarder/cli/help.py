@@ -1,4 +1,5 @@
-"""`forwarder help`: the documents, in the terminal; and the help of a command, for those who ask for it that way.
+"""`forwarder help`: the documents, in the terminal; and the help of a command, for those who ask
+for it that way.
 
 A topic is a document by its file's name, in whichever folder of `docs/` it is.
 """
@@ -27,7 +28,9 @@ WIDTH: Final = 100
 _LEFT_OUT: Final = ("decisions", "index", "README")
 _FRONT_MATTER: Final = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 _COMMENT: Final = re.compile(r"<!--.*?-->\n?", re.DOTALL)
-_IMAGE: Final = re.compile(r"^!\[[^\]]*\]\([^)]*\)\n?|<(?:img|picture|source)\b[^>]*>", re.MULTILINE)
+_IMAGE: Final = re.compile(
+    r"^!\[[^\]]*\]\([^)]*\)\n?|<(?:img|picture|source)\b[^>]*>", re.MULTILINE
+)
 _LINK: Final = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])+)\]\((?!https?:)[^)\s]*\)")
 _NOT_PROSE: Final = ("#", "```", "|", "!", "<", "1.", "- ")
 _FILE: Final = re.compile(r"\[([\w-]+)\.md\]\((?!https?:)[^)\s]*\)")
@@ -44,27 +47,43 @@ class HelpTopic:
     path: Path
 
     def text(self) -> str:
-        """The document as a terminal can show it: without images, and without links to other files."""
+        """The document as a terminal can show it: without images, and without links to
+        other files.
+        """
         text = _IMAGE.sub("", _COMMENT.sub("", _FRONT_MATTER.sub("", self.path.read_text("utf-8"))))
         return _LINK.sub(r"\1", _FILE.sub(r"`forwarder help \1`", text)).lstrip("\n")
 
     def summary(self) -> str:
         """The first sentence below its title."""
-        paragraphs = (part for part in self.text().split("\n\n") if part.strip() and not part.lstrip().startswith(_NOT_PROSE))
+        paragraphs = (
+            part
+            for part in self.text().split("\n\n")
+            if part.strip() and not part.lstrip().startswith(_NOT_PROSE)
+        )
         words = " ".join(next(paragraphs, "").split()).replace("*", "").replace("`", "")
         found = _SENTENCE.match(words)
         return found[0] if found else words
 
 
 def topics() -> dict[str, HelpTopic]:
-    """The documents by name, those of one folder after the other. Of documents with the same name each is called `folder/name`."""
+    """The documents by name, those of one folder after the other. Of documents with the same name
+    each is called `folder/name`.
+    """
     root = shipped("docs")
     found = [path.relative_to(root) for path in sorted(root.rglob("*.md"))]
     files = [path for path in found if not {*path.parts[:-1], path.stem}.intersection(_LEFT_OUT)]
     names = [path.stem for path in files]
     folders = {path: path.parent.as_posix() if path.parent.parts else "" for path in files}
-    keys = {path: path.stem if names.count(path.stem) == 1 or not folders[path] else f"{folders[path]}/{path.stem}" for path in files}
-    return {keys[path]: HelpTopic(keys[path], folders[path], root / path) for path in sorted(files, key=lambda path: (folders[path], path))}
+    keys = {
+        path: path.stem
+        if names.count(path.stem) == 1 or not folders[path]
+        else f"{folders[path]}/{path.stem}"
+        for path in files
+    }
+    return {
+        keys[path]: HelpTopic(keys[path], folders[path], root / path)
+        for path in sorted(files, key=lambda path: (folders[path], path))
+    }
 
 
 def _offered(incomplete: str) -> list[str]:
@@ -76,7 +95,12 @@ def _offered(incomplete: str) -> list[str]:
 
 def help(  # noqa: A001 - the command's name
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="TOPIC", help="A topic, or a command with its subcommands.", autocompletion=_offered)
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC",
+            help="A topic, or a command with its subcommands.",
+            autocompletion=_offered,
+        ),
     ] = None,
 ) -> None:
     """Show a document in the terminal, or the help of a command; without a topic, list the topics.
@@ -101,7 +125,10 @@ def _unknown(asked: str, known: Mapping[str, HelpTopic]) -> ConfigurationError:
     from forwarder.cli.output import visible
 
     names = {name.rpartition("/")[2]: name for name in (*COMMANDS, *known)}
-    close = dict.fromkeys(names[each] for each in get_close_matches(asked.lower().removesuffix(".md"), names, n=3, cutoff=0.55))
+    close = dict.fromkeys(
+        names[each]
+        for each in get_close_matches(asked.lower().removesuffix(".md"), names, n=3, cutoff=0.55)
+    )
     close |= dict.fromkeys(name for name in known if asked.lower() in name)
     meant = " or ".join(f"`forwarder help {name}`" for name in list(close)[:3])
     hint = f"Did you mean {meant}?" if meant else "`forwarder help` lists the topics."

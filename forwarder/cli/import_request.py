@@ -1,4 +1,5 @@
-"""From the command line and the configuration to the request for an import: settings, key, format, filters, rate, and state folder.
+"""From the command line and the configuration to the request for an import: settings, key, format,
+filters, rate, and state folder.
 
 Invariant: a key, and the text of a `--store` option, is part of no message.
 """
@@ -33,7 +34,14 @@ from forwarder.sources.files.records import Framing, ReadOptions
 from forwarder.sources.files.transcoding import checked_encoding
 from forwarder.sources.imports import checkpoint, report
 from forwarder.sources.imports.conversion import EventFilters
-from forwarder.sources.imports.format import ChosenFormat, ChosenMapping, FormatContext, ImportFormat, PersonProperties, RecordRefused
+from forwarder.sources.imports.format import (
+    ChosenFormat,
+    ChosenMapping,
+    FormatContext,
+    ImportFormat,
+    PersonProperties,
+    RecordRefused,
+)
 from forwarder.sources.imports.job import ImportRequest, Shard
 from forwarder.sources.imports.pacing import QuietHours
 from forwarder.sources.imports.preflight_report import unaccepted
@@ -58,34 +66,73 @@ _MAPPING: Final = "import.mapping"
 _NO_QUIET: Final = "none"
 _CHANGES_RECORDS: Final = ("framing", "delimiter", "quote", "encoding")
 """Options for reading that change the records."""
-_KEY_WAYS: Final = "Use --api-key KEY, `import.api_key` or `import.api_key_file` in the configuration, or FORWARDER_IMPORT__API_KEY(_FILE)."
+_KEY_WAYS: Final = (
+    "Use --api-key KEY, `import.api_key` or `import.api_key_file` in the configuration, or "
+    "FORWARDER_IMPORT__API_KEY(_FILE)."
+)
 _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):?(\d{2})", re.ASCII)
 _UTC: Final = frozenset({"0", "z", "utc", "+0", "-0"})
 _MAX_RATE: Final = 1_000_000
 
 
-def request_of(form: ImportFormat[Any], typed: CommonOptions, more: Mapping[str, Any]) -> ImportRequest:
-    """The request; `more` has the options that not every format has. Raises `ConfigurationError`."""
+def request_of(
+    form: ImportFormat[Any], typed: CommonOptions, more: Mapping[str, Any]
+) -> ImportRequest:
+    """The request; `more` has the options that not every format has. Raises
+    `ConfigurationError`.
+    """
     unaccepted((), typed.accept or ())
     found = loaded_sections(SECTIONS, typed.config)
     settings = found.settings
     settings = settings.of_destination()
     if typed.upstream is not None:
-        settings = replace(settings, upstream=replace(settings.upstream, url=_checked("--upstream", check_upstream, typed.upstream)))
+        settings = replace(
+            settings,
+            upstream=replace(
+                settings.upstream, url=_checked("--upstream", check_upstream, typed.upstream)
+            ),
+        )
     if not (settings.upstream.url or typed.via or typed.dry_run):
-        hint = "For example --upstream https://us.i.example.com, or `upstream.url` in the configuration."
-        raise ConfigurationError("--upstream URL is missing: the address of the service that receives the events", hint=hint)
+        hint = (
+            "For example --upstream https://us.i.example.com, or `upstream.url` in the "
+            "configuration."
+        )
+        raise ConfigurationError(
+            "--upstream URL is missing: the address of the service that receives the events",
+            hint=hint,
+        )
     section = settings.import_
-    persons: PersonProperties = typed.person_properties.value if typed.person_properties else section.person_properties
+    persons: PersonProperties = (
+        typed.person_properties.value if typed.person_properties else section.person_properties
+    )
     store = {**section.store, **pairs("--store", typed.store or ())}
-    cells: dict[str, Any] = {name: character(f"--{name}", more[name]) for name in ("delimiter", "quote") if more.get(name) is not None}
-    encoding = checked_encoding(*(("--encoding", typed.encoding) if typed.encoding is not None else ("import.encoding", section.encoding)))
+    cells: dict[str, Any] = {
+        name: character(f"--{name}", more[name])
+        for name in ("delimiter", "quote")
+        if more.get(name) is not None
+    }
+    encoding = checked_encoding(
+        *(
+            ("--encoding", typed.encoding)
+            if typed.encoding is not None
+            else ("import.encoding", section.encoding)
+        )
+    )
     framing = Framing(more.get("framing") or form.framings[0])
-    reading = ReadOptions(framing=framing, encoding=encoding, store=store, follow_links=typed.follow_links, **cells)
+    reading = ReadOptions(
+        framing=framing, encoding=encoding, store=store, follow_links=typed.follow_links, **cells
+    )
     since, until = moment("--since", typed.since), moment("--until", typed.until)
     if since is not None and until is not None and since >= until:
-        raise ConfigurationError(f"--since {typed.since} is not before --until {typed.until}: no event is left", hint="Exchange the two.")
-    hours, hours_name = (section.quiet_hours, "import.quiet_hours") if typed.quiet_hours is None else (typed.quiet_hours, "--quiet-hours")
+        raise ConfigurationError(
+            f"--since {typed.since} is not before --until {typed.until}: no event is left",
+            hint="Exchange the two.",
+        )
+    hours, hours_name = (
+        (section.quiet_hours, "import.quiet_hours")
+        if typed.quiet_hours is None
+        else (typed.quiet_hours, "--quiet-hours")
+    )
     return ImportRequest(
         chosen=_chosen(form, FormatContext(persons, since=since), section, reading, more),
         paths=tuple(typed.paths),
@@ -95,7 +142,13 @@ def request_of(form: ImportFormat[Any], typed: CommonOptions, more: Mapping[str,
         state_root=state_root(settings) if typed.state is None else typed.state.parent,
         via=_checked("--via", check_upstream, typed.via) if typed.via else "",
         reading=reading,
-        filters=EventFilters(since, until, frozenset(typed.event or ()), frozenset(typed.exclude_event or ()), typed.limit),
+        filters=EventFilters(
+            since,
+            until,
+            frozenset(typed.event or ()),
+            frozenset(typed.exclude_event or ()),
+            typed.limit,
+        ),
         person_properties=persons,
         geoip=typed.geoip,
         rate=rate(str(section.rate) if typed.rate is None else typed.rate),
@@ -107,7 +160,8 @@ def request_of(form: ImportFormat[Any], typed: CommonOptions, more: Mapping[str,
 
 
 def project_key(found: Loaded, typed: str | None, *, required: bool) -> str:
-    """The project key: typed, or configured, or else asked for; empty if there is none and none is `required`.
+    """The project key: typed, or configured, or else asked for; empty if there is none and none is
+    `required`.
 
     Raises `ConfigurationError`.
     """
@@ -118,36 +172,54 @@ def project_key(found: Loaded, typed: str | None, *, required: bool) -> str:
     if file and not key:
         key, *more = _checked("import.api_key_file", read_key_file, file)
         if more:
-            raise ConfigurationError(f"import.api_key_file: {file} contains {len(more) + 1} keys", hint="Keep only the project's key.")
+            raise ConfigurationError(
+                f"import.api_key_file: {file} contains {len(more) + 1} keys",
+                hint="Keep only the project's key.",
+            )
     return key or (ask_for_key("project key", check_project_key, _KEY_WAYS) if required else "")
 
 
 def state_root(settings: Settings) -> Path:
-    """The directory with a state folder for each import. Raises `ConfigurationError` if this user has none."""
+    """The directory with a state folder for each import. Raises `ConfigurationError` if this user
+    has none.
+    """
     if settings.import_.state is not None:
         return settings.import_.state
     if settings.buffer.kind == "disk":
         return settings.buffer.path / IMPORTS
     for found in state_directories(os.environ, is_root=os.geteuid() == 0):
         return found / IMPORTS
-    raise ConfigurationError("there is no directory for the import's state: this user has no HOME", hint="Name one with --state DIR.")
+    raise ConfigurationError(
+        "there is no directory for the import's state: this user has no HOME",
+        hint="Name one with --state DIR.",
+    )
 
 
 def folders(root: Path) -> list[Path]:
-    """The state folders of imports in `root`, by name. Raises `ConfigurationError` if they can't be listed."""
+    """The state folders of imports in `root`, by name. Raises `ConfigurationError` if they can't
+    be listed.
+    """
     names = checkpoint.FILE, report.MANIFEST
     try:
         inside = sorted(root.iterdir()) if root.is_dir() else []
         return [
-            folder for folder in inside if any((folder / name).is_file() for name in names) or is_locked(folder) or shard_folders(folder)
+            folder
+            for folder in inside
+            if any((folder / name).is_file() for name in names)
+            or is_locked(folder)
+            or shard_folders(folder)
         ]
     except OSError as error:
         hint = "Run this as the user that imports, or name one folder with --state DIR."
-        raise ConfigurationError(f"{root} can't be listed: {error_text(error)}", hint=hint) from error
+        raise ConfigurationError(
+            f"{root} can't be listed: {error_text(error)}", hint=hint
+        ) from error
 
 
 def _checked(name: str, check: Callable[[Given], Checked], given: Given) -> Checked:
-    """What a check makes of a value; its ValueError as a `ConfigurationError` with the name of the option or setting."""
+    """What a check makes of a value; its ValueError as a `ConfigurationError` with the name of the
+    option or setting.
+    """
     try:
         return check(given)
     except ValueError as error:
@@ -155,16 +227,33 @@ def _checked(name: str, check: Callable[[Given], Checked], given: Given) -> Chec
 
 
 def _chosen(
-    form: ImportFormat[Any], given: FormatContext, section: ImportSettings, reading: ReadOptions, more: Mapping[str, Any]
+    form: ImportFormat[Any],
+    given: FormatContext,
+    section: ImportSettings,
+    reading: ReadOptions,
+    more: Mapping[str, Any],
 ) -> ChosenFormat:
-    own = {each.field: more[each.name] for each in form.said if more[each.name] not in (None, [], ())}
+    own = {
+        each.field: more[each.name] for each in form.said if more[each.name] not in (None, [], ())
+    }
     try:
-        options = form.options(**{name: frozenset(value) if isinstance(value, list | tuple) else value for name, value in own.items()})
+        options = form.options(
+            **{
+                name: frozenset(value) if isinstance(value, list | tuple) else value
+                for name, value in own.items()
+            }
+        )
     except ValueError as error:
-        raise ConfigurationError(str(error), hint=f"`{proposed(f'import {form.name} --help')}` describes each option.") from None
+        raise ConfigurationError(
+            str(error), hint=f"`{proposed(f'import {form.name} --help')}` describes each option."
+        ) from None
     usual = ReadOptions(framing=form.framings[0])
     values: dict[str, Any] = {each.flag: each.of(options) for each in form.said}
-    values |= {name: str(getattr(reading, name)) for name in _CHANGES_RECORDS if getattr(reading, name) != getattr(usual, name)}
+    values |= {
+        name: str(getattr(reading, name))
+        for name in _CHANGES_RECORDS
+        if getattr(reading, name) != getattr(usual, name)
+    }
     if form.takes_zone:
         zone, said = _zone(section, more)
         values |= said
@@ -172,7 +261,12 @@ def _chosen(
     if form.takes_mapping:
         settings, place = _mapping(section, more.get("mapping"))
         compiled = partial(mapping_of, settings, "import", place, has_time=False)
-        given = replace(given, mapping=ChosenMapping(rules_of(settings, place), compiled, settings.timestamp.zone is not None))
+        given = replace(
+            given,
+            mapping=ChosenMapping(
+                rules_of(settings, place), compiled, settings.timestamp.zone is not None
+            ),
+        )
     form.make(options, given)  # raises now if the options contradict each other
     if form.takes_mapping:
         values["mapping"] = _mapping_as_json(settings)
@@ -184,21 +278,34 @@ def _mapping(section: ImportSettings, file: Path | None) -> tuple[MappingSetting
     """The rules as written, and the place that errors name."""
     if file is None:
         if not section.mapping.given:
-            hint = f"Write them under `{_MAPPING}` in the configuration, or into a file of their own: --mapping FILE."
+            hint = (
+                f"Write them under `{_MAPPING}` in the configuration, or into a file of their "
+                "own: --mapping FILE."
+            )
             raise ConfigurationError("the format mapping has no rules", hint=hint)
         return section.mapping, _MAPPING
     try:
         found = load_part(_MAPPING, file, os.environ).import_.mapping
     except InvalidConfiguration as error:
-        problems = "\n".join(str(each).replace(f"{_MAPPING}.", "").replace(" --config FILE", " --mapping FILE") for each in error.problems)
-        raise ConfigurationError(f"--mapping: {problems}", hint=f"{help_on('mapping')} describes the rules.") from None
+        problems = "\n".join(
+            str(each).replace(f"{_MAPPING}.", "").replace(" --config FILE", " --mapping FILE")
+            for each in error.problems
+        )
+        raise ConfigurationError(
+            f"--mapping: {problems}", hint=f"{help_on('mapping')} describes the rules."
+        ) from None
     if not found.given:
-        raise ConfigurationError(f"--mapping: {file} has no rules", hint="Write at least event, distinct_id and timestamp.")
+        raise ConfigurationError(
+            f"--mapping: {file} has no rules",
+            hint="Write at least event, distinct_id and timestamp.",
+        )
     return found, str(file)
 
 
 def _mapping_as_json(settings: MappingSettings) -> dict[str, Any]:
-    """The rules as one value, whatever file has them; of the salt only a digest that distinguishes it from another."""
+    """The rules as one value, whatever file has them; of the salt only a digest that distinguishes
+    it from another.
+    """
     values = settings.as_document(changed_only=True)
     if settings.hash.salt_file is not None:
         salt = hashlib.sha256(b"import" + settings.hash.salt_file.read_bytes().strip()).hexdigest()
@@ -211,7 +318,10 @@ def moment(option: str, text: str | None) -> int | None:
     try:
         return None if text is None else parse_time(text)
     except RecordRefused:
-        hint = "Write a date, 2024-01-31, or a time, 2024-01-31T12:00:00Z: fixed ones, so that the same command resumes tomorrow."
+        hint = (
+            "Write a date, 2024-01-31, or a time, 2024-01-31T12:00:00Z: fixed ones, so that "
+            "the same command resumes tomorrow."
+        )
         raise ConfigurationError(f"{option}: {text!r} is not a time", hint=hint) from None
 
 
@@ -219,8 +329,13 @@ def _zone(section: ImportSettings, more: Mapping[str, Any]) -> tuple[tzinfo | No
     """The zone of times without one; and what was given, by its option."""
     named, offset = more.get("zone"), more.get("time_offset")
     if named is not None and offset is not None:
-        hint = "Keep one of the two: a zone knows daylight saving time, an offset is the same all year."
-        raise ConfigurationError("--zone can't be beside --time-offset: both say what clocks showed", hint=hint)
+        hint = (
+            "Keep one of the two: a zone knows daylight saving time, an offset is the same "
+            "all year."
+        )
+        raise ConfigurationError(
+            "--zone can't be beside --time-offset: both say what clocks showed", hint=hint
+        )
     if offset is not None:
         minutes = time_offset(offset)
         return timezone(timedelta(minutes=minutes)), {"time-offset": minutes}
@@ -235,7 +350,10 @@ def time_offset(text: str) -> int:
     found = _OFFSET.fullmatch(text.strip())
     hours, minutes = (int(found[2]), int(found[3])) if found else (99, 0)
     if found is None or minutes > 59 or hours > 14:
-        hint = "Write +02:00 for two hours ahead of UTC, -08:00 for eight behind, 0 for UTC; a zone is given by --zone Europe/Berlin."
+        hint = (
+            "Write +02:00 for two hours ahead of UTC, -08:00 for eight behind, 0 for UTC; a "
+            "zone is given by --zone Europe/Berlin."
+        )
         raise ConfigurationError(f"--time-offset: {text!r} is not an offset", hint=hint)
     return (hours * 60 + minutes) * (-1 if found[1] == "-" else 1)
 
@@ -249,7 +367,10 @@ def rate(text: str) -> float | None:
     except ValueError:
         found = math.nan
     if not 0 < found <= _MAX_RATE:
-        raise ConfigurationError(f"--rate: invalid rate {text!r}", hint="Write events a second, such as 2000, or `unlimited`.")
+        raise ConfigurationError(
+            f"--rate: invalid rate {text!r}",
+            hint="Write events a second, such as 2000, or `unlimited`.",
+        )
     return found
 
 
@@ -257,7 +378,9 @@ def pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
     """Names with their texts."""
     found = [text.partition("=") for text in texts]
     if any(not (name.strip() and equals) for name, equals, _ in found):
-        raise ConfigurationError(f"{option}: not of the form NAME=TEXT", hint=f"Write {option} region=eu-central-1.")
+        raise ConfigurationError(
+            f"{option}: not of the form NAME=TEXT", hint=f"Write {option} region=eu-central-1."
+        )
     return {name.strip(): value for name, _, value in found}
 
 
@@ -265,5 +388,8 @@ def character(option: str, text: str) -> str:
     """One character; a tab may be written as \\t."""
     found = "\t" if text in (r"\t", "tab") else text
     if len(found) != 1:
-        raise ConfigurationError(f"{option}: {text!r} is not one character", hint=f"Write {option} ';', or {option} '\\t' for a tab.")
+        raise ConfigurationError(
+            f"{option}: {text!r} is not one character",
+            hint=f"Write {option} ';', or {option} '\\t' for a tab.",
+        )
     return found

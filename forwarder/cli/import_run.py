@@ -1,11 +1,13 @@
-"""One import from its opening to its report, as a person at a terminal sees it: preflight, question, progress, result.
+"""One import from its opening to its report, as a person at a terminal sees it: preflight,
+question, progress, result.
 
-Invariants: nothing is sent before the key is checked, the source is analyzed, and each finding that stops the import is accepted by its
-code. Without a terminal to confirm at, nothing is sent unless `--yes` was given, and the source isn't read either. Results go to standard
-output, one document if it is JSON; progress goes to standard error.
+Invariants: nothing is sent before the key is checked, the source is analyzed, and each finding
+that stops the import is accepted by its code. Without a terminal to confirm at, nothing is sent
+unless `--yes` was given, and the source isn't read either. Results go to standard output, one
+document if it is JSON; progress goes to standard error.
 
-The first SIGINT or SIGTERM while it sends lets what is in flight settle, the second ends everything at once. Before that, either ends it:
-there is nothing to settle.
+The first SIGINT or SIGTERM while it sends lets what is in flight settle, the second ends
+everything at once. Before that, either ends it: there is nothing to settle.
 """
 
 from __future__ import annotations
@@ -75,24 +77,42 @@ class ImportCommand:
     typed: CommonOptions
 
     def run(self) -> ExitCode:
-        """Do what was asked. Raises `ForwarderError`; `UpstreamRefuses` if the service doesn't know the key."""
+        """Do what was asked. Raises `ForwarderError`; `UpstreamRefuses` if the service doesn't
+        know the key.
+        """
         with closing(self.opened):
             saved, state = None if self.typed.dry_run else self.opened.saved, self.opened.state
             if saved is not None and self.opened.is_complete:
                 say("This import is complete: nothing is left to send.")
                 return self._end(complete_reports(saved, state))
             if not self.opened.has_files:
-                say(f"Shard {self.request.shard} has no files, for there are fewer files than shards: nothing is left to send.")
-                return ExitCode.DONE if self.typed.dry_run else self._end(uvloop.run(self.opened.run(lambda _: None)))
+                say(
+                    f"Shard {self.request.shard} has no files, for there are fewer files than "
+                    "shards: nothing is left to send."
+                )
+                return (
+                    ExitCode.DONE
+                    if self.typed.dry_run
+                    else self._end(uvloop.run(self.opened.run(lambda _: None)))
+                )
             if not (self.typed.yes or self.typed.dry_run or can_ask()):
                 raise ConfigurationError(
-                    "the import isn't confirmed: standard input or standard error is not a terminal, so the question can't be asked",
+                    (
+                        "the import isn't confirmed: standard input or standard error is not a "
+                        "terminal, so the question can't be asked"
+                    ),
                     hint="Check the source with --dry-run, then add --yes to the command.",
                 )
             unchecked = self._check_key()
             if saved is not None:
-                resumed = f"This import resumes from its checkpoint of {to_second(saved.written_at)} ({state}): {sentence(saved.books)}."
-                sent = f"All of the source has been sent; now the marked dead letters in {state} are sent."
+                resumed = (
+                    "This import resumes from its checkpoint of "
+                    f"{to_second(saved.written_at)} ({state}): {sentence(saved.books)}."
+                )
+                sent = (
+                    f"All of the source has been sent; now the marked dead letters in {state} "
+                    "are sent."
+                )
                 say(sent if saved.complete else resumed)
                 earlier = saved_report(state)
                 return self._send(None if earlier is None else earlier.to_send)
@@ -104,12 +124,15 @@ class ImportCommand:
                 return ExitCode.NO if broken else ExitCode.DONE
             events = preflight.report.to_send
             question = (
-                f"Send {plural(events, 'event')} to {self.request.address}, project {mask_key(self.request.api_key)}? This can't be undone."
+                f"Send {plural(events, 'event')} to {self.request.address}, project "
+                f"{mask_key(self.request.api_key)}? This can't be undone."
             )
             return self._send(events) if confirm(question, yes=self.typed.yes) else ExitCode.NO
 
     def _check_key(self) -> str:
-        """Ask whether the service knows the key; why that isn't known, which only a dry run passes over. Raises `UpstreamRefuses`."""
+        """Ask whether the service knows the key; why that isn't known, which only a dry run passes
+        over. Raises `UpstreamRefuses`.
+        """
         if not (self.request.api_key and self.request.address):
             return "that requires --upstream URL and --api-key KEY"
         if not self.request.settings.upstream.verify_keys:
@@ -123,14 +146,17 @@ class ImportCommand:
         return ""
 
     def _preflight(self, unchecked: str) -> tuple[PreflightResult, Sequence[BrokenSource]]:
-        """Analyze the source, and save and show the findings; also the files that can't be read to their end.
+        """Analyze the source, and save and show the findings; also the files that can't be read to
+        their end.
 
         `unchecked`: why it isn't known whether the service knows the key.
         """
         state, output = self.opened.state, self.typed.output
         with closing(ImportDisplay()) as display:
             report, broken = self.opened.preflight(display.analyzed)
-        report.unchecked = (f"whether the service knows the project key: {unchecked}",) if unchecked else ()
+        report.unchecked = (
+            (f"whether the service knows the project key: {unchecked}",) if unchecked else ()
+        )
         preflight = PreflightResult.assess(report, self.request.accepted)
         preflight.save(state)
         if output is TextOutput.TEXT or preflight.stopping or self.typed.dry_run:
@@ -142,9 +168,16 @@ class ImportCommand:
         saved, request = self.opened.saved, self.request
         before = 0 if saved is None else sum(day.delivered for day in saved.totals.days.values())
         via = " (a forwarder)" if request.via else ""
-        rate = f"at most {rate_text(request.own_rate)} events a second" if request.own_rate else "without a rate limit"
+        rate = (
+            f"at most {rate_text(request.own_rate)} events a second"
+            if request.own_rate
+            else "without a rate limit"
+        )
         part = "" if request.shard is None else f" shard {request.shard}"
-        say(f"Sending{part} to {request.address}{via}, project {mask_key(request.api_key)}, {rate}. State: {self.opened.state}")
+        say(
+            f"Sending{part} to {request.address}{via}, project {mask_key(request.api_key)}, "
+            f"{rate}. State: {self.opened.state}"
+        )
 
         async def send() -> ImportManifest:
             """Until all is settled, or a signal comes."""
@@ -158,7 +191,12 @@ class ImportCommand:
     def _end(self, manifest: ImportManifest) -> ExitCode:
         """Print the result, and where its files are."""
         state, broken = self.opened.state, self.opened.broken
-        show(as_json(manifest).decode() if self.typed.output is TextOutput.JSON else as_text(manifest), broken)
+        show(
+            as_json(manifest).decode()
+            if self.typed.output is TextOutput.JSON
+            else as_text(manifest),
+            broken,
+        )
         say(f"Report: {state / PAGE} (and {JSON})\nManifest: {state / MANIFEST}")
         if manifest.books.unmended:
             say(f"Rejected records are kept: {proposed('dead-letters ls --path', state)}")
@@ -166,12 +204,16 @@ class ImportCommand:
             say(f"All shards: {proposed('import status --state', self.opened.folder)}")
         elif manifest.complete:
             against = "--export PATH (of a sandbox: --sandbox URL)"
-            say(f"Compare it with the service: {proposed('import verify --state', state)} {against}")
+            say(
+                f"Compare it with the service: {proposed('import verify --state', state)} {against}"
+            )
         return code_of(manifest, broken)
 
 
 def code_of(manifest: ImportManifest, broken: Sequence[BrokenSource]) -> ExitCode:
-    """The exit code of an import. Rejected records that were fixed, and sent since, count as delivered."""
+    """The exit code of an import. Rejected records that were fixed, and sent since, count as
+    delivered.
+    """
     if broken:
         return ExitCode.NO
     if not manifest.complete:
@@ -185,7 +227,9 @@ def say(text: str) -> None:
 
 
 def show(result: str | RenderableType, broken: Sequence[BrokenSource]) -> None:
-    """Write JSON or a page to standard output, and then the files that can't be read to their end to standard error."""
+    """Write JSON or a page to standard output, and then the files that can't be read to their end
+    to standard error.
+    """
     if isinstance(result, str):
         typer.echo(result)
     else:
@@ -195,19 +239,30 @@ def show(result: str | RenderableType, broken: Sequence[BrokenSource]) -> None:
         report_visible(each)
     if broken:
         say(
-            "An import that has begun rejects a file that has changed: import the new file by itself. Events whose records have ids of "
+            "An import that has begun rejects a file that has changed: import the new file by "
+            "itself. Events whose records have ids of "
             "their own keep their uuids and times, so they aren't counted twice."
         )
 
 
 class ImportDisplay:
-    """How much is done: live on a terminal, a line every few seconds elsewhere. Its methods may be called at any time. To be closed."""
+    """How much is done: live on a terminal, a line every few seconds elsewhere. Its methods may be
+    called at any time. To be closed.
+    """
 
-    def __init__(self, total: int | None = None, before: int = 0, *, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        total: int | None = None,
+        before: int = 0,
+        *,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`total`: events to send, if known; `before`: those that earlier runs delivered."""
         self._total, self._before, self._now = total, before, now
         self._seen = deque([(now(), 0)])
-        self._live = Live(console=Console(stderr=True), auto_refresh=False) if sys.stderr.isatty() else None
+        self._live = (
+            Live(console=Console(stderr=True), auto_refresh=False) if sys.stderr.isatty() else None
+        )
         self._shown = 0.0 if self._live is not None else now()
         if self._live is not None:
             self._live.start()
@@ -219,23 +274,49 @@ class ImportDisplay:
 
     def analyzed(self, records: int, content: int) -> None:
         """Show how much of the source is analyzed."""
-        line = f"analyzing the source: {plural(records, 'record')}, {size(content)}, {self.rate(records):,.0f} a second"
+        line = (
+            f"analyzing the source: {plural(records, 'record')}, {size(content)}, "
+            f"{self.rate(records):,.0f} a second"
+        )
         self._show(Text(line), line, refresh=_REFRESH)
 
     def sent(self, progress: ImportProgress) -> None:
-        """Show the events of those that the preflight found, and below them the books, which count records."""
+        """Show the events of those that the preflight found, and below them the books, which count
+        records.
+        """
         done, rate = self._before + progress.events, self.rate(progress.events)
         total = None if self._total is None else max(self._total, done)
-        left = f", {duration((total - done) / rate)} left" if total and rate and done < total and not progress.waiting else ""
+        left = (
+            f", {duration((total - done) / rate)} left"
+            if total and rate and done < total and not progress.waiting
+            else ""
+        )
         slowed = f" ({progress.slowed})" if progress.slowed else ""
         figures = (
-            f"{done:,}{'' if total is None else f' of {total:,}'} events, {0 if progress.waiting else rate:,.0f} a second{slowed}{left}"
+            f"{done:,}{'' if total is None else f' of {total:,}'} events, "
+            f"{0 if progress.waiting else rate:,.0f} a second{slowed}{left}"
         )
         bar = Table.grid(padding=(0, 1, 0, 0))
-        bar.add_row(Text("importing"), ProgressBar(total or 1, done if total else 0, width=_BAR), Text(figures))
-        counts = {"delivered": progress.delivered, "refused": progress.refused, "left out": progress.left_out}
-        counted = ", ".join([*(f"{count:,} {what}" for what, count in counts.items()), plural(progress.repeats, "repeat")])
-        books = f"{plural(progress.read, 'record')} read: {counted}; {plural(progress.in_flight, 'event')} in flight"
+        bar.add_row(
+            Text("importing"),
+            ProgressBar(total or 1, done if total else 0, width=_BAR),
+            Text(figures),
+        )
+        counts = {
+            "delivered": progress.delivered,
+            "refused": progress.refused,
+            "left out": progress.left_out,
+        }
+        counted = ", ".join(
+            [
+                *(f"{count:,} {what}" for what, count in counts.items()),
+                plural(progress.repeats, "repeat"),
+            ]
+        )
+        books = (
+            f"{plural(progress.read, 'record')} read: {counted}; "
+            f"{plural(progress.in_flight, 'event')} in flight"
+        )
         rows: list[RenderableType] = [bar, Text(f"  {books}", style="dim")]
         line = f"importing: {figures}; {books}"
         if progress.waiting:
@@ -253,7 +334,9 @@ class ImportDisplay:
         return (count - before) / (now - then) if now > then else 0.0
 
     def _show(self, page: RenderableType, line: str, *, refresh: float = 0.0) -> None:
-        """Show the page, or write the line, unless that was done just now; `refresh`: seconds between two pages."""
+        """Show the page, or write the line, unless that was done just now; `refresh`: seconds
+        between two pages.
+        """
         if self._now() - self._shown < (EVERY if self._live is None else refresh):
             return
         self._shown = self._now()
@@ -265,7 +348,10 @@ class ImportDisplay:
 
 @contextmanager
 def stopped_by_signals(
-    loop: asyncio.AbstractEventLoop, stop: Callable[[], None], tidy: Callable[[], None], exit_now: Callable[[int], None] = os._exit
+    loop: asyncio.AbstractEventLoop,
+    stop: Callable[[], None],
+    tidy: Callable[[], None],
+    exit_now: Callable[[int], None] = os._exit,
 ) -> Iterator[None]:
     """Call `stop` on the first signal; on the second, call `tidy` and exit."""
     received = 0
@@ -274,11 +360,17 @@ def stopped_by_signals(
         nonlocal received
         received += 1
         if received == 1:
-            sys.stderr.write(f"{number.name}: reading stops; events in flight are settled and saved. A second signal stops at once.\n")
+            sys.stderr.write(
+                f"{number.name}: reading stops; events in flight are settled and saved. A second "
+                "signal stops at once.\n"
+            )
             stop()
             return
         tidy()
-        sys.stderr.write("Stopped at once. Events that were in flight are sent again, unchanged, when the same command resumes.\n")
+        sys.stderr.write(
+            "Stopped at once. Events that were in flight are sent again, unchanged, when the same "
+            "command resumes.\n"
+        )
         sys.stderr.flush()
         exit_now(ExitCode.INTERRUPTED)
 

@@ -1,6 +1,8 @@
-"""`forwarder import`: a command for each format of the catalog, with options by its description; `status` and `verify` of imports.
+"""`forwarder import`: a command for each format of the catalog, with options by its description;
+`status` and `verify` of imports.
 
-What only some of the commands need is imported when they run: help and completion don't wait for it.
+What only some of the commands need is imported when they run: help and completion don't wait for
+it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,15 @@ import msgspec
 import typer
 
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.options import CommandGroup, Config, Group, TextOrJson, TextOutput, generated, parameter
+from forwarder.cli.options import (
+    CommandGroup,
+    Config,
+    Group,
+    TextOrJson,
+    TextOutput,
+    generated,
+    parameter,
+)
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.files.records import Framing
 from forwarder.sources.imports.format import ImportFormat
@@ -36,8 +46,10 @@ if TYPE_CHECKING:
     from forwarder.sources.imports.verification import StoredDays
 
 _CODES: Final = (
-    "Exit codes: 0 complete; 1 records were rejected, files are damaged, or findings stop the import; 2 wrong usage, or the source "
-    "changed; 3 the service can't be reached or doesn't know the key; 130 interrupted: the same command resumes."
+    "Exit codes: 0 complete; 1 records were rejected, files are damaged, or findings stop the "
+    "import; 2 wrong usage, or the source "
+    "changed; 3 the service can't be reached or doesn't know the key; 130 interrupted: the same "
+    "command resumes."
 )
 _WHERE: Final = "Source and target"
 _WHAT: Final = "What is sent"
@@ -60,7 +72,9 @@ def _codes(incomplete: str) -> list[str]:
     return [code for code in STOPPING if code.startswith(incomplete)]
 
 
-def _option(panel: str | None, words: str, metavar: str | None = None, **more: Any) -> dict[str, Any]:
+def _option(
+    panel: str | None, words: str, metavar: str | None = None, **more: Any
+) -> dict[str, Any]:
     """What an option has beside its name, which is that of its field."""
     return {"help": words, "rich_help_panel": panel, "metavar": metavar, **more}
 
@@ -71,42 +85,117 @@ class CommonOptions:
 
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="PATH", help="Files, folders, patterns or addresses (s3:// gs:// az://); - is standard input."),
+        typer.Argument(
+            metavar="PATH",
+            help="Files, folders, patterns or addresses (s3:// gs:// az://); - is standard input.",
+        ),
     ]
-    upstream: Annotated[str | None, _option(_WHERE, "Address of the service. Default: `upstream.url`.", "URL")] = None
-    api_key: Annotated[str | None, _option(_WHERE, "Project key. Default: `import.api_key` or its file; else it is asked for.", "KEY")] = (
-        None
-    )
-    via: Annotated[str | None, _option(_WHERE, "Send through a running forwarder, which gives live events priority.", "URL")] = None
-    state: Annotated[Path | None, _option(_WHERE, "State folder of the import. Default: one in `import.state` per command.", "DIR")] = None
+    upstream: Annotated[
+        str | None, _option(_WHERE, "Address of the service. Default: `upstream.url`.", "URL")
+    ] = None
+    api_key: Annotated[
+        str | None,
+        _option(
+            _WHERE,
+            "Project key. Default: `import.api_key` or its file; else it is asked for.",
+            "KEY",
+        ),
+    ] = None
+    via: Annotated[
+        str | None,
+        _option(
+            _WHERE, "Send through a running forwarder, which gives live events priority.", "URL"
+        ),
+    ] = None
+    state: Annotated[
+        Path | None,
+        _option(
+            _WHERE, "State folder of the import. Default: one in `import.state` per command.", "DIR"
+        ),
+    ] = None
     config: Config = None
-    dry_run: Annotated[bool, _option(None, "Only analyze the source, and report what would be sent.")] = False
-    accept: Annotated[list[str] | None, _option(None, "Start despite this finding; repeatable.", "CODE", autocompletion=_codes)] = None
-    yes: Annotated[bool, _option(None, "Send without asking. Required without a terminal, also to resume.")] = False
+    dry_run: Annotated[
+        bool, _option(None, "Only analyze the source, and report what would be sent.")
+    ] = False
+    accept: Annotated[
+        list[str] | None,
+        _option(None, "Start despite this finding; repeatable.", "CODE", autocompletion=_codes),
+    ] = None
+    yes: Annotated[
+        bool, _option(None, "Send without asking. Required without a terminal, also to resume.")
+    ] = False
     output: TextOrJson = TextOutput.TEXT
-    since: Annotated[str | None, _option(_WHAT, "Only events from then on: 2024-01-31, or an ISO 8601 time; UTC.", "TIME")] = None
-    until: Annotated[str | None, _option(_WHAT, "Only events before then. Default: 48 h ago.", "TIME")] = None
-    event: Annotated[list[str] | None, _option(_WHAT, "Only events of this name; repeatable.", "NAME")] = None
-    exclude_event: Annotated[list[str] | None, _option(_WHAT, "No events of this name; repeatable.", "NAME")] = None
-    limit: Annotated[int | None, _option(_WHAT, "At most this many events, the first.", "N", min=1)] = None
+    since: Annotated[
+        str | None,
+        _option(_WHAT, "Only events from then on: 2024-01-31, or an ISO 8601 time; UTC.", "TIME"),
+    ] = None
+    until: Annotated[
+        str | None, _option(_WHAT, "Only events before then. Default: 48 h ago.", "TIME")
+    ] = None
+    event: Annotated[
+        list[str] | None, _option(_WHAT, "Only events of this name; repeatable.", "NAME")
+    ] = None
+    exclude_event: Annotated[
+        list[str] | None, _option(_WHAT, "No events of this name; repeatable.", "NAME")
+    ] = None
+    limit: Annotated[
+        int | None, _option(_WHAT, "At most this many events, the first.", "N", min=1)
+    ] = None
     person_properties: Annotated[
         PersonsOption | None,
-        _option(_WHAT, "What $set does: set only what a person lacks (set_once), nothing, or overwrite current values."),
+        _option(
+            _WHAT,
+            (
+                "What $set does: set only what a person lacks (set_once), nothing, or overwrite "
+                "current values."
+            ),
+        ),
     ] = None
-    geoip: Annotated[bool, _option(_WHAT, "Let the service look up the location of an event's $ip.")] = False
-    rate: Annotated[str | None, _option(_HOW, "Events a second. Default: `import.rate`, 2000.", "N|unlimited")] = None
-    quiet_hours: Annotated[str | None, _option(_HOW, "Hours without sending: 08:00-20:00 Europe/Berlin, or `none`.", "HOURS")] = None
+    geoip: Annotated[
+        bool, _option(_WHAT, "Let the service look up the location of an event's $ip.")
+    ] = False
+    rate: Annotated[
+        str | None, _option(_HOW, "Events a second. Default: `import.rate`, 2000.", "N|unlimited")
+    ] = None
+    quiet_hours: Annotated[
+        str | None,
+        _option(_HOW, "Hours without sending: 08:00-20:00 Europe/Berlin, or `none`.", "HOURS"),
+    ] = None
     shard: Annotated[
-        str | None, _option(_HOW, "Only every N-th file, from number K on, with 1/N of the rate: 0/8 to 7/8 on eight machines.", "K/N")
+        str | None,
+        _option(
+            _HOW,
+            (
+                "Only every N-th file, from number K on, with 1/N of the rate: 0/8 to 7/8 on "
+                "eight machines."
+            ),
+            "K/N",
+        ),
     ] = None
-    sort: Annotated[bool, _option(_HOW, "Sort by time on disk first: for files that are not oldest first.")] = False
+    sort: Annotated[
+        bool, _option(_HOW, "Sort by time on disk first: for files that are not oldest first.")
+    ] = False
     encoding: Annotated[
         str | None,
-        _option(_READING, "Encoding of text files, also packed ones: utf-16, cp1252 … Default: `import.encoding`, utf-8.", "NAME"),
+        _option(
+            _READING,
+            (
+                "Encoding of text files, also packed ones: utf-16, cp1252 … Default: "
+                "`import.encoding`, utf-8."
+            ),
+            "NAME",
+        ),
     ] = None
-    follow_links: Annotated[bool, _option(_READING, "Also read the targets of links that lead out of the named folder.")] = False
+    follow_links: Annotated[
+        bool, _option(_READING, "Also read the targets of links that lead out of the named folder.")
+    ] = False
     store: Annotated[
-        list[str] | None, _option(_READING, "An option of the object store, such as region=eu-central-1; repeatable.", "NAME=TEXT")
+        list[str] | None,
+        _option(
+            _READING,
+            "An option of the object store, such as region=eu-central-1; repeatable.",
+            "NAME=TEXT",
+        ),
     ] = None
 
 
@@ -125,10 +214,26 @@ def parameters(form: ImportFormat[Any]) -> Iterator[inspect.Parameter]:
     framings: Any = [(each.name, each.value) for each in form.framings]
     cell = Framing.CSV in form.framings and str
     sometimes: dict[str, tuple[Any, str, str | None]] = {
-        "zone": (form.takes_zone and str, "Zone of times without one, such as Europe/Berlin. Default: `import.zone`.", "ZONE"),
-        "time_offset": (form.takes_zone and str, "Instead of --zone, a fixed offset from UTC: +02:00, or 0 for UTC.", "+HH:MM"),
-        "mapping": (form.takes_mapping and Path, "YAML file of the rules. Default: `import.mapping`.", "FILE"),
-        "framing": (len(framings) > 1 and StrEnum("Framing", framings), "How records are separated; auto: by content and name.", None),
+        "zone": (
+            form.takes_zone and str,
+            "Zone of times without one, such as Europe/Berlin. Default: `import.zone`.",
+            "ZONE",
+        ),
+        "time_offset": (
+            form.takes_zone and str,
+            "Instead of --zone, a fixed offset from UTC: +02:00, or 0 for UTC.",
+            "+HH:MM",
+        ),
+        "mapping": (
+            form.takes_mapping and Path,
+            "YAML file of the rules. Default: `import.mapping`.",
+            "FILE",
+        ),
+        "framing": (
+            len(framings) > 1 and StrEnum("Framing", framings),
+            "How records are separated; auto: by content and name.",
+            None,
+        ),
         "delimiter": (cell, "Between cells. Default: comma; in .tsv files, tab.", "CHARACTER"),
         "quote": (cell, 'Around a cell that contains delimiters. Default: ".', "CHARACTER"),
     }
@@ -138,21 +243,34 @@ def parameters(form: ImportFormat[Any]) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(CommonOptions, include_extras=True)
     for each in dataclasses.fields(CommonOptions):
         kind, marker = get_args(hints[each.name])
-        yield _parameter(each.name, kind, ... if each.default is dataclasses.MISSING else each.default, marker)
+        yield _parameter(
+            each.name, kind, ... if each.default is dataclasses.MISSING else each.default, marker
+        )
 
 
 def _parameter(name: str, kind: Any, default: Any, marker: Any) -> inspect.Parameter:
     """`marker` is what `_option` gives, or typer's own."""
-    return parameter(name, kind, typer.Option(f"--{name.replace('_', '-')}", **marker) if isinstance(marker, dict) else marker, default)
+    return parameter(
+        name,
+        kind,
+        typer.Option(f"--{name.replace('_', '-')}", **marker)
+        if isinstance(marker, dict)
+        else marker,
+        default,
+    )
 
 
 def common_options(typed: dict[str, Any]) -> CommonOptions:
     """The typed options of every format."""
-    return CommonOptions(**{each.name: typed[each.name] for each in dataclasses.fields(CommonOptions)})
+    return CommonOptions(
+        **{each.name: typed[each.name] for each in dataclasses.fields(CommonOptions)}
+    )
 
 
 def _unknown_format(args: list[str]) -> str:
-    """What to type in place of a format that is none: a similar one, or the one that a file looks like that stands in its place."""
+    """What to type in place of a format that is none: a similar one, or the one that a file looks
+    like that stands in its place.
+    """
     import shlex
     from difflib import get_close_matches
 
@@ -161,7 +279,10 @@ def _unknown_format(args: list[str]) -> str:
         looks = _recognized(args[0])
         example = looks or "FORMAT"
         like = f", and {args[0]} looks like {BY_NAME[looks].looks_like}" if looks else ""
-        return f"The format is missing before the path{like}. Write: forwarder import {example} {shlex.join(args)}\n{formats}"
+        return (
+            f"The format is missing before the path{like}. Write: forwarder import {example} "
+            f"{shlex.join(args)}\n{formats}"
+        )
     close = get_close_matches(args[0].lower(), BY_NAME, n=1)
     return f"Unknown format {args[0]!r}. {f'Did you mean {close[0]}? ' if close else ''}{formats}"
 
@@ -217,23 +338,35 @@ def _run(form: ImportFormat[Any], typed: dict[str, Any]) -> None:
     raise typer.Exit(code)
 
 
-app = CommandGroup("import", "Import historical events from files; an interrupted import resumes without duplicates.", cls=FormatGroup)
+app = CommandGroup(
+    "import",
+    "Import historical events from files; an interrupted import resumes without duplicates.",
+    cls=FormatGroup,
+)
 for _form in FORMATS:
-    _words = f"{_form.summary}\n\n{_CODES}\n\nExample: forwarder import {_form.name} {_form.example}"
+    _words = (
+        f"{_form.summary}\n\n{_CODES}\n\nExample: forwarder import {_form.name} {_form.example}"
+    )
     app.command(_form.name, help=_words)(generated(partial(_run, _form), list(parameters(_form))))
 
 
 @app.command()
 def status(
     *,
-    state: Annotated[Path | None, typer.Option(metavar="DIR", help="State folder of one import. Default: all in `import.state`.")] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="State folder of one import. Default: all in `import.state`."
+        ),
+    ] = None,
     config: Config = None,
     output: TextOrJson = TextOutput.TEXT,
 ) -> None:
-    """Show the progress of imports by their last checkpoints, also while they run; of an import in shards, that of each and of all.
+    """Show the progress of imports by their last checkpoints, also while they run; of an import in
+    shards, that of each and of all.
 
-    Exit codes: 0 shown, complete or not; 1 there is no import, or one in shards isn't complete; 2 wrong usage, or a checkpoint can't be
-    read.
+    Exit codes: 0 shown, complete or not; 1 there is no import, or one in shards isn't complete; 2
+    wrong usage, or a checkpoint can't be read.
 
     Example: forwarder import status --state /var/lib/forwarder/imports/segment-1a2b3c4d
     """
@@ -257,11 +390,19 @@ def status(
                 raise
             report(error)
             damaged = True
-    if not damaged and all(isinstance(each, ImportStatus) and each.checkpoint is None and not each.running for each in found):
-        sys.stderr.write(f"Error: there is no import in {place}\n  Name the folder of another one with --state DIR.\n")
+    if not damaged and all(
+        isinstance(each, ImportStatus) and each.checkpoint is None and not each.running
+        for each in found
+    ):
+        sys.stderr.write(
+            f"Error: there is no import in {place}\n  Name the folder of another one with --state "
+            "DIR.\n"
+        )
         raise typer.Exit(ExitCode.NO)
     if output is TextOutput.JSON:
-        sys.stdout.write(msgspec.json.encode({"imports": [each.plain() for each in found]}).decode() + "\n")
+        sys.stdout.write(
+            msgspec.json.encode({"imports": [each.plain() for each in found]}).decode() + "\n"
+        )
     else:
         _print_status(found)
     if damaged:
@@ -279,13 +420,17 @@ def _status_of(folder: Path) -> ImportStatus:
 
     # the lock first: a process that ends meanwhile is shown as running, never as stopped early
     running, analyzed = is_locked(folder), saved_report(folder)
-    return ImportStatus(folder, read_checkpoint(folder), running, None if analyzed is None else analyzed.records)
+    return ImportStatus(
+        folder, read_checkpoint(folder), running, None if analyzed is None else analyzed.records
+    )
 
 
 def _shards_in(folder: Path) -> list[ImportShards]:
-    """The import in shards in a state folder, if it has one; several, if folders of another division were copied there.
+    """The import in shards in a state folder, if it has one; several, if folders of another
+    division were copied there.
 
-    A checkpoint that can't be read is reported. Raises `ConfigurationError` if the folder can't be listed.
+    A checkpoint that can't be read is reported. Raises `ConfigurationError` if the folder can't be
+    listed.
     """
     from forwarder.cli.output import report
     from forwarder.core.error_text import error_text
@@ -296,7 +441,9 @@ def _shards_in(folder: Path) -> list[ImportShards]:
         listed = shard_folders(folder)
     except OSError as error:
         hint = "Run this as the user that imports, or name another folder with --state DIR."
-        raise ConfigurationError(f"{folder} can't be read: {error_text(error)}", hint=hint) from error
+        raise ConfigurationError(
+            f"{folder} can't be read: {error_text(error)}", hint=hint
+        ) from error
     found = []
     for of, places in sorted(listed.items()):
         shards, damaged = {}, set()
@@ -329,30 +476,57 @@ def _print_status(found: Sequence[ImportStatus | ImportShards]) -> None:
 def verify(
     *,
     state: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="State folder of the import. Default: the only one in `import.state`.")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="State folder of the import. Default: the only one in `import.state`.",
+        ),
     ] = None,
-    manifest: Annotated[Path | None, typer.Option(metavar="FILE", help="A manifest.json instead of a folder.")] = None,
-    sandbox: Annotated[str | None, typer.Option(metavar="URL", help="Sandbox to ask. Default: the one at `upstream.url`.")] = None,
+    manifest: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A manifest.json instead of a folder.")
+    ] = None,
+    sandbox: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Sandbox to ask. Default: the one at `upstream.url`."),
+    ] = None,
     api_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Only this project's events. Default: `import.api_key`, or any project.")
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Only this project's events. Default: `import.api_key`, or any project.",
+        ),
     ] = None,
     export: Annotated[
-        list[str] | None, typer.Option(metavar="PATH", help="Export of the service: file, folder, pattern or address; repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="PATH",
+            help="Export of the service: file, folder, pattern or address; repeatable.",
+        ),
     ] = None,
-    encoding: Annotated[str | None, typer.Option(metavar="NAME", help="Encoding of the export, if it isn't UTF-8.")] = None,
+    encoding: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Encoding of the export, if it isn't UTF-8.")
+    ] = None,
     any_job: Annotated[
-        bool, typer.Option("--any-job", help="Count all events of the export, also those that don't name this import.")
+        bool,
+        typer.Option(
+            "--any-job",
+            help="Count all events of the export, also those that don't name this import.",
+        ),
     ] = False,
     config: Config = None,
     output: TextOrJson = TextOutput.TEXT,
 ) -> None:
-    """Compare an import's manifest with the events that arrived: by day, their number and their uuids.
+    """Compare an import's manifest with the events that arrived: by day, their number and their
+    uuids.
 
-    The events are those of a sandbox, or of exports of the service. The shards of an import are verified together.
+    The events are those of a sandbox, or of exports of the service. The shards of an import are
+    verified together.
 
-    Exit codes: 0 the same; 1 different, or shards aren't complete; 2 wrong usage, or something can't be read; 3 no sandbox answers.
+    Exit codes: 0 the same; 1 different, or shards aren't complete; 2 wrong usage, or something
+    can't be read; 3 no sandbox answers.
 
-    Example: forwarder import verify --state /var/lib/forwarder/imports/segment-1a2b3c4d --export 'exports/*.jsonl.gz'
+    Example: forwarder import verify --state /var/lib/forwarder/imports/segment-1a2b3c4d --export
+    'exports/*.jsonl.gz'
     """
     for is_wrong, why in (
         (state and manifest, "give one of --state and --manifest"),
@@ -375,8 +549,13 @@ def verify(
         shards = _shards_to_verify(folder)
         kept = (shards and shards.whole) or _manifest_in(folder)
     if kept.job.shard is not None:
-        hint = "The shards of an import are verified together, for their events name one import: --state is the folder above theirs."
-        raise ConfigurationError(f"{manifest or state} is of shard {kept.job.shard} alone", hint=hint)
+        hint = (
+            "The shards of an import are verified together, for their events name one import: "
+            "--state is the folder above theirs."
+        )
+        raise ConfigurationError(
+            f"{manifest or state} is of shard {kept.job.shard} alone", hint=hint
+        )
     jobs = shards.job_ids if shards else [kept.job.id]
     stored = (
         _of_exports(kept, None if any_job else jobs, read, export, encoding or "utf-8")
@@ -389,30 +568,51 @@ def verify(
     else:
         _print_status([shards] if shards else [])
         sys.stdout.write("\n".join(found.words()) + "\n")
-    raise typer.Exit(ExitCode.DONE if found.same and (shards is None or shards.gaps.complete) else ExitCode.NO)
+    raise typer.Exit(
+        ExitCode.DONE if found.same and (shards is None or shards.gaps.complete) else ExitCode.NO
+    )
 
 
 def _only_import(settings: Settings) -> Path:
-    """The state folder of the only import. Raises `ConfigurationError` if there is none, or there are several."""
+    """The state folder of the only import. Raises `ConfigurationError` if there is none, or there
+    are several.
+    """
     from forwarder.cli.import_request import folders, state_root
 
     root = state_root(settings)
     found = folders(root)
     if not found:
-        raise ConfigurationError(f"there is no import in {root}", hint="Name its folder with --state DIR, or its --manifest FILE.")
+        raise ConfigurationError(
+            f"there is no import in {root}",
+            hint="Name its folder with --state DIR, or its --manifest FILE.",
+        )
     if len(found) > 1:
-        names, hint = ", ".join(each.name for each in found), f"Choose one with --state DIR, such as {found[0]}."
+        names, hint = (
+            ", ".join(each.name for each in found),
+            f"Choose one with --state DIR, such as {found[0]}.",
+        )
         raise ConfigurationError(f"there are several imports in {root}: {names}", hint=hint)
     return found[0]
 
 
 def _shards_to_verify(folder: Path) -> ImportShards | None:
-    """The import in shards in a state folder; None if that has none. Raises `ConfigurationError` if there is nothing to compare."""
+    """The import in shards in a state folder; None if that has none. Raises `ConfigurationError`
+    if there is nothing to compare.
+    """
     found = _shards_in(folder)
     if len(found) > 1 or any(each.damaged or each.whole is None for each in found):
         counts = " and of ".join(f"{each.of}" for each in found)
-        why = f"has shards of {counts}" if len(found) > 1 else "has a damaged checkpoint" if found[0].damaged else "has no checkpoint yet"
-        raise ConfigurationError(f"{folder} {why}", hint="Name the folder with the shards of one import, each with its checkpoint.")
+        why = (
+            f"has shards of {counts}"
+            if len(found) > 1
+            else "has a damaged checkpoint"
+            if found[0].damaged
+            else "has no checkpoint yet"
+        )
+        raise ConfigurationError(
+            f"{folder} {why}",
+            hint="Name the folder with the shards of one import, each with its checkpoint.",
+        )
     return found[0] if found else None
 
 
@@ -430,11 +630,20 @@ def _manifest_in(folder: Path) -> ImportManifest:
     if saved is not None and (written is None or written.books != saved.books):
         return manifest_of(saved)
     if written is None:
-        raise ConfigurationError(f"{folder} has neither a manifest nor a checkpoint", hint="Name the folder of an import, or its manifest.")
+        raise ConfigurationError(
+            f"{folder} has neither a manifest nor a checkpoint",
+            hint="Name the folder of an import, or its manifest.",
+        )
     return written
 
 
-def _of_exports(kept: ImportManifest, jobs: Collection[str] | None, read: Loaded, paths: list[str], encoding: str) -> StoredDays:
+def _of_exports(
+    kept: ImportManifest,
+    jobs: Collection[str] | None,
+    read: Loaded,
+    paths: list[str],
+    encoding: str,
+) -> StoredDays:
     from forwarder.cli.tables import EventProgress
     from forwarder.sources.files.records import ReadOptions
     from forwarder.sources.files.transcoding import checked_encoding
@@ -442,11 +651,16 @@ def _of_exports(kept: ImportManifest, jobs: Collection[str] | None, read: Loaded
 
     text = checked_encoding("--encoding", encoding)
     options = ReadOptions(encoding=text, store=read.settings.import_.store, follow_links=True)
-    with tempfile.TemporaryDirectory(prefix="forwarder-verify-") as folder, EventProgress("Reading the export", kept.events) as progress:
+    with (
+        tempfile.TemporaryDirectory(prefix="forwarder-verify-") as folder,
+        EventProgress("Reading the export", kept.events) as progress,
+    ):
         return read_exports(paths, jobs, options, Path(folder), progress.advance)
 
 
-def _of_sandbox(kept: ImportManifest, jobs: Collection[str], read: Loaded, url: str | None, api_key: str | None) -> StoredDays:
+def _of_sandbox(
+    kept: ImportManifest, jobs: Collection[str], read: Loaded, url: str | None, api_key: str | None
+) -> StoredDays:
     """Ends the command with exit code 3 if no sandbox answers."""
     from forwarder.cli.import_request import project_key
     from forwarder.cli.output import report
@@ -456,7 +670,10 @@ def _of_sandbox(kept: ImportManifest, jobs: Collection[str], read: Loaded, url: 
     key = project_key(read, api_key, required=False)
     address = url or read.settings.of_destination().upstream.url
     if not address:
-        hint = "Name a sandbox with --sandbox URL, or files exported by the service with --export PATH."
+        hint = (
+            "Name a sandbox with --sandbox URL, or files exported by the service with "
+            "--export PATH."
+        )
         raise ConfigurationError("there is nothing to compare with", hint=hint)
     try:
         with EventProgress("Asking the sandbox", kept.events) as progress:

@@ -1,7 +1,7 @@
 """Starts the daemon, a worker of one, or the supervisor of several.
 
-Invariant: nothing that only the command line or a terminal needs is imported here: what is loaded stays in memory as long as the daemon
-runs.
+Invariant: nothing that only the command line or a terminal needs is imported here: what is loaded
+stays in memory as long as the daemon runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 def launch(config: Path | None) -> int:
     """Run it; returns the exit code. Raises `ForwarderError`."""
-    gc.disable()  # a start makes much and leaves little: looking for garbage would be a tenth of it. What runs enables it again
+    # a start makes much and leaves little: looking for garbage would be a tenth of it. What runs
+    # enables it again
+    gc.disable()
     try:
         return _launch(config)
     finally:
@@ -56,9 +58,12 @@ def _launch(config: Path | None) -> int:
     from forwarder.daemon.restart import restart_of
 
     reject_own_address(settings)
-    if sys.stdin is None and any(source.stdin for source in settings.sources.logs):  # descriptor 0 is something else by now, or will be
+    # descriptor 0 is something else by now, or will be
+    if sys.stdin is None and any(source.stdin for source in settings.sources.logs):
         hint = "Pipe a program's output into forwarder, or read its files with `path`."
-        raise ConfigurationError("sources.logs: standard input is to be read, and is closed", hint=hint)
+        raise ConfigurationError(
+            "sources.logs: standard input is to be read, and is closed", hint=hint
+        )
     given = ["--config", str(config)] if config else []
     restart = restart_of(["run", *given], ["config", "check", *given])
     if needs_supervisor(settings):
@@ -72,7 +77,9 @@ def _launch(config: Path | None) -> int:
 
 
 def _import_structlog() -> None:
-    """Import structlog without rich, which it loads where it is installed, for tracebacks that the daemon's log doesn't use: 3 MB."""
+    """Import structlog without rich, which it loads where it is installed, for tracebacks that the
+    daemon's log doesn't use: 3 MB.
+    """
     modules: dict[str, Any] = sys.modules
     if "rich" not in modules:
         modules["rich"] = None

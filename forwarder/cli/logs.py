@@ -1,4 +1,5 @@
-"""`forwarder logs`: how far each followed file is read, from the running daemon or, if none answers, from the stored positions.
+"""`forwarder logs`: how far each followed file is read, from the running daemon or, if none
+answers, from the stored positions.
 
 Invariant: paths and lines of other programs can't control the terminal.
 """
@@ -30,19 +31,27 @@ _HEADS: Final = ("lag", "position", "size", "last read", "file")
 def logs(
     admin: Admin = None,
     config: Config = None,
-    source: Annotated[str | None, typer.Option("--source", metavar="NAME", help="Only the log source with this `name`.")] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--source", metavar="NAME", help="Only the log source with this `name`."),
+    ] = None,
     show_all: Annotated[
         bool,
         typer.Option(
-            "--all", help=f"Every file, not only the {SHOWN} with the most unread bytes; without a daemon also those that are gone."
+            "--all",
+            help=(
+                f"Every file, not only the {SHOWN} with the most unread bytes; without a "
+                "daemon also those that are gone."
+            ),
         ),
     ] = False,
     output: TableOrJson = Output.TABLE,
 ) -> None:
     """Show how far the files of log sources are read: position, size, lag and last line of each.
 
-    Asks the running daemon; if none answers, reads the stored positions, and the files as they are now. With --admin it only asks.
-    A daemon itself lists at most 200 files of a source, those with the most unread bytes.
+    Asks the running daemon; if none answers, reads the stored positions, and the files as they are
+    now. With --admin it only asks. A daemon itself lists at most 200 files of a source, those with
+    the most unread bytes.
 
     Exit codes: 0 shown; 3 no daemon answers and no positions are stored.
 
@@ -63,7 +72,11 @@ def logs(
     chosen = [each for each in found if source in (None, each.name)]
     if source is not None and not chosen:
         names = ", ".join(each.name for each in found)
-        hint = f"Log sources: {names}." if names else "There are no log sources: `sources.logs` is empty."
+        hint = (
+            f"Log sources: {names}."
+            if names
+            else "There are no log sources: `sources.logs` is empty."
+        )
         raise ConfigurationError(f"--source: {source!r} is not a log source", hint=hint)
     if output is Output.JSON:
         typer.echo(_as_json(chosen))
@@ -85,10 +98,16 @@ def _stored(config: Path | None, *, everything: bool) -> Sequence[LogSourceState
     from forwarder.config.load import load_settings
     from forwarder.inspect.logs import stored_logs
 
-    return stored_logs(load_settings(config, os.environ, require_upstream=False).settings, os.environ, everything=everything)
+    return stored_logs(
+        load_settings(config, os.environ, require_upstream=False).settings,
+        os.environ,
+        everything=everything,
+    )
 
 
-def _with_the_rest(found: Sequence[LogSourceState], stored: Sequence[LogSourceState]) -> list[LogSourceState]:
+def _with_the_rest(
+    found: Sequence[LogSourceState], stored: Sequence[LogSourceState]
+) -> list[LogSourceState]:
     """Sources with the files that the daemon knows but doesn't list, as they are stored."""
     rest = {source.name: source.files for source in stored}
     whole = []
@@ -112,7 +131,15 @@ def _print(sources: Sequence[LogSourceState], now: float, limit: int | None) -> 
         out.print(log_source(source, now), soft_wrap=True)
         if source.why:
             out.print(
-                Text(f"    ! {visible(source.why)}{f' ({visible(source.hint)})' if source.hint else ''}", style="yellow"), soft_wrap=True
+                Text(
+                    (
+                        "    ! "
+                        f"{visible(source.why)}"
+                        f"{f' ({visible(source.hint)})' if source.hint else ''}"
+                    ),
+                    style="yellow",
+                ),
+                soft_wrap=True,
             )
         shown = source.files[:limit]
         for line in _file_lines(shown, now):
@@ -129,11 +156,17 @@ def _file_lines(files: Sequence[LogFile], now: float) -> Iterator[Text]:
 
     rows = [_HEADS[:-1], *(_figures(file, now) for file in files)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    heads, *figures = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    heads, *figures = [
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    ]
     if files:
         yield Text(f"    {heads}  {_HEADS[-1]}", style="dim")
     for file, each in zip(files, figures, strict=True):
-        yield Text(f"    {each}  {visible(file.path)}{'' if file.open or file.last_read is None else ' (closed)'}")
+        yield Text(
+            f"    {each}  "
+            f"{visible(file.path)}{'' if file.open or file.last_read is None else ' (closed)'}"
+        )
         if file.last_line:
             yield Text(f"    {' ' * len(each)}    {visible(file.last_line)}", style="dim")
 

@@ -1,6 +1,7 @@
 """The entry point of the `forwarder` command: how it starts, and how errors end it.
 
-The daemon is started without the command line's library: what is loaded for it stays in memory as long as the daemon runs.
+The daemon is started without the command line's library: what is loaded for it stays in memory as
+long as the daemon runs.
 """
 
 from __future__ import annotations
@@ -34,5 +35,9 @@ def main() -> None:
 
 
 def is_plain_run(arguments: Sequence[str]) -> bool:
-    """Whether these are `run` or `run --config FILE`, which need no parser. Any others, wrong ones too, are for the library."""
-    return list(arguments) == ["run"] or (len(arguments) == 3 and list(arguments[:2]) == ["run", "--config"])
+    """Whether these are `run` or `run --config FILE`, which need no parser. Any others, wrong ones
+    too, are for the library.
+    """
+    return list(arguments) == ["run"] or (
+        len(arguments) == 3 and list(arguments[:2]) == ["run", "--config"]
+    )

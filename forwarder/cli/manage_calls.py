@@ -1,7 +1,8 @@
-"""Makes the calls of `forwarder manage`, and prints their answers: as JSON, or as tables; an error becomes words and an exit code.
+"""Makes the calls of `forwarder manage`, and prints their answers: as JSON, or as tables; an error
+becomes words and an exit code.
 
-Invariants: JSON is the whole answer; lists are cut at the width of a terminal only; text of the service is never read as markup, and its
-control characters are escaped.
+Invariants: JSON is the whole answer; lists are cut at the width of a terminal only; text of the
+service is never read as markup, and its control characters are escaped.
 """
 
 from __future__ import annotations
@@ -46,11 +47,24 @@ def failed(error: ForwarderError) -> ExitCode:
     if not isinstance(error, ApiError) or isinstance(error, InvalidCall):
         return ExitCode.WRONG_USAGE
     status = error.status
-    return ExitCode.NO if status is not None and 400 <= status < 500 and status not in _NOT_NOW else ExitCode.UNREACHABLE
+    return (
+        ExitCode.NO
+        if status is not None and 400 <= status < 500 and status not in _NOT_NOW
+        else ExitCode.UNREACHABLE
+    )
 
 
-def call(endpoint: Endpoint[Any, Any], access: ManagementAccess, ids: Mapping[str, object], body: Any, *, as_table: bool) -> ExitCode:
-    """Make one call, print its answer, and warn of fields that were not applied; returns the exit code. Raises `ForwarderError`."""
+def call(
+    endpoint: Endpoint[Any, Any],
+    access: ManagementAccess,
+    ids: Mapping[str, object],
+    body: Any,
+    *,
+    as_table: bool,
+) -> ExitCode:
+    """Make one call, print its answer, and warn of fields that were not applied; returns the exit
+    code. Raises `ForwarderError`.
+    """
     value, unverified = asyncio.run(_once(endpoint, access, ids, body))
     if not as_table:
         print_json(value)
@@ -65,45 +79,82 @@ def call(endpoint: Endpoint[Any, Any], access: ManagementAccess, ids: Mapping[st
     return ExitCode.DONE
 
 
-async def _once(endpoint: Endpoint[Any, Any], access: ManagementAccess, ids: Mapping[str, object], body: Any) -> tuple[Any, Domain | None]:
-    """The answer of a call, and the domain if it is still not verified. Cancellation drops the connection."""
+async def _once(
+    endpoint: Endpoint[Any, Any], access: ManagementAccess, ids: Mapping[str, object], body: Any
+) -> tuple[Any, Domain | None]:
+    """The answer of a call, and the domain if it is still not verified. Cancellation drops the
+    connection.
+    """
     async with access.client() as client:
         value = await client.call(endpoint, {**access.ids, **ids}, body)
         if endpoint is not VERIFY_DOMAIN:
             return value, None
-        domain = value if isinstance(value, dict) else await client.call(GET_DOMAIN, {**access.ids, **ids})
+        domain = (
+            value
+            if isinstance(value, dict)
+            else await client.call(GET_DOMAIN, {**access.ids, **ids})
+        )
     return value, None if domain["is_verified"] else cast("Domain", domain)
 
 
 def _not_verified(domain: Domain) -> ForwarderError:
-    record, challenge = visible(f"_posthog-challenge.{domain['domain']}"), visible(domain["verification_challenge"])
+    record, challenge = (
+        visible(f"_posthog-challenge.{domain['domain']}"),
+        visible(domain["verification_challenge"]),
+    )
     return ForwarderError(
-        f"{visible(domain['domain'])} is not verified: {record} has no TXT record with its challenge",
-        hint=f"Publish the record with {challenge}, wait until the DNS serves it, and verify again.",
+        (
+            f"{visible(domain['domain'])} is not verified: {record} has no TXT record with its "
+            "challenge"
+        ),
+        hint=(
+            f"Publish the record with {challenge}, wait until the DNS serves it, and verify again."
+        ),
     )
 
 
 def _not_applied(endpoint: Endpoint[Any, Any], body: Any, value: Any) -> Iterator[str]:
-    """Warnings for fields whose value in the answer differs from the one sent (gap `ignored-fields`)."""
+    """Warnings for fields whose value in the answer differs from the one sent (gap
+    `ignored-fields`).
+    """
     if not isinstance(body, dict) or not isinstance(value, dict):
         return
     known = {field.name for field in fields_of(endpoint)}
     unknown = [name for name, sent in body.items() if name not in known and value.get(name) != sent]
     if unknown:
-        yield f"Ignored: {', '.join(unknown)}. {endpoint.name} does not accept {'it' if len(unknown) == 1 else 'them'}."
+        yield (
+            f"Ignored: {', '.join(unknown)}. {endpoint.name} does not accept "
+            f"{'it' if len(unknown) == 1 else 'them'}."
+        )
     if endpoint.resource == "domains":  # elsewhere the answer may write a value differently
-        ignored = [name for name, sent in body.items() if name in known and _folded(value.get(name)) != _folded(sent)]
+        ignored = [
+            name
+            for name, sent in body.items()
+            if name in known and _folded(value.get(name)) != _folded(sent)
+        ]
         if ignored:
             them = "it" if len(ignored) == 1 else "them"
-            yield f"Not applied: {', '.join(ignored)}. Verify the domain, then set {them} with domains update."
+            yield (
+                f"Not applied: {', '.join(ignored)}. Verify the domain, then set {them} with "
+                "domains update."
+            )
 
 
 def _folded(value: Any) -> Any:
     return value.casefold() if isinstance(value, str) else value
 
 
-def page(endpoint: Endpoint[Any, Any], access: ManagementAccess, limit: int | None, offset: int | None, *, as_table: bool) -> None:
-    """Print one page of a list, and write to stderr whether there are more. Raises `ForwarderError`."""
+def page(
+    endpoint: Endpoint[Any, Any],
+    access: ManagementAccess,
+    limit: int | None,
+    offset: int | None,
+    *,
+    as_table: bool,
+) -> None:
+    """Print one page of a list, and write to stderr whether there are more. Raises
+    `ForwarderError`.
+    """
 
     async def once() -> Any:
         async with access.client() as client:
@@ -118,15 +169,22 @@ def page(endpoint: Endpoint[Any, Any], access: ManagementAccess, limit: int | No
     shown = len(envelope["results"])
     if envelope["next"] is not None:
         after = (offset or 0) + shown
-        sys.stderr.write(f"{shown:,} of {envelope['count']:,} are shown; --offset {after} shows the next, --all shows all.\n")
+        sys.stderr.write(
+            f"{shown:,} of {envelope['count']:,} are shown; --offset {after} shows the next, "
+            "--all shows all.\n"
+        )
 
 
-def everything(endpoint: Endpoint[Any, Any], access: ManagementAccess, limit: int | None, *, as_table: bool) -> None:
+def everything(
+    endpoint: Endpoint[Any, Any], access: ManagementAccess, limit: int | None, *, as_table: bool
+) -> None:
     """Print a whole list page by page, `limit` items each. Raises `ForwarderError`."""
     asyncio.run(_everything(endpoint, access, limit, as_table=as_table))
 
 
-async def _everything(endpoint: Endpoint[Any, Any], access: ManagementAccess, limit: int | None, *, as_table: bool) -> None:
+async def _everything(
+    endpoint: Endpoint[Any, Any], access: ManagementAccess, limit: int | None, *, as_table: bool
+) -> None:
     """Prints items by the page, also those received before an error or a cancellation."""
     rows, pending = PagedTable(columns_of(endpoint)), list[Any]()
 
@@ -150,7 +208,9 @@ async def _everything(endpoint: Endpoint[Any, Any], access: ManagementAccess, li
             print_pending()
 
 
-def confirmed(endpoint: Endpoint[Any, Any], access: ManagementAccess, ids: Mapping[str, object], *, yes: bool) -> bool:
+def confirmed(
+    endpoint: Endpoint[Any, Any], access: ManagementAccess, ids: Mapping[str, object], *, yes: bool
+) -> bool:
     """Ask before the item is removed. Raises `ForwarderError` if it doesn't exist."""
     if yes:
         return True
@@ -161,15 +221,23 @@ def confirmed(endpoint: Endpoint[Any, Any], access: ManagementAccess, ids: Mappi
     return confirm(f"Remove {words.thing} {named}?", yes=False)
 
 
-async def _look_up(endpoint: Endpoint[Any, Any], access: ManagementAccess, ids: Mapping[str, object]) -> Any:
-    """The item; None if no endpoint returns it, or the key may not read it. Cancellation drops the connection."""
+async def _look_up(
+    endpoint: Endpoint[Any, Any], access: ManagementAccess, ids: Mapping[str, object]
+) -> Any:
+    """The item; None if no endpoint returns it, or the key may not read it. Cancellation drops the
+    connection.
+    """
     one, several = endpoint_of(endpoint.resource, "get"), endpoint_of(endpoint.resource, "list")
     async with access.client() as client:
         try:
             if one is not None:
                 return await client.call(one, {**access.ids, **ids})
             if several is not None:
-                return await _first(client.pages(several, access.ids, _SEARCH_PAGE), WORDS[endpoint.resource].id, ids)
+                return await _first(
+                    client.pages(several, access.ids, _SEARCH_PAGE),
+                    WORDS[endpoint.resource].id,
+                    ids,
+                )
         except ApiError as error:
             if error.status != 403:
                 raise
@@ -201,7 +269,9 @@ def print_answer(endpoint: Endpoint[Any, Any], ids: Mapping[str, object], value:
     """Print the answer of one call."""
     if not isinstance(value, dict):
         named = " ".join(visible(str(each)) for each in ids.values())
-        _write(f"Done: {endpoint.name} {named}".rstrip() if value is None else as_json(value, indent=2))
+        _write(
+            f"Done: {endpoint.name} {named}".rstrip() if value is None else as_json(value, indent=2)
+        )
         return
     tables = {name: value[name] for name in _TABLES if _is_table(value.get(name))}
     print_fields({name: each for name, each in value.items() if name not in tables})
@@ -222,8 +292,9 @@ def print_fields(fields: Mapping[str, Any]) -> None:
 
 
 class PagedTable:
-    """A table printed in pieces. On a terminal each has titles and is cut to its width; elsewhere only the first has titles, and later ones
-    are at least as wide."""
+    """A table printed in pieces. On a terminal each has titles and is cut to its width; elsewhere
+    only the first has titles, and later ones are at least as wide.
+    """
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._columns = columns
@@ -261,11 +332,19 @@ def _print(titles: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequenc
 
 
 def _fitting(widths: Sequence[int], room: int) -> list[int]:
-    """The widths of the columns that fit: later columns are cut, or left out, first. The first column, the id, is never cut; the second,
-    the name, is always present.
+    """The widths of the columns that fit: later columns are cut, or left out, first. The first
+    column, the id, is never cut; the second, the name, is always present.
     """
-    least = [*widths[:1], *(min(width, _NAME_WIDTH) for width in widths[1:2]), *(min(width, _MIN_WIDTH) for width in widths[2:])]
-    fitting = list(widths[: max(2, sum(total <= room for total in accumulate(width + _GAP for width in least)))])
+    least = [
+        *widths[:1],
+        *(min(width, _NAME_WIDTH) for width in widths[1:2]),
+        *(min(width, _MIN_WIDTH) for width in widths[2:]),
+    ]
+    fitting = list(
+        widths[
+            : max(2, sum(total <= room for total in accumulate(width + _GAP for width in least)))
+        ]
+    )
     for number in range(len(fitting) - 1, 0, -1):
         excess = max(0, sum(fitting) + _GAP * len(fitting) - room)
         fitting[number] = max(min(fitting[number], _MIN_WIDTH), fitting[number] - excess)

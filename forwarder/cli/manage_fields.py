@@ -1,7 +1,8 @@
-"""How the contract's endpoints appear on the command line: the words of each resource, examples, and fields as options.
+"""How the contract's endpoints appear on the command line: the words of each resource, examples,
+and fields as options.
 
-Fields are read from the contract's payloads. Whether a value is allowed is the service's decision: it may know more than the contract.
-Tests compare every name here with the contract.
+Fields are read from the contract's payloads. Whether a value is allowed is the service's decision:
+it may know more than the contract. Tests compare every name here with the contract.
 """
 
 from __future__ import annotations
@@ -39,7 +40,15 @@ class ResourceWords:
 
 
 RUNS: Final = (
-    *("id", "status", "records_completed", "records_total_count", "data_interval_start", "data_interval_end", "finished_at"),
+    *(
+        "id",
+        "status",
+        "records_completed",
+        "records_total_count",
+        "data_interval_start",
+        "data_interval_end",
+        "finished_at",
+    ),
     "latest_error",
 )
 """Columns of the runs that are shown with a batch export."""
@@ -48,11 +57,21 @@ LOG_LINES: Final = ("timestamp", "level", "message")
 """Columns of the log of a batch export, where the service answers one."""
 
 WORDS: Final = {
-    "organization-batch-exports": ResourceWords("Pause batch exports of any project of an organization.", "batch export"),
+    "organization-batch-exports": ResourceWords(
+        "Pause batch exports of any project of an organization.", "batch export"
+    ),
     "domains": ResourceWords(
         "Domains of an organization: verify them, and set their single sign-on.",
         *("domain", "domain", "id"),
-        ("id", "domain", "is_verified", "verified_at", "sso_enforcement", "jit_provisioning_enabled", "has_saml"),
+        (
+            "id",
+            "domain",
+            "is_verified",
+            "verified_at",
+            "sso_enforcement",
+            "jit_provisioning_enabled",
+            "has_saml",
+        ),
     ),
     "invites": ResourceWords(
         "Invites to an organization, one or twenty at once.",
@@ -62,14 +81,25 @@ WORDS: Final = {
     "members": ResourceWords(
         "Members of an organization, and their levels.",
         *("member", "user.email", "user.uuid"),
-        ("user.uuid", "user.email", "level", "user.first_name", "user.last_name", "joined_at", "last_login", "is_2fa_enabled"),
+        (
+            "user.uuid",
+            "user.email",
+            "level",
+            "user.first_name",
+            "user.last_name",
+            "joined_at",
+            "last_login",
+            "is_2fa_enabled",
+        ),
     ),
     "projects": ResourceWords(
         "Projects of an organization, and the keys that events are sent with.",
         *("project", "name", "id"),
         ("id", "name", "api_token", "timezone", "ingested_event", "is_demo", "access_control"),
     ),
-    "batch-exports": ResourceWords("Batch exports of a project: change, pause, backfill.", "batch export"),
+    "batch-exports": ResourceWords(
+        "Batch exports of a project: change, pause, backfill.", "batch export"
+    ),
     "batch-export-runs": ResourceWords("Runs of a batch export.", "run"),
     "dashboards": ResourceWords(
         "Dashboards of a project.",
@@ -99,8 +129,14 @@ _FIELDS: Final = {
 
 def example(endpoint: Endpoint[Any, Any]) -> str:
     """A command line that works."""
-    ids = ["1" if each.kind is IdKind.INTEGER else _UUID for each in endpoint.parameters if each.name not in OWNERS]
-    return " ".join(["forwarder manage", endpoint.name, *ids, _FIELDS.get(endpoint.name, "")]).strip()
+    ids = [
+        "1" if each.kind is IdKind.INTEGER else _UUID
+        for each in endpoint.parameters
+        if each.name not in OWNERS
+    ]
+    return " ".join(
+        ["forwarder manage", endpoint.name, *ids, _FIELDS.get(endpoint.name, "")]
+    ).strip()
 
 
 OWNERS: Final = {"organization_id": "organization", "project_id": "project"}
@@ -109,7 +145,9 @@ OWNERS: Final = {"organization_id": "organization", "project_id": "project"}
 
 def endpoint_of(resource: str, verb: str) -> Endpoint[Any, Any] | None:
     """The endpoint, if it exists."""
-    return next((each for each in ENDPOINTS if (each.resource, each.verb) == (resource, verb)), None)
+    return next(
+        (each for each in ENDPOINTS if (each.resource, each.verb) == (resource, verb)), None
+    )
 
 
 class FieldKind(StrEnum):
@@ -169,7 +207,12 @@ def _of_payload(payload: Any) -> tuple[BodyField, ...]:
 
     schema = TypeAdapter(payload).json_schema()
     required = schema.get("required", ())
-    return tuple([_field(name, found, required=name in required) for name, found in schema["properties"].items()])
+    return tuple(
+        [
+            _field(name, found, required=name in required)
+            for name, found in schema["properties"].items()
+        ]
+    )
 
 
 def _field(name: str, schema: dict[str, Any], *, required: bool) -> BodyField:
@@ -178,7 +221,9 @@ def _field(name: str, schema: dict[str, Any], *, required: bool) -> BodyField:
     only = next(part for part in parts if part != {"type": "null"})
     kind = _kind(only)
     choices = tuple(LEVELS.values()) if kind is FieldKind.LEVEL else tuple(only.get("enum", ()))
-    return BodyField(name, kind, required, nullable, choices, _words(only, kind, choices, nullable=nullable))
+    return BodyField(
+        name, kind, required, nullable, choices, _words(only, kind, choices, nullable=nullable)
+    )
 
 
 def _kind(schema: dict[str, Any]) -> FieldKind:
@@ -195,7 +240,9 @@ def _kind(schema: dict[str, Any]) -> FieldKind:
             return FieldKind.JSON
 
 
-def _words(schema: dict[str, Any], kind: FieldKind, choices: tuple[str, ...], *, nullable: bool) -> str:
+def _words(
+    schema: dict[str, Any], kind: FieldKind, choices: tuple[str, ...], *, nullable: bool
+) -> str:
     if kind is FieldKind.LEVEL:
         notes = [", ".join(f"{name} ({level})" for level, name in LEVELS.items())]
     elif choices:
@@ -228,16 +275,22 @@ def _level(text: str) -> int:
 
 
 def read_json(text: str) -> Any:
-    """The value of JSON text, or of the file named after an `@`. Raises `ValueError` with a message for the user."""
+    """The value of JSON text, or of the file named after an `@`. Raises `ValueError` with a
+    message for the user.
+    """
     return parsed(_file(Path(text[1:])) if text.startswith("@") else text)
 
 
 def parsed(text: str) -> Any:
-    """The value of JSON text. Raises `ValueError` with a message that quotes nothing of it: it may contain secrets."""
+    """The value of JSON text. Raises `ValueError` with a message that quotes nothing of it: it may
+    contain secrets.
+    """
     try:
         return json.loads(text, parse_constant=_reject)
     except json.JSONDecodeError as error:
-        raise ValueError(f"invalid JSON: {error.msg} (line {error.lineno}, column {error.colno})") from None
+        raise ValueError(
+            f"invalid JSON: {error.msg} (line {error.lineno}, column {error.colno})"
+        ) from None
     except RecursionError:
         raise ValueError("JSON is nested too deeply") from None
 

@@ -1,7 +1,8 @@
-"""From the command line and the configuration to a call: address, key, ids, and body. Options override what `--data` has.
+"""From the command line and the configuration to a call: address, key, ids, and body. Options
+override what `--data` has.
 
-Invariant: the key is never an option's value, nor part of a message: a command line can be read by every user of the machine, and stays in
-the shell's history.
+Invariant: the key is never an option's value, nor part of a message: a command line can be read by
+every user of the machine, and stays in the shell's history.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from forwarder.management import Client
 STDIN: Final = "-"
 SECTION: Final = "management"
 _HERE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-_KEY_WAYS: Final = "Use `management.api_key_file` in the configuration, FORWARDER_MANAGEMENT__API_KEY(_FILE), or --api-key-file FILE."
+_KEY_WAYS: Final = (
+    "Use `management.api_key_file` in the configuration, "
+    "FORWARDER_MANAGEMENT__API_KEY(_FILE), or --api-key-file FILE."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +46,39 @@ class ManagementAccess:
     def client(self) -> Client:
         """A client with this access. Raises `ConfigurationError`."""
         settings = self.settings
-        return Client(settings.url, self.key, timeout=settings.timeout, ca_file=settings.ca_file, proxy=settings.proxy)
+        return Client(
+            settings.url,
+            self.key,
+            timeout=settings.timeout,
+            ca_file=settings.ca_file,
+            proxy=settings.proxy,
+        )
 
 
 def access(endpoint: Endpoint[Any, Any], typed: Mapping[str, Any]) -> ManagementAccess:
-    """The access by options and configuration; asks for a missing key last. Raises `ConfigurationError`."""
+    """The access by options and configuration; asks for a missing key last. Raises
+    `ConfigurationError`.
+    """
     loaded = loaded_sections([SECTION], typed.get("config"))
     settings = _settings(loaded.settings.management, typed)
     if not settings.url:
         raise _missing("--url URL", "url", "the address of the management API")
     _warn(settings.url)
-    ids = {parameter.name: _owner(settings, OWNERS[parameter.name]) for parameter in endpoint.parameters if parameter.name in OWNERS}
+    ids = {
+        parameter.name: _owner(settings, OWNERS[parameter.name])
+        for parameter in endpoint.parameters
+        if parameter.name in OWNERS
+    }
     return ManagementAccess(settings, _key(loaded, typed.get("api_key_file")), ids)
 
 
 def _settings(settings: ManagementSettings, typed: Mapping[str, Any]) -> ManagementSettings:
     """The settings with the typed options."""
-    given = {name: typed[name] for name in ("url", "organization", "project") if typed.get(name) is not None}
+    given = {
+        name: typed[name]
+        for name in ("url", "organization", "project")
+        if typed.get(name) is not None
+    }
     if typed.get("timeout") is not None:
         given["timeout"] = _timeout(typed["timeout"])
     if given.get("url"):
@@ -71,7 +91,8 @@ def _warn(url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme == "http" and parts.hostname not in _HERE:
         sys.stderr.write(
-            f"{parts.netloc} is reached without TLS, so the key can be read on the network. Use https:// if the service supports it.\n"
+            f"{parts.netloc} is reached without TLS, so the key can be read on the network. Use "
+            "https:// if the service supports it.\n"
         )
 
 
@@ -98,7 +119,10 @@ def _owner(settings: ManagementSettings, name: str) -> str:
 
 
 def _missing(option: str, key: str, what: str) -> ConfigurationError:
-    hint = f"Set `{SECTION}.{key}` in the configuration, or FORWARDER_{SECTION.upper()}__{key.upper()}, to set it permanently."
+    hint = (
+        f"Set `{SECTION}.{key}` in the configuration, or "
+        f"FORWARDER_{SECTION.upper()}__{key.upper()}, to set it permanently."
+    )
     return ConfigurationError(f"{option} is missing: {what}", hint=hint)
 
 
@@ -117,7 +141,11 @@ def _key_in(name: str, file: str) -> str:
     if file == STDIN and sys.stdin.isatty():
         return _ask()  # reading it as text would show it
     try:
-        return personal_key_in(sys.stdin.read(), "standard input") if file == STDIN else read_personal_key(Path(file))
+        return (
+            personal_key_in(sys.stdin.read(), "standard input")
+            if file == STDIN
+            else read_personal_key(Path(file))
+        )
     except ValueError as error:
         raise ConfigurationError(f"{name}: {error}") from None
 
@@ -127,12 +155,22 @@ def _ask() -> str:
 
 
 def body_of(endpoint: Endpoint[Any, Any], typed: Mapping[str, Any], data: str | None) -> Any:
-    """The body to send; `typed` has the options by the names of their fields. Raises `ConfigurationError`."""
+    """The body to send; `typed` has the options by the names of their fields. Raises
+    `ConfigurationError`.
+    """
     if not endpoint.takes_body:
         return None
     fields = fields_of(endpoint)
-    given = {field.name: _value(field, typed[field.name]) for field in fields if typed.get(field.name) not in (None, [], ())}
-    body = _several(given, _data(data), fields[_named(fields)].name) if endpoint.several else _one(given, _data(data))
+    given = {
+        field.name: _value(field, typed[field.name])
+        for field in fields
+        if typed.get(field.name) not in (None, [], ())
+    }
+    body = (
+        _several(given, _data(data), fields[_named(fields)].name)
+        if endpoint.several
+        else _one(given, _data(data))
+    )
     _check(endpoint, fields, body)
     return body
 
@@ -147,9 +185,13 @@ def _value(field: BodyField, typed: Any) -> Any:
     try:
         if isinstance(typed, bool):
             return typed
-        return [field.read(each) for each in typed] if isinstance(typed, list) else field.read(typed)
+        return (
+            [field.read(each) for each in typed] if isinstance(typed, list) else field.read(typed)
+        )
     except ValueError as error:
-        raise ConfigurationError(f"{field.option}: {error}", hint="`--help` describes what it accepts.") from None
+        raise ConfigurationError(
+            f"{field.option}: {error}", hint="`--help` describes what it accepts."
+        ) from None
 
 
 def _data(text: str | None) -> Any:
@@ -165,18 +207,27 @@ def _data(text: str | None) -> Any:
 
 def _one(given: dict[str, Any], data: Any) -> Any:
     if not isinstance(data, dict):
-        raise ConfigurationError("--data: not a JSON object", hint='Write fields with their values: {"name": "…"}.')
+        raise ConfigurationError(
+            "--data: not a JSON object", hint='Write fields with their values: {"name": "…"}.'
+        )
     return {**data, **given}
 
 
 def _several(given: dict[str, Any], data: Any, name: str) -> list[Any]:
-    """A list of bodies: those of the data, each overridden by the options, and one for each value of the field `name`."""
+    """A list of bodies: those of the data, each overridden by the options, and one for each value
+    of the field `name`.
+    """
     common = {field: value for field, value in given.items() if field != name}
     values = given.get(name, [])
     if isinstance(data, list):
         if not all(isinstance(each, dict) for each in data):
-            raise ConfigurationError("--data: not a list of JSON objects", hint=f'Write [{{"{name}": "…"}}, …].')
-        return [*[{**each, **common} for each in data], *[{name: value, **common} for value in values]]
+            raise ConfigurationError(
+                "--data: not a list of JSON objects", hint=f'Write [{{"{name}": "…"}}, …].'
+            )
+        return [
+            *[{**each, **common} for each in data],
+            *[{name: value, **common} for value in values],
+        ]
     if not values:
         return [_one(common, data)]
     return [_one({**common, name: value}, data) for value in values]
@@ -185,12 +236,16 @@ def _several(given: dict[str, Any], data: Any, name: str) -> list[Any]:
 def _check(endpoint: Endpoint[Any, Any], fields: tuple[BodyField, ...], body: Any) -> None:
     """Reject what every service would refuse, before calling it."""
     for each in body if isinstance(body, list) else [body]:
-        missing = next((field for field in fields if field.required and field.name not in each), None)
+        missing = next(
+            (field for field in fields if field.required and field.name not in each), None
+        )
         if missing is not None:
             hint = f'It is required; its name in --data is "{missing.name}".'
             raise ConfigurationError(f"{missing.option} is missing", hint=hint)
     if endpoint.method is Method.PATCH and not body:
-        raise ConfigurationError("there is nothing to change", hint=f"Give a field, such as {_example(fields)}.")
+        raise ConfigurationError(
+            "there is nothing to change", hint=f"Give a field, such as {_example(fields)}."
+        )
 
 
 def _example(fields: tuple[BodyField, ...]) -> str:

@@ -1,4 +1,5 @@
-"""`forwarder mapping`: try the rules of a mapping on sample records, without a daemon and without sending anything.
+"""`forwarder mapping`: try the rules of a mapping on sample records, without a daemon and without
+sending anything.
 
 Text of the sample can't control the terminal, and what looks like a key is masked.
 """
@@ -19,7 +20,14 @@ from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import CommandGroup, Config, Output, TableOrJson
 from forwarder.cli.output import visible_lines
 from forwarder.cli.sample import FOLLOWED_LINES, Sample, opened
-from forwarder.cli.trial import Trial, TrialOutcome, TrialResult, TrialTally, interruptible, trial_source
+from forwarder.cli.trial import (
+    Trial,
+    TrialOutcome,
+    TrialResult,
+    TrialTally,
+    interruptible,
+    trial_source,
+)
 from forwarder.core.secrets import mask_secrets
 from forwarder.telemetry.readable import line_excerpt, plural
 
@@ -37,27 +45,49 @@ def options() -> None:
 @app.command("try")
 def try_records(
     sample: Annotated[
-        str, typer.Argument(metavar="SAMPLE", help="File of records: lines for Kafka, a log for a log source; - reads standard input.")
+        str,
+        typer.Argument(
+            metavar="SAMPLE",
+            help=(
+                "File of records: lines for Kafka, a log for a log source; - reads standard input."
+            ),
+        ),
     ],
     *,
     config: Config = None,
-    source: Annotated[str, typer.Option("--source", metavar="NAME", help="`name` of the Kafka cluster or log source to be tried.")],
+    source: Annotated[
+        str,
+        typer.Option(
+            "--source",
+            metavar="NAME",
+            help="`name` of the Kafka cluster or log source to be tried.",
+        ),
+    ],
     lines: Annotated[
         int | None,
-        typer.Option("--lines", metavar="N", min=0, help=f"Only the last N lines. Default: all; with --follow, {FOLLOWED_LINES}."),
+        typer.Option(
+            "--lines",
+            metavar="N",
+            min=0,
+            help=f"Only the last N lines. Default: all; with --follow, {FOLLOWED_LINES}.",
+        ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Show new lines as the file grows, until Ctrl-C.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Show new lines as the file grows, until Ctrl-C.")
+    ] = False,
     output: TableOrJson = Output.TABLE,
 ) -> None:
-    """Show for each record what would be sent, or why it would not. Anything that looks like a key is masked.
+    """Show for each record what would be sent, or why it would not. Anything that looks like a key
+    is masked.
 
-    Lines of a log that aren't of the source's format are counted; they are no dead letters. The sample may be compressed by gzip, zstd or
-    bzip2. With --follow, JSON is an object a line.
+    Lines of a log that aren't of the source's format are counted; they are no dead letters. The
+    sample may be compressed by gzip, zstd or bzip2. With --follow, JSON is an object a line.
 
-    Exit codes: 0 each record would be sent, is skipped by `where`, or is not of the format; 1 some would become dead letters; 2 invalid
-    rules.
+    Exit codes: 0 each record would be sent, is skipped by `where`, or is not of the format; 1 some
+    would become dead letters; 2 invalid rules.
 
-    Example: forwarder mapping try --config logs.yaml --source nginx --follow /var/log/nginx/access.log
+    Example: forwarder mapping try --config logs.yaml --source nginx --follow
+    /var/log/nginx/access.log
     """
     from forwarder.config.load import load_settings
 
@@ -78,7 +108,9 @@ def _results(trial: Trial, sample: Sample) -> Iterator[TrialResult]:
     yield from trial.finish()
 
 
-def _show(results: Iterable[TrialResult], tally: TrialTally, *, as_lines: bool, output: Output) -> None:
+def _show(
+    results: Iterable[TrialResult], tally: TrialTally, *, as_lines: bool, output: Output
+) -> None:
     if output is Output.TABLE:
         for result in results:
             print_result(result)
@@ -97,7 +129,13 @@ def print_result(result: TrialResult) -> None:
 
     out = console()
     if result.outcome is TrialOutcome.REJECTED:
-        out.print(Text(f"line {result.line}: not sent, {result.reason}: {_visible(result.why)}", style="red"), soft_wrap=True)
+        out.print(
+            Text(
+                f"line {result.line}: not sent, {result.reason}: {_visible(result.why)}",
+                style="red",
+            ),
+            soft_wrap=True,
+        )
     elif result.outcome is TrialOutcome.SKIPPED:
         out.print(Text(f"line {result.line}: skipped by where", style="dim"), soft_wrap=True)
     elif result.outcome is TrialOutcome.UNMATCHED:
@@ -107,7 +145,10 @@ def print_result(result: TrialResult) -> None:
     if result.events:
         out.print(Text(f"line {result.line}: sent", style="green"))
     if result.members:
-        out.print(Text(f"  read as {_visible(result.members.decode()[:_MEMBERS])}", style="dim"), soft_wrap=True)
+        out.print(
+            Text(f"  read as {_visible(result.members.decode()[:_MEMBERS])}", style="dim"),
+            soft_wrap=True,
+        )
     for number, (event, derived) in enumerate(result.events):
         if number:
             out.print(Text(f"line {result.line}: sent", style="green"))
@@ -122,15 +163,29 @@ def print_tally(tally: TrialTally) -> None:
 
     total, unmatched = sum(tally.counts.values()), tally.counts[TrialOutcome.UNMATCHED]
     records = plural(total, "record")
-    figures = {"sent": tally.counts[TrialOutcome.SENT], "skipped by where": tally.counts[TrialOutcome.SKIPPED]}
-    figures |= ({"not of the format": unmatched} if unmatched else {}) | {"not sent": tally.rejected}
-    console().print(f"{records}: {', '.join(f'{count:,} {what}' for what, count in figures.items())}")
+    figures = {
+        "sent": tally.counts[TrialOutcome.SENT],
+        "skipped by where": tally.counts[TrialOutcome.SKIPPED],
+    }
+    figures |= ({"not of the format": unmatched} if unmatched else {}) | {
+        "not sent": tally.rejected
+    }
+    console().print(
+        f"{records}: {', '.join(f'{count:,} {what}' for what, count in figures.items())}"
+    )
 
 
 def as_json(results: Sequence[TrialResult], tally: TrialTally) -> str:
     """The same for programs."""
     counts = {str(outcome): count for outcome, count in tally.counts.items()}
-    return _text({"count": len(results), **counts, "results": [_result_as_json(result) for result in results]}, indent=2)
+    return _text(
+        {
+            "count": len(results),
+            **counts,
+            "results": [_result_as_json(result) for result in results],
+        },
+        indent=2,
+    )
 
 
 def _text(document: Any, indent: int = -1) -> str:

@@ -1,4 +1,6 @@
-"""Asks the upstream, as the daemon would: whether it is there, whether it is the analytics service, and whether it knows the keys."""
+"""Asks the upstream, as the daemon would: whether it is there, whether it is the analytics
+service, and whether it knows the keys.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,13 @@ from forwarder.telemetry.readable import duration
 if TYPE_CHECKING:
     from forwarder.config.settings import UpstreamSettings
 
-_FIELDS: Final = (b'"featureFlags"', b'"flags"', b'"config"', b'"supportedCompression"', b'"errorsWhileComputingFlags"')
+_FIELDS: Final = (
+    b'"featureFlags"',
+    b'"flags"',
+    b'"config"',
+    b'"supportedCompression"',
+    b'"errorsWhileComputingFlags"',
+)
 """Of which the service's answer to `/decide` has at least one."""
 
 CLOCK_SECONDS: Final = 60.0
@@ -32,7 +40,9 @@ _PROBE_SECONDS: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class UpstreamAnswer:
-    """How the service answered for each key ("" if none is configured), and why it can't be reached or isn't the service, if so."""
+    """How the service answered for each key ("" if none is configured), and why it can't be
+    reached or isn't the service, if so.
+    """
 
     statuses: Mapping[str, int]
     error: str = ""
@@ -52,16 +62,34 @@ class UpstreamAnswer:
         """The answer in words."""
         if self.error:
             return [f"{url} {self.error}", f"    {self.hint}"]
-        known = len(self.statuses) - len(self._unknown()) - len(self._undecided()) - ("" in self.statuses)
-        answers = f"{url} answers" + (f" (HTTP {self.statuses['']})" if "" in self.statuses else f" and knows {known} of the api_keys")
-        unknown = [f"{mask_key(key)} is unknown to it: events with this key would be lost" for key in self._unknown()]
-        undecided = [f"{mask_key(key)} can't be checked (HTTP {status})" for key, status in self._undecided().items()]
+        known = (
+            len(self.statuses)
+            - len(self._unknown())
+            - len(self._undecided())
+            - ("" in self.statuses)
+        )
+        answers = f"{url} answers" + (
+            f" (HTTP {self.statuses['']})"
+            if "" in self.statuses
+            else f" and knows {known} of the api_keys"
+        )
+        unknown = [
+            f"{mask_key(key)} is unknown to it: events with this key would be lost"
+            for key in self._unknown()
+        ]
+        undecided = [
+            f"{mask_key(key)} can't be checked (HTTP {status})"
+            for key, status in self._undecided().items()
+        ]
         return [answers, *unknown, *undecided, *self._clock_lines()]
 
     def _clock_lines(self) -> list[str]:
         if abs(self.clock_ahead) < CLOCK_SECONDS:
             return []
-        by = f"{duration(abs(self.clock_ahead))} {'ahead of' if self.clock_ahead > 0 else 'behind'} the upstream's"
+        by = (
+            f"{duration(abs(self.clock_ahead))} "
+            f"{'ahead of' if self.clock_ahead > 0 else 'behind'} the upstream's"
+        )
         return [
             f"this machine's clock is {by}: events without a timestamp get its time",
             "    set it, for example with chrony or systemd-timesyncd",
@@ -71,11 +99,15 @@ class UpstreamAnswer:
         return [key for key, status in self.statuses.items() if key and status == 401]
 
     def _undecided(self) -> dict[str, int]:
-        return {key: status for key, status in self.statuses.items() if key and status not in {200, 401}}
+        return {
+            key: status for key, status in self.statuses.items() if key and status not in {200, 401}
+        }
 
 
 async def ask_upstream(upstream: UpstreamSettings, keys: Sequence[str]) -> UpstreamAnswer:
-    """Ask the service once for each key, or once without any, as the daemon does. Cancelling drops the connection."""
+    """Ask the service once for each key, or once without any, as the daemon does. Cancelling drops
+    the connection.
+    """
     from forwarder.core.clock import SystemClock
     from forwarder.daemon.policies import open_sink
 
@@ -87,8 +119,13 @@ async def ask_upstream(upstream: UpstreamSettings, keys: Sequence[str]) -> Upstr
             reply = await sink.decide(key)
             found = foreign(reply)
             if found is not None or reply.status is None:
-                what, hint = found or (f"can't be reached: {mask_secrets(reply.error)}", _UNREACHABLE)
-                return UpstreamAnswer(statuses, what, await _other_scheme(upstream) or hint, reached=found is not None)
+                what, hint = found or (
+                    f"can't be reached: {mask_secrets(reply.error)}",
+                    _UNREACHABLE,
+                )
+                return UpstreamAnswer(
+                    statuses, what, await _other_scheme(upstream) or hint, reached=found is not None
+                )
             statuses[key] = reply.status
             ahead = _clock_ahead(reply.date)
     finally:
@@ -104,31 +141,60 @@ def _clock_ahead(date: str) -> float:
 
 
 _UNREACHABLE: Final = "check upstream.url, upstream.proxy and upstream.ca_file"
-_INGESTION: Final = "set upstream.url to the address that SDKs send events to, such as https://us.i.example.com"
+_INGESTION: Final = (
+    "set upstream.url to the address that SDKs send events to, such as https://us.i.example.com"
+)
 
 
 def foreign(reply: Reply) -> tuple[str, str] | None:
-    """How an answer to `/decide` shows that it isn't the analytics service's, and what to do; None if it may be."""
+    """How an answer to `/decide` shows that it isn't the analytics service's, and what to do; None
+    if it may be.
+    """
     status = reply.status
     if status is None:
         return None
     if 300 <= status < 400:
         to = f" to {mask_secrets(reply.location)}" if reply.location else ""
-        return f"redirects{to} (HTTP {status}), which events don't follow", "set upstream.url to an address that answers itself"
+        return (
+            f"redirects{to} (HTTP {status}), which events don't follow",
+            "set upstream.url to an address that answers itself",
+        )
     if status == 407 or reply.asks_login:
         what = f"asks for a login (HTTP {status}), as a proxy does and the service doesn't"
-        return what, "name a proxy in upstream.proxy, with user and password, or an address without a login"
+        return (
+            what,
+            "name a proxy in upstream.proxy, with user and password, or an address without a login",
+        )
     if reply.content_type.partition(";")[0].strip().lower() == "text/html":
-        return f"answers with a web page (HTTP {status}): it is a website or a proxy's page, not the analytics service", _INGESTION
+        return (
+            (
+                f"answers with a web page (HTTP {status}): it is a website or a proxy's page, not "
+                "the analytics service"
+            ),
+            _INGESTION,
+        )
     if status in (404, 405, 410):
-        return f"has no /decide (HTTP {status}): it is another server, or its address has another path", _INGESTION
-    if status == 200 and not (reply.body.lstrip().startswith(b"{") and any(name in reply.body for name in _FIELDS)):
-        return "answers 200 to /decide, but not as the analytics service does: it is another API", _INGESTION
+        return (
+            (
+                f"has no /decide (HTTP {status}): it is another server, or its address has "
+                "another path"
+            ),
+            _INGESTION,
+        )
+    if status == 200 and not (
+        reply.body.lstrip().startswith(b"{") and any(name in reply.body for name in _FIELDS)
+    ):
+        return (
+            "answers 200 to /decide, but not as the analytics service does: it is another API",
+            _INGESTION,
+        )
     return None
 
 
 async def _other_scheme(upstream: UpstreamSettings) -> str:
-    """The hint to write http for https or the reverse, if the port speaks that; else nothing. Cancelling drops the connection."""
+    """The hint to write http for https or the reverse, if the port speaks that; else nothing.
+    Cancelling drops the connection.
+    """
     parts = urlsplit(upstream.url)
     if upstream.proxy or parts.hostname is None:
         return ""
@@ -137,7 +203,10 @@ async def _other_scheme(upstream: UpstreamSettings) -> str:
     with contextlib.suppress(OSError, TimeoutError, EOFError, ValueError):
         async with asyncio.timeout(_PROBE_SECONDS):
             if secure and await _speaks_plain(parts.hostname, port):
-                return "this port speaks HTTP without TLS: write http:// in upstream.url, or the port of TLS"
+                return (
+                    "this port speaks HTTP without TLS: write http:// in upstream.url, or the "
+                    "port of TLS"
+                )
             if not secure and await _speaks_tls(parts.hostname, port):
                 return "this port speaks TLS: write https:// in upstream.url"
     return ""

@@ -1,4 +1,5 @@
-"""What command lines share: options that select the same things, forms of output, and the layout of help.
+"""What command lines share: options that select the same things, forms of output, and the layout
+of help.
 
 Help is plain text: typer's richer one takes longer to import than most commands take to run.
 """
@@ -55,11 +56,24 @@ def _remember(file: Path | None) -> Path | None:
 Config = Annotated[
     Path | None,
     typer.Option(
-        "--config", metavar="FILE", callback=_remember, help="Configuration file. Default: /etc/forwarder/forwarder.yaml, if it exists."
+        "--config",
+        metavar="FILE",
+        callback=_remember,
+        help="Configuration file. Default: /etc/forwarder/forwarder.yaml, if it exists.",
     ),
 ]
-Admin = Annotated[str | None, typer.Option("--admin", metavar="ADDRESS", help="Admin address of the daemon: host:port or unix:/path.")]
-State = Annotated[Path | None, typer.Option("--path", metavar="DIR", help="State directory to read instead of the configured one.")]
+Admin = Annotated[
+    str | None,
+    typer.Option(
+        "--admin", metavar="ADDRESS", help="Admin address of the daemon: host:port or unix:/path."
+    ),
+]
+State = Annotated[
+    Path | None,
+    typer.Option(
+        "--path", metavar="DIR", help="State directory to read instead of the configured one."
+    ),
+]
 INTERVAL: Final = 2.0
 """Seconds between two looks at the daemon, if nothing else was asked for."""
 
@@ -76,7 +90,12 @@ Watch = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask for confirmation.")]
 Port = Annotated[
     int,
-    typer.Option("--port", min=0, max=65533, help="Port for events; admin and sandbox use the next two. 0: any free ports."),
+    typer.Option(
+        "--port",
+        min=0,
+        max=65533,
+        help="Port for events; admin and sandbox use the next two. 0: any free ports.",
+    ),
 ]
 
 
@@ -91,7 +110,13 @@ class Group(TyperGroup):
         """Write the list."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, command.get_short_help_str(WIDTH * 2)) for name, command in commands if command is not None])
+            formatter.write_dl(
+                [
+                    (name, command.get_short_help_str(WIDTH * 2))
+                    for name, command in commands
+                    if command is not None
+                ]
+            )
 
 
 class PlainCommand(TyperCommand):
@@ -102,11 +127,15 @@ class PlainCommand(TyperCommand):
         self.help = _example_on_one_line(self.help)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the command line. An option whose metavar is in brackets may stand without its value, which is `INTERVAL` then."""
+        """Parse the command line. An option whose metavar is in brackets may stand without its
+        value, which is `INTERVAL` then.
+        """
         bare = {name for each in self.get_params(ctx) if _may_be_bare(each) for name in each.opts}
         completed: list[str] = []
         for arg, following in pairwise([*args, "-"]):
-            completed += [arg, f"{INTERVAL:g}"] if arg in bare and following.startswith("-") else [arg]
+            completed += (
+                [arg, f"{INTERVAL:g}"] if arg in bare and following.startswith("-") else [arg]
+            )
         try:
             return super().parse_args(ctx, completed)
         except Exception as error:  # its class is the library's own
@@ -114,7 +143,11 @@ class PlainCommand(TyperCommand):
             if message:
                 error.message = message  # type: ignore[attr-defined]
             file = next((each for each in args if each.endswith((".yaml", ".yml"))), None)
-            if file and "unexpected extra argument" in message and any("--config" in each.opts for each in self.params):
+            if (
+                file
+                and "unexpected extra argument" in message
+                and any("--config" in each.opts for each in self.params)
+            ):
                 ctx.fail(f"{message}. Did you mean --config {quote(file)}?")
             raise
 
@@ -125,8 +158,12 @@ class PlainCommand(TyperCommand):
             is_argument = each.param_type_name == "argument"
             record = each.get_help_record(ctx)
             if record is not None:
-                section = getattr(each, "rich_help_panel", None) or ("Arguments" if is_argument else "Options")
-                sections.setdefault(section, []).append((each.metavar or each.name.upper(), record[1]) if is_argument else record)
+                section = getattr(each, "rich_help_panel", None) or (
+                    "Arguments" if is_argument else "Options"
+                )
+                sections.setdefault(section, []).append(
+                    (each.metavar or each.name.upper(), record[1]) if is_argument else record
+                )
         for title, records in sections.items():
             if records:
                 with formatter.section(title):
@@ -136,7 +173,14 @@ class PlainCommand(TyperCommand):
 class CommandGroup(typer.Typer):
     """Commands with plain help."""
 
-    def __init__(self, name: str, help_text: str, *, cls: type[TyperGroup] = Group, add_completion: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        help_text: str,
+        *,
+        cls: type[TyperGroup] = Group,
+        add_completion: bool = False,
+    ) -> None:
         super().__init__(
             name=name,
             cls=cls,
@@ -165,7 +209,9 @@ def _example_on_one_line(text: str | None) -> str | None:
 def parameter(name: str, kind: Any, marker: Any, default: Any = None) -> inspect.Parameter:
     """A parameter of a generated command, as typer reads it; `...` for no default."""
     default = inspect.Parameter.empty if default is ... else default
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, marker], default=default)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, marker], default=default
+    )
 
 
 def generated(run: Any, parameters: list[inspect.Parameter]) -> Any:

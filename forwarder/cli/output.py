@@ -1,7 +1,7 @@
 """What commands write beside their tables: errors, questions, and text that comes from outside.
 
-Invariants: errors and questions go to standard error; text that comes from outside can't control the terminal: control characters,
-marks of direction and lone surrogates are written as escapes.
+Invariants: errors and questions go to standard error; text that comes from outside can't control
+the terminal: control characters, marks of direction and lone surrogates are written as escapes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from typing import Any, Final
 
 from forwarder.core.errors import ForwarderError
 
-_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""C0 and C1 controls, marks of direction, line separators, and surrogates, which can't be encoded."""
+_CONTROL: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""C0 and C1 controls, marks of direction, line separators, and surrogates, which can't be encoded.
+"""
 
 
 def report(error: ForwarderError) -> None:
@@ -30,12 +33,16 @@ def report_visible(error: ForwarderError) -> None:
 
 
 def can_ask() -> bool:
-    """Whether standard input and standard error are a terminal, so that a question can be answered."""
+    """Whether standard input and standard error are a terminal, so that a question can
+    be answered.
+    """
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def confirm(question: str, *, yes: bool) -> bool:
-    """Ask before something irreversible. True if the answer is yes, or with `yes` without asking; no input counts as no."""
+    """Ask before something irreversible. True if the answer is yes, or with `yes` without asking;
+    no input counts as no.
+    """
     if yes:
         return True
     sys.stderr.write(f"{question} [y/N] ")

@@ -21,7 +21,17 @@ if TYPE_CHECKING:
     from forwarder.core.errors import ConfigurationError
     from forwarder.planning.plan import CapacityPlan
 
-SECTIONS: Final = ("upstream", "sources", "buffer", "batch", "delivery", "dead_letters", "shutdown", "import", "workers")
+SECTIONS: Final = (
+    "upstream",
+    "sources",
+    "buffer",
+    "batch",
+    "delivery",
+    "dead_letters",
+    "shutdown",
+    "import",
+    "workers",
+)
 """The sections of the configuration that are planned with."""
 _MOST: Final = 10**15
 _UNLIMITED: Final = "unlimited"
@@ -64,44 +74,115 @@ class PlanOutput(StrEnum):
 def plan(
     *,
     rate: Annotated[
-        str | None, typer.Option("--rate", metavar="N", help="Events a second at peak. For an import: at most, or unlimited.")
+        str | None,
+        typer.Option(
+            "--rate",
+            metavar="N",
+            help="Events a second at peak. For an import: at most, or unlimited.",
+        ),
     ] = None,
-    outage: Annotated[str, typer.Option("--outage", metavar="TIME", help="How long the service may be down without a loss.")] = "1h",
+    outage: Annotated[
+        str,
+        typer.Option(
+            "--outage", metavar="TIME", help="How long the service may be down without a loss."
+        ),
+    ] = "1h",
     source: Annotated[
-        PlannedSource | None, typer.Option("--source", help="Where events come from. Default: http, or kafka if that is configured.")
+        PlannedSource | None,
+        typer.Option(
+            "--source",
+            help="Where events come from. Default: http, or kafka if that is configured.",
+        ),
     ] = None,
     buffer: Annotated[
         PlannedBuffer | None,
-        typer.Option("--buffer", help="Where events are buffered. Default: as configured; else disk, for Kafka memory."),
+        typer.Option(
+            "--buffer",
+            help="Where events are buffered. Default: as configured; else disk, for Kafka memory.",
+        ),
     ] = None,
-    event_bytes: Annotated[str, typer.Option("--event-bytes", metavar="SIZE", help="Size of an event's JSON, at the mean.")] = "600",
+    event_bytes: Annotated[
+        str,
+        typer.Option("--event-bytes", metavar="SIZE", help="Size of an event's JSON, at the mean."),
+    ] = "600",
     events_per_request: Annotated[
-        int, typer.Option("--events-per-request", metavar="N", min=1, max=100_000, help="Events in a sender's request, at the mean.")
+        int,
+        typer.Option(
+            "--events-per-request",
+            metavar="N",
+            min=1,
+            max=100_000,
+            help="Events in a sender's request, at the mean.",
+        ),
     ] = 50,
-    unstamped: Annotated[bool, typer.Option("--unstamped", help="Events come without uuid and timestamp.")] = False,
-    keys: Annotated[int, typer.Option("--keys", metavar="N", min=1, max=10_000, help="Project keys that share the load.")] = 1,
-    cores: Annotated[int, typer.Option("--cores", metavar="N", min=1, max=1024, help="Cores of a machine, or of a pod.")] = 4,
+    unstamped: Annotated[
+        bool, typer.Option("--unstamped", help="Events come without uuid and timestamp.")
+    ] = False,
+    keys: Annotated[
+        int,
+        typer.Option(
+            "--keys", metavar="N", min=1, max=10_000, help="Project keys that share the load."
+        ),
+    ] = 1,
+    cores: Annotated[
+        int,
+        typer.Option(
+            "--cores", metavar="N", min=1, max=1024, help="Cores of a machine, or of a pod."
+        ),
+    ] = 4,
     machines: Annotated[
-        int | None, typer.Option("--machines", metavar="N", min=1, max=100_000, help="Machines there are. Default: as many as needed.")
+        int | None,
+        typer.Option(
+            "--machines",
+            metavar="N",
+            min=1,
+            max=100_000,
+            help="Machines there are. Default: as many as needed.",
+        ),
     ] = None,
-    latency: Annotated[str, typer.Option("--latency", metavar="TIME", help="How long the service takes to answer a batch.")] = "500ms",
+    latency: Annotated[
+        str,
+        typer.Option(
+            "--latency", metavar="TIME", help="How long the service takes to answer a batch."
+        ),
+    ] = "500ms",
     service_rate: Annotated[
-        str | None, typer.Option("--service-rate", metavar="N", help="Events a second that the service accepts. Default: twice the load.")
+        str | None,
+        typer.Option(
+            "--service-rate",
+            metavar="N",
+            help="Events a second that the service accepts. Default: twice the load.",
+        ),
     ] = None,
-    events: Annotated[str | None, typer.Option("--events", metavar="N", help="For an import: events in all, such as 10e9.")] = None,
-    form: Annotated[PlannedFormat, typer.Option("--format", help="For an import: its format.")] = PlannedFormat.NATIVE,
+    events: Annotated[
+        str | None,
+        typer.Option("--events", metavar="N", help="For an import: events in all, such as 10e9."),
+    ] = None,
+    form: Annotated[
+        PlannedFormat, typer.Option("--format", help="For an import: its format.")
+    ] = PlannedFormat.NATIVE,
     shards: Annotated[
-        int | None, typer.Option("--shards", metavar="N", min=1, max=10_000, help="For an import: shards. Default: as many as needed.")
+        int | None,
+        typer.Option(
+            "--shards",
+            metavar="N",
+            min=1,
+            max=10_000,
+            help="For an import: shards. Default: as many as needed.",
+        ),
     ] = None,
     config: Config = None,
     output: Annotated[
-        PlanOutput, typer.Option("--output", help="Text, JSON for programs, or only the settings to write.")
+        PlanOutput,
+        typer.Option("--output", help="Text, JSON for programs, or only the settings to write."),
     ] = PlanOutput.TEXT,
 ) -> None:
-    """Say what a load needs: cores, machines, memory, disk for an outage, requests to the service, and the settings to write.
+    """Say what a load needs: cores, machines, memory, disk for an outage, requests to the service,
+    and the settings to write.
 
-    Each figure has the limit that it comes from and what moves it. A core is planned for half of what was measured. With a configuration,
-    its batches, concurrency, order and compression are used, and its limits are listed, the first to be reached first.
+    Each figure has the limit that it comes from and what moves it. A core is planned for half of
+    what was measured. With a configuration, its batches, concurrency, order and compression are
+    used, and its limits are listed, the first to be reached first.
 
     Exit codes: 0 done; 1 the configuration doesn't carry the load; 2 wrong usage or configuration.
 
@@ -112,24 +193,41 @@ def plan(
     from forwarder.config.values import Duration, Size
 
     loaded = loaded_sections(SECTIONS, config)
-    chosen = source or (PlannedSource.KAFKA if loaded.settings.sources.kafka else PlannedSource.HTTP)
+    chosen = source or (
+        PlannedSource.KAFKA if loaded.settings.sources.kafka else PlannedSource.HTTP
+    )
     size = checked("--event-bytes", Size("1", "1GiB").read, event_bytes)
     if chosen is PlannedSource.IMPORT:
         if buffer or machines or unstamped or service_rate:
-            raise _usage("--buffer, --machines, --unstamped and --service-rate are for HTTP and Kafka", "Leave them out for an import.")
+            raise _usage(
+                "--buffer, --machines, --unstamped and --service-rate are for HTTP and Kafka",
+                "Leave them out for an import.",
+            )
         if events is None:
-            raise _usage("--events is missing: how many events there are in all", "For example: --source import --events 10e9")
+            raise _usage(
+                "--events is missing: how many events there are in all",
+                "For example: --source import --events 10e9",
+            )
         from forwarder.planning.capacity import MigrationLoad
         from forwarder.planning.plan import plan_import
 
         most = _import_rate(loaded.settings, rate)
-        migration = MigrationLoad(events=_number("--events", events), form=str(form), rate=most, event_bytes=size, shards=shards)
+        migration = MigrationLoad(
+            events=_number("--events", events),
+            form=str(form),
+            rate=most,
+            event_bytes=size,
+            shards=shards,
+        )
         done = plan_import(migration, loaded.settings)
     else:
         if events or shards:
             raise _usage("--events and --shards are for imports", "Add --source import.")
         if rate is None:
-            raise _usage("--rate is missing: how many events a second", "For example: --rate 20000 --outage 8h")
+            raise _usage(
+                "--rate is missing: how many events a second",
+                "For example: --rate 20000 --outage 8h",
+            )
         from forwarder.planning.capacity import Load, LoadSource
         from forwarder.planning.plan import plan_load
 
@@ -146,7 +244,11 @@ def plan(
             service_rate=None if service_rate is None else _number("--service-rate", service_rate),
             machines=machines,
         )
-        done = plan_load(load, _buffered(loaded.settings, buffer, chosen, configured=bool(loaded.origins)), configured=bool(loaded.origins))
+        done = plan_load(
+            load,
+            _buffered(loaded.settings, buffer, chosen, configured=bool(loaded.origins)),
+            configured=bool(loaded.origins),
+        )
     _print(done, output, str(loaded.file or "the environment") if loaded.origins else "")
     raise typer.Exit(ExitCode.DONE if done.carried else ExitCode.NO)
 
@@ -158,18 +260,27 @@ def _usage(message: str, hint: str) -> ConfigurationError:
 
 
 def _number(option: str, text: str) -> int:
-    """A whole number as people write large ones: 20000, 20_000, 10e9. Raises `ConfigurationError`."""
+    """A whole number as people write large ones: 20000, 20_000, 10e9. Raises
+    `ConfigurationError`.
+    """
     try:
         value = Decimal(text)
     except InvalidOperation:
         value = Decimal("NaN")
     if not (value.is_finite() and 1 <= value <= _MOST and value == int(value)):
-        raise _usage(f"{option}: {text!r} is not a whole number from 1 on", "Write it as 20000, 20_000 or 20e3.")
+        raise _usage(
+            f"{option}: {text!r} is not a whole number from 1 on",
+            "Write it as 20000, 20_000 or 20e3.",
+        )
     return int(value)
 
 
-def _buffered(settings: Settings, kind: PlannedBuffer | None, source: PlannedSource, *, configured: bool) -> Settings:
-    """The settings with the kind of buffer to plan: what was typed, else what is configured, else what fits the source."""
+def _buffered(
+    settings: Settings, kind: PlannedBuffer | None, source: PlannedSource, *, configured: bool
+) -> Settings:
+    """The settings with the kind of buffer to plan: what was typed, else what is configured, else
+    what fits the source.
+    """
     if kind is None and configured:
         return settings
     on_disk = source is PlannedSource.HTTP if kind is None else kind is PlannedBuffer.DISK
@@ -207,13 +318,17 @@ def _print(done: CapacityPlan, output: PlanOutput, configured: str) -> None:
     shown.print()
     figures = _table("", "plan", "because", "moved by")
     for each in done.figures:
-        figures.add_row(each.name, Text(each.text, style="bold"), each.why, Text(each.knob, style="dim"))
+        figures.add_row(
+            each.name, Text(each.text, style="bold"), each.why, Text(each.knob, style="dim")
+        )
     shown.print(figures)
     if done.limits:
         shown.print()
         if configured:
             shown.print(Text(f"limits of {configured}:"), soft_wrap=True)
-        limits = _table("limit", "carries up to", "times the load", "" if done.carried else "do this")
+        limits = _table(
+            "limit", "carries up to", "times the load", "" if done.carried else "do this"
+        )
         for limit in done.limits:
             style = "" if limit.holds else "red"
             row = limit.name, limit.reached, about(limit.factor), "" if limit.holds else limit.fix

@@ -1,6 +1,8 @@
-"""`forwarder rules`: try the configured rules on sample events or on those that pass the daemon, and make hashes for files of ids.
+"""`forwarder rules`: try the configured rules on sample events or on those that pass the daemon,
+and make hashes for files of ids.
 
-Nothing is sent or counted. What looks like a key is masked, and text of the sample can't control the terminal.
+Nothing is sent or counted. What looks like a key is masked, and text of the sample can't control
+the terminal.
 """
 
 from __future__ import annotations
@@ -34,12 +36,20 @@ if TYPE_CHECKING:
 _SAMPLE_KEY = "phc_sample"
 """The project key of events that name none."""
 
-app = CommandGroup("rules", "Try the configured rules on events before they hold, and hash ids for files of suppressed people.")
+app = CommandGroup(
+    "rules",
+    (
+        "Try the configured rules on events before they hold, and hash ids for files of "
+        "suppressed people."
+    ),
+)
 
 
 @app.callback()
 def options() -> None:
-    """Try the configured rules on events before they hold, and hash ids for files of suppressed people."""
+    """Try the configured rules on events before they hold, and hash ids for files of suppressed
+    people.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,34 +69,61 @@ class RuledEvent:
 @app.command("try")
 def try_rules(
     sample: Annotated[
-        str | None, typer.Argument(metavar="[FILE]", help="Events: one a line, or a body that the daemon accepts; - reads standard input.")
+        str | None,
+        typer.Argument(
+            metavar="[FILE]",
+            help="Events: one a line, or a body that the daemon accepts; - reads standard input.",
+        ),
     ] = None,
     *,
-    live: Annotated[bool, typer.Option("--live", help="Try them on events that pass the running daemon, until Ctrl-C.")] = False,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="End after so many events.")] = None,
-    source: Annotated[str, typer.Option("--source", help="The source of the file's events: http, otlp, kafka, logs or import.")] = "http",
-    api_key: Annotated[str, typer.Option("--api-key", metavar="KEY", help="Project key of events that name none.")] = _SAMPLE_KEY,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live", help="Try them on events that pass the running daemon, until Ctrl-C."
+        ),
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="End after so many events.")
+    ] = None,
+    source: Annotated[
+        str,
+        typer.Option(
+            "--source", help="The source of the file's events: http, otlp, kafka, logs or import."
+        ),
+    ] = "http",
+    api_key: Annotated[
+        str, typer.Option("--api-key", metavar="KEY", help="Project key of events that name none.")
+    ] = _SAMPLE_KEY,
     output: TableOrJson = Output.TABLE,
     admin: Admin = None,
     config: Config = None,
 ) -> None:
-    """Show events before and after the configured rules, with the rules that changed or dropped them. Nothing is sent.
+    """Show events before and after the configured rules, with the rules that changed or dropped
+    them. Nothing is sent.
 
-    With --live, events are those that the running daemon has accepted, after the rules that it has; values that look like secrets are
-    hidden. With JSON, the result is an object a line.
+    With --live, events are those that the running daemon has accepted, after the rules that it
+    has; values that look like secrets are hidden. With JSON, the result is an object a line.
 
-    Exit codes: 0 done; 1 some events would become dead letters, or can't be read; 2 invalid rules; 3 no daemon answers.
+    Exit codes: 0 done; 1 some events would become dead letters, or can't be read; 2 invalid rules;
+    3 no daemon answers.
 
     Example: forwarder rules try --config forwarder.yaml events.jsonl
     """
     from forwarder.config.load import load_settings
 
     if live == (sample is not None):
-        raise ConfigurationError("there is nothing to try the rules on, or two things", hint="Name a FILE of events, or --live.")
+        raise ConfigurationError(
+            "there is nothing to try the rules on, or two things",
+            hint="Name a FILE of events, or --live.",
+        )
     settings = load_settings(config, os.environ, require_upstream=False).settings
     rules = _compiled(settings)
     unreadable: list[int] = []
-    events = _live_events(settings, admin, config) if live else _sample_events(settings, sample or "-", api_key, source, unreadable)
+    events = (
+        _live_events(settings, admin, config)
+        if live
+        else _sample_events(settings, sample or "-", api_key, source, unreadable)
+    )
     counts: Counter[str] = Counter()
     with suppress(KeyboardInterrupt):
         for number, (data, key, origin) in enumerate(events, 1):
@@ -97,7 +134,10 @@ def try_rules(
                 break
     if output is Output.TABLE:
         kinds = ("changed", "dropped", "dead letter", "unchanged")
-        typer.echo(f"{plural(sum(counts.values()), 'event')}: {', '.join(f'{counts[each]:,} {each}' for each in kinds)}")
+        typer.echo(
+            f"{plural(sum(counts.values()), 'event')}: "
+            f"{', '.join(f'{counts[each]:,} {each}' for each in kinds)}"
+        )
     raise typer.Exit(ExitCode.NO if counts["dead letter"] or unreadable else ExitCode.DONE)
 
 
@@ -109,7 +149,8 @@ def _compiled(settings: Settings) -> EventRules:
     rules = compile_rules(settings.rules, IdFiles(SystemClock()), settings.upstream.max_event)
     if rules is None:
         raise ConfigurationError(
-            "there are no rules in the configuration", hint=f"Write `rules:`; `{proposed('help rules')}` has examples."
+            "there are no rules in the configuration",
+            hint=f"Write `rules:`; `{proposed('help rules')}` has examples.",
         )
     return rules
 
@@ -124,11 +165,17 @@ def _apply(rules: EventRules, data: bytes, api_key: str, source: str) -> RuledEv
         return RuledEvent("dead letter", names, data, b"", ruled.failed[0].why)
     if ruled.dropped:
         return RuledEvent("dropped", names, data, b"", why)
-    return RuledEvent("unchanged" if ruled.data == data else "changed", names, data, ruled.data, why)
+    return RuledEvent(
+        "unchanged" if ruled.data == data else "changed", names, data, ruled.data, why
+    )
 
 
-def _sample_events(settings: Settings, sample: str, api_key: str, source: str, unreadable: list[int]) -> Iterator[tuple[bytes, str, str]]:
-    """The events of a file, stamped as at receipt; what can't be read is reported. Raises `ConfigurationError` for an unreadable file."""
+def _sample_events(
+    settings: Settings, sample: str, api_key: str, source: str, unreadable: list[int]
+) -> Iterator[tuple[bytes, str, str]]:
+    """The events of a file, stamped as at receipt; what can't be read is reported. Raises
+    `ConfigurationError` for an unreadable file.
+    """
     from forwarder.core.error_text import error_text
 
     try:
@@ -158,8 +205,14 @@ def _events_of(settings: Settings, body: bytes, api_key: str) -> Iterator[tuple[
     from forwarder.wire.encodings import decode_body
     from forwarder.wire.shapes import read_request, split_by_token
 
-    request = read_request(decode_body(Incoming(body), settings.sources.http.max_body), sys.maxsize, foreign=True)
-    parts = split_by_token(request.events, api_key) if request.token is None else {request.token: bytes(request.events)}
+    request = read_request(
+        decode_body(Incoming(body), settings.sources.http.max_body), sys.maxsize, foreign=True
+    )
+    parts = (
+        split_by_token(request.events, api_key)
+        if request.token is None
+        else {request.token: bytes(request.events)}
+    )
     for key, events in parts.items():
         stamped = stamp(events, StampContext(time.time(), max_event=settings.upstream.max_event))
         for rejected in stamped.rejected:
@@ -168,8 +221,12 @@ def _events_of(settings: Settings, body: bytes, api_key: str) -> Iterator[tuple[
             yield bytes(raw), key
 
 
-def _live_events(settings: Settings, admin: str | None, config: Path | None) -> Iterator[tuple[bytes, str, str]]:
-    """Events that the daemon has accepted. Their keys are known by their labels, as far as rules name them."""
+def _live_events(
+    settings: Settings, admin: str | None, config: Path | None
+) -> Iterator[tuple[bytes, str, str]]:
+    """Events that the daemon has accepted. Their keys are known by their labels, as far as rules
+    name them.
+    """
     from forwarder.cli.admin_client import resolve
     from forwarder.cli.tap import label_of, records, tap_path
 
@@ -199,7 +256,13 @@ def _print(number: int, ruled: RuledEvent, output: Output) -> None:
 
 def _as_json(ruled: RuledEvent) -> dict[str, Any]:
     after = Raw(ruled.after) if ruled.after else None
-    return {"fate": ruled.fate, "rules": list(ruled.rules), "before": Raw(ruled.before), "after": after, "why": ruled.why}
+    return {
+        "fate": ruled.fate,
+        "rules": list(ruled.rules),
+        "before": Raw(ruled.before),
+        "after": after,
+        "why": ruled.why,
+    }
 
 
 def _visible(text: str) -> str:
@@ -208,13 +271,21 @@ def _visible(text: str) -> str:
 
 @app.command("hash")
 def hash_ids(
-    sample: Annotated[str, typer.Argument(metavar="FILE", help="One distinct_id a line; - reads standard input.")] = "-",
+    sample: Annotated[
+        str, typer.Argument(metavar="FILE", help="One distinct_id a line; - reads standard input.")
+    ] = "-",
     *,
-    salt_file: Annotated[Path, typer.Option("--salt-file", metavar="FILE", help="The key of the hashes: `salt_file` of the rule.")],
+    salt_file: Annotated[
+        Path,
+        typer.Option(
+            "--salt-file", metavar="FILE", help="The key of the hashes: `salt_file` of the rule."
+        ),
+    ],
 ) -> None:
     """Print the keyed hash of each distinct_id, for a `distinct_id_file` that holds no ids.
 
-    Example: forwarder rules hash --salt-file salt ids.txt > suppressed.new && mv suppressed.new suppressed
+    Example: forwarder rules hash --salt-file salt ids.txt > suppressed.new && mv suppressed.new
+    suppressed
     """
     from forwarder.core.error_text import error_text
     from forwarder.mapping.privacy import read_salt

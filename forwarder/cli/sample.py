@@ -1,4 +1,6 @@
-"""A sample of records: a file, compressed or not, its last lines, and what is written to it while it is followed; or standard input."""
+"""A sample of records: a file, compressed or not, its last lines, and what is written to it while
+it is followed; or standard input.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ _POLL_SECONDS: Final = 0.2
 class Sample:
     """An open sample, which is read once."""
 
-    def __init__(self, file: io.BufferedReader, path: Path | None, lines: int | None, *, follow: bool) -> None:
+    def __init__(
+        self, file: io.BufferedReader, path: Path | None, lines: int | None, *, follow: bool
+    ) -> None:
         """`path`: None for standard input."""
         self._file = file
         self._path = path
@@ -39,7 +43,9 @@ class Sample:
         """A time before which it was written, seconds since 1970."""
 
     def parts(self) -> Iterator[bytes]:
-        """Its bytes, from the lines on that were asked for. An empty part: nothing was written for a while. Raises `ConfigurationError`."""
+        """Its bytes, from the lines on that were asked for. An empty part: nothing was written for
+        a while. Raises `ConfigurationError`.
+        """
         try:
             decompress = find_decompressor(self._file.peek(4))
             if decompress is None and self._is_file:
@@ -52,7 +58,10 @@ class Sample:
                 yield from self._growth()
         except (OSError, DamagedContent) as error:
             why = error_text(error)
-            raise ConfigurationError(f"{self._path or 'standard input'} can't be read: {why}", hint="See what came before.") from error
+            raise ConfigurationError(
+                f"{self._path or 'standard input'} can't be read: {why}",
+                hint="See what came before.",
+            ) from error
 
     def _all(self, decompress: Decompress | None) -> Iterator[bytes]:
         if decompress is None:
@@ -72,7 +81,8 @@ class Sample:
             size = min(_PART, begin)
             self._file.seek(begin - size)
             data = self._file.read(size)
-            at = len(data) - 1 if begin == end else len(data)  # the line feed at the end doesn't begin a line
+            # the line feed at the end doesn't begin a line
+            at = len(data) - 1 if begin == end else len(data)
             while left and (at := data.rfind(b"\n", 0, at)) >= 0:
                 left -= 1
             if not left:
@@ -81,7 +91,9 @@ class Sample:
         return begin
 
     def _growth(self) -> Iterator[bytes]:
-        """What is written to it from now on, for good. A file that takes its place is read from its beginning, as is a truncated one."""
+        """What is written to it from now on, for good. A file that takes its place is read from
+        its beginning, as is a truncated one.
+        """
         while True:
             if data := self._file.read1(_PART):
                 yield data
@@ -99,7 +111,9 @@ class Sample:
 
     def _is_replaced(self) -> bool:
         try:
-            if self._path is None or os.path.samestat(self._path.stat(), os.fstat(self._file.fileno())):
+            if self._path is None or os.path.samestat(
+                self._path.stat(), os.fstat(self._file.fileno())
+            ):
                 return False
             if self._file.peek(1):  # it was written to before it was replaced
                 return False
@@ -118,18 +132,29 @@ class Sample:
 
 @contextmanager
 def opened(sample: str, lines: int | None, *, follow: bool) -> Iterator[Sample]:
-    """The sample: a path, or `-` for standard input. `lines`: only so many at its end. Raises `ConfigurationError` if it can't be read."""
+    """The sample: a path, or `-` for standard input. `lines`: only so many at its end. Raises
+    `ConfigurationError` if it can't be read.
+    """
     if sample == "-":
         buffer: Any = sys.stdin.buffer  # tests put something else in its place
-        yield Sample(buffer if isinstance(buffer, io.BufferedReader) else io.BufferedReader(buffer), None, lines, follow=False)
+        yield Sample(
+            buffer if isinstance(buffer, io.BufferedReader) else io.BufferedReader(buffer),
+            None,
+            lines,
+            follow=False,
+        )
         return
     path = Path(sample)
     try:
         file = path.open("rb")
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
         why = error_text(error)
-        raise ConfigurationError(f"{sample} can't be read: {why}", hint="Name a file of records.") from error
-    with closing(Sample(file, path, FOLLOWED_LINES if follow and lines is None else lines, follow=follow)) as made:
+        raise ConfigurationError(
+            f"{sample} can't be read: {why}", hint="Name a file of records."
+        ) from error
+    with closing(
+        Sample(file, path, FOLLOWED_LINES if follow and lines is None else lines, follow=follow)
+    ) as made:
         yield made
 
 

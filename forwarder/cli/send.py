@@ -1,7 +1,8 @@
 """`forwarder send`: one test event, followed to where it is.
 
-What the daemon answers to `/explain` covers its memory. An event that isn't there was settled, or is in files alone: the counts of its lane
-before and after decide, and where they can't, the files do.
+What the daemon answers to `/explain` covers its memory. An event that isn't there was settled, or
+is in files alone: the counts of its lane before and after decide, and where they can't, the files
+do.
 """
 
 from __future__ import annotations
@@ -87,31 +88,44 @@ class TestEvent:
 
     def body(self, api_key: str) -> bytes:
         """The request's body, as the official SDKs send it."""
-        event = {each.name: getattr(self, each.name) for each in fields(self)}  # `asdict` copies values, and ends at deep ones
-        return json.dumps({"api_key": api_key, "batch": [event], "sent_at": _now()}, ensure_ascii=False).encode()
+        # `asdict` copies values, and ends at deep ones
+        event = {each.name: getattr(self, each.name) for each in fields(self)}
+        return json.dumps(
+            {"api_key": api_key, "batch": [event], "sent_at": _now()}, ensure_ascii=False
+        ).encode()
 
 
 def send(
     event: Annotated[str, typer.Argument(metavar="EVENT", help="Name of the event.")],
     *,
     properties: Annotated[
-        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property; JSON where the value is that; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--property",
+            metavar="NAME=VALUE",
+            help="A property; JSON where the value is that; repeatable.",
+        ),
     ] = None,
-    distinct_id: Annotated[str, typer.Option("--distinct-id", metavar="ID", help="Person of the event.")] = PERSON,
+    distinct_id: Annotated[
+        str, typer.Option("--distinct-id", metavar="ID", help="Person of the event.")
+    ] = PERSON,
     api_key: ProjectKey = None,
     to: To = None,
     admin: Admin = None,
     config: Config = None,
-    timeout: Annotated[str, typer.Option("--timeout", metavar="TIME", help="How long to wait until it is delivered.")] = "30s",
+    timeout: Annotated[
+        str,
+        typer.Option("--timeout", metavar="TIME", help="How long to wait until it is delivered."),
+    ] = "30s",
     output: TextOrJson = TextOutput.TEXT,
 ) -> None:
     """Send one test event, wait until it is delivered, and report where it is.
 
-    Goes to the configured listener and follows the event by the daemon's admin address. An address without a known daemon, such as that of
-    the service, can only say that it accepted the event.
+    Goes to the configured listener and follows the event by the daemon's admin address. An address
+    without a known daemon, such as that of the service, can only say that it accepted the event.
 
-    Exit codes: 0 delivered, or accepted by an address without a known daemon; 1 rejected, dead-lettered, dropped, or not delivered in
-    time; 3 unreachable.
+    Exit codes: 0 delivered, or accepted by an address without a known daemon; 1 rejected,
+    dead-lettered, dropped, or not delivered in time; 3 unreachable.
 
     Example: forwarder send "signed up" --property plan=team --property seats=5
     """
@@ -119,22 +133,46 @@ def send(
     from forwarder.config.values import Duration
 
     seconds = checked("--timeout", Duration("100ms", "1h").read, timeout) or 0.0
-    made = TestEvent(_named(event), _text(distinct_id, "--distinct-id"), dict(map(_property, properties or ())), str(uuid4()), _now())
-    journey = Journey(choose_target(to, api_key, admin, config), made, config if admin is None else None, seconds, output)
+    made = TestEvent(
+        _named(event),
+        _text(distinct_id, "--distinct-id"),
+        dict(map(_property, properties or ())),
+        str(uuid4()),
+        _now(),
+    )
+    journey = Journey(
+        choose_target(to, api_key, admin, config),
+        made,
+        config if admin is None else None,
+        seconds,
+        output,
+    )
     raise typer.Exit(journey.run(by_files=admin is None))
 
 
 class Journey:
     """The event's way, which is printed as it goes."""
 
-    def __init__(self, target: EventTarget, event: TestEvent, config: Path | None, seconds: float, output: TextOutput) -> None:
+    def __init__(
+        self,
+        target: EventTarget,
+        event: TestEvent,
+        config: Path | None,
+        seconds: float,
+        output: TextOutput,
+    ) -> None:
         self._target = target
         self._event = event
         self._config = config
         self._output = output
         self._seconds = seconds
         self._began = time.monotonic()
-        self._facts: dict[str, Any] = {"uuid": event.uuid, "event": event.event, "distinct_id": event.distinct_id, "to": target.address}
+        self._facts: dict[str, Any] = {
+            "uuid": event.uuid,
+            "event": event.event,
+            "distinct_id": event.distinct_id,
+            "to": target.address,
+        }
 
     def run(self, *, by_files: bool) -> ExitCode:
         """Send it and follow it. Returns the exit code; raises `typer.Exit` if it can't be sent."""
@@ -144,15 +182,27 @@ class Journey:
 
         event, target = self._event, self._target
         where = f"{target.address}, key {mask_key(target.api_key)}"
-        self._say("sent", f"{as_json(event.event)} of {as_json(event.distinct_id)} as {event.uuid} to {where}")
-        search = EventSearch.begin(WantedUuid.parse(event.uuid), target, self._config, by_files=by_files) if target.admin else None
+        self._say(
+            "sent",
+            f"{as_json(event.event)} of {as_json(event.distinct_id)} as {event.uuid} to {where}",
+        )
+        search = (
+            EventSearch.begin(WantedUuid.parse(event.uuid), target, self._config, by_files=by_files)
+            if target.admin
+            else None
+        )
         self._deliver()
         if search is None:
             self._say("accepted", f"after {self._took()}")
-            self._note(f"Whether a forwarder or the service answers at {target.address} isn't known, so the event can't be followed.")
+            self._note(
+                f"Whether a forwarder or the service answers at {target.address} isn't known, so "
+                "the event can't be followed."
+            )
             self._note("Name a forwarder's admin address with --admin ADDRESS to follow it.")
             return self._end("accepted", ExitCode.DONE)
-        self._say("received", f"by the forwarder at admin address {target.admin} after {self._took()}")
+        self._say(
+            "received", f"by the forwarder at admin address {target.admin} after {self._took()}"
+        )
         return self._follow(search)
 
     def _deliver(self) -> None:
@@ -160,7 +210,9 @@ class Journey:
         self._began = time.monotonic()
         while True:
             try:
-                status, text, pause = post(self._target, self._event.body(self._target.api_key), self._left())
+                status, text, pause = post(
+                    self._target, self._event.body(self._target.api_key), self._left()
+                )
             except (OSError, http.client.HTTPException) as error:
                 self._unreachable(error)
             if status == 200:
@@ -176,7 +228,12 @@ class Journey:
         while True:
             found = search.look()
             if found != shown and found.place in {EventPlace.BUFFERED, EventPlace.DELIVERED}:
-                self._say(found.place, f"{found.why}; {self._took()} after it was sent" if found.why else f"after {self._took()}")
+                self._say(
+                    found.place,
+                    f"{found.why}; {self._took()} after it was sent"
+                    if found.why
+                    else f"after {self._took()}",
+                )
                 shown = found
             if found.place is EventPlace.DELIVERED:
                 return self._end(found.place, ExitCode.DONE)
@@ -188,19 +245,32 @@ class Journey:
     def _not_delivered(self, found: Whereabouts) -> ExitCode:
         uuid = self._event.uuid
         if found.place is EventPlace.BUFFERED:
-            message = f"the event wasn't delivered within {self._seconds:g} s; {_GONE if found.why == _GONE else 'it stays buffered'}"
+            message = (
+                f"the event wasn't delivered within {self._seconds:g} s; "
+                f"{_GONE if found.why == _GONE else 'it stays buffered'}"
+            )
             hint = f"{found.hint[:1].upper()}{found.hint[1:]}. " if found.hint else ""
             hint += f"`{proposed('explain', uuid)}` finds it later."
         else:
-            message = f"the event is a {found.place}" if found.place is EventPlace.DEAD_LETTER else f"the event was {found.place}"
-            message = "the event was settled, and how can't be seen from here" if found.place is EventPlace.UNKNOWN else message
+            message = (
+                f"the event is a {found.place}"
+                if found.place is EventPlace.DEAD_LETTER
+                else f"the event was {found.place}"
+            )
+            message = (
+                "the event was settled, and how can't be seen from here"
+                if found.place is EventPlace.UNKNOWN
+                else message
+            )
             message, hint = f"{message}: {found.why}", found.hint
         self._error(message, hint)
         return self._end(found.place, ExitCode.NO, why=found.why)
 
     def _rejected(self, status: int, text: str) -> NoReturn:
         reason = f"{status} {text}".rstrip()
-        self._error(f"{self._target.address} rejected the event: {reason}", _REJECTED.get(status, ""))
+        self._error(
+            f"{self._target.address} rejected the event: {reason}", _REJECTED.get(status, "")
+        )
         code = ExitCode.UNREACHABLE if status >= 500 and not self._target.admin else ExitCode.NO
         raise typer.Exit(self._end("rejected", code, why=reason))
 
@@ -214,7 +284,11 @@ class Journey:
         if self._output is TextOutput.JSON:
             from forwarder.cli.output import as_json
 
-            self._facts |= {"where": place, "why": why, "seconds": round(time.monotonic() - self._began, 3)}
+            self._facts |= {
+                "where": place,
+                "why": why,
+                "seconds": round(time.monotonic() - self._began, 3),
+            }
             sys.stdout.write(f"{as_json(self._facts)}\n")
         return code
 
@@ -242,7 +316,9 @@ class Journey:
 
 
 class EventSearch:
-    """Finds the event by the daemon's memory, the counts of its lane, and if those can't decide, by the configured files."""
+    """Finds the event by the daemon's memory, the counts of its lane, and if those can't decide,
+    by the configured files.
+    """
 
     def __init__(
         self,
@@ -254,7 +330,9 @@ class EventSearch:
         in_files: Callable[[LaneSnapshot], Sequence[Trace] | None],
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`in_files`, given the lane's figures, returns None where there are no files that can be read, or only those of another daemon."""
+        """`in_files`, given the lane's figures, returns None where there are no files that can be
+        read, or only those of another daemon.
+        """
         self._lane = lane
         self._before = before
         self._live = live
@@ -265,8 +343,12 @@ class EventSearch:
         """A time of the daemon's clock at which it had the event."""
 
     @classmethod
-    def begin(cls, wanted: WantedUuid, target: EventTarget, config: Path | None, *, by_files: bool) -> EventSearch:
-        """The search for an event that is about to be sent; `by_files`: whether the configured files are those of the target's daemon."""
+    def begin(
+        cls, wanted: WantedUuid, target: EventTarget, config: Path | None, *, by_files: bool
+    ) -> EventSearch:
+        """The search for an event that is about to be sent; `by_files`: whether the configured
+        files are those of the target's daemon.
+        """
         from forwarder.cli.status import configured_files, live_traces
         from forwarder.cli.target import snapshot_of
         from forwarder.core.event import Lane
@@ -296,7 +378,9 @@ class EventSearch:
         )
 
     def look(self) -> Whereabouts:
-        """Where the event is now. That it is settled has to be seen twice: an event that becomes a dead letter is shortly nowhere."""
+        """Where the event is now. That it is settled has to be seen twice: an event that becomes a
+        dead letter is shortly nowhere.
+        """
         found = self._look()
         if found.place is not EventPlace.BUFFERED:
             self._pause(SURE_AFTER)
@@ -313,9 +397,15 @@ class EventSearch:
             self._received_by = snapshot.now
         may_wait = now.oldest_age is not None and snapshot.now - now.oldest_age <= self._received_by
         if not traces:
-            if now.total_dead == self._before.total_dead and now.total_dropped == self._before.total_dropped:
-                # nothing of its lane came to another end; what becomes a dead letter is counted once that is written
-                sure = not may_wait and now.delivered > self._before.delivered and not now.difference
+            if (
+                now.total_dead == self._before.total_dead
+                and now.total_dropped == self._before.total_dropped
+            ):
+                # nothing of its lane came to another end; what becomes a dead letter is counted
+                # once that is written
+                sure = (
+                    not may_wait and now.delivered > self._before.delivered and not now.difference
+                )
                 return Whereabouts(EventPlace.DELIVERED) if sure else self._buffered(now, snapshot)
             found = self._in_files(now)
             if found is None:
@@ -323,43 +413,84 @@ class EventSearch:
             traces = found
         for trace in traces:
             if trace.where.startswith("dead letter"):
-                return Whereabouts(EventPlace.DEAD_LETTER, ": ".join(filter(None, (trace.reason, trace.why))), trace.note)
+                return Whereabouts(
+                    EventPlace.DEAD_LETTER,
+                    ": ".join(filter(None, (trace.reason, trace.why))),
+                    trace.note,
+                )
         if traces:
             return self._buffered(now, snapshot)
-        if now.delivered == self._before.delivered or now.total_dropped > self._before.total_dropped:
+        if (
+            now.delivered == self._before.delivered
+            or now.total_dropped > self._before.total_dropped
+        ):
             return self._undecided(now, may_wait=may_wait)
         return Whereabouts(EventPlace.DELIVERED)
 
     def _undecided(self, now: LaneSnapshot, *, may_wait: bool) -> Whereabouts:
-        """What counts alone say, of a lane in which other events are settled meanwhile or pending."""
+        """What counts alone say, of a lane in which other events are settled meanwhile
+        or pending.
+        """
         if now.delivered == self._before.delivered:
             if now.total_dead > self._before.total_dead:
-                return Whereabouts(EventPlace.DEAD_LETTER, ", ".join(_grown(self._before.dead_lettered, now.dead_lettered)))
+                return Whereabouts(
+                    EventPlace.DEAD_LETTER,
+                    ", ".join(_grown(self._before.dead_lettered, now.dead_lettered)),
+                )
             if dropped := self._dropped(now):
                 return dropped
         if may_wait:
-            return Whereabouts(EventPlace.BUFFERED, f"or settled: lane {self._lane} has {now.buffered:,} buffered events")
-        words = ", ".join([*_grown(self._before.dead_lettered, now.dead_lettered), *_grown(self._before.dropped, now.dropped)])
-        hint = "Run this as the user that forwarder runs as, with its --config FILE: then dead letters are searched."
-        return Whereabouts(EventPlace.UNKNOWN, f"meanwhile lane {self._lane} had new dead letters or dropped events ({words})", hint)
+            return Whereabouts(
+                EventPlace.BUFFERED,
+                f"or settled: lane {self._lane} has {now.buffered:,} buffered events",
+            )
+        words = ", ".join(
+            [
+                *_grown(self._before.dead_lettered, now.dead_lettered),
+                *_grown(self._before.dropped, now.dropped),
+            ]
+        )
+        hint = (
+            "Run this as the user that forwarder runs as, with its --config FILE: then dead "
+            "letters are searched."
+        )
+        return Whereabouts(
+            EventPlace.UNKNOWN,
+            f"meanwhile lane {self._lane} had new dead letters or dropped events ({words})",
+            hint,
+        )
 
     def _dropped(self, now: LaneSnapshot) -> Whereabouts | None:
-        if now.total_dropped > self._before.total_dropped and now.delivered == self._before.delivered:
-            return Whereabouts(EventPlace.DROPPED, ", ".join(_grown(self._before.dropped, now.dropped)))
+        if (
+            now.total_dropped > self._before.total_dropped
+            and now.delivered == self._before.delivered
+        ):
+            return Whereabouts(
+                EventPlace.DROPPED, ", ".join(_grown(self._before.dropped, now.dropped))
+            )
         return None
 
     def _buffered(self, now: LaneSnapshot, snapshot: Snapshot) -> Whereabouts:
         from forwarder.telemetry.snapshot import UpstreamState
 
         if now.halted:
-            return Whereabouts(EventPlace.BUFFERED, f"lane {now.label} is halted: {now.halted}: {now.why}", now.hint)
+            return Whereabouts(
+                EventPlace.BUFFERED,
+                f"lane {now.label} is halted: {now.halted}: {now.why}",
+                now.hint,
+            )
         if snapshot.upstream.state is UpstreamState.DOWN:
-            return Whereabouts(EventPlace.BUFFERED, f"the upstream {snapshot.upstream.url} is down: {snapshot.upstream.last_error}")
+            return Whereabouts(
+                EventPlace.BUFFERED,
+                f"the upstream {snapshot.upstream.url} is down: {snapshot.upstream.last_error}",
+            )
         return Whereabouts(EventPlace.BUFFERED, f"in lane {now.label}")
 
 
 def post(target: EventTarget, body: bytes, seconds: float) -> tuple[int, str, float]:
-    """Status, text and the seconds of Retry-After of the answer. Raises `OSError` or `HTTPException`."""
+    """Status, text and the seconds of Retry-After of the answer. Raises `OSError` or
+    `HTTPException`.
+    """
     from forwarder.cli.admin_client import UnixConnection
 
     seconds = max(0.1, seconds)
@@ -368,11 +499,15 @@ def post(target: EventTarget, body: bytes, seconds: float) -> tuple[int, str, fl
     if target.socket:
         connection = UnixConnection(target.socket, seconds)
     elif parts.scheme == "https":
-        connection = http.client.HTTPSConnection(parts.netloc, timeout=seconds, context=target.context)
+        connection = http.client.HTTPSConnection(
+            parts.netloc, timeout=seconds, context=target.context
+        )
     else:
         connection = http.client.HTTPConnection(parts.netloc, timeout=seconds)
     try:
-        connection.request("POST", f"{parts.path}/batch/", body, {"Content-Type": "application/json"})
+        connection.request(
+            "POST", f"{parts.path}/batch/", body, {"Content-Type": "application/json"}
+        )
         answer = connection.getresponse()
         text = " ".join(answer.read(_LONGEST_ANSWER).decode(errors="replace").split())
         pause = retry_after(answer.headers.get("Retry-After"), time.time())
@@ -382,7 +517,9 @@ def post(target: EventTarget, body: bytes, seconds: float) -> tuple[int, str, fl
 
 
 def _lane_of(snapshot: Snapshot | None, label: str) -> LaneSnapshot:
-    """The lane's figures, or those of lanes without a label of their own; of a lane that isn't there yet none."""
+    """The lane's figures, or those of lanes without a label of their own; of a lane that isn't
+    there yet none.
+    """
     from forwarder.telemetry.labels import OTHER
     from forwarder.telemetry.snapshot import LaneSnapshot
 
@@ -408,7 +545,8 @@ def _property(text: str) -> tuple[str, Any]:
         raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--property")
     try:
         given = json.loads(value)
-        json.dumps(given, allow_nan=False, ensure_ascii=False).encode()  # NaN, infinities and half a surrogate pair aren't JSON
+        # NaN, infinities and half a surrogate pair aren't JSON
+        json.dumps(given, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return name, value
     return name, given

@@ -1,6 +1,8 @@
-"""Settings for commands that a person runs: some sections of the configuration, and keys that may be typed.
+"""Settings for commands that a person runs: some sections of the configuration, and keys that may
+be typed.
 
-The usual configuration file may be readable by the daemon alone; such a command then runs without it.
+The usual configuration file may be readable by the daemon alone; such a command then runs without
+it.
 Invariant: a key is part of no message.
 """
 
@@ -21,22 +23,30 @@ _NOTHING: Final = Path(os.devnull)
 
 
 def loaded_sections(sections: Collection[str], file: Path | None) -> Loaded:
-    """The sections, from `file` or from the default file. If this user may not read that one, it is skipped with a warning.
+    """The sections, from `file` or from the default file. If this user may not read that one, it
+    is skipped with a warning.
 
     Raises `ConfigurationError`.
     """
     usual = DEFAULT_FILE
     if file is None and _is_closed(usual):
-        sys.stderr.write(f"{usual} is not readable by this user and is skipped. Name another file with --config FILE.\n")
+        sys.stderr.write(
+            f"{usual} is not readable by this user and is skipped. Name another file with "
+            "--config FILE.\n"
+        )
         usual = _NOTHING
     try:
         return load_sections(sections, file, os.environ, default_file=usual)
-    except InvalidConfiguration as error:  # its hint is `config check`, which requires all that the daemon requires
+    except InvalidConfiguration as error:
+        # its hint is `config check`, which requires all that the daemon requires
         raise ConfigurationError(error.message) from None
 
 
-def key_or_file(loaded: Loaded, section: str, key: str | None, file: Path | None) -> tuple[str | None, Path | None]:
-    """The configured key or the configured key file; of both, the one from the stronger place, which is the environment.
+def key_or_file(
+    loaded: Loaded, section: str, key: str | None, file: Path | None
+) -> tuple[str | None, Path | None]:
+    """The configured key or the configured key file; of both, the one from the stronger place,
+    which is the environment.
 
     Raises `ConfigurationError` if both come from one place.
     """
@@ -45,12 +55,16 @@ def key_or_file(loaded: Loaded, section: str, key: str | None, file: Path | None
     names = f"{section}.api_key", f"{section}.api_key_file"
     places = [loaded.origins.get(name, DEFAULT).place for name in names]
     if places[0] == places[1]:
-        raise ConfigurationError(f"{names[0]} and {names[1]} are both set", hint="Keep one of the two.")
+        raise ConfigurationError(
+            f"{names[0]} and {names[1]} are both set", hint="Keep one of the two."
+        )
     return (key, None) if places[0] == Place.ENVIRONMENT else (None, file)
 
 
 def ask_for_key(title: str, check: Callable[[str], str], ways: str) -> str:
-    """A key typed at the terminal without being shown. Raises `ConfigurationError` with the other `ways` if there is no terminal."""
+    """A key typed at the terminal without being shown. Raises `ConfigurationError` with the other
+    `ways` if there is no terminal.
+    """
     if not sys.stdin.isatty():
         raise ConfigurationError(f"the {title} is missing", hint=ways)
     try:

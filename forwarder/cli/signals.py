@@ -11,7 +11,9 @@ from forwarder.cli.exit_codes import ExitCode
 
 
 def stop_on_signals(stop: Callable[[], None]) -> None:
-    """Call `stop` at the first SIGINT or SIGTERM of the running loop; a second one ends the process at once."""
+    """Call `stop` at the first SIGINT or SIGTERM of the running loop; a second one ends the
+    process at once.
+    """
     loop = asyncio.get_running_loop()
     seen: list[signal.Signals] = []
 

@@ -1,6 +1,8 @@
-"""`forwarder status`, `health`, `audit` and `explain`: the state of the running daemon, its books, and where one event is.
+"""`forwarder status`, `health`, `audit` and `explain`: the state of the running daemon, its books,
+and where one event is.
 
-`health` runs every few seconds as a container's health check: it imports nothing but the standard library and the admin client.
+`health` runs every few seconds as a container's health check: it imports nothing but the standard
+library and the admin client.
 """
 
 from __future__ import annotations
@@ -31,15 +33,23 @@ _BUG: Final = "This is a bug in forwarder: please report the table above."
 
 def _damage() -> str:
     return (
-        f"`{proposed('buffer verify')}` lists damaged records: they are missing here until the next start counts them as dropped "
-        "(damaged). If nothing is damaged, this is a bug in forwarder: please report the table above."
+        f"`{proposed('buffer verify')}` lists damaged records: they are missing here until the "
+        "next start counts them as dropped "
+        "(damaged). If nothing is damaged, this is a bug in forwarder: please report the table "
+        "above."
     )
 
 
-def status(admin: Admin = None, config: Config = None, output: TableOrJson = Output.TABLE, watch: Watch = None) -> None:
+def status(
+    admin: Admin = None,
+    config: Config = None,
+    output: TableOrJson = Output.TABLE,
+    watch: Watch = None,
+) -> None:
     """Show the running daemon: what needs attention, and events in, buffered and out.
 
-    With --watch it is shown again and again, with rates, also after the daemon was restarted; Ctrl-C ends it.
+    With --watch it is shown again and again, with rates, also after the daemon was restarted;
+    Ctrl-C ends it.
 
     Exit codes: 0 shown; 3 no daemon answers.
 
@@ -64,7 +74,12 @@ def status(admin: Admin = None, config: Config = None, output: TableOrJson = Out
 def health(
     admin: Admin = None,
     config: Config = None,
-    ready: Annotated[bool, typer.Option("--ready", help="Check whether it accepts events, not only whether it is alive.")] = False,
+    ready: Annotated[
+        bool,
+        typer.Option(
+            "--ready", help="Check whether it accepts events, not only whether it is alive."
+        ),
+    ] = False,
 ) -> None:
     """Exit with 0 if the running daemon is healthy, else with 1.
 
@@ -88,7 +103,8 @@ def health(
 def audit(admin: Admin = None, config: Config = None, path: State = None) -> None:
     """Print the books of each lane: received = delivered + buffered + dead-lettered + dropped.
 
-    Asks the running daemon; if none answers, reads the configured files. With --admin it only asks, with --path it only reads.
+    Asks the running daemon; if none answers, reads the configured files. With --admin it only
+    asks, with --path it only reads.
 
     Exit codes: 0 the books balance; 1 they don't; 3 no daemon answers and there are no files.
 
@@ -110,7 +126,8 @@ def explain(
 ) -> None:
     """Find one event: buffered, dead-lettered and why, or else delivered or never received.
 
-    Asks the running daemon and searches the files of the buffer and the dead letters. Lanes are shown by their labels.
+    Asks the running daemon and searches the files of the buffer and the dead letters. Lanes are
+    shown by their labels.
 
     Exit codes: 0 found; 1 not found.
 
@@ -131,7 +148,9 @@ def explain(
     if dropped := _dropped_by_rules(admin, config) if asked else "":
         typer.echo(f"or dropped by a rule: {dropped} since the start")
     if not asked:
-        sys.stderr.write("No daemon answered, so events that it holds only in memory are not covered.\n")
+        sys.stderr.write(
+            "No daemon answered, so events that it holds only in memory are not covered.\n"
+        )
     raise typer.Exit(ExitCode.NO)
 
 
@@ -143,7 +162,11 @@ def _dropped_by_rules(admin: str | None, config: Path | None) -> str:
         events = parse(get_status(resolve(admin, config))).rule_events
     except NoDaemon:
         return ""
-    return ", ".join(f"{rule} dropped {count:,}" for (rule, outcome), count in events.items() if outcome == "dropped" and count)
+    return ", ".join(
+        f"{rule} dropped {count:,}"
+        for (rule, outcome), count in events.items()
+        if outcome == "dropped" and count
+    )
 
 
 def ask(address: str) -> bytes:
@@ -168,14 +191,23 @@ def _from_files(files: Sequence[WorkerFiles]) -> Sequence[LaneSnapshot]:
     from forwarder.storage.directory import is_locked
 
     if any(each.log is not None and is_locked(each.log) for each in files):
-        sys.stderr.write("These files are in use by a running process, so the figures may differ slightly. Ask it with --admin ADDRESS.\n")
-    where = ", ".join(dict.fromkeys(str(each.log or (each.dead_letters and each.dead_letters.parent)) for each in files))
+        sys.stderr.write(
+            "These files are in use by a running process, so the figures may differ slightly. Ask "
+            "it with --admin ADDRESS.\n"
+        )
+    where = ", ".join(
+        dict.fromkeys(
+            str(each.log or (each.dead_letters and each.dead_letters.parent)) for each in files
+        )
+    )
     sys.stdout.write(f"From the files in {where}:\n")
     return books_of(files)
 
 
 def _files_at(path: Path, *, empty: bool = False) -> list[WorkerFiles]:
-    """The files in a state directory. Raises `NotABuffer` if there are none, unless it may be `empty`."""
+    """The files in a state directory. Raises `NotABuffer` if there are none, unless it may be
+    `empty`.
+    """
     from forwarder.inspect.state_files import NotABuffer, files_at
 
     files = files_at(path)
@@ -209,7 +241,9 @@ def _judge(lanes: Sequence[LaneSnapshot], hint: str) -> None:
     console().print(lane_table(lanes, books=True))
     off = [lane for lane in lanes if lane.difference]
     if not off:
-        sys.stdout.write("The books balance: received = delivered + buffered + dead-lettered + dropped.\n")
+        sys.stdout.write(
+            "The books balance: received = delivered + buffered + dead-lettered + dropped.\n"
+        )
         return
     names = ", ".join(lane.label for lane in off)
     sys.stderr.write(f"Error: the books don't balance for {names}\n  {hint}\n")
@@ -229,12 +263,19 @@ def live_traces(uuid: str, admin: str | None, config: Path | None) -> tuple[list
 
 def _is_live(trace: Trace, live: list[Trace]) -> bool:
     """Whether the daemon has reported the same copy, of which it knows more than its files."""
-    return any((trace.where, trace.lane, trace.since) == ("buffered", each.lane, each.since) for each in live)
+    return any(
+        (trace.where, trace.lane, trace.since) == ("buffered", each.lane, each.since)
+        for each in live
+    )
 
 
 def _trace_line(trace: Trace, now: float) -> str:
     from forwarder.telemetry.readable import duration
 
     when = datetime.fromtimestamp(trace.since, UTC).isoformat(timespec="seconds")
-    parts = [f"{trace.where}, lane {trace.lane}, since {when} ({duration(now - trace.since)})", trace.reason, trace.why]
+    parts = [
+        f"{trace.where}, lane {trace.lane}, since {when} ({duration(now - trace.since)})",
+        trace.reason,
+        trace.why,
+    ]
     return ": ".join(part for part in parts if part) + (f"\n    {trace.note}" if trace.note else "")

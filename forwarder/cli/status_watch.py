@@ -1,4 +1,5 @@
-"""`forwarder status --watch`: the status again and again, on one screen of a terminal, or one after the other elsewhere.
+"""`forwarder status --watch`: the status again and again, on one screen of a terminal, or one
+after the other elsewhere.
 
 A daemon that doesn't answer is asked again: it may be restarted meanwhile.
 """
@@ -25,7 +26,9 @@ from forwarder.telemetry.snapshot import Snapshot
 
 
 def watch_status(address: str, seconds: float, output: Output) -> None:
-    """Show the status of the daemon at `address` every so many seconds, until the process is interrupted."""
+    """Show the status of the daemon at `address` every so many seconds, until the process is
+    interrupted.
+    """
     if output is Output.JSON:
         _print_documents(address, seconds)
     before: Snapshot | None = None
@@ -50,13 +53,21 @@ def _print_documents(address: str, seconds: float) -> None:
         time.sleep(seconds)
 
 
-def _page(address: str, seconds: float, before: Snapshot | None) -> tuple[RenderableType, Snapshot | None]:
+def _page(
+    address: str, seconds: float, before: Snapshot | None
+) -> tuple[RenderableType, Snapshot | None]:
     """What to show now, and the snapshot that the next rates are counted from."""
-    head = Text(f"{datetime.now(UTC):%H:%M:%S} UTC, every {seconds:g} s; Ctrl-C ends it", style="dim")
+    head = Text(
+        f"{datetime.now(UTC):%H:%M:%S} UTC, every {seconds:g} s; Ctrl-C ends it", style="dim"
+    )
     try:
         snapshot = parse(get_status(address))
     except (NoDaemon, NotAStatus) as error:
-        return Group(head, Text(error.message, style="bold red"), Text(f"  {error.hint}\n  It is asked again.")), None
+        return Group(
+            head,
+            Text(error.message, style="bold red"),
+            Text(f"  {error.hint}\n  It is asked again."),
+        ), None
     return Group(head, status_page(snapshot, address, rates_between(before, snapshot))), snapshot
 
 

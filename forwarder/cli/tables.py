@@ -1,5 +1,5 @@
-"""Output that several commands share and that needs a terminal library: the console, the table of lanes, the
-state of a daemon, and progress.
+"""Output that several commands share and that needs a terminal library: the console, the table of
+lanes, the state of a daemon, and progress.
 
 Invariant: labels and words from outside are printed as text, never as markup.
 """
@@ -15,12 +15,26 @@ from typing import Final
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
 from forwarder.core.proposals import proposed
-from forwarder.telemetry.attention import Severity, dead_letter_severity, drop_severity, source_health, upstream_health
+from forwarder.telemetry.attention import (
+    Severity,
+    dead_letter_severity,
+    drop_severity,
+    source_health,
+    upstream_health,
+)
 from forwarder.telemetry.rates import FlowRates
 from forwarder.telemetry.readable import duration, halt_times, plural, size
 from forwarder.telemetry.snapshot import (
@@ -36,7 +50,12 @@ from forwarder.telemetry.snapshot import (
 
 EVERY: Final = 5.0
 """Seconds between two lines of progress where standard error is not a terminal."""
-STYLES: Final = {Severity.GOOD: "green", Severity.NEUTRAL: "", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
+STYLES: Final = {
+    Severity.GOOD: "green",
+    Severity.NEUTRAL: "",
+    Severity.WARNING: "yellow",
+    Severity.CRITICAL: "red",
+}
 """How a terminal shows whether something needs a person."""
 _PLAIN_WIDTH: Final = 140
 """Width of tables where standard output is not a terminal."""
@@ -67,7 +86,10 @@ def flow(snapshot: Snapshot, rates: FlowRates | None = None) -> Text:
     text.append(f"{sum(lane.delivered for lane in lanes):,}", style="bold green")
     text.append(f" ({rates.delivered:,.0f}/s)" if rates else "")
     dead, dropped = lost(snapshot)
-    for name, counts, severity in (("dead letters", dead, dead_letter_severity(dead)), ("dropped", dropped, drop_severity(dropped))):
+    for name, counts, severity in (
+        ("dead letters", dead, dead_letter_severity(dead)),
+        ("dropped", dropped, drop_severity(dropped)),
+    ):
         text.append(f"   {name} ")
         text.append(f"{counts.total():,}", style=f"bold {STYLES[severity]}")
     return text
@@ -84,13 +106,17 @@ def lost(snapshot: Snapshot) -> tuple[Counter[str], Counter[str]]:
 
 
 def lane_table(lanes: Iterable[LaneSnapshot], *, books: bool) -> RenderableType:
-    """One row per lane; with `books`, the difference of its books instead of the age of its oldest event."""
+    """One row per lane; with `books`, the difference of its books instead of the age of its oldest
+    event.
+    """
     shown = list(lanes)
     return _LaneTable(shown, books=books) if shown else Text("  No events yet.", style="dim")
 
 
 class _LaneTable:
-    """A table of lanes; where there is room for them, with the reasons of dead letters and drops."""
+    """A table of lanes; where there is room for them, with the reasons of dead letters
+    and drops.
+    """
 
     def __init__(self, lanes: Sequence[LaneSnapshot], *, books: bool) -> None:
         self._lanes = lanes
@@ -98,7 +124,10 @@ class _LaneTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         whole = self._table(_reasons)
-        fits = console.measure(whole, options=options.update(width=_PLAIN_WIDTH)).maximum <= options.max_width
+        fits = (
+            console.measure(whole, options=options.update(width=_PLAIN_WIDTH)).maximum
+            <= options.max_width
+        )
         yield whole if fits else self._table(lambda counts: Text(f"{sum(counts.values()):,}"))
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
@@ -106,18 +135,32 @@ class _LaneTable:
 
     def _table(self, counted: Callable[[Mapping[str, int]], Text]) -> Table:
         last = "books" if self._books else "oldest"
-        table = plain_table({"lane": False} | dict.fromkeys(("received", "delivered", "buffered", "dead letters", "dropped", last), True))
+        table = plain_table(
+            {"lane": False}
+            | dict.fromkeys(
+                ("received", "delivered", "buffered", "dead letters", "dropped", last), True
+            )
+        )
         for lane in self._lanes:
-            end = _books(lane) if self._books else Text("" if lane.oldest_age is None else duration(lane.oldest_age))
+            end = (
+                _books(lane)
+                if self._books
+                else Text("" if lane.oldest_age is None else duration(lane.oldest_age))
+            )
             figures = (f"{lane.total_received:,}", f"{lane.delivered:,}", f"{lane.buffered:,}")
-            table.add_row(Text(lane.label), *figures, counted(lane.dead_lettered), counted(lane.dropped), end)
+            table.add_row(
+                Text(lane.label), *figures, counted(lane.dead_lettered), counted(lane.dropped), end
+            )
         return table
 
 
 def _books(lane: LaneSnapshot) -> Text:
     if not lane.difference:
         return Text("balanced", style="green")
-    return Text(f"{lane.difference:,} missing" if lane.difference > 0 else f"{-lane.difference:,} too many", style="bold red")
+    return Text(
+        f"{lane.difference:,} missing" if lane.difference > 0 else f"{-lane.difference:,} too many",
+        style="bold red",
+    )
 
 
 def _reasons(counts: Mapping[str, int]) -> Text:
@@ -154,7 +197,13 @@ def attention(snapshot: Snapshot) -> Iterator[Text]:
         yield Text(f"! accepts no events: {why}", style="red")
     off = [lane.label for lane in unbalanced(snapshot)]
     if off:
-        yield Text(f"! the books don't balance for {', '.join(off)}: `{proposed('audit')}` has the figures", style="red")
+        yield Text(
+            (
+                f"! the books don't balance for {', '.join(off)}: `{proposed('audit')}` has the "
+                "figures"
+            ),
+            style="red",
+        )
     yield from _halts(by_label(snapshot.lanes), snapshot.now)
     for warning in snapshot.warnings:
         yield Text(f"! {warning}", style="yellow")
@@ -164,7 +213,10 @@ def _head(snapshot: Snapshot, address: str) -> Text:
 
     text = Text(f"forwarder {snapshot.version}: ")
     text.append(snapshot.state, style="bold")
-    text.append(", ready" if snapshot.ready else ", not ready", style="green" if snapshot.ready else "bold red")
+    text.append(
+        ", ready" if snapshot.ready else ", not ready",
+        style="green" if snapshot.ready else "bold red",
+    )
     text.append(f", up {duration(snapshot.now - snapshot.started_at)}; admin {address}")
     if snapshot.addresses:
         text.append(f", listens on {', '.join(snapshot.addresses)}")
@@ -176,11 +228,20 @@ def _upstream(snapshot: Snapshot | DestinationSnapshot) -> Text:
     upstream = snapshot.upstream
     name = "upstream"
     if isinstance(snapshot, DestinationSnapshot):
-        name = f"upstream {snapshot.name}" if snapshot.required else f"upstream {snapshot.name} (not required)"
+        name = (
+            f"upstream {snapshot.name}"
+            if snapshot.required
+            else f"upstream {snapshot.name} (not required)"
+        )
     text = Text(f"  {name} {upstream.url} is ")
     text.append(upstream.state, style=STYLES[upstream_health(snapshot).severity])
-    text.append(f"; {plural(snapshot.in_flight, 'request')} in flight, at most {snapshot.concurrency_limit:g}")
-    answers = ", ".join(f"{code}: {count:,}" for code, count in sorted(snapshot.upstream_requests.items()))
+    text.append(
+        f"; {plural(snapshot.in_flight, 'request')} in flight, at most "
+        f"{snapshot.concurrency_limit:g}"
+    )
+    answers = ", ".join(
+        f"{code}: {count:,}" for code, count in sorted(snapshot.upstream_requests.items())
+    )
     if answers:
         text.append(f"; answers {answers}")
     if isinstance(snapshot, DestinationSnapshot):
@@ -214,7 +275,9 @@ def _kafka(cluster: KafkaCluster, now: float) -> Text:
     text.append(cluster.state, style=STYLES[source_health(cluster).severity])
     paused = f", {cluster.paused} of them paused" if cluster.paused else ""
     partitions = plural(len(cluster.partitions), "partition")
-    text.append(f"; {partitions}{paused}, lag {cluster.lag:,}, {size(cluster.in_flight_bytes)} not settled")
+    text.append(
+        f"; {partitions}{paused}, lag {cluster.lag:,}, {size(cluster.in_flight_bytes)} not settled"
+    )
     if cluster.last_commit is not None:
         text.append(f"; last commit {duration(now - cluster.last_commit)} ago")
     return text
@@ -224,8 +287,16 @@ def log_source(source: LogSourceState, now: float) -> Text:
     """One line: its state, its files, what became of its lines."""
     text = Text(f"  logs {source.name} is ")
     text.append(source.state, style=STYLES[source_health(source).severity])
-    lines = ", ".join(f"{count:,} {_LINES[result]}" for result, count in source.lines.items() if count and result in _LINES)
-    text.append(f"; {plural(source.followed, 'file')}{f', {source.open:,} of them open' if source.open else ''}")
+    lines = ", ".join(
+        f"{count:,} {_LINES[result]}"
+        for result, count in source.lines.items()
+        if count and result in _LINES
+    )
+    text.append(
+        "; "
+        f"{plural(source.followed, 'file')}"
+        f"{f', {source.open:,} of them open' if source.open else ''}"
+    )
     text.append(f", {source.unreadable:,} unreadable" if source.unreadable else "", style="red")
     text.append(f", lag {size(source.lag)}")
     if source.lines:
@@ -248,26 +319,34 @@ _LINES: Final = {
 def _worker(worker: Worker, now: float) -> str:
     silent = "" if worker.silent_since is None else f" for {duration(now - worker.silent_since)}"
     process = f", process {worker.process}" if worker.process else ""
-    return f"  {worker.name} is {worker.condition}{silent}{process}; {worker.received:,} received, {plural(worker.restarts, 'restart')}"
+    return (
+        f"  {worker.name} is {worker.condition}{silent}{process}; {worker.received:,} "
+        f"received, {plural(worker.restarts, 'restart')}"
+    )
 
 
 def _halts(lanes: Iterable[LaneSnapshot], now: float) -> Iterable[Text]:
 
     for lane in lanes:
         if lane.halted:
-            text = Text(f"! lane {lane.label} is halted: {lane.halted}{halt_times(lane, now)}", style="red")
+            text = Text(
+                f"! lane {lane.label} is halted: {lane.halted}{halt_times(lane, now)}", style="red"
+            )
             text.append(f" ({lane.why})" if lane.why else "")
             text.append(f"\n  what to do: {lane.hint}" if lane.hint else "", style="default")
             yield text
 
 
 class EventProgress:
-    """Counts events up to `total` on standard error, as a context manager: a bar on a terminal, a line every few seconds elsewhere.
+    """Counts events up to `total` on standard error, as a context manager: a bar on a terminal, a
+    line every few seconds elsewhere.
 
     Without a terminal, work that ends within the first seconds writes nothing.
     """
 
-    def __init__(self, title: str, total: int, *, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, title: str, total: int, *, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self._title = title
         self._total = total
         self._now = now
@@ -281,7 +360,12 @@ class EventProgress:
             self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._bar is not None:
             self._bar.stop()
 
@@ -296,7 +380,11 @@ class EventProgress:
 
     def _line(self) -> str:
         rate = self.done / max(self._now() - self._began, 1e-9)
-        left = f", {duration((self._total - self.done) / rate)} left" if 0 < self.done < self._total else ""
+        left = (
+            f", {duration((self._total - self.done) / rate)} left"
+            if 0 < self.done < self._total
+            else ""
+        )
         return f"{self._title}: {self.done:,} of {self._total:,} events, {rate:,.0f} a second{left}"
 
 
@@ -309,5 +397,11 @@ class _Rate(ProgressColumn):
 
 
 def _bar() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _Rate(),
+        TimeRemainingColumn(),
+    )
     return Progress(*columns, console=Console(stderr=True))

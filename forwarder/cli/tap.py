@@ -1,6 +1,7 @@
 """`forwarder tap`: events as they pass the running daemon.
 
-The daemon selects by name, key, source and outcome, and redacts; expressions are evaluated here, where they can hold up nothing else.
+The daemon selects by name, key, source and outcome, and redacts; expressions are evaluated here,
+where they can hold up nothing else.
 """
 
 from __future__ import annotations
@@ -37,13 +38,36 @@ class Source(StrEnum):
     REPLAY = "replay"
 
 
-_Events = Annotated[list[str] | None, typer.Option("--event", metavar="NAME", help="Only this name; * and ? are wildcards. Repeatable.")]
-_Keys = Annotated[list[str] | None, typer.Option("--key", metavar="KEY", help="Only this project key, or its label. Repeatable.")]
-_Sources = Annotated[list[Source] | None, typer.Option("--source", help="Only from this source. Repeatable.")]
-_Outcomes = Annotated[list[TapOutcome] | None, typer.Option("--outcome", help="Only with this outcome. Repeatable.")]
-_Expression = Annotated[str | None, typer.Option("--jq", metavar="EXPRESSION", help="Print what this makes of each event, as JSON.")]
+_Events = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--event", metavar="NAME", help="Only this name; * and ? are wildcards. Repeatable."
+    ),
+]
+_Keys = Annotated[
+    list[str] | None,
+    typer.Option("--key", metavar="KEY", help="Only this project key, or its label. Repeatable."),
+]
+_Sources = Annotated[
+    list[Source] | None, typer.Option("--source", help="Only from this source. Repeatable.")
+]
+_Outcomes = Annotated[
+    list[TapOutcome] | None, typer.Option("--outcome", help="Only with this outcome. Repeatable.")
+]
+_Expression = Annotated[
+    str | None,
+    typer.Option(
+        "--jq", metavar="EXPRESSION", help="Print what this makes of each event, as JSON."
+    ),
+]
 _Rate = Annotated[
-    float, typer.Option("--rate", min=0.01, max=1000, help="Show so many a second of each outcome at most; count the others.")
+    float,
+    typer.Option(
+        "--rate",
+        min=0.01,
+        max=1000,
+        help="Show so many a second of each outcome at most; count the others.",
+    ),
 ]
 _Limit = Annotated[int | None, typer.Option("--limit", min=1, help="End after so many events.")]
 
@@ -60,7 +84,8 @@ def tap(  # noqa: PLR0917 - a command's options
     admin: Admin = None,
     config: Config = None,
 ) -> None:
-    """Show events as they pass the running daemon: a sample of those received, delivered, dead-lettered, dropped.
+    """Show events as they pass the running daemon: a sample of those received, delivered,
+    dead-lettered, dropped.
 
     Values of properties whose names look like secrets are hidden; keys are shown as labels.
 
@@ -70,7 +95,12 @@ def tap(  # noqa: PLR0917 - a command's options
     """
     address = resolve(admin, config)
     show = printer(output, jq)
-    wanted = {"event": event, "key": [label_of(each) for each in key or ()], "source": source, "outcome": outcome}
+    wanted = {
+        "event": event,
+        "key": [label_of(each) for each in key or ()],
+        "source": source,
+        "outcome": outcome,
+    }
     shown = 0
     try:
         for record in records(address, tap_path(wanted, rate)):
@@ -91,16 +121,20 @@ def tap_path(wanted: Mapping[str, Sequence[str] | None], rate: float) -> str:
 
 
 def label_of(key: str) -> str:
-    """What the daemon looks for in labels: of a project key its label, so that the key itself is sent nowhere."""
+    """What the daemon looks for in labels: of a project key its label, so that the key itself is
+    sent nowhere.
+    """
     from forwarder.telemetry.labels import HISTORICAL, key_label
 
     return key.removesuffix(HISTORICAL) if "#" in key else key_label(key)
 
 
 def records(address: str, path: str) -> Iterator[dict[str, Any]]:
-    """The events of the stream, as the daemon describes them; how many aren't shown is written to standard error.
+    """The events of the stream, as the daemon describes them; how many aren't shown is written to
+    standard error.
 
-    Raises `NoDaemon` when it can't be asked or the stream ends, and `ConfigurationError` if it rejects the request.
+    Raises `NoDaemon` when it can't be asked or the stream ends, and `ConfigurationError` if it
+    rejects the request.
     """
     notes = Notes()
     with stream(address, path) as (code, response):
@@ -113,7 +147,9 @@ def records(address: str, path: str) -> Iterator[dict[str, Any]]:
             if "outcome" in record:
                 yield record
             notes.add(record.get("skipped", 0), record.get("lost", 0))
-    raise NoDaemon(f"the daemon at {address} ended the stream", hint="Run the command again when it is back.")
+    raise NoDaemon(
+        f"the daemon at {address} ended the stream", hint="Run the command again when it is back."
+    )
 
 
 def rejection(address: str, code: int, text: str) -> ForwarderError:
@@ -139,13 +175,16 @@ class Notes:
         self._lost += lost
         if not (self._skipped or self._lost) or self._now() < self._due:
             return
-        lost_text = f"; {self._lost:,} lost, because this command reads too slowly" if self._lost else ""
+        lost_text = (
+            f"; {self._lost:,} lost, because this command reads too slowly" if self._lost else ""
+        )
         sys.stderr.write(f"… {self._skipped:,} more passed, not shown{lost_text}\n")
         self._skipped, self._lost, self._due = 0, 0, self._now() + NOTE_SECONDS
 
 
 def printer(output: TextOutput, expression: str | None) -> Callable[[dict[str, Any]], int]:
-    """Prints a record; how many events that shows: one, or none if the expression makes nothing of it.
+    """Prints a record; how many events that shows: one, or none if the expression makes nothing of
+    it.
 
     Raises `ConfigurationError` for an expression that can't be used.
     """
@@ -193,14 +232,21 @@ def _as_text() -> Callable[[dict[str, Any]], int]:
     target = console()
 
     def show(record: dict[str, Any]) -> int:
-        data, reason = record.get("data"), ": ".join(record[part] for part in ("reason", "why") if record.get(part))
+        data, reason = (
+            record.get("data"),
+            ": ".join(record[part] for part in ("reason", "why") if record.get(part)),
+        )
         text = Text(f"{record['time'][11:23]} ", style="dim", end="")
-        text.append(f"{record['outcome']:<13} ", style=f"not dim {_STYLES.get(record['outcome'], 'red')}")
+        text.append(
+            f"{record['outcome']:<13} ", style=f"not dim {_STYLES.get(record['outcome'], 'red')}"
+        )
         text.append(f"{record['lane']} {record['source']}  ")
         text.append(_word(record.get("event")), style="not dim bold")
         text.append(f"  {_word(record.get('distinct_id'))}  ", style="not dim")
         text.append(visible(f"{reason}  ") if reason else "", style="not dim red")
-        text.append(as_json(data.get("properties", {})) if isinstance(data, dict) else visible(str(data)))
+        text.append(
+            as_json(data.get("properties", {})) if isinstance(data, dict) else visible(str(data))
+        )
         if target.is_terminal:
             target.print(text, no_wrap=True, overflow="ellipsis")
         else:

@@ -1,4 +1,5 @@
-"""Where `forwarder send` and `generate` send events: an address, a project key, and the daemon that listens there, if it is known.
+"""Where `forwarder send` and `generate` send events: an address, a project key, and the daemon
+that listens there, if it is known.
 
 Invariant: a key is part of no message.
 """
@@ -27,9 +28,21 @@ from forwarder.telemetry.snapshot import Snapshot
 
 To = Annotated[
     str | None,
-    typer.Option("--to", metavar="URL", help="Send to this address (http://…, https://… or unix:/path). Default: the configured listener."),
+    typer.Option(
+        "--to",
+        metavar="URL",
+        help=(
+            "Send to this address (http://…, https://… or unix:/path). Default: the "
+            "configured listener."
+        ),
+    ),
 ]
-ProjectKey = Annotated[str | None, typer.Option("--api-key", metavar="KEY", help="Project key. Default: the first configured one.")]
+ProjectKey = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key", metavar="KEY", help="Project key. Default: the first configured one."
+    ),
+]
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -63,15 +76,22 @@ class EventTarget:
         return bool(self.socket) or urlsplit(self.url).hostname in LOOPBACK
 
 
-def choose_target(to: str | None, api_key: str | None, admin: str | None, config: Path | None) -> EventTarget:
+def choose_target(
+    to: str | None, api_key: str | None, admin: str | None, config: Path | None
+) -> EventTarget:
     """The target that options and configuration name. Asks the daemon whether it listens there.
 
-    Raises `ConfigurationError`; ends the command with exit code 3 if no daemon answers at a named `admin` address.
+    Raises `ConfigurationError`; ends the command with exit code 3 if no daemon answers at a named
+    `admin` address.
     """
     from forwarder.cli.status import ask
 
     settings = loaded_sections({known[0] for known in keys()}, config).settings
-    key = checked("--api-key", check_project_key, api_key) if api_key is not None else next(_configured_keys(settings), None)
+    key = (
+        checked("--api-key", check_project_key, api_key)
+        if api_key is not None
+        else next(_configured_keys(settings), None)
+    )
     if key is None:
         hint = "Name one with --api-key KEY, or configure `sources.http.api_keys`."
         raise ConfigurationError("there is no project key to send with", hint=hint)
@@ -82,7 +102,11 @@ def choose_target(to: str | None, api_key: str | None, admin: str | None, config
     if to is not None:
         target = _typed(to, key)
     else:
-        target = _listener((listening[0] if admin and listening else None) or settings.sources.http.listen, key, settings)
+        target = _listener(
+            (listening[0] if admin and listening else None) or settings.sources.http.listen,
+            key,
+            settings,
+        )
     if admin is None and not any(_same(target, each) for each in listening):
         daemon = ""
     return EventTarget(target.url, key, target.socket, target.context, daemon)
@@ -111,13 +135,18 @@ def _configured_keys(settings: Settings) -> Iterator[str]:
     yield from http.api_keys
     if http.api_keys_file is not None:
         yield from checked("sources.http.api_keys_file", read_key_file, http.api_keys_file)
-    kafka, logs = [each.api_key for each in settings.sources.kafka], [each.api_key for each in settings.sources.logs]
+    kafka, logs = (
+        [each.api_key for each in settings.sources.kafka],
+        [each.api_key for each in settings.sources.logs],
+    )
     others = (http.otlp.api_key, *kafka, *logs, own.api_key)
     yield from (key for key in others if key)
 
 
 def checked(name: str, read: Callable[[Given], Result], given: Given) -> Result:
-    """What `read` makes of an option or key. Raises `ConfigurationError` with its name where that raises `ValueError`."""
+    """What `read` makes of an option or key. Raises `ConfigurationError` with its name where that
+    raises `ValueError`.
+    """
     try:
         return read(given)
     except ValueError as error:
@@ -132,7 +161,9 @@ def _typed(to: str, key: str) -> EventTarget:
 
 
 def _listener(listen: str, key: str, settings: Settings) -> EventTarget:
-    """A listener of the configured daemon, which proves by its configured certificate that it is that."""
+    """A listener of the configured daemon, which proves by its configured certificate that it is
+    that.
+    """
     tls = settings.sources.http.tls
     scheme, context = "http", None
     if tls.cert_file is not None:
@@ -140,11 +171,15 @@ def _listener(listen: str, key: str, settings: Settings) -> EventTarget:
     if listen.startswith(_UNIX):
         return EventTarget(f"{scheme}://localhost", key, listen.removeprefix(_UNIX), context)
     host, port = split_host_port(listen)
-    return EventTarget(f"{scheme}://{join_host_port(ANY.get(host, host), port)}", key, context=context)
+    return EventTarget(
+        f"{scheme}://{join_host_port(ANY.get(host, host), port)}", key, context=context
+    )
 
 
 def _trusting(certificate: Path) -> ssl.SSLContext:
-    """Accepts this certificate alone, whatever name the daemon is reached by. Raises `ValueError` if it can't be read."""
+    """Accepts this certificate alone, whatever name the daemon is reached by. Raises `ValueError`
+    if it can't be read.
+    """
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -163,4 +198,6 @@ def _same(target: EventTarget, listening: str) -> bool:
     parts = urlsplit(target.url)
     if port != (parts.port or (443 if parts.scheme == "https" else 80)):
         return False
-    return parts.hostname == host or (parts.hostname in LOOPBACK and (host in LOOPBACK or host in ANY))
+    return parts.hostname == host or (
+        parts.hostname in LOOPBACK and (host in LOOPBACK or host in ANY)
+    )

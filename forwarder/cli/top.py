@@ -12,13 +12,19 @@ from forwarder.cli.options import INTERVAL, Admin, Config
 
 
 def top(
-    interval: Annotated[float, typer.Option("--interval", metavar="SECONDS", min=0.1, max=3600, help="Time between refreshes.")] = INTERVAL,
+    interval: Annotated[
+        float,
+        typer.Option(
+            "--interval", metavar="SECONDS", min=0.1, max=3600, help="Time between refreshes."
+        ),
+    ] = INTERVAL,
     admin: Admin = None,
     config: Config = None,
 ) -> None:
     """Watch the running daemon live: rates, buffer, upstream, lanes and what needs attention.
 
-    Press ? for the keys. It waits for a daemon that isn't there. Without a terminal it prints one status with rates.
+    Press ? for the keys. It waits for a daemon that isn't there. Without a terminal it prints one
+    status with rates.
 
     Exit codes: 0 ended by q; 3 no daemon answers, without a terminal.
 

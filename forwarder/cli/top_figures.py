@@ -1,7 +1,9 @@
-"""What `forwarder top` shows of a snapshot: the lines above its table, the table's rows, and the lines below, as plain functions.
+"""What `forwarder top` shows of a snapshot: the lines above its table, the table's rows, and the
+lines below, as plain functions.
 
-Invariants: each line is one row of the terminal, what matters most first, so that a narrow one cuts what matters least; text from outside
-is text, never markup, and holds nothing that a terminal obeys; colours are among the sixteen.
+Invariants: each line is one row of the terminal, what matters most first, so that a narrow one
+cuts what matters least; text from outside is text, never markup, and holds nothing that a terminal
+obeys; colours are among the sixteen.
 """
 
 from __future__ import annotations
@@ -61,10 +63,19 @@ COLUMNS: Final[Mapping[str, Sorting]] = {
 """The table's columns, and what each sorts by."""
 
 
-def lane_rows(snapshot: Snapshot, rates: FlowRates | None, *, column: str, ascending: bool, wanted: str = "") -> list[LaneRow]:
+def lane_rows(
+    snapshot: Snapshot, rates: FlowRates | None, *, column: str, ascending: bool, wanted: str = ""
+) -> list[LaneRow]:
     """The lanes with `wanted` in their label or state, sorted by a column; equal ones by label."""
-    found = [lane for lane in by_label(snapshot.lanes) if wanted.lower() in f"{lane.label} {lane.halted or 'ok'}".lower()]
-    rows = [LaneRow(lane, *_rates_of(lane, rates)) for lane in sorted(found, key=lambda lane: lane.label)]
+    found = [
+        lane
+        for lane in by_label(snapshot.lanes)
+        if wanted.lower() in f"{lane.label} {lane.halted or 'ok'}".lower()
+    ]
+    rows = [
+        LaneRow(lane, *_rates_of(lane, rates))
+        for lane in sorted(found, key=lambda lane: lane.label)
+    ]
     return sorted(rows, key=COLUMNS[column], reverse=not ascending)
 
 
@@ -80,12 +91,19 @@ def cells(row: LaneRow) -> list[Text]:
         (per_second(row.received), ""),
         (per_second(row.delivered), ""),
         (f"{lane.buffered:,}", ""),
-        ("" if lane.oldest_age is None else duration(lane.oldest_age), "yellow" if (lane.oldest_age or 0) > EVENTS_OLD else ""),
+        (
+            "" if lane.oldest_age is None else duration(lane.oldest_age),
+            "yellow" if (lane.oldest_age or 0) > EVENTS_OLD else "",
+        ),
         (f"{lane.total_dead:,}", STYLES[dead_letter_severity(lane.dead_lettered)]),
         (f"{lane.total_dropped:,}", STYLES[drop_severity(lane.dropped)]),
     ]
     state = Text(visible(lane.halted), style="red") if lane.halted else Text("ok", style="green")
-    return [Text(visible(lane.label)), state, *(Text(text, style=style, justify=right) for text, style in counts)]  # type: ignore[arg-type]
+    return [
+        Text(visible(lane.label)),
+        state,
+        *(Text(text, style=style, justify=right) for text, style in counts),
+    ]  # type: ignore[arg-type]
 
 
 def per_second(rate: float) -> str:
@@ -94,12 +112,21 @@ def per_second(rate: float) -> str:
 
 
 def headlines(snapshot: Snapshot, rates: FlowRates | None, history: Sequence[float]) -> list[Text]:
-    """The lines above the table: flow, upstream, what was lost, what needs attention. `history`: events received a second, lately."""
-    return [_flow(snapshot, rates, history), _upstream(snapshot, rates), _losses(snapshot), *_problems(snapshot)]
+    """The lines above the table: flow, upstream, what was lost, what needs attention. `history`:
+    events received a second, lately.
+    """
+    return [
+        _flow(snapshot, rates, history),
+        _upstream(snapshot, rates),
+        _losses(snapshot),
+        *_problems(snapshot),
+    ]
 
 
 def _flow(snapshot: Snapshot, rates: FlowRates | None, history: Sequence[float]) -> Text:
-    share = snapshot.buffer_bytes / snapshot.buffer_limit_bytes if snapshot.buffer_limit_bytes else 0.0
+    share = (
+        snapshot.buffer_bytes / snapshot.buffer_limit_bytes if snapshot.buffer_limit_bytes else 0.0
+    )
     filled = min(BAR, round(share * BAR))
     text = Text("in ")
     text.append(f"{per_second(rates.received)}/s" if rates else "…", style="bold")
@@ -124,9 +151,14 @@ def _upstream(snapshot: Snapshot, rates: FlowRates | None) -> Text:
         text.append(each.upstream.state, style=STYLES[upstream_health(each).severity])
     text.append(f"  {snapshot.in_flight:,}/{snapshot.concurrency_limit:g} in flight")
     if rates and rates.latency.count:
-        shown = [f"p{share:.0%}"[:-1] + f" {milliseconds(quantile(rates.latency, share))}" for share in (0.5, 0.95, 0.99)]
+        shown = [
+            f"p{share:.0%}"[:-1] + f" {milliseconds(quantile(rates.latency, share))}"
+            for share in (0.5, 0.95, 0.99)
+        ]
         text.append(f"  {per_second(rates.requests)}/s  {' '.join(shown)}")
-    for code, count in sorted(snapshot.upstream_requests.items(), key=lambda each: (each[0].startswith("2"), each[0])):
+    for code, count in sorted(
+        snapshot.upstream_requests.items(), key=lambda each: (each[0].startswith("2"), each[0])
+    ):
         text.append(f"  {visible(code)}: ")
         text.append(f"{count:,}", style="" if code.startswith("2") else "red")
     return text
@@ -134,16 +166,27 @@ def _upstream(snapshot: Snapshot, rates: FlowRates | None) -> Text:
 
 def milliseconds(seconds: float | None) -> str:
     """A latency."""
-    return "-" if seconds is None else f"{seconds * 1000:.0f} ms" if seconds < 10 else f"{seconds:.0f} s"
+    return (
+        "-"
+        if seconds is None
+        else f"{seconds * 1000:.0f} ms"
+        if seconds < 10
+        else f"{seconds:.0f} s"
+    )
 
 
 def _losses(snapshot: Snapshot) -> Text:
     text = Text()
     dead, dropped = lost(snapshot)
-    for what, counts, severity in (("dead letters", dead, dead_letter_severity(dead)), ("dropped", dropped, drop_severity(dropped))):
+    for what, counts, severity in (
+        ("dead letters", dead, dead_letter_severity(dead)),
+        ("dropped", dropped, drop_severity(dropped)),
+    ):
         text.append(f"{'  ' if text else ''}{what} ")
         text.append(f"{counts.total():,}", style=STYLES[severity])
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts.most_common() if count)
+        reasons = ", ".join(
+            f"{reason} {count:,}" for reason, count in counts.most_common() if count
+        )
         text.append(f" ({visible(reasons)})" if reasons else "")
     rejected = sum(snapshot.rejected_requests.values())
     text.append(f"  {plural(rejected, 'rejected request')}" if rejected else "", style="yellow")
@@ -157,27 +200,42 @@ def _problems(snapshot: Snapshot) -> Iterator[Text]:
     for problem in shown:
         yield Text(visible(problem.plain.partition("\n")[0]), style=problem.style)
     if len(found) > len(shown):
-        yield Text(f"! {len(found) - len(shown)} more: `{proposed('status')}` shows all", style="yellow")
+        yield Text(
+            f"! {len(found) - len(shown)} more: `{proposed('status')}` shows all", style="yellow"
+        )
 
 
 def details(row: LaneRow | None) -> Text:
-    """The line below the table: the selected lane's halt and what to do, or what its figures are made of."""
+    """The line below the table: the selected lane's halt and what to do, or what its figures are
+    made of.
+    """
     if row is None:
         return Text()
     lane = row.lane
     if lane.halted:
-        text = Text().append(visible(f"{lane.label} is halted: {lane.halted}{f' ({lane.why})' if lane.why else ''}"), style="red")
+        text = Text().append(
+            visible(f"{lane.label} is halted: {lane.halted}{f' ({lane.why})' if lane.why else ''}"),
+            style="red",
+        )
         return text.append("\nwhat to do: " + visible(lane.hint) if lane.hint else "")
     sources = ", ".join(f"{source} {count:,}" for source, count in lane.received.items())
-    return Text().append(visible(f"{lane.label}: received {sources or '0'}; delivered {lane.delivered:,}"), style="dim")
+    return Text().append(
+        visible(f"{lane.label}: received {sources or '0'}; delivered {lane.delivered:,}"),
+        style="dim",
+    )
 
 
 def sources(snapshot: Snapshot) -> list[Text]:
     """A line for each Kafka cluster, log source and worker."""
     lines = []
     for cluster in snapshot.kafka:
-        text = f"; lag {cluster.lag:,}, {plural(len(cluster.partitions), 'partition')}, {cluster.paused} paused"
-        lines.append(_source(f"kafka {cluster.name}", cluster.state, source_health(cluster).severity, text))
+        text = (
+            f"; lag {cluster.lag:,}, {plural(len(cluster.partitions), 'partition')}, "
+            f"{cluster.paused} paused"
+        )
+        lines.append(
+            _source(f"kafka {cluster.name}", cluster.state, source_health(cluster).severity, text)
+        )
     for log in snapshot.logs:
         text = f"; lag {size(log.lag)}, {plural(log.followed, 'file')}, {log.unreadable} unreadable"
         lines.append(_source(f"logs {log.name}", log.state, source_health(log).severity, text))

@@ -1,7 +1,9 @@
-"""The screen of `forwarder top`: what it shows (`top_figures`), refreshed every few seconds, and its keys.
+"""The screen of `forwarder top`: what it shows (`top_figures`), refreshed every few seconds, and
+its keys.
 
-Invariants: a daemon that doesn't answer leaves what was shown last, marked as old, and is asked again, however long it is away; asking
-never blocks the keys; at most one question is open. It needs no mouse and no colours beyond the terminal's sixteen.
+Invariants: a daemon that doesn't answer leaves what was shown last, marked as old, and is asked
+again, however long it is away; asking never blocks the keys; at most one question is open. It
+needs no mouse and no colours beyond the terminal's sixteen.
 """
 
 from __future__ import annotations
@@ -20,7 +22,15 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from forwarder.admin.status import NotAStatus
 from forwarder.cli.admin_client import NoDaemon
-from forwarder.cli.top_figures import COLUMNS, LaneRow, cells, details, headlines, lane_rows, sources
+from forwarder.cli.top_figures import (
+    COLUMNS,
+    LaneRow,
+    cells,
+    details,
+    headlines,
+    lane_rows,
+    sources,
+)
 from forwarder.telemetry.rates import FlowRates, rates_between
 from forwarder.telemetry.readable import duration
 from forwarder.telemetry.snapshot import Snapshot
@@ -78,7 +88,8 @@ class TopApp(App[None]):
     #details { max-height: 4; }
     DataTable { height: 1fr; background: ansi_default; scrollbar-size-horizontal: 0; }
     DataTable > .datatable--header { background: ansi_default; text-style: bold underline; }
-    DataTable > .datatable--cursor { text-style: reverse; background: ansi_default; color: ansi_default; }
+    DataTable > .datatable--cursor { text-style: reverse; background: ansi_default; color: \
+ansi_default; }
     Input { height: 1; border: none; padding: 0; display: none; background: ansi_default; }
     Footer { background: ansi_default; }
     """
@@ -129,7 +140,9 @@ class TopApp(App[None]):
         self.call_later(self.ask)
 
     async def ask(self) -> None:
-        """Ask the daemon and show its answer, unless it is being asked, or the screen is paused. Cancellation drops the answer."""
+        """Ask the daemon and show its answer, unless it is being asked, or the screen is paused.
+        Cancellation drops the answer.
+        """
         if self._asking or self._paused:
             return
         self._asking = True
@@ -161,22 +174,38 @@ class TopApp(App[None]):
         snapshot = self._snapshot
         if snapshot is None:
             return
-        self.query_one("#figures", Static).update(_joined(headlines(snapshot, self._rates, self._history)))
+        self.query_one("#figures", Static).update(
+            _joined(headlines(snapshot, self._rates, self._history))
+        )
         self.query_one("#sources", Static).update(_joined(sources(snapshot)))
-        self._fill(lane_rows(snapshot, self._rates, column=self._column, ascending=self._ascending, wanted=self._wanted))
+        self._fill(
+            lane_rows(
+                snapshot,
+                self._rates,
+                column=self._column,
+                ascending=self._ascending,
+                wanted=self._wanted,
+            )
+        )
 
     def _head(self) -> Text:
         text = Text(f"forwarder at {self._address}", no_wrap=True)
         snapshot = self._snapshot
         if self._failed:
             since = f", for {duration(time.monotonic() - self._answered)}" if snapshot else ""
-            return text.append(f"  NO ANSWER{since}; it is asked again  ", style="red reverse").append(self._failed, style="red")
+            return text.append(
+                f"  NO ANSWER{since}; it is asked again  ", style="red reverse"
+            ).append(self._failed, style="red")
         if snapshot is None:
             return text.append("  connecting…")
         text.append(f"  {snapshot.version} {snapshot.state}, ")
-        text.append("ready" if snapshot.ready else "not ready", style="green" if snapshot.ready else "red")
+        text.append(
+            "ready" if snapshot.ready else "not ready", style="green" if snapshot.ready else "red"
+        )
         text.append(f", up {duration(snapshot.now - snapshot.started_at)}")
-        text.append("  PAUSED", style="yellow reverse") if self._paused else text.append(f"  every {self._interval:g} s", style="dim")
+        text.append("  PAUSED", style="yellow reverse") if self._paused else text.append(
+            f"  every {self._interval:g} s", style="dim"
+        )
         return text
 
     def _fill(self, rows: list[LaneRow]) -> None:
@@ -188,8 +217,13 @@ class TopApp(App[None]):
         shown = [cells(each) for each in rows]
         table.clear(columns=True)
         for index, name in enumerate(COLUMNS):
-            head = Text(name + (arrow if name == self._column else ""), justify="left" if name in {"lane", "state"} else "right")
-            table.add_column(head, width=max(each.cell_len for each in (head, *(row[index] for row in shown))))
+            head = Text(
+                name + (arrow if name == self._column else ""),
+                justify="left" if name in {"lane", "state"} else "right",
+            )
+            table.add_column(
+                head, width=max(each.cell_len for each in (head, *(row[index] for row in shown)))
+            )
         for row_cells in shown:
             table.add_row(*row_cells)
         labels = [each.lane.label for each in rows]
@@ -209,7 +243,11 @@ class TopApp(App[None]):
         self._show_details()
 
     def _show_details(self) -> None:
-        shown = details(self.selected) if self._rows or not self._wanted else Text().append("No lane matches the filter.", style="yellow")
+        shown = (
+            details(self.selected)
+            if self._rows or not self._wanted
+            else Text().append("No lane matches the filter.", style="yellow")
+        )
         self.query_one("#details", Static).update(shown)
 
     def action_pause(self) -> None:

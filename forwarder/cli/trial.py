@@ -1,7 +1,9 @@
-"""What a source would make of sample records: of each the events that would be sent, or why none would.
+"""What a source would make of sample records: of each the events that would be sent, or why none
+would.
 
-Kafka and logs differ in how bytes become records, and in what is known of a record beside its bytes (`TrialSource`); the rest is the same.
-Invariant: a record is shown as sent only if nothing between the source and the buffer would make a dead letter of it.
+Kafka and logs differ in how bytes become records, and in what is known of a record beside its
+bytes (`TrialSource`); the rest is the same. Invariant: a record is shown as sent only if nothing
+between the source and the buffer would make a dead letter of it.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ class TrialOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """One record: the events that would be sent for it, each with the members that would be derived; or the dead letter's reason."""
+    """One record: the events that would be sent for it, each with the members that would be
+    derived; or the dead letter's reason.
+    """
 
     line: int
     """The number of its (first) line in the sample."""
@@ -54,7 +58,9 @@ class TrialResult:
     record: bytes = b""
     """The record of a log that gives no event, for a person to see why."""
     members: bytes = b""
-    """What the rules see of a log's record that isn't JSON itself: the object that its format made of it."""
+    """What the rules see of a log's record that isn't JSON itself: the object that its format made
+    of it.
+    """
 
 
 @dataclass(slots=True)
@@ -104,7 +110,9 @@ class TrialSource:
     max_event: int
     max_record: int
     is_log: bool
-    """Whether a record that gives no event is shown, blank ones too, and one that isn't JSON can't be mapped."""
+    """Whether a record that gives no event is shown, blank ones too, and one that isn't JSON can't
+    be mapped.
+    """
 
 
 class Trial:
@@ -129,7 +137,9 @@ class Trial:
         return self._results(self._splitter.feed(data, now))
 
     def overdue(self, now: float) -> Iterator[TrialResult]:
-        """The results of records of several lines that have waited for more for as long as the source would."""
+        """The results of records of several lines that have waited for more for as long as the
+        source would.
+        """
         return self._results(self._splitter.overdue(now))
 
     def finish(self) -> Iterator[TrialResult]:
@@ -137,13 +147,22 @@ class Trial:
         return self._results(self._splitter.finish())
 
     def _results(self, records: LogRecords) -> Iterator[TrialResult]:
-        whole = [(offset, value, False) for offset, value in zip(records.offsets, records.values, strict=True)]
+        whole = [
+            (offset, value, False)
+            for offset, value in zip(records.offsets, records.values, strict=True)
+        ]
         cut = [(offset, value, True) for offset, value in records.overlong]
         for offset, value, is_cut in sorted(whole + cut):
             line = self._line(offset)
             if is_cut:
                 why = f"the record is longer than {self._source.max_record:,} bytes (max_line)"
-                yield TrialResult(line, TrialOutcome.REJECTED, reason=Reason.TOO_LARGE, why=why, record=self._shown(value))
+                yield TrialResult(
+                    line,
+                    TrialOutcome.REJECTED,
+                    reason=Reason.TOO_LARGE,
+                    why=why,
+                    record=self._shown(value),
+                )
             elif self._source.is_log or value.strip():
                 yield self._result(line, value)
 
@@ -167,15 +186,27 @@ class Trial:
                 mapped = source.convert(parsed.data, parsed.at)
         except (NotJson, Unmappable) as error:
             undecodable = isinstance(error, NotJson) and not source.is_log
-            return result(rejected, reason=Reason.UNDECODABLE if undecodable else Reason.UNMAPPABLE, why=error.message)
+            return result(
+                rejected,
+                reason=Reason.UNDECODABLE if undecodable else Reason.UNMAPPABLE,
+                why=error.message,
+            )
         if mapped is None:
             return result(TrialOutcome.SKIPPED, why="where")
         events = [bytes(raw) for raw in split_events(mapped)] if mapped[:1] == b"[" else [mapped]
         for event in events:
             if (size := len(event) + parsed.added) > source.max_event:
-                return result(rejected, reason=Reason.TOO_LARGE, why=f"{size:,} bytes are more than upstream.max_event")
+                return result(
+                    rejected,
+                    reason=Reason.TOO_LARGE,
+                    why=f"{size:,} bytes are more than upstream.max_event",
+                )
             if not source.key_is_distinct_id and not _own_id(_decode_members(event)):
-                return result(rejected, reason=Reason.MISSING_DISTINCT_ID, why="distinct_id: the expression returns nothing")
+                return result(
+                    rejected,
+                    reason=Reason.MISSING_DISTINCT_ID,
+                    why="distinct_id: the expression returns nothing",
+                )
         made = [(event, _derived(event, parsed.timestamp, source.uuid)) for event in events]
         return TrialResult(line, TrialOutcome.SENT, made, members=parsed.members)
 
@@ -208,7 +239,9 @@ def _derived(event: bytes, timestamp: str, uuid: str) -> dict[str, str]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C ends the process at once: an expression that loops never returns to Python, where a handler would run."""
+    """Ctrl-C ends the process at once: an expression that loops never returns to Python, where a
+    handler would run.
+    """
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         yield
@@ -219,7 +252,8 @@ def interruptible() -> Iterator[None]:
 def trial_source(settings: Settings, name: str, sample: str, written: float) -> TrialSource:
     """The configured source of this name. Raises `ConfigurationError`.
 
-    `sample`: the file's path, of which CRI reads the pod; `written`: a time before which it was written, for years that are missing.
+    `sample`: the file's path, of which CRI reads the pod; `written`: a time before which it was
+    written, for years that are missing.
     """
     for number, cluster in enumerate(settings.sources.kafka):
         if cluster.name == name:
@@ -227,9 +261,16 @@ def trial_source(settings: Settings, name: str, sample: str, written: float) -> 
     for number, source in enumerate(settings.sources.logs):
         if source.name == name:
             return _log(settings, number, sample, written)
-    names = ", ".join([*(each.name for each in settings.sources.kafka), *(each.name for each in settings.sources.logs)])
+    names = ", ".join(
+        [
+            *(each.name for each in settings.sources.kafka),
+            *(each.name for each in settings.sources.logs),
+        ]
+    )
     hint = (
-        f"Configured sources: {names}." if names else "The configuration has no Kafka or log sources; name another one with --config FILE."
+        f"Configured sources: {names}."
+        if names
+        else "The configuration has no Kafka or log sources; name another one with --config FILE."
     )
     raise ConfigurationError(f"--source: {name!r} is not a configured source", hint=hint)
 
@@ -241,7 +282,9 @@ def _kafka(settings: Settings, number: int) -> TrialSource:
     mapping = kafka_mapping(cluster, number)
     if mapping is None:
         hint = f"A mapping needs sources.kafka[{number}].format: json, and rules in `mapping`."
-        raise ConfigurationError(f"--source: {cluster.name} has no mapping; its records are events already", hint=hint)
+        raise ConfigurationError(
+            f"--source: {cluster.name} has no mapping; its records are events already", hint=hint
+        )
     max_record = 1 << 30
     return TrialSource(
         split=lambda offset: Splitter(offset, max_record),
@@ -268,7 +311,11 @@ def _log(settings: Settings, number: int, sample: str, written: float) -> TrialS
         if parsed is None:
             return None
         data, own_time, seconds = parsed
-        stamp = f"the line's own time, {own_time.decode()[1:-1]}" if own_time else "the time at which the line is read first"
+        stamp = (
+            f"the line's own time, {own_time.decode()[1:-1]}"
+            if own_time
+            else "the time at which the line is read first"
+        )
         added = _COMPLETED + len(own_time or '"2026-01-31T12:00:00.000Z"')
         return ParsedRecord(data, seconds, stamp, added, b"" if is_json else data)
 

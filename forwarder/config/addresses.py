@@ -1,4 +1,6 @@
-"""Addresses in the configuration: where to listen (`host:port`, `[::1]:port`, `unix:/path`), and URLs of others."""
+"""Addresses in the configuration: where to listen (`host:port`, `[::1]:port`, `unix:/path`), and
+URLs of others.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,21 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
-_TCP: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\[\]:/\s]+)):(?P<port>\d{1,5})", re.ASCII)
+_TCP: Final = re.compile(
+    r"(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\[\]:/\s]+)):(?P<port>\d{1,5})", re.ASCII
+)
 _ANY: Final = {"0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
 _SOCKET_PATH_LIMIT: Final = 107
 """Bytes that the path of a Unix socket may have (the kernel's `sun_path`, less its NUL)."""
-_INGESTION_PATHS: Final = ("/batch", "/capture", "/decide", "/flags", "/i/v0/e", "/track", "/engage")
+_INGESTION_PATHS: Final = (
+    "/batch",
+    "/capture",
+    "/decide",
+    "/flags",
+    "/i/v0/e",
+    "/track",
+    "/engage",
+)
 _MANAGEMENT_PATHS: Final = ("/api", "/api/organizations", "/api/environments")
 
 
@@ -38,7 +50,8 @@ def parse_address(text: str) -> Address:
         return Address(path=_socket_path(text.removeprefix("unix:")))
     match = _TCP.fullmatch(text)
     if match is None or match["host"] == "*":
-        from forwarder.config.suggestions import suggest_listen  # noqa: PLC0415 - only a mistake needs it
+        # only a mistake needs it
+        from forwarder.config.suggestions import suggest_listen  # noqa: PLC0415
 
         raise ValueError(f"{text!r} is not an address to listen on{suggest_listen(text)}")
     port = int(match["port"])
@@ -51,9 +64,13 @@ def parse_address(text: str) -> Address:
 
 def _socket_path(path: str) -> str:
     if not path.startswith("/"):
-        raise ValueError("the path of a Unix socket must be absolute: write unix:/run/forwarder/forwarder.sock")
+        raise ValueError(
+            "the path of a Unix socket must be absolute: write unix:/run/forwarder/forwarder.sock"
+        )
     if len(path.encode()) > _SOCKET_PATH_LIMIT:
-        raise ValueError(f"the path of a Unix socket may have {_SOCKET_PATH_LIMIT} bytes: choose a shorter one")
+        raise ValueError(
+            f"the path of a Unix socket may have {_SOCKET_PATH_LIMIT} bytes: choose a shorter one"
+        )
     return path
 
 
@@ -66,18 +83,30 @@ def check_listen(text: str) -> str:
 def check_host(text: str) -> str:
     """`text`, if it is a host's name without a port. Raises `ValueError` if not."""
     if not re.fullmatch(r"[\w-]+(\.[\w-]+)*\.?", text, re.ASCII):
-        raise ValueError(f"{text!r} is not a host name: write forwarder.example.com (no scheme, no port)")
+        raise ValueError(
+            f"{text!r} is not a host name: write forwarder.example.com (no scheme, no port)"
+        )
     return text
 
 
 def check_broker(text: str) -> str:
-    """`text`, if it is a broker's `host:port`. Raises `ValueError` if not, not repeating one that may hold credentials."""
+    """`text`, if it is a broker's `host:port`. Raises `ValueError` if not, not repeating one that
+    may hold credentials.
+    """
     if "@" in text:
-        raise ValueError("it holds a user or password: name them in security.username and security.password_file")
+        raise ValueError(
+            "it holds a user or password: name them in security.username and security.password_file"
+        )
     match = _TCP.fullmatch(text)
     if "://" in text or match is None:
-        protocol = "leave out what stands before ://, which security.protocol says, and " if "://" in text else ""
-        raise ValueError(f"{text!r} is not a broker's address: {protocol}write host:port or '[::1]:port'")
+        protocol = (
+            "leave out what stands before ://, which security.protocol says, and "
+            if "://" in text
+            else ""
+        )
+        raise ValueError(
+            f"{text!r} is not a broker's address: {protocol}write host:port or '[::1]:port'"
+        )
     if not 0 < int(match["port"]) <= 65535:
         raise ValueError(f"{text!r} has a port that doesn't exist: write one from 1 to 65535")
     return text
@@ -89,9 +118,15 @@ def _split_http(text: str, example: str) -> SplitResult:
         parts = urlsplit(text)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise ValueError(f"it is not an address: its host or port can't be read; write it as {example}") from error
+        raise ValueError(
+            f"it is not an address: its host or port can't be read; write it as {example}"
+        ) from error
     if parts.scheme not in {"http", "https"}:
-        meant = f"https://{text}" if re.fullmatch(r"[\w-]+(\.[\w-]+)+(:\d+)?", text, re.ASCII) and example.count("/") == 2 else example
+        meant = (
+            f"https://{text}"
+            if re.fullmatch(r"[\w-]+(\.[\w-]+)+(:\d+)?", text, re.ASCII) and example.count("/") == 2
+            else example
+        )
         raise ValueError(f"it must begin with http:// or https://: write it as {meant}")
     if not host or re.search(r"[\s\x00-\x1f\\]", text):
         raise ValueError(f"it names no host: write it as {example}")
@@ -102,37 +137,54 @@ _STORES: Final = frozenset({"s3", "s3a", "gs", "az", "azure", "abfs", "abfss"})
 
 
 def check_upstream(text: str) -> str:
-    """The service's base address without a slash at its end. Raises `ValueError` if it can't be one, not repeating it."""
+    """The service's base address without a slash at its end. Raises `ValueError` if it can't be
+    one, not repeating it.
+    """
     return _check_base(text, "https://us.i.example.com", _INGESTION_PATHS, "/batch/")
 
 
 def check_archive(text: str) -> str:
-    """`text`, if it is the address of a folder or of an object store. Raises `ValueError` if not, not repeating it."""
+    """`text`, if it is the address of a folder or of an object store. Raises `ValueError` if not,
+    not repeating it.
+    """
     scheme, separator, rest = text.partition("://")
     bucket = rest.partition("/")[0]
     if scheme == "file" and separator and rest.startswith("/"):
         return text
     if scheme not in _STORES or not separator or not bucket:
-        raise ValueError("it isn't the address of an archive: write file:///srv/events or s3://bucket/events/")
+        raise ValueError(
+            "it isn't the address of an archive: write file:///srv/events or s3://bucket/events/"
+        )
     if ":" in bucket or ("@" in bucket and not scheme.startswith("abfs")):
-        raise ValueError("it holds credentials or a port: they belong in the environment, or in archive.store (endpoint)")
+        raise ValueError(
+            "it holds credentials or a port: they belong in the environment, or in archive.store "
+            "(endpoint)"
+        )
     return text
 
 
 def check_management(text: str) -> str:
-    """The management API's base address without a slash at its end. Raises `ValueError` if it can't be one, not repeating it."""
+    """The management API's base address without a slash at its end. Raises `ValueError` if it
+    can't be one, not repeating it.
+    """
     return _check_base(text, "https://us.example.com", _MANAGEMENT_PATHS, "/api/")
 
 
 def _check_base(text: str, example: str, endpoints: tuple[str, ...], endpoint: str) -> str:
     parts = _split_http(text, example)
     if "@" in parts.netloc:
-        raise ValueError("it holds a user or password, which the service doesn't take: remove everything up to the @")
+        raise ValueError(
+            "it holds a user or password, which the service doesn't take: remove everything up to "
+            "the @"
+        )
     if "?" in text or "#" in text:
         raise ValueError("it must have no query and no fragment: end it before the ? or #")
     path = parts.path.rstrip("/")
     if path.endswith(endpoints):
-        raise ValueError(f"it is the base address that belongs here: leave out the path of the endpoint, such as {endpoint}")
+        raise ValueError(
+            "it is the base address that belongs here: leave out the path of the endpoint, such "
+            f"as {endpoint}"
+        )
     return f"{parts.scheme}://{parts.netloc}{path}"
 
 
@@ -145,23 +197,40 @@ def check_proxy(text: str) -> str:
 
 
 def check_token_url(text: str) -> str:
-    """`text`, if it is an address that gives tokens. Raises `ValueError` if not, not repeating it."""
+    """`text`, if it is an address that gives tokens. Raises `ValueError` if not, not
+    repeating it.
+    """
     if "@" in _split_http(text, "https://login.example.com/oauth2/token").netloc:
-        raise ValueError("it holds a user or password: name them in client_id and client_secret_file")
+        raise ValueError(
+            "it holds a user or password: name them in client_id and client_secret_file"
+        )
     return text
 
 
 def check_origin(text: str) -> str:
     """`text`, if it is `*` or an origin as browsers send it. Raises `ValueError` if not."""
     if text != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s?#@]+", text):
-        raise ValueError(f"{text!r} is not an origin: write https://app.example.com (no path, no slash at the end) or *")
+        raise ValueError(
+            f"{text!r} is not an origin: write https://app.example.com (no path, no slash at the "
+            "end) or *"
+        )
     return text
 
 
 _OWN_PATHS: Final = (
-    "/batch", "/capture", "/e", "/i", "/track", "/engage",
-    "/decide", "/flags", "/api/feature_flag", "/array", "/static", "/s",
-)  # fmt: skip
+    "/batch",
+    "/capture",
+    "/e",
+    "/i",
+    "/track",
+    "/engage",
+    "/decide",
+    "/flags",
+    "/api/feature_flag",
+    "/array",
+    "/static",
+    "/s",
+)
 """What the listener serves itself, or passes through."""
 
 
@@ -169,11 +238,15 @@ def check_path_prefix(text: str) -> str:
     """`text`, if paths below it can't be mistaken for others. Raises `ValueError` if not."""
     if not re.fullmatch(r"(?:/[A-Za-z0-9_~-]+)+", text):
         raise ValueError(
-            f"{text!r} is not a path prefix: write /ingest (a slash first, none at the end, letters, digits, _, - and ~ between slashes)"
+            f"{text!r} is not a path prefix: write /ingest (a slash first, none at the end, "
+            "letters, digits, _, - and ~ between slashes)"
         )
     for own in _OWN_PATHS:
         if _overlap(own, text):
-            raise ValueError(f"{text!r} can't be distinguished from {own}, which SDKs use: choose another, such as /ingest")
+            raise ValueError(
+                f"{text!r} can't be distinguished from {own}, which SDKs use: choose another, "
+                "such as /ingest"
+            )
     return text
 
 
@@ -182,7 +255,9 @@ def check_distinct_prefixes(prefixes: tuple[str, ...]) -> tuple[str, ...]:
     for number, prefix in enumerate(prefixes):
         for other in prefixes[number + 1 :]:
             if _overlap(prefix, other):
-                raise ValueError(f"{prefix} and {other} can't be distinguished: leave one of them out")
+                raise ValueError(
+                    f"{prefix} and {other} can't be distinguished: leave one of them out"
+                )
     return prefixes
 
 
@@ -196,8 +271,12 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def parse_network(text: str) -> Network:
-    """The network or single address that `text` names. Raises `ValueError`, saying how to write it."""
+    """The network or single address that `text` names. Raises `ValueError`, saying how
+    to write it.
+    """
     try:
         return ipaddress.ip_network(text)
     except ValueError as error:
-        raise ValueError(f"{error}: write an address (10.0.0.7) or a network (10.0.0.0/8)") from error
+        raise ValueError(
+            f"{error}: write an address (10.0.0.7) or a network (10.0.0.0/8)"
+        ) from error

@@ -1,4 +1,6 @@
-"""Project keys and personal keys: what can be one, and files of them: one a line; empty lines and those that begin with # don't count."""
+"""Project keys and personal keys: what can be one, and files of them: one a line; empty lines and
+those that begin with # don't count.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,13 @@ _PERSONAL_KEY: Final = re.compile(r"[\x21-\x7e]{1,200}")
 
 
 def check_project_key(text: str) -> str:
-    """`text`, if it can be a project key (wire facts: Token validity). Raises `ValueError` if not, not repeating it."""
+    """`text`, if it can be a project key (wire facts: Token validity). Raises `ValueError` if not,
+    not repeating it.
+    """
     if text.startswith("phx_"):
-        raise ValueError("it is a personal key, which must not be here: use the project's key (phc_…)")
+        raise ValueError(
+            "it is a personal key, which must not be here: use the project's key (phc_…)"
+        )
     if not text.strip() or not _PROJECT_KEY.fullmatch(text):
         raise ValueError("it can't be a project key: one has 1 to 64 ASCII characters")
     return text
@@ -25,30 +31,46 @@ def check_project_key(text: str) -> str:
 def check_personal_key(text: str) -> str:
     """`text`, if it can be a personal API key. Raises `ValueError` if not, not repeating it."""
     if text.startswith("phc_"):
-        raise ValueError("it is a project key, which is only good for events: use a personal API key (phx_…)")
+        raise ValueError(
+            "it is a project key, which is only good for events: use a personal API key (phx_…)"
+        )
     if not _PERSONAL_KEY.fullmatch(text):
-        raise ValueError("it can't be a personal API key: one has 1 to 200 ASCII characters, and no blanks")
+        raise ValueError(
+            "it can't be a personal API key: one has 1 to 200 ASCII characters, and no blanks"
+        )
     return text
 
 
 def read_key_file(file: Path) -> tuple[str, ...]:
-    """The project keys in `file`. Raises `ValueError`, repeating no key, if it can't be read, holds none, or one that can't be one."""
+    """The project keys in `file`. Raises `ValueError`, repeating no key, if it can't be read,
+    holds none, or one that can't be one.
+    """
     found = tuple(_keys(_text(file), str(file), check_project_key))
     if not found:
-        raise ValueError(f"{file} holds no key: write one a line (without the file every well-formed key is accepted)")
+        raise ValueError(
+            f"{file} holds no key: write one a line (without the file every well-formed key is "
+            "accepted)"
+        )
     return found
 
 
 def read_personal_key(file: Path) -> str:
-    """The one personal API key in `file`. Raises `ValueError`, without repeating it, if it can't be read, or holds anything else."""
+    """The one personal API key in `file`. Raises `ValueError`, without repeating it, if it can't
+    be read, or holds anything else.
+    """
     return personal_key_in(_text(file), str(file))
 
 
 def personal_key_in(text: str, place: str) -> str:
-    """The one personal API key in the text of a file; `place` is what messages call that. Raises `ValueError` as `read_personal_key`."""
+    """The one personal API key in the text of a file; `place` is what messages call that. Raises
+    `ValueError` as `read_personal_key`.
+    """
     found = tuple(_keys(text, place, check_personal_key))
     if len(found) != 1:
-        raise ValueError(f"{place} holds {len(found) or 'no'} {'keys' if found else 'key'}: leave one personal API key in it")
+        raise ValueError(
+            f"{place} holds {len(found) or 'no'} {'keys' if found else 'key'}: leave one personal "
+            "API key in it"
+        )
     return found[0]
 
 
@@ -56,7 +78,10 @@ def _text(file: Path) -> str:
     try:
         return file.read_text("utf-8-sig")
     except (OSError, ValueError) as error:
-        raise ValueError(f"{file} can't be read ({error_text(error)}): name a text file in UTF-8, with one key a line") from error
+        raise ValueError(
+            f"{file} can't be read ({error_text(error)}): name a text file in UTF-8, with one key "
+            "a line"
+        ) from error
 
 
 def _keys(text: str, place: str, check: Callable[[str], str]) -> Iterator[str]:

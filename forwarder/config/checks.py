@@ -1,11 +1,19 @@
-"""Cross-field validation: whether values fit together, and whether the files that they name can be used."""
+"""Cross-field validation: whether values fit together, and whether the files that they name can be
+used.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from forwarder.config.addresses import parse_address
-from forwarder.config.conflicts import Conflict, one_alone, too_large, unusable_authorities, unusable_pair
+from forwarder.config.conflicts import (
+    Conflict,
+    one_alone,
+    too_large,
+    unusable_authorities,
+    unusable_pair,
+)
 from forwarder.config.destination_checks import destination_conflicts
 from forwarder.config.kafka_checks import kafka_conflicts
 from forwarder.config.log_checks import log_conflicts, otlp_conflicts
@@ -32,16 +40,26 @@ def advice(settings: Settings) -> list[Conflict]:
 def _unruled(settings: Settings) -> Iterator[Conflict]:
     if settings.rules and settings.passthrough.enabled:
         message = "don't touch calls that are passed through: recordings, AI events and flags"
-        yield Conflict("rules", message, "redact those in the SDK, or set passthrough.enabled to false if nothing needs them")
+        yield Conflict(
+            "rules",
+            message,
+            "redact those in the SDK, or set passthrough.enabled to false if nothing needs them",
+        )
 
 
 def _unprotected(settings: Settings) -> list[Conflict]:
     if settings.sources.http.api_keys:
         return []
     if all(each.upstream.verify_keys for _, each in settings.of_each()):
-        message = "is empty: in an outage at the first start, before a key was verified, made-up keys can fill the buffer"
+        message = (
+            "is empty: in an outage at the first start, before a key was verified, made-up "
+            "keys can fill the buffer"
+        )
     else:
-        message = "is empty and upstream.verify_keys is off: made-up keys can fill the buffer in an outage"
+        message = (
+            "is empty and upstream.verify_keys is off: made-up keys can fill the buffer in an "
+            "outage"
+        )
     return [Conflict("sources.http.api_keys", message, "list the project keys that senders use")]
 
 
@@ -50,15 +68,38 @@ def _sizes(settings: Settings) -> Iterator[Conflict]:
     for section, each in settings.of_each():
         upstream, max_body, max_event = each.upstream, f"{section}.max_body", f"{section}.max_event"
         if batch.max_bytes >= upstream.max_body:
-            yield too_large("batch.max_bytes", batch.max_bytes, f"must be smaller than {max_body}", upstream.max_body, max_body)
+            yield too_large(
+                "batch.max_bytes",
+                batch.max_bytes,
+                f"must be smaller than {max_body}",
+                upstream.max_body,
+                max_body,
+            )
         if upstream.max_event > batch.max_bytes:
-            yield too_large(max_event, upstream.max_event, "must fit into batch.max_bytes", batch.max_bytes, "batch.max_bytes")
+            yield too_large(
+                max_event,
+                upstream.max_event,
+                "must fit into batch.max_bytes",
+                batch.max_bytes,
+                "batch.max_bytes",
+            )
         if upstream.max_event > settings.dead_letter_share:
             limit = f"must fit into {_share(settings)}dead_letters.max_bytes"
-            yield too_large(max_event, upstream.max_event, limit, settings.dead_letter_share, "dead_letters.max_bytes")
+            yield too_large(
+                max_event,
+                upstream.max_event,
+                limit,
+                settings.dead_letter_share,
+                "dead_letters.max_bytes",
+            )
     if batch.max_bytes > settings.buffer_share // 2:
-        limit = f"may be at most half of {_share(settings)}buffer.max_bytes, all that historical events of a key may hold"
-        yield too_large("batch.max_bytes", batch.max_bytes, limit, settings.buffer_share, "buffer.max_bytes")
+        limit = (
+            f"may be at most half of {_share(settings)}buffer.max_bytes, all that historical "
+            "events of a key may hold"
+        )
+        yield too_large(
+            "batch.max_bytes", batch.max_bytes, limit, settings.buffer_share, "buffer.max_bytes"
+        )
 
 
 def _share(settings: Settings) -> str:
@@ -71,8 +112,15 @@ def _segments(settings: Settings) -> Iterator[Conflict]:
         event = each.upstream.max_event
         if event > largest:
             least = limit_for(event)
-            message = f"{format_size(event)} must fit into one file of the disk buffer, which takes events of {format_size(largest)}"
-            enough = f", or raise buffer.max_bytes to {_rounded_up(least * settings.workers)}" if least else ""
+            message = (
+                f"{format_size(event)} must fit into one file of the disk buffer, which takes "
+                f"events of {format_size(largest)}"
+            )
+            enough = (
+                f", or raise buffer.max_bytes to {_rounded_up(least * settings.workers)}"
+                if least
+                else ""
+            )
             yield Conflict(f"{section}.max_event", message, f"lower {section}.max_event{enough}")
 
 
@@ -82,21 +130,37 @@ def _rounded_up(size: int) -> str:
 
 def _acknowledgement(settings: Settings) -> Iterator[Conflict]:
     if settings.buffer.ack is AckLevel.DISK and settings.buffer.kind != "disk":
-        yield Conflict("buffer.ack", "disk needs buffer.kind: disk", "set buffer.kind to disk, or buffer.ack to memory or delivered")
+        yield Conflict(
+            "buffer.ack",
+            "disk needs buffer.kind: disk",
+            "set buffer.kind to disk, or buffer.ack to memory or delivered",
+        )
 
 
 def _workers(settings: Settings) -> Iterator[Conflict]:
     ordering = settings.delivery.ordering
     if settings.workers > 1 and ordering not in (None, Ordering.NONE):
-        message = f"{ordering} can't be kept by {settings.workers} workers: events of one id come to any of them"
-        yield Conflict("delivery.ordering", message, "set workers to 1, or delivery.ordering to none")
+        message = (
+            f"{ordering} can't be kept by {settings.workers} workers: events of one id come "
+            "to any of them"
+        )
+        yield Conflict(
+            "delivery.ordering", message, "set workers to 1, or delivery.ordering to none"
+        )
 
 
 def _retry(settings: Settings) -> Iterator[Conflict]:
     retry = settings.delivery.retry
     if retry.initial > retry.max:
-        message = f"{format_duration(retry.initial)} is more than delivery.retry.max ({format_duration(retry.max)})"
-        yield Conflict("delivery.retry.initial", message, "lower delivery.retry.initial, or raise delivery.retry.max")
+        message = (
+            f"{format_duration(retry.initial)} is more than delivery.retry.max "
+            f"({format_duration(retry.max)})"
+        )
+        yield Conflict(
+            "delivery.retry.initial",
+            message,
+            "lower delivery.retry.initial, or raise delivery.retry.max",
+        )
 
 
 def _listeners(settings: Settings) -> Iterator[Conflict]:

@@ -23,14 +23,18 @@ class Conflict:
 
 def too_large(key: str, size: int, limit: str, bound: int, other: str) -> Conflict:
     """`other` is the key to raise."""
-    return Conflict(key, f"{format_size(size)} {limit} ({format_size(bound)})", f"lower {key}, or raise {other}")
+    return Conflict(
+        key, f"{format_size(size)} {limit} ({format_size(bound)})", f"lower {key}, or raise {other}"
+    )
 
 
 def one_alone(named: Mapping[str, object]) -> Iterator[Conflict]:
     """One of two keys that need each other is missing."""
     missing = [key for key, value in named.items() if value is None]
     if len(missing) == 1:
-        yield Conflict(missing[0], "is missing", f"name both files, {' and '.join(named)}, or neither")
+        yield Conflict(
+            missing[0], "is missing", f"name both files, {' and '.join(named)}, or neither"
+        )
 
 
 def unreadable(key: str, file: Path | None) -> Iterator[Conflict]:
@@ -40,11 +44,15 @@ def unreadable(key: str, file: Path | None) -> Iterator[Conflict]:
     try:
         file.open("rb").close()
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
-        yield Conflict(key, f"{file} can't be read: {error_text(error)}", "name a file that this user may read")
+        yield Conflict(
+            key, f"{file} can't be read: {error_text(error)}", "name a file that this user may read"
+        )
 
 
 def unusable_pair(named: Mapping[str, Path | None]) -> Iterator[Conflict]:
-    """The files of a certificate and its key (by their keys, in this order) can't be read, or don't belong together."""
+    """The files of a certificate and its key (by their keys, in this order) can't be read, or
+    don't belong together.
+    """
     found = [conflict for key, file in named.items() for conflict in unreadable(key, file)]
     yield from found
     cert, key = named.values()
@@ -59,7 +67,9 @@ def unusable_authorities(key: str, file: Path | None) -> Iterator[Conflict]:
     found = list(unreadable(key, file))
     if file is not None:
         found = found or [*_lacking((key, file), what=("CERTIFICATE",))]
-        yield from found or _refused(key, lambda: _load_authorities(file), "give certificates in PEM form")
+        yield from found or _refused(
+            key, lambda: _load_authorities(file), "give certificates in PEM form"
+        )
 
 
 _NAMES: Final = {"CERTIFICATE": "certificate", "PRIVATE KEY": "private key"}
@@ -67,15 +77,29 @@ _REASONS: Final = {"KEY_VALUES_MISMATCH": "it doesn't belong to the key in the o
 
 
 def _lacking(*named: tuple[str, Path | None], what: tuple[str, ...]) -> Iterator[Conflict]:
-    """Files (by their keys) that don't hold what is expected of each: the two may be exchanged, the key may have a passphrase."""
+    """Files (by their keys) that don't hold what is expected of each: the two may be exchanged,
+    the key may have a passphrase.
+    """
     for (key, file), kind in zip(named, what, strict=True):
         text = file.read_bytes() if file else b""
         if f"{kind}-----".encode() not in text:
-            other = next((name for label, name in _NAMES.items() if f"{label}-----".encode() in text), "")
+            other = next(
+                (name for label, name in _NAMES.items() if f"{label}-----".encode() in text), ""
+            )
             instead = f", but a {other}" if other else ""
-            yield Conflict(key, f"{file} holds no {_NAMES[kind]} in PEM form{instead}", "name the file that holds it")
-        elif kind == "PRIVATE KEY" and (b"BEGIN ENCRYPTED PRIVATE KEY" in text or b"Proc-Type: 4,ENCRYPTED" in text):
-            yield Conflict(key, f"the private key in {file} has a passphrase", f"write it without: openssl pkey -in {file} -out new.pem")
+            yield Conflict(
+                key,
+                f"{file} holds no {_NAMES[kind]} in PEM form{instead}",
+                "name the file that holds it",
+            )
+        elif kind == "PRIVATE KEY" and (
+            b"BEGIN ENCRYPTED PRIVATE KEY" in text or b"Proc-Type: 4,ENCRYPTED" in text
+        ):
+            yield Conflict(
+                key,
+                f"the private key in {file} has a passphrase",
+                f"write it without: openssl pkey -in {file} -out new.pem",
+            )
 
 
 def _refused(key: str, load: Callable[[], None], hint: str) -> Iterator[Conflict]:
@@ -87,7 +111,9 @@ def _refused(key: str, load: Callable[[], None], hint: str) -> Iterator[Conflict
 
 
 def _load_pair(cert: Path, key: Path) -> None:
-    ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(cert, key, password=lambda: "")
+    ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+        cert, key, password=lambda: ""
+    )
 
 
 def _load_authorities(file: Path) -> None:

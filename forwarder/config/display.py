@@ -1,8 +1,10 @@
-"""The configuration as it is shown: what is in effect, with the origin of each value and no secret, and the schema of the file.
+"""The configuration as it is shown: what is in effect, with the origin of each value and no
+secret, and the schema of the file.
 
-The schema (JSON Schema, draft 2020-12) is for editors and for checks outside of forwarder: one closed object a section, an array of them
-a list; each key with its description and its default as it is written in YAML. Beside its own values each key may be null (not set) or
-a reference to the environment.
+The schema (JSON Schema, draft 2020-12) is for editors and for checks outside of forwarder: one
+closed object a section, an array of them a list; each key with its description and its default as
+it is written in YAML. Beside its own values each key may be null (not set) or a reference to the
+environment.
 """
 
 from __future__ import annotations
@@ -13,7 +15,17 @@ from typing import Any, Final
 
 import yaml
 
-from forwarder.config.keys import FIRST, Path, dotted, in_table, is_number, keys, leaves, lists, sections
+from forwarder.config.keys import (
+    FIRST,
+    Path,
+    dotted,
+    in_table,
+    is_number,
+    keys,
+    leaves,
+    lists,
+    sections,
+)
 from forwarder.config.load import Loaded
 from forwarder.config.section import Items, Kind, Nested, Section, keys_of
 from forwarder.config.settings import Settings
@@ -30,12 +42,22 @@ _REFERENCE: Final = {
 
 
 def effective(settings: Settings) -> dict[str, Any]:
-    """The settings as JSON can say them: sizes and times as text, secrets masked, and for keys that aren't set what they amount to."""
+    """The settings as JSON can say them: sizes and times as text, secrets masked, and for keys
+    that aren't set what they amount to.
+    """
     tree: dict[str, Any] = settings.as_document()
-    tree["buffer"] |= {"max_bytes": format_size(settings.buffer.limit), "ack": settings.buffer.ack_level.value}
+    tree["buffer"] |= {
+        "max_bytes": format_size(settings.buffer.limit),
+        "ack": settings.buffer.ack_level.value,
+    }
     tree["dead_letters"]["max_bytes"] = format_size(settings.dead_letter_limit)
-    bounded: list[KafkaSettings | LogSourceSettings] = [*settings.sources.kafka, *settings.sources.logs]
-    for shown, source in zip([*tree["sources"]["kafka"], *tree["sources"]["logs"]], bounded, strict=True):
+    bounded: list[KafkaSettings | LogSourceSettings] = [
+        *settings.sources.kafka,
+        *settings.sources.logs,
+    ]
+    for shown, source in zip(
+        [*tree["sources"]["kafka"], *tree["sources"]["logs"]], bounded, strict=True
+    ):
         shown["max_in_flight"] = format_size(settings.max_in_flight(source))
     for path, value in [*leaves(tree)]:
         if keys()[in_table(path)].secret:
@@ -52,15 +74,27 @@ def as_yaml(loaded: Loaded, only: Sequence[str] = ()) -> str:
     """YAML with the origin of each value in a comment; `only`: of these names of `shown_names`."""
     lines = list(_lines(_pruned(effective(loaded.settings), only)))
     width = max(len(text) for text, _ in lines) + 2
-    commented = [f"{text:<{width}}# {loaded.origins[name]}" if name else text for text, name in lines]
+    commented = [
+        f"{text:<{width}}# {loaded.origins[name]}" if name else text for text, name in lines
+    ]
     return "\n".join(commented) + "\n"
 
 
 def as_json(loaded: Loaded, only: Sequence[str] = ()) -> dict[str, Any]:
-    """The settings, the origin of each key by its dotted name, and the file, for programs; `only` as in `as_yaml`."""
-    origins = {name: str(origin) for name, origin in loaded.origins.items() if not only or any(_within(name, each) for each in only)}
+    """The settings, the origin of each key by its dotted name, and the file, for programs; `only`
+    as in `as_yaml`.
+    """
+    origins = {
+        name: str(origin)
+        for name, origin in loaded.origins.items()
+        if not only or any(_within(name, each) for each in only)
+    }
     settings = _pruned(effective(loaded.settings), only)
-    return {"settings": settings, "origins": origins, "file": str(loaded.file) if loaded.file else None}
+    return {
+        "settings": settings,
+        "origins": origins,
+        "file": str(loaded.file) if loaded.file else None,
+    }
 
 
 def _within(name: str, outer: str) -> bool:
@@ -84,7 +118,11 @@ def _pruned(tree: dict[str, Any], only: Sequence[str], path: Path = ()) -> dict[
 
 def inline(value: Any) -> str:
     """A value as YAML writes it on one line."""
-    return yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True).removesuffix("\n").removesuffix("\n...")
+    return (
+        yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
+        .removesuffix("\n")
+        .removesuffix("\n...")
+    )
 
 
 def _lines(tree: dict[str, Any], path: Path = (), depth: int = 0) -> Iterator[tuple[str, str]]:
@@ -137,17 +175,30 @@ def _hidden(_: str) -> str:
 
 def json_schema() -> dict[str, Any]:
     """The schema of the whole file."""
-    return {"$schema": DIALECT, "title": "forwarder", **_object(Settings, ()), "$defs": {"reference": _REFERENCE}}
+    return {
+        "$schema": DIALECT,
+        "title": "forwarder",
+        **_object(Settings, ()),
+        "$defs": {"reference": _REFERENCE},
+    }
 
 
 def _object(section: type[Section], path: Path) -> dict[str, Any]:
     types = ["object", "null", *(["string"] if section.short else [])]
-    properties = {name: _property(key.kind, (*path, name)) for name, key in keys_of(section).items()}
-    for name, key in keys_of(section).items():  # the keys of a section that is written as text may stand beside it
+    properties = {
+        name: _property(key.kind, (*path, name)) for name, key in keys_of(section).items()
+    }
+    # the keys of a section that is written as text may stand beside it
+    for name, key in keys_of(section).items():
         if isinstance(key.kind, Nested) and key.kind.section.short:
             properties = _object(key.kind.section, (*path, name))["properties"] | properties
     description = inspect.getdoc(section) or ""
-    return {"description": description, "type": types, "additionalProperties": False, "properties": properties}
+    return {
+        "description": description,
+        "type": types,
+        "additionalProperties": False,
+        "properties": properties,
+    }
 
 
 def _property(kind: Kind, path: Path) -> dict[str, Any]:

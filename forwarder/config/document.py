@@ -1,9 +1,12 @@
-"""The layer of the file: YAML, or JSON within it and in the environment, with the line of every value.
+"""The layer of the file: YAML, or JSON within it and in the environment, with the line of every
+value.
 
-The tree of YAML's nodes is walked along the table of keys, so that an unknown key, a key given twice or a section that is no mapping is
-reported with its line. JSON is turned into such nodes, so that one reader walks both. A key without a value counts as not set. Values are
-made by YAML's safe rules; `${VAR}` and `${VAR:-default}` in them are replaced from the environment: a variable that is empty takes the
-default too, as in a shell, `$${` stands for `${` itself, and what a variable holds is never looked into again.
+The tree of YAML's nodes is walked along the table of keys, so that an unknown key, a key given
+twice or a section that is no mapping is reported with its line. JSON is turned into such nodes, so
+that one reader walks both. A key without a value counts as not set. Values are made by YAML's safe
+rules; `${VAR}` and `${VAR:-default}` in them are replaced from the environment: a variable that is
+empty takes the default too, as in a shell, `$${` stands for `${` itself, and what a variable holds
+is never looked into again.
 """
 
 from __future__ import annotations
@@ -18,7 +21,15 @@ from typing import Any, Final
 import yaml
 
 from forwarder.config.keys import FIRST, Path, dotted, in_table, keys, lists, sections, short_forms
-from forwarder.config.layers import InvalidConfiguration, Layer, Origin, Place, Problem, Sourced, what_and_hint
+from forwarder.config.layers import (
+    InvalidConfiguration,
+    Layer,
+    Origin,
+    Place,
+    Problem,
+    Sourced,
+    what_and_hint,
+)
 from forwarder.config.suggestions import explain_syntax, no_section, spelled_otherwise, suggest_key
 from forwarder.core.error_text import error_text
 from forwarder.core.users import user_name
@@ -31,13 +42,17 @@ _TYPED: Final = {_NULL, *[TAGS + name for name in ("bool", "int", "float")]}
 _TEXT: Final = {TAGS + "str", TAGS + "timestamp"}
 """No setting is a date: what looks like one stays text."""
 _LIST_OF_SECTIONS: Final = "begin each item with a dash, and write its keys below: - name: …"
-_REFERENCE: Final = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^${}]*))?\}|\$\{", re.ASCII)
+_REFERENCE: Final = re.compile(
+    r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^${}]*))?\}|\$\{", re.ASCII
+)
 
 
 def read_document(file: FilePath, environ: Mapping[str, str], path: Path = ()) -> Layer:
-    """What the file says, with `${VAR}` replaced from `environ`; `path`: the section that it holds, without which it holds all of them.
+    """What the file says, with `${VAR}` replaced from `environ`; `path`: the section that it
+    holds, without which it holds all of them.
 
-    Raises `InvalidConfiguration` if it can't be read or isn't YAML; all else that is wrong is among the layer's problems.
+    Raises `InvalidConfiguration` if it can't be read or isn't YAML; all else that is wrong is
+    among the layer's problems.
     """
     text = _read(file)
     try:
@@ -45,9 +60,13 @@ def read_document(file: FilePath, environ: Mapping[str, str], path: Path = ()) -
     except yaml.MarkedYAMLError as error:
         raise InvalidConfiguration([_syntax_problem(file, text, error)]) from error
     except RecursionError as error:
-        raise InvalidConfiguration([Problem(str(file), "", "is nested too deeply", "settings need six levels at most")]) from error
+        raise InvalidConfiguration(
+            [Problem(str(file), "", "is nested too deeply", "settings need six levels at most")]
+        ) from error
     except yaml.YAMLError as error:
-        raise InvalidConfiguration([Problem(str(file), "", "holds control characters", "save it as plain text")]) from error
+        raise InvalidConfiguration(
+            [Problem(str(file), "", "holds control characters", "save it as plain text")]
+        ) from error
 
 
 def _parse(text: str, file: str, environ: Mapping[str, str], path: Path) -> Layer:
@@ -66,17 +85,29 @@ def _read(file: FilePath) -> str:
         return file.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise InvalidConfiguration(
-            [Problem(str(file), "", f"can't be read: {error_text(error)}", _unreadable_hint(file, error))]
+            [
+                Problem(
+                    str(file),
+                    "",
+                    f"can't be read: {error_text(error)}",
+                    _unreadable_hint(file, error),
+                )
+            ]
         ) from error
     except UnicodeDecodeError as error:
-        raise InvalidConfiguration([Problem(str(file), "", "isn't UTF-8 text", "save it as UTF-8")]) from error
+        raise InvalidConfiguration(
+            [Problem(str(file), "", "isn't UTF-8 text", "save it as UTF-8")]
+        ) from error
 
 
 def _unreadable_hint(file: FilePath, error: OSError) -> str:
     if isinstance(error, IsADirectoryError):
         return f"name the file in it: --config {file}/forwarder.yaml"
     if isinstance(error, PermissionError):
-        return f"run this as a user that may read it, this one is {user_name()}; or name another file: --config FILE"
+        return (
+            f"run this as a user that may read it, this one is {user_name()}; or name another "
+            "file: --config FILE"
+        )
     return "name a readable file: --config FILE"
 
 
@@ -86,7 +117,9 @@ def _syntax_problem(file: FilePath, text: str, error: yaml.MarkedYAMLError) -> P
 
 
 def read_json_list(text: str, path: Path, origin: Origin) -> Layer:
-    """The layer of a list of sections that is written as JSON; whatever stands in it has that origin."""
+    """The layer of a list of sections that is written as JSON; whatever stands in it has that
+    origin.
+    """
     layer = Layer()
     loader = yaml.SafeLoader("")
     try:
@@ -101,21 +134,33 @@ def _name(node: yaml.Node) -> str:
 
 
 def _beside_short(entries: Sequence[tuple[yaml.Node, yaml.Node]], path: Path) -> Path:
-    """Where a key belongs: the keys of a section that is written as text may stand beside it (`archive: file:///srv, partition: hour`)."""
+    """Where a key belongs: the keys of a section that is written as text may stand beside it
+    (`archive: file:///srv, partition: hour`).
+    """
     if in_table(path) in keys().keys() | sections().keys():
         return path
-    texts = [(*path[:-1], _name(key)) for key, value in entries if isinstance(value, yaml.ScalarNode)]
+    texts = [
+        (*path[:-1], _name(key)) for key, value in entries if isinstance(value, yaml.ScalarNode)
+    ]
     places = [(*each, path[-1]) for each in texts if in_table(each) in short_forms()]
     return next((each for each in places if in_table(each) in keys()), path)
 
 
 def _merged(node: yaml.Node) -> list[tuple[yaml.Node, yaml.Node]]:
-    """The entries of a mapping, behind those that it merges; the strongest last. The node stays as it is: others may name it too."""
+    """The entries of a mapping, behind those that it merges; the strongest last. The node stays as
+    it is: others may name it too.
+    """
     if not isinstance(node, yaml.MappingNode):
-        raise yaml.constructor.ConstructorError(problem="<< takes a section, or a list of them", problem_mark=node.start_mark)
+        raise yaml.constructor.ConstructorError(
+            problem="<< takes a section, or a list of them", problem_mark=node.start_mark
+        )
     own = [entry for entry in node.value if entry[0].tag != _MERGE]
     merges = [value_node for key_node, value_node in node.value if key_node.tag == _MERGE]
-    named = [each for merge in merges for each in (merge.value if isinstance(merge, yaml.SequenceNode) else [merge])]
+    named = [
+        each
+        for merge in merges
+        for each in (merge.value if isinstance(merge, yaml.SequenceNode) else [merge])
+    ]
     return [*[entry for each in reversed(named) for entry in _merged(each)], *own]
 
 
@@ -153,12 +198,15 @@ class NodeReader:
         try:
             node = json_node(text)
         except ValueError as error:
-            self.layer.problems.append(Problem(str(self.whole), dotted(path), *what_and_hint(error)))
+            self.layer.problems.append(
+                Problem(str(self.whole), dotted(path), *what_and_hint(error))
+            )
         else:
             self._list(node, path, node)
 
     def _entries(self, node: yaml.MappingNode, path: Path) -> list[tuple[yaml.Node, yaml.Node]]:
-        """The nodes of a mapping's keys and values, each name once; what is given twice is reported.
+        """The nodes of a mapping's keys and values, each name once; what is given twice is
+        reported.
 
         Only before merging (`<<`): a key may stand over a merged one.
         """
@@ -167,9 +215,15 @@ class NodeReader:
             name = _name(key_node)
             if name in seen:
                 first = f", first in line {seen[name]}" if seen[name] else ""
-                self._problem(key_node, (*path, name), f"is given twice{first}", "keep one of the two")
+                self._problem(
+                    key_node, (*path, name), f"is given twice{first}", "keep one of the two"
+                )
             seen.setdefault(name, self._origin(key_node).line)
-        return list({_name(key_node): (key_node, value_node) for key_node, value_node in _merged(node)}.values())
+        return list(
+            {
+                _name(key_node): (key_node, value_node) for key_node, value_node in _merged(node)
+            }.values()
+        )
 
     def _entry(self, key_node: yaml.Node, value_node: yaml.Node, path: Path) -> None:
         known = in_table(path)
@@ -181,7 +235,8 @@ class NodeReader:
             self._value(value_node, path, key_node)
         else:
             self._problem(key_node, path, "unknown setting", suggest_key(path))
-            if meant := spelled_otherwise(path):  # so that all that is wrong below it is reported too
+            # so that all that is wrong below it is reported too
+            if meant := spelled_otherwise(path):
                 self._entry(key_node, value_node, meant)
 
     def _list(self, node: yaml.Node, path: Path, key_node: yaml.Node) -> None:
@@ -202,7 +257,9 @@ class NodeReader:
             self.layer.items[inner] = self._origin(item)
             self.section(item, inner)
 
-    def _named_list(self, node: yaml.MappingNode, path: Path, key_node: yaml.Node, by_name: str) -> None:
+    def _named_list(
+        self, node: yaml.MappingNode, path: Path, key_node: yaml.Node, by_name: str
+    ) -> None:
         """Read a list of sections that is written as a mapping of their names to them."""
         self.layer.lists[path] = self._origin(key_node)
         for number, (name_node, value_node) in enumerate(self._entries(node, path)):
@@ -212,13 +269,19 @@ class NodeReader:
             self.section(value_node, inner)
 
     def _written_list(self, node: yaml.ScalarNode, path: Path) -> None:
-        """Read a list of sections that is a single value: JSON, perhaps from the environment, or nothing."""
+        """Read a list of sections that is a single value: JSON, perhaps from the environment, or
+        nothing.
+        """
         try:
             text = self._scalar(node)
         except (ValueError, KeyError) as error:
             self._problem(node, path, *what_and_hint(error))
             return
-        if isinstance(text, str) and self.environ is not None and (text.lstrip()[:1] in ("[", "{") or "${" in node.value):
+        if (
+            isinstance(text, str)
+            and self.environ is not None
+            and (text.lstrip()[:1] in ("[", "{") or "${" in node.value)
+        ):
             NodeReader(self.layer, self.loader, None, self._origin(node)).json(text, path)
         elif text is not None:
             self._problem(node, path, "is a list", _LIST_OF_SECTIONS)
@@ -234,7 +297,9 @@ class NodeReader:
             return
         if value is not None:
             items = enumerate(node.value) if isinstance(node, yaml.SequenceNode) else ()
-            self.layer.values[path] = Sourced(value, self._origin(key_node), {index: self._origin(item) for index, item in items})
+            self.layer.values[path] = Sourced(
+                value, self._origin(key_node), {index: self._origin(item) for index, item in items}
+            )
 
     def _names(self, node: yaml.MappingNode, path: Path, origin: Origin) -> Sourced:
         """A mapping of names that the user chose; names without a value are left out."""
@@ -258,7 +323,10 @@ class NodeReader:
             if isinstance(node, yaml.SequenceNode):
                 return [self._construct(item, structured=structured) for item in node.value]
             if structured and isinstance(node, yaml.MappingNode):
-                return {_name(name): self._construct(value, structured=True) for name, value in node.value}
+                return {
+                    _name(name): self._construct(value, structured=True)
+                    for name, value in node.value
+                }
             if isinstance(node, yaml.ScalarNode):
                 return self._scalar(node)
         finally:
@@ -288,14 +356,20 @@ class _Pairs(list[tuple[str, Any]]):
 
 
 def json_node(text: str) -> yaml.Node:
-    """The node of a list. Raises `ValueError`, not repeating the text, which may hold secrets, if it isn't a list in JSON."""
+    """The node of a list. Raises `ValueError`, not repeating the text, which may hold secrets, if
+    it isn't a list in JSON.
+    """
     try:
         found = json.loads(text, object_pairs_hook=_Pairs)
         if isinstance(found, _Pairs) or not isinstance(found, list):
-            raise ValueError("it is JSON, but no list: put it between [ and ]")  # noqa: TRY004 - reported like the others
+            # TRY004: reported like the others
+            raise ValueError("it is JSON, but no list: put it between [ and ]")  # noqa: TRY004
         return _node(found)
     except json.JSONDecodeError as error:
-        raise ValueError(f'it isn\'t JSON ({error.msg} at character {error.pos})\nwrite [{{"name": "…"}}], a list of sections') from error
+        raise ValueError(
+            f'it isn\'t JSON ({error.msg} at character {error.pos})\nwrite [{{"name": "…"}}], a '
+            "list of sections"
+        ) from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply: settings need six levels at most") from error
 
@@ -305,22 +379,32 @@ def _node(value: Any) -> yaml.Node:
         return yaml.MappingNode(TAGS + "map", [(_node(name), _node(each)) for name, each in value])
     if isinstance(value, list):
         return yaml.SequenceNode(TAGS + "seq", [_node(each) for each in value])
-    return yaml.ScalarNode(TAGS + _KINDS[type(value)], value if isinstance(value, str) else json.dumps(value))
+    return yaml.ScalarNode(
+        TAGS + _KINDS[type(value)], value if isinstance(value, str) else json.dumps(value)
+    )
 
 
 def interpolate(text: str, environ: Mapping[str, str]) -> str:
-    """`text` with its references replaced. Raises `ValueError` for one that has no value, or that can't be read."""
+    """`text` with its references replaced. Raises `ValueError` for one that has no value, or that
+    can't be read.
+    """
 
     def replace(match: re.Match[str]) -> str:
         if match[0] == "$${":
             return "${"
         if match["name"] is None:
-            raise ValueError("${ begins a reference that can't be read: write ${VAR} or ${VAR:-default}; $${ stands for itself")
+            raise ValueError(
+                "${ begins a reference that can't be read: write ${VAR} or ${VAR:-default}; $${ "
+                "stands for itself"
+            )
         value = environ.get(match["name"], "")
         if not value and match["default"] is not None:
             return match["default"]
         if match["name"] not in environ:
-            raise ValueError(f"the environment has no {match['name']}: set it, or write ${{{match['name']}:-default}}")
+            raise ValueError(
+                f"the environment has no {match['name']}: set it, or write "
+                f"${{{match['name']}:-default}}"
+            )
         return value
 
     return _REFERENCE.sub(replace, text)

@@ -1,4 +1,6 @@
-"""The layer of the environment: `FORWARDER_SECTION__KEY`, `FORWARDER_LIST__0__KEY`. An empty variable counts as not set."""
+"""The layer of the environment: `FORWARDER_SECTION__KEY`, `FORWARDER_LIST__0__KEY`. An empty
+variable counts as not set.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ from forwarder.config.layers import Layer, Origin, Place, Problem, Sourced
 _FAILPOINTS: Final = frozenset({"FORWARDER_FAILPOINTS", "FORWARDER_FAILPOINTS_LOG"})
 """Not settings: they make a process fail at named places, for tests (`storage/failpoints.py`)."""
 
-_SERVICE_LINK: Final = re.compile(r"FORWARDER(_[A-Z0-9]+)*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
+_SERVICE_LINK: Final = re.compile(
+    r"FORWARDER(_[A-Z0-9]+)*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|POR"
+    r"T|ADDR))?)"
+)
 _SERVICE_ADDRESS: Final = re.compile(r"(tcp|udp|sctp)://\S+")
 
 
@@ -31,7 +36,8 @@ def read_environment(environ: Mapping[str, str]) -> Layer:
     """What the environment says. Unknown variables with our prefix are problems of the layer."""
     layer = Layer()
     ours = {name: value for name, value in environ.items() if name.startswith(PREFIX)}
-    for name in sorted(ours, key=lambda name: _path(name) not in lists()):  # single keys go over the whole list that they are part of
+    # single keys go over the whole list that they are part of
+    for name in sorted(ours, key=lambda name: _path(name) not in lists()):
         _read(layer, name, ours[name])
     return layer
 
@@ -44,7 +50,8 @@ def _read(layer: Layer, name: str, value: str) -> None:
     elif not value.strip():
         return
     elif path in lists():
-        from forwarder.config.document import read_json_list  # noqa: PLC0415 - as in `load`: it brings YAML
+        # as in `load`: it brings YAML
+        from forwarder.config.document import read_json_list  # noqa: PLC0415
 
         layer.lay(read_json_list(value, path, origin))
     else:
@@ -62,15 +69,25 @@ def _path(name: str) -> Path | None:
 
 
 def _is_service_link(name: str, value: str) -> bool:
-    """Whether Kubernetes made the variable for a service whose name begins with `forwarder`: it does so unasked, in every pod."""
-    return bool(_SERVICE_LINK.fullmatch(name) or (name.endswith("_PORT") and SEPARATOR not in name and _SERVICE_ADDRESS.fullmatch(value)))
+    """Whether Kubernetes made the variable for a service whose name begins with `forwarder`: it
+    does so unasked, in every pod.
+    """
+    return bool(
+        _SERVICE_LINK.fullmatch(name)
+        or (name.endswith("_PORT") and SEPARATOR not in name and _SERVICE_ADDRESS.fullmatch(value))
+    )
 
 
 def _unknown(name: str) -> Problem:
     path = tuple(name.removeprefix(PREFIX).lower().split(SEPARATOR))
     if in_table(path) in sections() and variable(path) == name:
-        inside = [variable((*path, *known[len(path) :])) for known in keys() if known[: len(path)] == in_table(path)]
+        inside = [
+            variable((*path, *known[len(path) :]))
+            for known in keys()
+            if known[: len(path)] == in_table(path)
+        ]
         return Problem(name, "", "names a section, not a key", f"its keys are {', '.join(inside)}")
-    from forwarder.config.suggestions import suggest_variable  # noqa: PLC0415 - only a mistake needs it
+    # only a mistake needs it
+    from forwarder.config.suggestions import suggest_variable  # noqa: PLC0415
 
     return Problem(name, "", "unknown setting", suggest_variable(name))

@@ -1,7 +1,9 @@
-"""The table of keys: every setting's dotted name, environment variable, default and meaning, read from the settings themselves.
+"""The table of keys: every setting's dotted name, environment variable, default and meaning, read
+from the settings themselves.
 
-A list of sections stands in it as a key (the whole list), and as the section and the keys of its first item: what holds for item 0 holds
-for each. A path of any other item leads to the table by `in_table`.
+A list of sections stands in it as a key (the whole list), and as the section and the keys of its
+first item: what holds for item 0 holds for each. A path of any other item leads to the table by
+`in_table`.
 """
 
 from __future__ import annotations
@@ -22,14 +24,18 @@ FIRST: Final = "0"
 """The item that stands for all items in the table."""
 
 Path: TypeAlias = tuple[str, ...]
-"""A key or section as its parts: `("sources", "http", "listen")`, `("sources", "kafka", "0", "name")`."""
+"""A key or section as its parts: `("sources", "http", "listen")`,
+`("sources", "kafka", "0", "name")`.
+"""
 
 _NUMBER: Final = re.compile(r"0|[1-9]\d{0,3}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One setting. A secret is never shown whole (its field is left out of the settings' own text too)."""
+    """One setting. A secret is never shown whole (its field is left out of the settings' own text
+    too).
+    """
 
     path: Path
     section: type[Section]
@@ -75,7 +81,9 @@ def is_number(part: str) -> bool:
 
 def dotted(path: Path) -> str:
     """A path as in messages: `sources.kafka[0].name`."""
-    return "".join([f"[{part}]" if is_number(part) else f".{part}" for part in path]).removeprefix(".")
+    return "".join([f"[{part}]" if is_number(part) else f".{part}" for part in path]).removeprefix(
+        "."
+    )
 
 
 def parts(name: str) -> Path:
@@ -117,7 +125,9 @@ def _entries() -> tuple[Key | tuple[Path, type[Section]], ...]:
     return tuple(_walk(Settings, Settings().as_document(), ()))
 
 
-def _walk(section: type[Section], defaults: Mapping[str, Any], path: Path) -> Iterator[Key | tuple[Path, type[Section]]]:
+def _walk(
+    section: type[Section], defaults: Mapping[str, Any], path: Path
+) -> Iterator[Key | tuple[Path, type[Section]]]:
     """The keys and sections in a section, each list of sections with its first item."""
     for name, field in keys_of(section).items():
         inner, default = (*path, name), defaults[name]
@@ -137,7 +147,9 @@ def _item(kind: Kind) -> type[Section] | None:
 
 
 def leaves(tree: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Each key that settings have, with its value; a list of sections, then the keys of each item."""
+    """Each key that settings have, with its value; a list of sections, then the keys
+    of each item.
+    """
     for name, value in tree.items():
         inner = (*path, name)
         known = in_table(inner)

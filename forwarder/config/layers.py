@@ -1,8 +1,9 @@
-"""Where each value came from (a line of the file, an environment variable, or the default), and what is wrong with it.
+"""Where each value came from (a line of the file, an environment variable, or the default), and
+what is wrong with it.
 
-A layer is what one place says: values by key, with where each stands. Layers are laid over each other key by key, so that the
-environment can change one key of a section, or of an item of a list, that the file sets. A list that a layer gives as a whole takes the
-place of the whole list below it.
+A layer is what one place says: values by key, with where each stands. Layers are laid over each
+other key by key, so that the environment can change one key of a section, or of an item of a list,
+that the file sets. A list that a layer gives as a whole takes the place of the whole list below it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from forwarder.core.secrets import mask_secrets
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing to fix: where it stands (file and line, or environment variable), the dotted key, what is wrong and what to do."""
+    """One thing to fix: where it stands (file and line, or environment variable), the dotted key,
+    what is wrong and what to do.
+    """
 
     where: str
     key: str
@@ -34,7 +37,9 @@ class Problem:
 
 
 def what_and_hint(error: Exception | str) -> tuple[str, str]:
-    """An error's text, written as "what is wrong: how to fix it", in its two parts; a hint that holds a colon has a line of its own."""
+    """An error's text, written as "what is wrong: how to fix it", in its two parts; a hint that
+    holds a colon has a line of its own.
+    """
     text = str(error)
     if "\n" in text:
         what, _, hint = text.partition("\n")
@@ -51,7 +56,8 @@ class InvalidConfiguration(ConfigurationError):
         self.problems = tuple(problems)
         things = "1 thing" if len(self.problems) == 1 else f"{len(self.problems)} things"
         super().__init__(
-            "\n".join([f"the configuration has {things} to fix", *map(str, self.problems)]), hint=f"When fixed: {proposed('config check')}"
+            "\n".join([f"the configuration has {things} to fix", *map(str, self.problems)]),
+            hint=f"When fixed: {proposed('config check')}",
         )
 
 
@@ -65,7 +71,9 @@ class Place(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value came from. `name` is the file or the variable; lines count from 1, and 0 means none in particular."""
+    """Where a value came from. `name` is the file or the variable; lines count from 1, and 0 means
+    none in particular.
+    """
 
     place: Place = Place.DEFAULT
     name: str = ""
@@ -131,14 +139,21 @@ class Layer:
         return self.lists.get(path, first)
 
     def nearest(self, path: Path) -> Origin:
-        """Where a key is said, or else the item that it would be part of, if that stands somewhere: not if single variables make it."""
+        """Where a key is said, or else the item that it would be part of, if that stands
+        somewhere: not if single variables make it.
+        """
         if path in self.values:
             return self.values[path].origin
-        item = next((path[:length] for length in range(len(path), 0, -1) if path[:length] in self.items), None)
+        item = next(
+            (path[:length] for length in range(len(path), 0, -1) if path[:length] in self.items),
+            None,
+        )
         if item is None:
             return self.lists.get(path, DEFAULT)
         origin = self.items[item]
-        return origin if origin.place is Place.FILE or origin == self.lists.get(item[:-1]) else DEFAULT
+        return (
+            origin if origin.place is Place.FILE or origin == self.lists.get(item[:-1]) else DEFAULT
+        )
 
 
 def overlay(*layers: Layer) -> Layer:
@@ -150,7 +165,9 @@ def overlay(*layers: Layer) -> Layer:
 
 
 def nested(values: Values, items: Iterable[Path] = ()) -> dict[str, Any]:
-    """The values as a tree of sections and lists of them; `items` are there even if they have no values."""
+    """The values as a tree of sections and lists of them; `items` are there even if they have no
+    values.
+    """
     tree: dict[str, Any] = {}
     for item in items:
         _section(tree, item)

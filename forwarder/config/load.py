@@ -1,4 +1,6 @@
-"""From a file and an environment to settings, or to a list of everything that is wrong with them."""
+"""From a file and an environment to settings, or to a list of everything that is wrong
+with them.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,24 @@ from forwarder.config.checks import conflicts
 from forwarder.config.environment import read_environment
 from forwarder.config.keys import PREFIX, SEPARATOR, dotted, keys, leaves, parts
 from forwarder.config.keys import Path as KeyPath
-from forwarder.config.layers import DEFAULT, InvalidConfiguration, Layer, Origin, Problem, nested, overlay, what_and_hint
+from forwarder.config.layers import (
+    DEFAULT,
+    InvalidConfiguration,
+    Layer,
+    Origin,
+    Problem,
+    nested,
+    overlay,
+    what_and_hint,
+)
 from forwarder.config.section import InvalidValues, Location
 from forwarder.config.settings import Settings
-from forwarder.config.source_settings import KafkaSettings, LogSourceSettings, OtlpSettings, SourcesSettings
+from forwarder.config.source_settings import (
+    KafkaSettings,
+    LogSourceSettings,
+    OtlpSettings,
+    SourcesSettings,
+)
 from forwarder.core.proposals import proposed
 
 DEFAULT_FILE: Final = Path("/etc/forwarder/forwarder.yaml")
@@ -26,16 +42,28 @@ _Keyed = TypeVar("_Keyed", KafkaSettings, LogSourceSettings, OtlpSettings)
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Settings, with the origin of each key by its dotted name, and the file that was read, if any."""
+    """Settings, with the origin of each key by its dotted name, and the file that was
+    read, if any.
+    """
 
     settings: Settings
     origins: Mapping[str, Origin]
     file: Path | None
 
     def where(self, name: str) -> str:
-        """Where a key stands, or what it is part of, or what is part of it; nothing for a default."""
-        near = [known for known in self.origins if f"{name}.".startswith(f"{known}.") or known.startswith(f"{name}.")]
-        said = [str(self.origins[known]) for known in sorted(near, key=len, reverse=True) if self.origins[known] is not DEFAULT]
+        """Where a key stands, or what it is part of, or what is part of it; nothing
+        for a default.
+        """
+        near = [
+            known
+            for known in self.origins
+            if f"{name}.".startswith(f"{known}.") or known.startswith(f"{name}.")
+        ]
+        said = [
+            str(self.origins[known])
+            for known in sorted(near, key=len, reverse=True)
+            if self.origins[known] is not DEFAULT
+        ]
         return next(iter(said), "")
 
 
@@ -50,17 +78,28 @@ class Examined:
     problems: Sequence[Problem]
 
     def add(self, found: Iterable[Problem]) -> Examined:
-        """The same with further problems, but for those that may only be there because of others: they name a key that has one."""
-        return replace(self, problems=_in_order([*self.problems, *_independent(found, self.problems)], self.loaded.file))
+        """The same with further problems, but for those that may only be there because of others:
+        they name a key that has one.
+        """
+        return replace(
+            self,
+            problems=_in_order(
+                [*self.problems, *_independent(found, self.problems)], self.loaded.file
+            ),
+        )
 
 
 def load_settings(
-    path: Path | None, environ: Mapping[str, str], *, default_file: Path = DEFAULT_FILE, require_upstream: bool = True
+    path: Path | None,
+    environ: Mapping[str, str],
+    *,
+    default_file: Path = DEFAULT_FILE,
+    require_upstream: bool = True,
 ) -> Loaded:
     """The settings of `environ`, over those of the file, over the defaults.
 
-    Without `path`, `default_file` is read if it is there. Raises `InvalidConfiguration` with every problem at once; a missing
-    `upstream.url` is one, unless `require_upstream` is false.
+    Without `path`, `default_file` is read if it is there. Raises `InvalidConfiguration` with every
+    problem at once; a missing `upstream.url` is one, unless `require_upstream` is false.
     """
     examined = examine(path, environ, default_file=default_file, require_upstream=require_upstream)
     if examined.problems:
@@ -68,15 +107,26 @@ def load_settings(
     return examined.loaded
 
 
-def examine(path: Path | None, environ: Mapping[str, str], *, default_file: Path = DEFAULT_FILE, require_upstream: bool = True) -> Examined:
+def examine(
+    path: Path | None,
+    environ: Mapping[str, str],
+    *,
+    default_file: Path = DEFAULT_FILE,
+    require_upstream: bool = True,
+) -> Examined:
     """As `load_settings`, but nothing is raised: what is wrong is returned."""
     file, said = _said(path, environ, default_file)
     problems = [*said.problems, *_gaps(said)]
     settings, wrong, unfit = _validate(said)
-    if require_upstream and ("upstream", "url") not in said.values and ("upstreams",) not in {item[:1] for item in said.items}:
+    if (
+        require_upstream
+        and ("upstream", "url") not in said.values
+        and ("upstreams",) not in {item[:1] for item in said.items}
+    ):
         unfit.append(_no_upstream(file))
     problems += wrong
-    if not any(not problem.key and problem.where.startswith(str(file)) for problem in problems):  # the whole file was understood
+    # the whole file was understood
+    if not any(not problem.key and problem.where.startswith(str(file)) for problem in problems):
         problems += _independent(unfit, problems)
     origins = {dotted(path): said.origin(path) for path, _ in leaves(settings.as_document())}
     return Examined(Loaded(settings, origins, file), _in_order(problems, file))
@@ -84,24 +134,52 @@ def examine(path: Path | None, environ: Mapping[str, str], *, default_file: Path
 
 def _no_upstream(file: Path | None) -> Problem:
     what = "is missing: the address of the service that events go to"
-    write = f"write upstream: {{url: https://us.i.example.com}} into {file}, or " if file else "name a file with --config FILE, or set it: "
-    return Problem("", "upstream.url", what, f"{write}FORWARDER_UPSTREAM__URL=https://us.i.example.com {proposed('run')}")
+    write = (
+        f"write upstream: {{url: https://us.i.example.com}} into {file}, or "
+        if file
+        else "name a file with --config FILE, or set it: "
+    )
+    return Problem(
+        "",
+        "upstream.url",
+        what,
+        f"{write}FORWARDER_UPSTREAM__URL=https://us.i.example.com {proposed('run')}",
+    )
 
 
-_NAME: Final = re.compile(rf"{PREFIX}[A-Z0-9_]+|[a-z_0-9]+(?:\[\d+\])?(?:\.[a-z_0-9]+(?:\[\d+\])?)+|^[a-z_]+$")
+_NAME: Final = re.compile(
+    rf"{PREFIX}[A-Z0-9_]+|[a-z_0-9]+(?:\[\d+\])?(?:\.[a-z_0-9]+(?:\[\d+\])?)+|^[a-z_]+$"
+)
 """A variable or a key in a problem's text."""
 
 
 def _names(*texts: str) -> set[str]:
     """The dotted names of all keys and variables in texts."""
     found = {name for text in texts for name in _NAME.findall(text)}
-    return {dotted(tuple(name.removeprefix(PREFIX).lower().split(SEPARATOR))) if name.startswith(PREFIX) else name for name in found}
+    return {
+        dotted(tuple(name.removeprefix(PREFIX).lower().split(SEPARATOR)))
+        if name.startswith(PREFIX)
+        else name
+        for name in found
+    }
 
 
 def _independent(found: Iterable[Problem], problems: Sequence[Problem]) -> list[Problem]:
-    """The problems among `found` that name no key of which another problem says something: they may go when that is fixed."""
-    known = {name for problem in problems for name in _names(problem.key, problem.where, problem.hint)}
-    return [each for each in found if not any(_related(one, other) for one in _names(each.key, each.message, each.hint) for other in known)]
+    """The problems among `found` that name no key of which another problem says something: they
+    may go when that is fixed.
+    """
+    known = {
+        name for problem in problems for name in _names(problem.key, problem.where, problem.hint)
+    }
+    return [
+        each
+        for each in found
+        if not any(
+            _related(one, other)
+            for one in _names(each.key, each.message, each.hint)
+            for other in known
+        )
+    ]
 
 
 def _related(one: str, other: str) -> bool:
@@ -114,19 +192,38 @@ def _in_order(problems: Iterable[Problem], file: Path | None) -> list[Problem]:
 
     def line(problem: Problem) -> float:
         number = problem.where.removeprefix(f"{file}:") if file else ""
-        return int(number) if number.isdecimal() else 0 if file and problem.where == str(file) else math.inf
+        return (
+            int(number)
+            if number.isdecimal()
+            else 0
+            if file and problem.where == str(file)
+            else math.inf
+        )
 
     return sorted(problems, key=line)
 
 
-def load_section(section: str, path: Path | None, environ: Mapping[str, str], *, default_file: Path = DEFAULT_FILE) -> Loaded:
+def load_section(
+    section: str,
+    path: Path | None,
+    environ: Mapping[str, str],
+    *,
+    default_file: Path = DEFAULT_FILE,
+) -> Loaded:
     """As `load_sections`, of one alone."""
     return load_sections([section], path, environ, default_file=default_file)
 
 
-def load_sections(sections: Collection[str], path: Path | None, environ: Mapping[str, str], *, default_file: Path = DEFAULT_FILE) -> Loaded:
-    """As `load_settings`, of some sections alone: the others keep their defaults, whatever is said of them, and no file is read that a
-    value of theirs names. For commands of people who may not read all that the daemon may. Raises `InvalidConfiguration`.
+def load_sections(
+    sections: Collection[str],
+    path: Path | None,
+    environ: Mapping[str, str],
+    *,
+    default_file: Path = DEFAULT_FILE,
+) -> Loaded:
+    """As `load_settings`, of some sections alone: the others keep their defaults, whatever is said
+    of them, and no file is read that a value of theirs names. For commands of people who may not
+    read all that the daemon may. Raises `InvalidConfiguration`.
     """
     file, said = _said(path, environ, default_file)
     part = Layer({known: value for known, value in said.values.items() if known[0] in sections})
@@ -137,14 +234,21 @@ def load_sections(sections: Collection[str], path: Path | None, environ: Mapping
     except InvalidValues as error:
         problems += _problems(error, part)
         raise InvalidConfiguration(problems) from None
-    problems += [Problem(_where(part, conflict.key), conflict.key, conflict.message, conflict.hint) for conflict in conflicts(settings)]
+    problems += [
+        Problem(_where(part, conflict.key), conflict.key, conflict.message, conflict.hint)
+        for conflict in conflicts(settings)
+    ]
     if problems:
         raise InvalidConfiguration(problems)
-    return Loaded(settings, {dotted(known): value.origin for known, value in part.values.items()}, file)
+    return Loaded(
+        settings, {dotted(known): value.origin for known, value in part.values.items()}, file
+    )
 
 
 def load_part(section: str, file: Path, environ: Mapping[str, str]) -> Settings:
-    """Settings of a file that holds one section alone, by its dotted name, such as `import.mapping`. Raises `InvalidConfiguration`."""
+    """Settings of a file that holds one section alone, by its dotted name, such as
+    `import.mapping`. Raises `InvalidConfiguration`.
+    """
     part = _read_file(file, environ, parts(section))
     try:
         settings = Settings.parse(nested(part.values))
@@ -158,10 +262,16 @@ def load_part(section: str, file: Path, environ: Mapping[str, str]) -> Settings:
 
 def _top(problem: Problem) -> str:
     """The section that a problem is about, as it is written."""
-    return parts(problem.key)[0] if problem.key else problem.where.removeprefix(PREFIX).lower().split(SEPARATOR)[0]
+    return (
+        parts(problem.key)[0]
+        if problem.key
+        else problem.where.removeprefix(PREFIX).lower().split(SEPARATOR)[0]
+    )
 
 
-def _said(path: Path | None, environ: Mapping[str, str], default_file: Path) -> tuple[Path | None, Layer]:
+def _said(
+    path: Path | None, environ: Mapping[str, str], default_file: Path
+) -> tuple[Path | None, Layer]:
     """The file that is read, if any, and what it and the environment say."""
     file = path or (default_file if _is_there(default_file) else None)
     try:
@@ -174,13 +284,16 @@ def _said(path: Path | None, environ: Mapping[str, str], default_file: Path) -> 
 def _read_file(file: Path | None, environ: Mapping[str, str], section: KeyPath = ()) -> Layer:
     if file is None:
         return Layer()
-    from forwarder.config.document import read_document  # noqa: PLC0415 - no YAML in memory where there is no file
+    # no YAML in memory where there is no file
+    from forwarder.config.document import read_document  # noqa: PLC0415
 
     return read_document(file, environ, section)
 
 
 def _is_there(file: Path) -> bool:
-    """Whether the file exists. One in a folder that may not be looked into counts: reading it will say so."""
+    """Whether the file exists. One in a folder that may not be looked into counts: reading it will
+    say so.
+    """
     try:
         return file.exists()
     except PermissionError:
@@ -188,20 +301,31 @@ def _is_there(file: Path) -> bool:
 
 
 def _gaps(said: Layer) -> Iterator[Problem]:
-    """Items whose numbers come after one that isn't there: each list's first is reported, and all of them are left out."""
+    """Items whose numbers come after one that isn't there: each list's first is reported, and all
+    of them are left out.
+    """
     for path in sorted({item[:-1] for item in said.items}):
         numbers = sorted(int(item[-1]) for item in said.items if item[:-1] == path)
-        present = next((count for count, number in enumerate(numbers) if number != count), len(numbers))
+        present = next(
+            (count for count, number in enumerate(numbers) if number != count), len(numbers)
+        )
         beyond = [(*path, str(number)) for number in numbers[present:]]
         if beyond:
             missing = dotted((*path, str(present)))
-            yield Problem(str(said.items[beyond[0]]), dotted(beyond[0]), f"there is no {missing}", "number the items from 0, without a gap")
+            yield Problem(
+                str(said.items[beyond[0]]),
+                dotted(beyond[0]),
+                f"there is no {missing}",
+                "number the items from 0, without a gap",
+            )
         for item in beyond:
             said.forget(item)
 
 
 def _validate(said: Layer) -> tuple[Settings, list[Problem], list[Problem]]:
-    """The settings, without values that can't be used, which are left out of what is said; what is wrong with those; what doesn't fit."""
+    """The settings, without values that can't be used, which are left out of what is said; what is
+    wrong with those; what doesn't fit.
+    """
     wrong: list[Problem] = []
     try:
         settings = Settings.parse(nested(said.values, said.items))
@@ -210,7 +334,10 @@ def _validate(said: Layer) -> tuple[Settings, list[Problem], list[Problem]]:
         for location, _ in error.found:
             said.forget(_known(location, said))
         settings = Settings.parse(nested(said.values, said.items))
-    found = [Problem(_where(said, conflict.key), conflict.key, conflict.message, conflict.hint) for conflict in conflicts(settings)]
+    found = [
+        Problem(_where(said, conflict.key), conflict.key, conflict.message, conflict.hint)
+        for conflict in conflicts(settings)
+    ]
     settings = _with_key_files(settings, said, found)
     return settings, wrong, found
 
@@ -218,11 +345,29 @@ def _validate(said: Layer) -> tuple[Settings, list[Problem], list[Problem]]:
 def _with_key_files(settings: Settings, said: Layer, problems: list[Problem]) -> Settings:
     """The settings with the project keys that files hold in their places."""
     http = settings.sources.http
-    known = tuple(dict.fromkeys([*http.api_keys, *_keys_of(http.api_keys_file, "sources.http.api_keys_file", said, problems)]))
+    known = tuple(
+        dict.fromkeys(
+            [
+                *http.api_keys,
+                *_keys_of(http.api_keys_file, "sources.http.api_keys_file", said, problems),
+            ]
+        )
+    )
     otlp = _with_key_file(http.otlp, "sources.http.otlp", said, problems)
-    kafka = [_with_key_file(each, f"sources.kafka[{number}]", said, problems) for number, each in enumerate(settings.sources.kafka)]
-    logs = [_with_key_file(each, f"sources.logs[{number}]", said, problems) for number, each in enumerate(settings.sources.logs)]
-    return replace(settings, sources=SourcesSettings(http=replace(http, api_keys=known, otlp=otlp), kafka=tuple(kafka), logs=tuple(logs)))
+    kafka = [
+        _with_key_file(each, f"sources.kafka[{number}]", said, problems)
+        for number, each in enumerate(settings.sources.kafka)
+    ]
+    logs = [
+        _with_key_file(each, f"sources.logs[{number}]", said, problems)
+        for number, each in enumerate(settings.sources.logs)
+    ]
+    return replace(
+        settings,
+        sources=SourcesSettings(
+            http=replace(http, api_keys=known, otlp=otlp), kafka=tuple(kafka), logs=tuple(logs)
+        ),
+    )
 
 
 def _with_key_file(source: _Keyed, key: str, said: Layer, problems: list[Problem]) -> _Keyed:
@@ -230,7 +375,14 @@ def _with_key_file(source: _Keyed, key: str, said: Layer, problems: list[Problem
     name = f"{key}.api_key_file"
     found = _keys_of(source.api_key_file, name, said, problems)
     if len(found) > 1:
-        problems.append(Problem(_where(said, name), name, f"{source.api_key_file} holds {len(found)} keys", "leave the one that is meant"))
+        problems.append(
+            Problem(
+                _where(said, name),
+                name,
+                f"{source.api_key_file} holds {len(found)} keys",
+                "leave the one that is meant",
+            )
+        )
     return replace(source, api_key=found[0]) if found else source
 
 
@@ -257,13 +409,20 @@ def _problems(error: InvalidValues, said: Layer) -> list[Problem]:
 def _problem(location: Location, message: str, said: Layer) -> Problem:
     names, path = tuple(map(str, location)), _known(location, said)
     item = location[len(path)] if len(names) > len(path) else None
-    name = dotted(path) + ("" if item is None else f"[{item}]" if isinstance(item, int) else f".{item}")
+    name = dotted(path) + (
+        "" if item is None else f"[{item}]" if isinstance(item, int) else f".{item}"
+    )
     if path not in said.values:
         return Problem(_where(said, dotted(path)), name, *what_and_hint(message))
     sourced = said.values[path]
     what, hint = what_and_hint(message)
     reference = _BARE.fullmatch(sourced.value) if isinstance(sourced.value, str) else None
-    return Problem(str(sourced.at(item)), name, what, f"write ${{{reference[1]}}} for a variable's value" if reference else hint)
+    return Problem(
+        str(sourced.at(item)),
+        name,
+        what,
+        f"write ${{{reference[1]}}} for a variable's value" if reference else hint,
+    )
 
 
 _BARE: Final = re.compile(r"\$([A-Za-z_]\w*)", re.ASCII)
@@ -273,4 +432,7 @@ _BARE: Final = re.compile(r"\$([A-Za-z_]\w*)", re.ASCII)
 def _known(location: Location, said: Layer) -> KeyPath:
     """The path of the value that a location is in."""
     names = tuple(map(str, location))
-    return next((names[:length] for length in range(len(names), 0, -1) if names[:length] in said.values), names)
+    return next(
+        (names[:length] for length in range(len(names), 0, -1) if names[:length] in said.values),
+        names,
+    )

@@ -1,12 +1,16 @@
-"""What settings are made of: sections, which are frozen dataclasses, and kinds, which say how the values of their fields are written.
+"""What settings are made of: sections, which are frozen dataclasses, and kinds, which say how the
+values of their fields are written.
 
-The type of a field is what code sees. A `Kind` in its `Annotated` type says how a value of the file or the environment is read, how it is
-written as JSON, and how it stands in the JSON Schema; bool, str, Path, literals, enums and sections have kinds of their own. The docstring
-under a field is its description.
+The type of a field is what code sees. A `Kind` in its `Annotated` type says how a value of the
+file or the environment is read, how it is written as JSON, and how it stands in the JSON Schema;
+bool, str, Path, literals, enums and sections have kinds of their own. The docstring under a field
+is its description.
 
-A module of sections has no `from __future__ import annotations`: types that are texts aren't evaluated.
+A module of sections has no `from __future__ import annotations`: types that are texts aren't
+evaluated.
 
-The daemon keeps every module that it loads: this one costs it a hundredth of what a validation library would.
+The daemon keeps every module that it loads: this one costs it a hundredth of what a validation
+library would.
 """
 
 from __future__ import annotations
@@ -20,7 +24,18 @@ from enum import Enum
 from itertools import pairwise
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, Union, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    Self,
+    TypeAlias,
+    Union,
+    get_args,
+    get_origin,
+)
 
 MB: Final = 1_000_000
 MIB: Final = 1_048_576
@@ -51,7 +66,9 @@ class Kind:
     """Whether a value may hold mappings."""
 
     def read(self, value: Any) -> Any:
-        """The value that `value` stands for. One that is of the kind already is left as it is. Raises `ValueError`."""
+        """The value that `value` stands for. One that is of the kind already is left as it is.
+        Raises `ValueError`.
+        """
         raise NotImplementedError
 
     def write(self, value: Any) -> Any:
@@ -74,14 +91,20 @@ class Section:
     short: ClassVar[str | None] = None
     """The key that a text stands for, where one may be written instead of the section."""
     by_name: ClassVar[str | None] = None
-    """The key that names a section in a list, where the list may be written as a mapping of names to sections."""
+    """The key that names a section in a list, where the list may be written as a mapping of names
+    to sections.
+    """
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
-        """The section with these values, by their keys, over the defaults. Raises `InvalidValues` with everything that is wrong."""
+        """The section with these values, by their keys, over the defaults. Raises `InvalidValues`
+        with everything that is wrong.
+        """
         found: dict[str, Any] = {}
         keys = keys_of(cls)
-        wrong: list[tuple[Location, str]] = [((name,), "unknown setting") for name in values if name not in keys]
+        wrong: list[tuple[Location, str]] = [
+            ((name,), "unknown setting") for name in values if name not in keys
+        ]
         for name, key in keys.items():
             if name in values:
                 with collecting(wrong, name):
@@ -91,14 +114,18 @@ class Section:
         return cls(**found)
 
     def as_document(self, *, changed_only: bool = False) -> dict[str, Any]:
-        """All values by their keys, as JSON can say them; `changed_only`: without those that are the default."""
+        """All values by their keys, as JSON can say them; `changed_only`: without those that are
+        the default.
+        """
         document = {}
         for name, key in keys_of(type(self)).items():
             value = getattr(self, key.attribute)
             if changed_only and value == key.default:
                 continue
             inner = isinstance(value, Section) and changed_only
-            document[name] = value.as_document(changed_only=True) if inner else key.kind.write(value)
+            document[name] = (
+                value.as_document(changed_only=True) if inner else key.kind.write(value)
+            )
         return document
 
 
@@ -132,7 +159,9 @@ def keys_of(section: type[Section]) -> Mapping[str, SectionKey]:
     """The fields of a section by the keys that users write."""
     if section not in _keys:
         _keys[section] = {
-            field.metadata.get("key", field.name): SectionKey(field.name, kind_of(field.type), _default(field), not field.repr)
+            field.metadata.get("key", field.name): SectionKey(
+                field.name, kind_of(field.type), _default(field), not field.repr
+            )
             for field in fields(section)
         }
     return _keys[section]
@@ -143,7 +172,9 @@ def _default(field: Field[Any]) -> Any:
 
 
 def descriptions(section: type[Section]) -> Mapping[str, str]:
-    """What the docstrings under a section's fields say, by the fields' names. Reads the source: only documents and schemas need it."""
+    """What the docstrings under a section's fields say, by the fields' names. Reads the source:
+    only documents and schemas need it.
+    """
     if section not in _descriptions:
         found: dict[str, str] = {}
         for each in reversed(section.__mro__[: section.__mro__.index(Section)]):
@@ -156,7 +187,11 @@ def descriptions(section: type[Section]) -> Mapping[str, str]:
 def _described(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
     for statement, below in pairwise(body):
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            text = below.value.value if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) else ""
+            text = (
+                below.value.value
+                if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+                else ""
+            )
             yield statement.target.id, inspect.cleandoc(str(text))
 
 
@@ -185,12 +220,17 @@ def _plain_kind(annotation: type[Any]) -> Kind:
 
 
 def read_text(value: object) -> str:
-    """`value`, if it is text. What YAML takes for something else isn't shown: it may be a secret. Raises `ValueError`."""
+    """`value`, if it is text. What YAML takes for something else isn't shown: it may be a secret.
+    Raises `ValueError`.
+    """
     if isinstance(value, list | tuple):
-        raise ValueError("it is a list, and this key takes one value: write one item without [ ] and -")  # noqa: TRY004 - collected
+        raise ValueError(  # noqa: TRY004 - collected
+            "it is a list, and this key takes one value: write one item without [ ] and -"
+        )
     if not isinstance(value, str):
         kind = "boolean (as it does yes, no, on and off)" if isinstance(value, bool) else "number"
-        raise ValueError(f"it isn't text, as YAML reads it as a {kind}: put it in quotes")  # noqa: TRY004 - collected with the others
+        # TRY004: collected with the others
+        raise ValueError(f"it isn't text, as YAML reads it as a {kind}: put it in quotes")  # noqa: TRY004
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -236,7 +276,9 @@ class _FilePath(Kind):
             return value
         text = read_text(value)
         if text.startswith("~"):
-            raise ValueError(f"{text!r} begins with ~, which only a shell expands: write the whole path")
+            raise ValueError(
+                f"{text!r} begins with ~, which only a shell expands: write the whole path"
+            )
         return Path(text)
 
     def write(self, value: Any) -> Any:
@@ -279,7 +321,9 @@ class Members(Kind):
         try:
             return self.members(value)
         except ValueError:
-            raise ValueError(_must_be([str(member.value) for member in self.members], value)) from None
+            raise ValueError(
+                _must_be([str(member.value) for member in self.members], value)
+            ) from None
 
     def write(self, value: Any) -> Any:
         """Its value."""
@@ -326,7 +370,8 @@ class Items(Kind):
     def read(self, value: Any) -> Any:
         """A tuple of what the items stand for."""
         if not isinstance(value, list | tuple):
-            raise ValueError("is a list: write it as [a, b], or one item a line")  # noqa: TRY004 - collected with the others
+            # TRY004: collected with the others
+            raise ValueError("is a list: write it as [a, b], or one item a line")  # noqa: TRY004
         found, wrong = list[Any](), list[tuple[Location, str]]()
         for number, each in enumerate(value):
             with collecting(wrong, number):
@@ -356,7 +401,8 @@ class Nested(Kind):
         if isinstance(value, self.section):
             return value
         if not isinstance(value, Mapping):
-            raise ValueError("is a section, and needs keys below it")  # noqa: TRY004 - collected with the others
+            # TRY004: collected with the others
+            raise ValueError("is a section, and needs keys below it")  # noqa: TRY004
         return self.section.parse(value)
 
     def write(self, value: Any) -> Any:

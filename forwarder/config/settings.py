@@ -1,10 +1,12 @@
 """What can be configured: every key with its kind, its default and its meaning.
 
-The docstring under a field is its description in documents and in the JSON Schema. A value of None means "not set". Sizes are bytes, times
-are seconds. Nothing here reads a file or the environment: `forwarder.config.load` does. What an expression of a mapping means, and whether
-it can be compiled, is known to `forwarder.mapping`.
+The docstring under a field is its description in documents and in the JSON Schema. A value of None
+means "not set". Sizes are bytes, times are seconds. Nothing here reads a file or the environment:
+`forwarder.config.load` does. What an expression of a mapping means, and whether it can be
+compiled, is known to `forwarder.mapping`.
 
-The types of the fields are no texts (`from __future__ import annotations`): each start reads all of them, and would evaluate each text.
+The types of the fields are no texts (`from __future__ import annotations`): each start reads all
+of them, and would evaluate each text.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +16,12 @@ from typing import Annotated, ClassVar, Literal
 
 from forwarder.config.rule_settings import RouteSettings, RuleSettings
 from forwarder.config.section import GIB, MB, MIB, Section
-from forwarder.config.source_settings import KafkaSettings, LogSourceSettings, MappingSettings, SourcesSettings
+from forwarder.config.source_settings import (
+    KafkaSettings,
+    LogSourceSettings,
+    MappingSettings,
+    SourcesSettings,
+)
 from forwarder.config.values import (
     ArchiveUrl,
     Concurrency,
@@ -44,9 +51,13 @@ class UpstreamSettings(Section):
     """The analytics service that events are delivered to."""
 
     url: UpstreamUrl = ""
-    """Base address of the service, such as https://us.i.example.com; events are sent to its /batch/. Required by `run`."""
+    """Base address of the service, such as https://us.i.example.com; events are sent to its
+    /batch/. Required by `run`.
+    """
     assets_url: UpstreamUrl = ""
-    """Base address to which /array/ and /static/ are passed through, such as https://us-assets.i.example.com. Default: `upstream.url`."""
+    """Base address to which /array/ and /static/ are passed through, such as
+    https://us-assets.i.example.com. Default: `upstream.url`.
+    """
     compression: Literal["gzip", "none"] = "gzip"
     """Compression of request bodies."""
     timeout: Annotated[float, Duration("100ms", "1h")] = 30.0
@@ -58,25 +69,37 @@ class UpstreamSettings(Section):
     ca_file: Path | None = None
     """PEM file of certificate authorities to trust instead of the system's."""
     proxy: ProxyUrl | None = field(default=None, repr=False)
-    """HTTP proxy for connections to the service, such as http://proxy.example.com:3128; may contain user and password."""
+    """HTTP proxy for connections to the service, such as http://proxy.example.com:3128; may
+    contain user and password.
+    """
     verify_keys: bool = True
-    """Whether to verify each project key with the service, off the hot path, and to hold back events of unknown keys."""
+    """Whether to verify each project key with the service, off the hot path, and to hold back
+    events of unknown keys.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveSettings(Section):
-    """Files of JSON lines with zstd, in a folder or a bucket of your own, instead of the service at `url`."""
+    """Files of JSON lines with zstd, in a folder or a bucket of your own, instead of the service
+    at `url`.
+    """
 
     short: ClassVar[str] = "url"
 
     url: ArchiveUrl = ""
-    """Where the files go: file:///srv/events, or s3://bucket/events/ or the address of another object store."""
+    """Where the files go: file:///srv/events, or s3://bucket/events/ or the address of another
+    object store.
+    """
     partition: Literal["day", "hour"] = "day"
     """Span of time that a folder of files is for, by when events were received, in UTC."""
     max_age: Annotated[float, Duration("1s", "1d")] = 300.0
-    """Age of the oldest event with which a file is made; a file's worth of events, or a quarter of the buffer, makes one before."""
+    """Age of the oldest event with which a file is made; a file's worth of events, or a quarter of
+    the buffer, makes one before.
+    """
     store: Annotated[Mapping[str, str], Pairs()] = field(default_factory=dict, repr=False)
-    """Options of the object store, such as endpoint and region, in addition to the environment variables of its own tools."""
+    """Options of the object store, such as endpoint and region, in addition to the environment
+    variables of its own tools.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,11 +109,17 @@ class DestinationSettings(UpstreamSettings):
     by_name: ClassVar[str] = "name"
 
     name: DestinationName = ""
-    """Its name in routes, metrics, messages and directories: what it stands under in `upstreams`. Don't change it while events wait."""
+    """Its name in routes, metrics, messages and directories: what it stands under in `upstreams`.
+    Don't change it while events wait.
+    """
     required: bool = True
-    """Whether its full buffer rejects the events routed to it; otherwise it drops them, counted, and acknowledgements don't wait for it."""
+    """Whether its full buffer rejects the events routed to it; otherwise it drops them, counted,
+    and acknowledgements don't wait for it.
+    """
     api_keys: Annotated[Mapping[str, str], Pairs()] = field(default_factory=dict, repr=False)
-    """Project keys to use there, by those that senders use: {phc_us_shop: phc_eu_shop}; other keys stay."""
+    """Project keys to use there, by those that senders use: {phc_us_shop: phc_eu_shop}; other keys
+    stay.
+    """
     archive: ArchiveSettings = ArchiveSettings()
 
     @property
@@ -101,7 +130,9 @@ class DestinationSettings(UpstreamSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class PassThroughSettings(Section):
-    """SDK calls without events: flags and their definitions, assets, replays. They are passed through at once, never buffered."""
+    """SDK calls without events: flags and their definitions, assets, replays. They are passed
+    through at once, never buffered.
+    """
 
     destination: DestinationName = ""
     """The one of `upstreams` that calls are passed through to. Default: the first."""
@@ -114,9 +145,13 @@ class PassThroughSettings(Section):
     timeout: Annotated[float, Duration("100ms", "1h")] = 30.0
     """Timeout of other calls until the answer begins, and for each further part of it."""
     max_body: Annotated[int, Size("1kB", "1GiB")] = 64 * MB
-    """Largest body of a passed-through call, such as a recording; only a small part of it is in memory at a time."""
+    """Largest body of a passed-through call, such as a recording; only a small part of it is in
+    memory at a time.
+    """
     definitions_max_age: Annotated[float, Duration("0s", "1d")] = 10.0
-    """How long flag definitions are served from memory before they are revalidated with the service."""
+    """How long flag definitions are served from memory before they are revalidated with the
+    service.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,17 +159,27 @@ class BufferSettings(Section):
     """The buffer: holds events from receipt until delivery."""
 
     kind: Literal["memory", "disk"] = "memory"
-    """Where events are buffered: in memory, until the process ends, or on disk, where they outlive it."""
+    """Where events are buffered: in memory, until the process ends, or on disk, where they outlive
+    it.
+    """
     path: Path = Path("/var/lib/forwarder")
-    """Directory of the disk buffer and of the dead letters beside it; each worker has a subdirectory."""
+    """Directory of the disk buffer and of the dead letters beside it; each worker has a
+    subdirectory.
+    """
     max_bytes: Annotated[int, Size("1MiB", "1TiB")] | None = None
-    """Maximum size of the buffer in bytes, in memory or on disk, over all workers. Default: 64MiB in memory, 1GiB on disk."""
+    """Maximum size of the buffer in bytes, in memory or on disk, over all workers. Default: 64MiB
+    in memory, 1GiB on disk.
+    """
     ack: AckLevel | None = None
-    """Level of acknowledgement, that is, what 200 means: events are in memory, on disk, or delivered. Default: `buffer.kind`."""
+    """Level of acknowledgement, that is, what 200 means: events are in memory, on disk, or
+    delivered. Default: `buffer.kind`.
+    """
     ack_timeout: Annotated[float, Duration("100ms", "1h")] = 5.0
     """How long a sender waits for `disk` or `delivered` before it gets 503 with Retry-After."""
     when_full: WhenFull = WhenFull.REJECT
-    """What happens when the buffer is full: requests are answered 503, new events are dropped, or the oldest events are dropped."""
+    """What happens when the buffer is full: requests are answered 503, new events are dropped, or
+    the oldest events are dropped.
+    """
 
     @property
     def limit(self) -> int:
@@ -178,9 +223,13 @@ class DeliverySettings(Section):
     concurrency: Concurrency = "adaptive"
     """Concurrent requests to the service: adaptive, or a fixed number."""
     ordering: Ordering | None = None
-    """Order of events. Default: none for live events and per_distinct_id for historical ones; a value applies to both."""
+    """Order of events. Default: none for live events and per_distinct_id for historical ones; a
+    value applies to both.
+    """
     clock_skew_tolerance: Annotated[float, Duration("0s", "1h")] = 1.0
-    """Difference between a sender's clock and ours that is attributed to network delay and not corrected."""
+    """Difference between a sender's clock and ours that is attributed to network delay and not
+    corrected.
+    """
     retry: RetrySettings = RetrySettings()
 
 
@@ -189,9 +238,13 @@ class DeadLetterSettings(Section):
     """Storage of events that can't be delivered."""
 
     path: Path | None = None
-    """Directory of dead letters. Default: `buffer.path` with a disk buffer, else the state directory of this user."""
+    """Directory of dead letters. Default: `buffer.path` with a disk buffer, else the state
+    directory of this user.
+    """
     max_bytes: Annotated[int, Size("64KiB", "1TiB")] | None = None
-    """Maximum size of dead letters in bytes, over all workers. Default: 16MiB with a memory buffer, 256MiB with a disk buffer."""
+    """Maximum size of dead letters in bytes, over all workers. Default: 16MiB with a memory
+    buffer, 256MiB with a disk buffer.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,9 +264,13 @@ class AdminSettings(Section):
     listen: Listen = "127.0.0.1:8321"
     """Address to listen on: host:port, '[::1]:port' or unix:/path."""
     hosts: Annotated[tuple[HostName, ...], Listed()] = ()
-    """Further allowed host names. IP addresses, localhost and this machine's own name always work; others are answered 421."""
+    """Further allowed host names. IP addresses, localhost and this machine's own name always work;
+    others are answered 421.
+    """
     tap: Literal["local", "any", "never"] = "local"
-    """Who may watch events pass (`forwarder tap`): clients on this machine, any that reaches the address, or none."""
+    """Who may watch events pass (`forwarder tap`): clients on this machine, any that reaches the
+    address, or none.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +288,9 @@ class ManagementSettings(Section):
     """The service's management API, for `forwarder manage`. The daemon ignores this section."""
 
     url: ManagementUrl = ""
-    """Base address of the management API, such as https://us.example.com; not the address that events are sent to."""
+    """Base address of the management API, such as https://us.example.com; not the address that
+    events are sent to.
+    """
     api_key: PersonalKey | None = field(default=None, repr=False)
     """Personal API key, which identifies the caller and its permissions; prefer a file."""
     api_key_file: Path | None = None
@@ -243,33 +302,48 @@ class ManagementSettings(Section):
     timeout: Annotated[float, Duration("100ms", "1h")] = 30.0
     """Timeout of a call, from connecting to the complete answer."""
     ca_file: Path | None = None
-    """PEM file of certificate authorities that `forwarder manage` trusts instead of the system's."""
+    """PEM file of certificate authorities that `forwarder manage` trusts instead of the system's.
+    """
     proxy: ProxyUrl | None = field(default=None, repr=False)
-    """HTTP proxy for the management API, such as http://proxy.example.com:3128; may contain user and password."""
+    """HTTP proxy for the management API, such as http://proxy.example.com:3128; may contain user
+    and password.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportSettings(Section):
-    """Defaults of `forwarder import`; options of the command override them. The daemon ignores this section."""
+    """Defaults of `forwarder import`; options of the command override them. The daemon ignores
+    this section.
+    """
 
     api_key: ProjectKey | None = field(default=None, repr=False)
     """Project key of imported events."""
     api_key_file: Path | None = None
     """File with the project key, instead of `api_key`."""
     state: Path | None = None
-    """Directory with a folder for each import. Default: `imports` in `buffer.path` with a disk buffer, else in this user's state."""
+    """Directory with a folder for each import. Default: `imports` in `buffer.path` with a disk
+    buffer, else in this user's state.
+    """
     rate: Rate = 2000
-    """Maximum events per second of all imports to one project from this machine (`--shard`: of all shards); or unlimited."""
+    """Maximum events per second of all imports to one project from this machine (`--shard`: of all
+    shards); or unlimited.
+    """
     quiet_hours: NonEmpty | None = None
-    """Hours in which imports pause, such as 08:00-20:00 Europe/Berlin; the default time zone is this machine's."""
+    """Hours in which imports pause, such as 08:00-20:00 Europe/Berlin; the default time zone is
+    this machine's.
+    """
     zone: NonEmpty | None = None
     """Time zone of times without one, such as Europe/Berlin, in formats other than `mapping`."""
     encoding: NonEmpty = "utf-8"
     """Encoding of text files that are imported, such as utf-16 or cp1252: any that Python knows."""
     person_properties: Literal["set_once", "none", "set"] = "set_once"
-    """What happens to `$set`: set_once fills missing values, none removes it, set overwrites current values and must be confirmed."""
+    """What happens to `$set`: set_once fills missing values, none removes it, set overwrites
+    current values and must be confirmed.
+    """
     store: Annotated[Mapping[str, str], Pairs()] = field(default_factory=dict, repr=False)
-    """Options of object stores, such as endpoint and region, in addition to the environment variables of their own tools."""
+    """Options of object stores, such as endpoint and region, in addition to the environment
+    variables of their own tools.
+    """
     mapping: MappingSettings = MappingSettings()
 
 
@@ -279,9 +353,13 @@ class Settings(Section):
 
     upstream: UpstreamSettings = UpstreamSettings()
     upstreams: tuple[DestinationSettings, ...] = ()
-    """Several destinations instead of `upstream`, each under its name, with the keys below; the first is the default."""
+    """Several destinations instead of `upstream`, each under its name, with the keys below; the
+    first is the default.
+    """
     routes: tuple[RouteSettings, ...] = ()
-    """Where events go: the first item that matches decides, and events that none matches go to the first of `upstreams`."""
+    """Where events go: the first item that matches decides, and events that none matches go to the
+    first of `upstreams`.
+    """
     passthrough: PassThroughSettings = PassThroughSettings()
     sources: SourcesSettings = SourcesSettings()
     buffer: BufferSettings = BufferSettings()
@@ -294,9 +372,13 @@ class Settings(Section):
     management: ManagementSettings = ManagementSettings()
     import_: ImportSettings = field(default=ImportSettings(), metadata={"key": "import"})
     rules: tuple[RuleSettings, ...] = ()
-    """Rules, applied in this order to each event before it is buffered; each is a list item with the keys below."""
+    """Rules, applied in this order to each event before it is buffered; each is a list item with
+    the keys below.
+    """
     workers: Annotated[int, Count(1, 64)] = 1
-    """Number of worker processes, one per core. They share the listening address and the limits; each has its own buffer."""
+    """Number of worker processes, one per core. They share the listening address and the limits;
+    each has its own buffer.
+    """
 
     @property
     def destinations(self) -> tuple[str, ...]:
@@ -323,7 +405,9 @@ class Settings(Section):
         upstream = self.upstream
         if isinstance(upstream, DestinationSettings):
             return upstream
-        return DestinationSettings(**{each.name: getattr(upstream, each.name) for each in fields(upstream)})
+        return DestinationSettings(
+            **{each.name: getattr(upstream, each.name) for each in fields(upstream)}
+        )
 
     @property
     def other_keys(self) -> Mapping[str, Sequence[str]]:
@@ -338,11 +422,15 @@ class Settings(Section):
 
     @property
     def largest_fetch(self) -> int:
-        """Bytes that the brokers of a Kafka source answer at most, single large batches aside; 0 without such a source."""
+        """Bytes that the brokers of a Kafka source answer at most, single large batches aside; 0
+        without such a source.
+        """
         return max([cluster.fetch_max_bytes for cluster in self.sources.kafka], default=0)
 
     def max_in_flight(self, source: KafkaSettings | LogSourceSettings) -> int:
-        """Bytes of the source's records that one worker may hold: `max_in_flight`, or what stands for it where it isn't set."""
+        """Bytes of the source's records that one worker may hold: `max_in_flight`, or what stands
+        for it where it isn't set.
+        """
         return source.max_in_flight or max(self.max_event, min(32 * MIB, self.buffer_share // 4))
 
     @property

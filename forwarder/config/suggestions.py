@@ -1,6 +1,8 @@
-"""What a mistake in the configuration may have meant, and how to write it. Loaded for a mistake alone, or with YAML.
+"""What a mistake in the configuration may have meant, and how to write it. Loaded for a mistake
+alone, or with YAML.
 
-Invariant: no value of a key is repeated unless it is an address, a number or a word: any other may be a secret.
+Invariant: no value of a key is repeated unless it is an address, a number or a word: any other may
+be a secret.
 """
 
 from __future__ import annotations
@@ -11,7 +13,18 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from forwarder.config.keys import PREFIX, SEPARATOR, Path, dotted, in_table, is_number, keys, parts, sections, variable
+from forwarder.config.keys import (
+    PREFIX,
+    SEPARATOR,
+    Path,
+    dotted,
+    in_table,
+    is_number,
+    keys,
+    parts,
+    sections,
+    variable,
+)
 from forwarder.config.section import Kind, Members, Optional, Words
 from forwarder.config.values import Duration, Size, Text
 from forwarder.core.proposals import proposed
@@ -27,32 +40,74 @@ _TIME_WORDS: Final = {
     **dict.fromkeys(("day", "days"), "d"),
 }
 _SYNTAX: Final = (
-    (r"'\\t'", "a tab stands here, and YAML is indented with blanks alone", "replace each tab with blanks"),
+    (
+        r"'\\t'",
+        "a tab stands here, and YAML is indented with blanks alone",
+        "replace each tab with blanks",
+    ),
     (r"cannot start any token", "a value can't begin with {found}", "put the value in quotes"),
-    (r"while scanning an alias", "* at the beginning of a value names an alias", "put the value in quotes"),
-    (r"undefined alias", "* at the beginning of a value names an alias, and this one doesn't exist", "put the value in quotes"),
+    (
+        r"while scanning an alias",
+        "* at the beginning of a value names an alias",
+        "put the value in quotes",
+    ),
+    (
+        r"undefined alias",
+        "* at the beginning of a value names an alias, and this one doesn't exist",
+        "put the value in quotes",
+    ),
     (
         r"mapping values are not",
         "this line can't have a key",
         "indent it like the keys beside it, or see whether the line above lacks a colon",
     ),
-    (r"while scanning a quoted scalar", "the quote that begins here has no end", "close it in the same line"),
-    (r"another document", "a second document begins here", "remove the line with ---, or what follows"),
-    (r"expected <block end>", "this line is indented otherwise than the keys beside it", "indent it like them, with blanks"),
-    (r"could not find expected ':'", "a line has no colon after its key", "write key: value, with a blank after the colon"),
-    (r"expected the node content|expected ',' or", "[ or { begins a list or a section here", "quote values that hold any of [ ] { } : # *"),
+    (
+        r"while scanning a quoted scalar",
+        "the quote that begins here has no end",
+        "close it in the same line",
+    ),
+    (
+        r"another document",
+        "a second document begins here",
+        "remove the line with ---, or what follows",
+    ),
+    (
+        r"expected <block end>",
+        "this line is indented otherwise than the keys beside it",
+        "indent it like them, with blanks",
+    ),
+    (
+        r"could not find expected ':'",
+        "a line has no colon after its key",
+        "write key: value, with a blank after the colon",
+    ),
+    (
+        r"expected the node content|expected ',' or",
+        "[ or { begins a list or a section here",
+        "quote values that hold any of [ ] { } : # *",
+    ),
 )
 """What the parser of YAML reports, and the same for a person who doesn't know its terms."""
 
 
 def suggest_key(path: Path) -> str:
-    """A hint for an unknown key of the file: a similar name beside it, or the same name elsewhere, or what there is."""
+    """A hint for an unknown key of the file: a similar name beside it, or the same name elsewhere,
+    or what there is.
+    """
     parent, name = path[:-1], path[-1]
     if meant := spelled_otherwise(path):
         inside = f"{parent[-1]}, as " if parent and not is_number(parent[-1]) else ""
         nested = len(meant) > len(path)
-        return f"write it below {inside}{_nested(meant[len(parent) :])}" if nested else f"did you mean {dotted(meant)}?"
-    siblings = [known[-1] for known in (*sections(), *keys()) if known[:-1] == in_table(parent) and not is_number(known[-1])]
+        return (
+            f"write it below {inside}{_nested(meant[len(parent) :])}"
+            if nested
+            else f"did you mean {dotted(meant)}?"
+        )
+    siblings = [
+        known[-1]
+        for known in (*sections(), *keys())
+        if known[:-1] == in_table(parent) and not is_number(known[-1])
+    ]
     close = difflib.get_close_matches(name.lower(), siblings, n=1, cutoff=0.6)
     if close:
         return f"did you mean {dotted((*parent, close[0]))}?"
@@ -63,7 +118,9 @@ def suggest_key(path: Path) -> str:
 
 
 def spelled_otherwise(path: Path) -> Path | None:
-    """The key that an unknown one surely means: it differs in capitals or dashes alone, or has the dots of a whole name."""
+    """The key that an unknown one surely means: it differs in capitals or dashes alone, or has the
+    dots of a whole name.
+    """
     name = path[-1]
     snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
     for spelled in (name.lower(), name.lower().replace("-", "_"), snake):
@@ -88,7 +145,9 @@ def suggest_variable(name: str) -> str:
     numbers = [part for part in given.split(SEPARATOR) if is_number(part)]
     known = [variable(path).removeprefix(PREFIX) for path in keys()]
     close = [other for other in known if other.endswith(SEPARATOR + given)]
-    close = close or difflib.get_close_matches(SEPARATOR.join(in_table(tuple(given.split(SEPARATOR)))), known, n=1, cutoff=0.6)
+    close = close or difflib.get_close_matches(
+        SEPARATOR.join(in_table(tuple(given.split(SEPARATOR)))), known, n=1, cutoff=0.6
+    )
     if not close:
         return f"unset it, or see `{proposed('config show')}` for the keys (FORWARDER_SECTION__KEY)"
     return f"did you mean {' or '.join(PREFIX + _numbered(other, numbers) for other in close)}?"
@@ -97,7 +156,9 @@ def suggest_variable(name: str) -> str:
 def _numbered(known: str, numbers: list[str]) -> str:
     """A variable of the table with these numbers of items instead of the first one's."""
     left = iter(numbers)
-    return SEPARATOR.join(next(left, part) if is_number(part) else part for part in known.split(SEPARATOR))
+    return SEPARATOR.join(
+        next(left, part) if is_number(part) else part for part in known.split(SEPARATOR)
+    )
 
 
 def suggest_word(words: Sequence[str], value: object) -> str:
@@ -117,7 +178,10 @@ def suggest_size(number: Decimal, unit: str) -> str:
         return f"write {number} for bytes"
     if letter not in "kmgt":
         return "use one of B, kB, KiB, MB, MiB, GB, GiB, TB, TiB"
-    return f"write {number}{'k' if letter == 'k' else letter.upper()}B (powers of 1000) or {number}{letter.upper()}iB (of 1024)"
+    return (
+        f"write {number}{'k' if letter == 'k' else letter.upper()}B (powers of 1000) or "
+        f"{number}{letter.upper()}iB (of 1024)"
+    )
 
 
 def suggest_time(number: Decimal, unit: str) -> str:
@@ -134,7 +198,10 @@ def suggest_listen(text: str) -> str:
         return f", but a URL: write {rest.partition('/')[0] or 'host:port'} alone"
     if re.fullmatch(r"(\*?:)?\d{1,5}", text):
         port = text.lstrip("*:")
-        return f", as it names no host: write 127.0.0.1:{port} for this machine alone, or 0.0.0.0:{port} for all interfaces"
+        return (
+            f", as it names no host: write 127.0.0.1:{port} for this machine alone, or "
+            f"0.0.0.0:{port} for all interfaces"
+        )
     if text.startswith("/"):
         return f", but a path: write unix:{text}"
     if text.endswith("/"):
@@ -148,23 +215,44 @@ def suggest_listen(text: str) -> str:
 
 def no_section(path: Path, node: yaml.Node) -> tuple[str, str]:
     """What is wrong with a value, or a list, where a section belongs, and how to write it."""
-    inside = [known[-1] for known in (*keys(), *sections()) if known[:-1] == in_table(path) and not is_number(known[-1])]
+    inside = [
+        known[-1]
+        for known in (*keys(), *sections())
+        if known[:-1] == in_table(path) and not is_number(known[-1])
+    ]
     text = node.value if isinstance(node.value, str) else ""
-    what = "is a section, and needs keys below it" if path else "holds no keys: a file of settings needs keys at its beginning"
-    if (name := re.match(r"[\w-]+", text)) and name[0] in inside and text[name.end() :].startswith(":"):
+    what = (
+        "is a section, and needs keys below it"
+        if path
+        else "holds no keys: a file of settings needs keys at its beginning"
+    )
+    if (
+        (name := re.match(r"[\w-]+", text))
+        and name[0] in inside
+        and text[name.end() :].startswith(":")
+    ):
         return what, f"put a blank after the colon: {name[0]}: …"
     if not path and text.startswith(PREFIX):
-        hint = "set them in the environment instead, or write the settings as YAML: upstream: {url: …}"
+        hint = (
+            "set them in the environment instead, or write the settings as YAML: upstream: {url: …}"
+        )
         return "holds environment variables, and no YAML", hint
     for name_of_key in inside if path else ():
         key = keys().get((*in_table(path), name_of_key))
         if key is not None and _fits(key.field.kind, text):
             return what, f"write it as {_nested((path[-1], name_of_key)).replace('…', text)}"
-    return what, f"such as {inside[0]}: …" if path else "begin a line with a key, such as upstream: {url: …}"
+    return (
+        what,
+        f"such as {inside[0]}: …"
+        if path
+        else "begin a line with a key, such as upstream: {url: …}",
+    )
 
 
 def _fits(kind: Kind, text: str) -> bool:
-    """Whether a text is surely a value of this kind, and no secret: an address, a word, a size or a time."""
+    """Whether a text is surely a value of this kind, and no secret: an address, a word, a size or
+    a time.
+    """
     inner = kind.inner if isinstance(kind, Optional) else kind
     is_address = isinstance(inner, Text) and "@" not in text and re.search(r"://|:\d", text)
     if not (is_address or isinstance(inner, Words | Members | Size | Duration)):
@@ -184,7 +272,11 @@ def explain_syntax(text: str, error: yaml.MarkedYAMLError) -> tuple[int, str, st
         if re.search(pattern, said):
             if "quoted scalar" in pattern or "could not find" in pattern:
                 mark = error.context_mark or mark
-            found = text.splitlines()[mark.line][mark.column : mark.column + 1] if mark and mark.line < len(text.splitlines()) else ""
+            found = (
+                text.splitlines()[mark.line][mark.column : mark.column + 1]
+                if mark and mark.line < len(text.splitlines())
+                else ""
+            )
             return (mark.line + 1 if mark else 0), what.replace("{found}", found), hint
     what = error.problem or error.context or "it can't be parsed"
     return (mark.line + 1 if mark else 0), what, "quote values that hold any of [ ] { } : # *"

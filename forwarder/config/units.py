@@ -1,4 +1,6 @@
-"""Sizes and times as people write them: `20MB`, `16MiB`, `500ms`, `1h`. Formatting and parsing are each other's inverse."""
+"""Sizes and times as people write them: `20MB`, `16MiB`, `500ms`, `1h`. Formatting and parsing are
+each other's inverse.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ SIZES: Final = {
 }
 """Bytes in a unit. Powers of 1000 without the i, of 1024 with it."""
 
-TIMES: Final = {"d": Decimal(86400), "h": Decimal(3600), "m": Decimal(60), "s": Decimal(1), "ms": Decimal("0.001")}
+TIMES: Final = {
+    "d": Decimal(86400),
+    "h": Decimal(3600),
+    "m": Decimal(60),
+    "s": Decimal(1),
+    "ms": Decimal("0.001"),
+}
 """Seconds in a unit."""
 
 NEVER: Final = "never"
@@ -36,19 +44,26 @@ def _parts(text: str) -> tuple[Decimal, str] | None:
 
 
 def parse_size(text: str | int) -> int:
-    """Bytes. A plain number is bytes already; only the i distinguishes the units, in either case (`20mb` is `20MB`).
+    """Bytes. A plain number is bytes already; only the i distinguishes the units, in either case
+    (`20mb` is `20MB`).
 
     Raises `ValueError`, saying how to write it.
     """
     parts = _parts(str(text))
     if isinstance(text, bool) or parts is None:
-        raise ValueError(f"{text!r} is not a size{_COMMA if ',' in str(text) else ''}: write it as 20MB, 16MiB or a number of bytes")
+        raise ValueError(
+            f"{text!r} is not a size{_COMMA if ',' in str(text) else ''}: write it as 20MB, 16MiB "
+            "or a number of bytes"
+        )
     number, unit = parts
     factor = _FOLDED_SIZES.get(unit or "b")
     if factor is None:
-        from forwarder.config.suggestions import suggest_size  # noqa: PLC0415 - only a mistake needs it
+        # only a mistake needs it
+        from forwarder.config.suggestions import suggest_size  # noqa: PLC0415
 
-        raise ValueError(f"{text!r} has no unit of size that is known: {suggest_size(number, unit)}")
+        raise ValueError(
+            f"{text!r} has no unit of size that is known: {suggest_size(number, unit)}"
+        )
     size = number * factor
     if size != int(size):
         raise ValueError(f"{text!r} is not a whole number of bytes")
@@ -70,15 +85,23 @@ def parse_duration(text: str | float) -> float:
     """
     parts = _parts(str(text))
     if isinstance(text, bool) or parts is None:
-        raise ValueError(f"{text!r} is not a time{_COMMA if ',' in str(text) else ''}: write one number with its unit, as 30s or 5m")
+        raise ValueError(
+            f"{text!r} is not a time{_COMMA if ',' in str(text) else ''}: write one number with "
+            "its unit, as 30s or 5m"
+        )
     number, unit = parts
     if not unit and number:
-        raise ValueError(f"{text!r} has no unit of time: write {text}s for seconds or {text}ms for milliseconds")
+        raise ValueError(
+            f"{text!r} has no unit of time: write {text}s for seconds or {text}ms for milliseconds"
+        )
     factor = TIMES.get(unit or "s")
     if factor is None:
-        from forwarder.config.suggestions import suggest_time  # noqa: PLC0415 - only a mistake needs it
+        # only a mistake needs it
+        from forwarder.config.suggestions import suggest_time  # noqa: PLC0415
 
-        raise ValueError(f"{text!r} has no unit of time that is known: {suggest_time(number, unit)}")
+        raise ValueError(
+            f"{text!r} has no unit of time that is known: {suggest_time(number, unit)}"
+        )
     return float(number * factor)
 
 

@@ -1,6 +1,8 @@
-"""The kinds of value that settings have beside the plain ones of `section.py`: sizes, times, numbers, lists, names, addresses, keys.
+"""The kinds of value that settings have beside the plain ones of `section.py`: sizes, times,
+numbers, lists, names, addresses, keys.
 
-What a kind can't read is an error that says what is wrong and how to write it. Secrets are never repeated.
+What a kind can't read is an error that says what is wrong and how to write it. Secrets are never
+repeated.
 """
 
 from __future__ import annotations
@@ -26,8 +28,25 @@ from forwarder.config.addresses import (
     parse_network,
 )
 from forwarder.config.api_keys import check_personal_key, check_project_key
-from forwarder.config.section import InvalidValues, Items, JsonSchema, Kind, Location, Words, collecting, kind_of, read_text
-from forwarder.config.units import NEVER, TIMES, format_duration, format_size, parse_duration, parse_size
+from forwarder.config.section import (
+    InvalidValues,
+    Items,
+    JsonSchema,
+    Kind,
+    Location,
+    Words,
+    collecting,
+    kind_of,
+    read_text,
+)
+from forwarder.config.units import (
+    NEVER,
+    TIMES,
+    format_duration,
+    format_size,
+    parse_duration,
+    parse_size,
+)
 from forwarder.core.error_text import error_text
 
 _T = TypeVar("_T")
@@ -43,10 +62,15 @@ class Size(Kind):
     def read(self, value: Any) -> int:
         """The bytes that `value` says."""
         if not isinstance(value, str | int):
-            raise ValueError(f"{value!r} is not a size: write it as 20MB, 16MiB or a number of bytes")  # noqa: TRY004 - collected
+            raise ValueError(  # noqa: TRY004 - collected
+                f"{value!r} is not a size: write it as 20MB, 16MiB or a number of bytes"
+            )
         size = parse_size(value)
         if not parse_size(self.minimum) <= size <= parse_size(self.maximum):
-            raise ValueError(f"{format_size(size)} is out of range: write a size from {self.minimum} to {self.maximum}")
+            raise ValueError(
+                f"{format_size(size)} is out of range: write a size from {self.minimum} to "
+                f"{self.maximum}"
+            )
         return size
 
     def write(self, value: Any) -> Any:
@@ -56,13 +80,19 @@ class Size(Kind):
 
     def schemas(self) -> list[JsonSchema]:
         """A string with a unit, or a number of bytes."""
-        number = {"type": "integer", "minimum": parse_size(self.minimum), "maximum": parse_size(self.maximum)}
+        number = {
+            "type": "integer",
+            "minimum": parse_size(self.minimum),
+            "maximum": parse_size(self.maximum),
+        }
         return [{"type": "string", "pattern": r"^\d+(\.\d+)?\s*([KkMmGgTt]?[Ii]?[Bb])?$"}, number]
 
 
 @dataclass(frozen=True, slots=True)
 class Duration(Kind):
-    """Seconds, from `minimum` to `maximum` (both as people write them); None is `never`, where that is allowed."""
+    """Seconds, from `minimum` to `maximum` (both as people write them); None is `never`, where
+    that is allowed.
+    """
 
     minimum: str = "0s"
     maximum: str = "30d"
@@ -73,10 +103,13 @@ class Duration(Kind):
         if self.never and (value is None or value == NEVER):
             return None
         if not isinstance(value, str | int | float):
-            raise ValueError(f"{value!r} is not a time: write it as 30s, 500ms, 5m or 1h")  # noqa: TRY004 - collected with the others
+            # TRY004: collected with the others
+            raise ValueError(f"{value!r} is not a time: write it as 30s, 500ms, 5m or 1h")  # noqa: TRY004
         seconds = parse_duration(value)
         if not parse_duration(self.minimum) <= seconds <= parse_duration(self.maximum):
-            allowed = f"a time from {self.minimum} to {self.maximum}" + (f", or {NEVER}" if self.never else "")
+            allowed = f"a time from {self.minimum} to {self.maximum}" + (
+                f", or {NEVER}" if self.never else ""
+            )
             raise ValueError(f"{format_duration(seconds)} is out of range: write {allowed}")
         return seconds
 
@@ -103,10 +136,20 @@ class Count(Kind):
         """The number or word that `value` says."""
         if value in self.words:
             return str(value)
-        allowed = " or ".join([*self.words, f"a whole number from {self.minimum} to {self.maximum}"])
-        number = int(value) if isinstance(value, int | str) and re.fullmatch(r"\d{1,18}", str(value), re.ASCII) else None
+        allowed = " or ".join(
+            [*self.words, f"a whole number from {self.minimum} to {self.maximum}"]
+        )
+        number = (
+            int(value)
+            if isinstance(value, int | str) and re.fullmatch(r"\d{1,18}", str(value), re.ASCII)
+            else None
+        )
         if number is None or not self.minimum <= number <= self.maximum:
-            without = " without separators" if isinstance(value, str) and re.fullmatch(r"\d+([,._' ]\d{3})+", value, re.ASCII) else ""
+            without = (
+                " without separators"
+                if isinstance(value, str) and re.fullmatch(r"\d+([,._' ]\d{3})+", value, re.ASCII)
+                else ""
+            )
             raise ValueError(f"{value!r} can't be used: write {allowed}{without}")
         return number
 
@@ -132,7 +175,9 @@ class Text(Kind):
 
     def schemas(self) -> list[JsonSchema]:
         """A string."""
-        return [{"type": "string", "minLength": self.shortest} if self.shortest else {"type": "string"}]
+        return [
+            {"type": "string", "minLength": self.shortest} if self.shortest else {"type": "string"}
+        ]
 
 
 class _Id(Text):
@@ -140,7 +185,9 @@ class _Id(Text):
 
     def read(self, value: Any) -> Any:
         """The id as text."""
-        return super().read(str(value) if isinstance(value, int) and not isinstance(value, bool) else value)
+        return super().read(
+            str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        )
 
     def schemas(self) -> list[JsonSchema]:
         """A string, or an integer."""
@@ -180,13 +227,18 @@ class _AnyCase(Words):
 
     def schemas(self) -> list[JsonSchema]:
         """The words, and a pattern that accepts them in any case."""
-        spelled = "|".join("".join(f"[{each}{each.lower()}]" if each.isalpha() else each for each in word) for word in self.words)
+        spelled = "|".join(
+            "".join(f"[{each}{each.lower()}]" if each.isalpha() else each for each in word)
+            for word in self.words
+        )
         return [{"enum": list(self.words)}, {"type": "string", "pattern": f"^({spelled})$"}]
 
 
 @dataclass(frozen=True, slots=True)
 class Listed(Kind):
-    """A list, which may also be written as text: JSON, or items separated by commas. `check` sees all items."""
+    """A list, which may also be written as text: JSON, or items separated by commas. `check` sees
+    all items.
+    """
 
     check: Callable[[tuple[Any, ...]], tuple[Any, ...]] = tuple
 
@@ -236,12 +288,16 @@ def split_list(value: object) -> object:
         try:
             return json.loads(value)
         except (ValueError, RecursionError) as error:
-            raise ValueError('it begins like a JSON list and isn\'t one: write a,b,c or ["a", "b", "c"]') from error
+            raise ValueError(
+                'it begins like a JSON list and isn\'t one: write a,b,c or ["a", "b", "c"]'
+            ) from error
     return [item.strip() for item in value.split(",") if item.strip()]
 
 
 class Named(Kind):
-    """An expression, or a mapping of names that the user chooses to expressions; None is none of them."""
+    """An expression, or a mapping of names that the user chooses to expressions; None is none of
+    them.
+    """
 
     def read(self, value: Any) -> str | dict[str, str] | None:
         """The text, or the mapping without the names that have nothing."""
@@ -262,7 +318,10 @@ class Named(Kind):
 
     def schemas(self) -> list[JsonSchema]:
         """A string, or an object of strings."""
-        return [{"type": "string"}, {"type": "object", "additionalProperties": {"type": ["string", "null"]}}]
+        return [
+            {"type": "string"},
+            {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
+        ]
 
 
 class NamedLists(Named):
@@ -273,7 +332,9 @@ class NamedLists(Named):
         if value is None:
             return None
         if not isinstance(value, Mapping):
-            raise ValueError("it is no mapping of names to lists: write {visitor: [.remote_addr, .user_agent]}")  # noqa: TRY004 - collected
+            raise ValueError(  # noqa: TRY004 - collected
+                "it is no mapping of names to lists: write {visitor: [.remote_addr, .user_agent]}"
+            )
         return self.names(value, lambda each: tuple(read_text(item) for item in _several(each)))
 
     def write(self, value: Any) -> Any:
@@ -283,7 +344,12 @@ class NamedLists(Named):
     def schemas(self) -> list[JsonSchema]:
         """An object of lists of strings, or of strings."""
         texts = {"type": "array", "items": {"type": "string"}}
-        return [{"type": "object", "additionalProperties": {"anyOf": [texts, {"type": "string"}, {"type": "null"}]}}]
+        return [
+            {
+                "type": "object",
+                "additionalProperties": {"anyOf": [texts, {"type": "string"}, {"type": "null"}]},
+            }
+        ]
 
 
 def _several(value: object) -> list[object]:
@@ -295,11 +361,15 @@ class Pairs(Named):
     """Names that the user chooses, with a text each; as a text `name=text,name=text`."""
 
     def read(self, value: Any) -> str | dict[str, str] | None:
-        """The mapping. Numbers and booleans are read as they are written; nothing of a value is shown: it may be a secret."""
+        """The mapping. Numbers and booleans are read as they are written; nothing of a value is
+        shown: it may be a secret.
+        """
         if isinstance(value, str):
             value = dict(map(_pair, filter(None, map(str.strip, value.split(",")))))
         if not isinstance(value, Mapping):
-            raise ValueError("it is no mapping: write {region: eu-central-1}, or region=eu-central-1")  # noqa: TRY004 - collected
+            raise ValueError(  # noqa: TRY004 - collected
+                "it is no mapping: write {region: eu-central-1}, or region=eu-central-1"
+            )
         return self.names(value, _plain_text)
 
     def schemas(self) -> list[JsonSchema]:
@@ -339,9 +409,12 @@ class JsonValues(Named):
 
 
 def _mapping(value: object, example: str) -> Mapping[Any, Any]:
-    found = json.loads(value) if isinstance(value, str) and value.lstrip().startswith("{") else value
+    found = (
+        json.loads(value) if isinstance(value, str) and value.lstrip().startswith("{") else value
+    )
     if not isinstance(found, Mapping):
-        raise ValueError(f"it is no mapping: write {example}")  # noqa: TRY004 - collected with the others
+        # TRY004: collected with the others
+        raise ValueError(f"it is no mapping: write {example}")  # noqa: TRY004
     return found
 
 
@@ -352,11 +425,17 @@ class Ratio(Kind):
     def read(self, value: Any) -> float:
         """The number."""
         try:
-            number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1.0
+            number = (
+                float(value)
+                if isinstance(value, int | float | str) and not isinstance(value, bool)
+                else -1.0
+            )
         except ValueError:
             number = -1.0
         if not 0.0 <= number <= 1.0:
-            raise ValueError(f"{value!r} is no share: write a number from 0 to 1, such as 0.1 for a tenth")
+            raise ValueError(
+                f"{value!r} is no share: write a number from 0 to 1, such as 0.1 for a tenth"
+            )
         return number
 
     def schemas(self) -> list[JsonSchema]:
@@ -366,7 +445,9 @@ class Ratio(Kind):
 
 @dataclass(frozen=True, slots=True)
 class RouteTarget:
-    """A destination that a route names; `sample`: the share of all people whose events go there, None for all."""
+    """A destination that a route names; `sample`: the share of all people whose events go there,
+    None for all.
+    """
 
     name: str
     sample: float | None = None
@@ -386,7 +467,10 @@ class RouteTargets(Kind):
                 if isinstance(item, RouteTarget):
                     found.append(item)
                 elif isinstance(item, Mapping):
-                    found += [RouteTarget(read_text(name), _sample(options)) for name, options in item.items()]
+                    found += [
+                        RouteTarget(read_text(name), _sample(options))
+                        for name, options in item.items()
+                    ]
                 else:
                     found.append(RouteTarget(read_text(item)))
         if wrong:
@@ -395,31 +479,49 @@ class RouteTargets(Kind):
 
     def write(self, value: Any) -> Any:
         """A list."""
-        return [each.name if each.sample is None else {each.name: {"sample": each.sample}} for each in value]
+        return [
+            each.name if each.sample is None else {each.name: {"sample": each.sample}}
+            for each in value
+        ]
 
     def schemas(self) -> list[JsonSchema]:
         """A name, or an array of names and objects."""
         rate = {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
-        options = {"type": ["object", "null"], "properties": {"sample": rate}, "additionalProperties": False}
+        options = {
+            "type": ["object", "null"],
+            "properties": {"sample": rate},
+            "additionalProperties": False,
+        }
         sampled = {"type": "object", "additionalProperties": options}
-        return [{"type": "array", "items": {"anyOf": [{"type": "string"}, sampled]}}, {"type": "string"}]
+        return [
+            {"type": "array", "items": {"anyOf": [{"type": "string"}, sampled]}},
+            {"type": "string"},
+        ]
 
 
 def _sample(options: object) -> float | None:
     if options is None:
         return None
-    rate = options.get("sample") if isinstance(options, Mapping) and set(options) <= {"sample"} else ""
+    rate = (
+        options.get("sample") if isinstance(options, Mapping) and set(options) <= {"sample"} else ""
+    )
     if rate is None:
         return None
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
-        raise ValueError("it is no share of people: write {name: {sample: 0.05}}, with a number above 0, at most 1")
+        raise ValueError(
+            "it is no share of people: write {name: {sample: 0.05}}, with a number above 0, at "
+            "most 1"
+        )
     return float(rate)
 
 
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise ValueError("it is no list of name=text: write region=eu-central-1,endpoint=https://store.example.com")
+        raise ValueError(
+            "it is no list of name=text: write "
+            "region=eu-central-1,endpoint=https://store.example.com"
+        )
     return name.strip(), value.strip()
 
 
@@ -446,7 +548,9 @@ def check_pattern(text: str) -> str:
     try:
         re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"{text!r} is no regular expression ({error_text(error)}): fix it") from error
+        raise ValueError(
+            f"{text!r} is no regular expression ({error_text(error)}): fix it"
+        ) from error
     return text
 
 
@@ -455,11 +559,15 @@ def _unless_empty(check: Callable[[str], str]) -> Callable[[str], str]:
 
 
 class _Listen(Text):
-    """An address to listen on. A port alone is a number to YAML, and so are two numbers with a colon between them."""
+    """An address to listen on. A port alone is a number to YAML, and so are two numbers with a
+    colon between them.
+    """
 
     def read(self, value: Any) -> Any:
         """The address as text."""
-        return super().read(str(value) if isinstance(value, int) and not isinstance(value, bool) else value)
+        return super().read(
+            str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        )
 
 
 Listen = Annotated[str, _Listen(check_listen)]
@@ -480,12 +588,23 @@ NonEmpty = Annotated[str, Text(shortest=1)]
 Expressions = Annotated[str | Mapping[str, str] | None, Named()]
 PathLists = Annotated[Mapping[str, tuple[str, ...]] | None, NamedLists()]
 Pattern = Annotated[str, Text(check_pattern, shortest=1)]
-SourceName = Annotated[str, _matching(r"[A-Za-z0-9_-]{1,64}", "can't be a name: use letters, digits, _ and -, 64 at most")]
+SourceName = Annotated[
+    str,
+    _matching(r"[A-Za-z0-9_-]{1,64}", "can't be a name: use letters, digits, _ and -, 64 at most"),
+]
 DestinationName = Annotated[
-    str, _matching(r"(?:[a-z0-9][a-z0-9_-]{0,31})?", "can't be a name: use small letters, digits, _ and -, 32 at most, no - or _ first")
+    str,
+    _matching(
+        r"(?:[a-z0-9][a-z0-9_-]{0,31})?",
+        "can't be a name: use small letters, digits, _ and -, 32 at most, no - or _ first",
+    ),
 ]
 Topic = Annotated[
-    str, _matching(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}", "can't be a name of Kafka's: use letters, digits, dots, _ and -, 249 at most")
+    str,
+    _matching(
+        r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}",
+        "can't be a name of Kafka's: use letters, digits, dots, _ and -, 249 at most",
+    ),
 ]
 AddressRange = Annotated[Network, _AddressRange()]
 Concurrency: TypeAlias = Annotated[int | Literal["adaptive"], Count(1, 256, words=("adaptive",))]

@@ -1,7 +1,8 @@
-"""The ingestion endpoints and the events that they accept (interface document, "B. Ingestion API", "Events"), as data, named to the letter.
+"""The ingestion endpoints and the events that they accept (interface document, "B. Ingestion API",
+"Events"), as data, named to the letter.
 
-Every other field than these is kept as it was sent. What SDKs send in other forms and to other paths is not of the contract;
-`docs/reference/http.md` has it.
+Every other field than these is kept as it was sent. What SDKs send in other forms and to other
+paths is not of the contract; `docs/reference/http.md` has it.
 """
 
 from __future__ import annotations
@@ -19,9 +20,13 @@ Q = TypeVar("Q")
 R = TypeVar("R")
 
 BODY_LIMIT: Final = 20_000_000
-"""A request's whole body is smaller than this many bytes; the number of events in it is not limited."""
+"""A request's whole body is smaller than this many bytes; the number of events in it is not
+limited.
+"""
 FORWARDED_FOR: Final = "X-Forwarded-For"
-"""The header that the interface document calls by the name that CGI gives it, `HTTP_X_FORWARDED_FOR`."""
+"""The header that the interface document calls by the name that CGI gives it,
+`HTTP_X_FORWARDED_FOR`.
+"""
 GEOIP_PROPERTIES: Final = (
     "$geoip_city_name",
     "$geoip_country_name",
@@ -130,14 +135,20 @@ DECIDE: Final = IngestionEndpoint(
     {"v": "3"},
     {FORWARDED_FOR: "The address that the user's place is looked up by, instead of the sender's."},
 )
-CAPTURE: Final = IngestionEndpoint("capture", "/capture/", "Accept one event.", CaptureRequest, AcceptedEvents)
-BATCH: Final = IngestionEndpoint("batch", "/batch/", "Accept any number of events.", BatchRequest, AcceptedEvents)
+CAPTURE: Final = IngestionEndpoint(
+    "capture", "/capture/", "Accept one event.", CaptureRequest, AcceptedEvents
+)
+BATCH: Final = IngestionEndpoint(
+    "batch", "/batch/", "Accept any number of events.", BatchRequest, AcceptedEvents
+)
 INGESTION: Final[tuple[IngestionEndpoint[Any, Any], ...]] = (DECIDE, CAPTURE, BATCH)
 
 
 @dataclass(frozen=True, slots=True)
 class IngestionFailure:
-    """A request that is refused whole (gap `ingestion-failures`); the body is a line of plain text."""
+    """A request that is refused whole (gap `ingestion-failures`); the body is a line
+    of plain text.
+    """
 
     status: int
     when: str
@@ -145,9 +156,15 @@ class IngestionFailure:
 
 
 FAILURES: Final = (
-    IngestionFailure(400, "The body isn't JSON, can't be decoded, is empty, or has none of the known shapes."),
-    IngestionFailure(400, "No `distinct_id`, or an empty one; or `v` is not a number.", ("decide",)),
-    IngestionFailure(401, "No project key, a malformed one, one that doesn't exist, or several in one request."),
+    IngestionFailure(
+        400, "The body isn't JSON, can't be decoded, is empty, or has none of the known shapes."
+    ),
+    IngestionFailure(
+        400, "No `distinct_id`, or an empty one; or `v` is not a number.", ("decide",)
+    ),
+    IngestionFailure(
+        401, "No project key, a malformed one, one that doesn't exist, or several in one request."
+    ),
     IngestionFailure(413, "The body has 20 MB or more."),
 )
 
@@ -176,16 +193,26 @@ EVENTS: Final = (
     EventRule(_EVERY, (), "Is recorded, whatever its name is."),
     EventRule(("$pageview",), (EventProperty("$current_url", str),), "A page was seen."),
     EventRule(("$screen",), (EventProperty("$screen_name", str),), "A screen of an app was seen."),
-    EventRule(("$identify",), (EventProperty("$set", JsonObject),), "Sets properties of the person."),
     EventRule(
-        ("$create_alias",), (EventProperty("alias", str),), "Merges the event's distinct_id into `alias`, which becomes the main one."
+        ("$identify",), (EventProperty("$set", JsonObject),), "Sets properties of the person."
+    ),
+    EventRule(
+        ("$create_alias",),
+        (EventProperty("alias", str),),
+        "Merges the event's distinct_id into `alias`, which becomes the main one.",
     ),
     EventRule(
         ("$groupidentify",),
-        (EventProperty("$group_type", str), EventProperty("$group_key", str), EventProperty("$group_set", JsonObject)),
+        (
+            EventProperty("$group_type", str),
+            EventProperty("$group_key", str),
+            EventProperty("$group_set", JsonObject),
+        ),
         "Makes a group, or sets its properties.",
     ),
-    EventRule(_EVERY, (EventProperty("$groups", dict[str, str]),), "Belongs to these groups; makes none."),
+    EventRule(
+        _EVERY, (EventProperty("$groups", dict[str, str]),), "Belongs to these groups; makes none."
+    ),
     EventRule(
         ("survey sent", "survey shown", "survey dismissed"),
         (EventProperty("$survey_id", str, required=True), EventProperty("$survey_response", Json)),
@@ -196,7 +223,17 @@ EVENTS: Final = (
         (EventProperty("$feature_flag", str), EventProperty("$feature_flag_response", Json)),
         "Counts as a use of a flag.",
     ),
-    EventRule(_EVERY, (EventProperty(f"{FEATURE_PREFIX}<flag_key>", str),), "Is attributed to a variant of that flag."),
-    EventRule(_EVERY, (EventProperty(ANONYMOUS, bool),), "Is anonymous if that is false, and identified otherwise."),
+    EventRule(
+        _EVERY,
+        (EventProperty(f"{FEATURE_PREFIX}<flag_key>", str),),
+        "Is attributed to a variant of that flag.",
+    ),
+    EventRule(
+        _EVERY,
+        (EventProperty(ANONYMOUS, bool),),
+        "Is anonymous if that is false, and identified otherwise.",
+    ),
 )
-"""The rows of the document's table "Events", and below them what its text says of properties of every event."""
+"""The rows of the document's table "Events", and below them what its text says of properties of
+every event.
+"""

@@ -1,6 +1,8 @@
-"""What the endpoints accept, field by field, with the rules for each (interface document: "Fields accepted on …").
+"""What the endpoints accept, field by field, with the rules for each (interface document: "Fields
+accepted on …").
 
-Everything is optional unless `Required`. Other fields, read-only ones among them, are ignored (gap `read-only`).
+Everything is optional unless `Required`. Other fields, read-only ones among them, are ignored (gap
+`read-only`).
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ def _zoned(text: str) -> str:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError("Datetime has wrong format. Use ISO 8601, such as 2026-01-31T12:00:00Z.") from None
+        raise ValueError(
+            "Datetime has wrong format. Use ISO 8601, such as 2026-01-31T12:00:00Z."
+        ) from None
     if time.tzinfo is None:
         raise ValueError("The time needs a zone, such as 2026-01-31T12:00:00Z.")
     try:
@@ -32,16 +36,22 @@ def _zoned(text: str) -> str:
     return text
 
 
-Moment: TypeAlias = Annotated[str, AfterValidator(_zoned), WithJsonSchema({"type": "string", "format": "date-time"})]
+Moment: TypeAlias = Annotated[
+    str, AfterValidator(_zoned), WithJsonSchema({"type": "string", "format": "date-time"})
+]
 Address: TypeAlias = Annotated[
     str,
-    StringConstraints(max_length=254, pattern=r"^[^@\s\x00-\x1f<>]+@[^@\s\x00-\x1f.]+(\.[^@\s\x00-\x1f.]+)+$"),
+    StringConstraints(
+        max_length=254, pattern=r"^[^@\s\x00-\x1f<>]+@[^@\s\x00-\x1f.]+(\.[^@\s\x00-\x1f.]+)+$"
+    ),
     WithJsonSchema({"type": "string", "format": "email", "maxLength": 254}),
 ]
 Name: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"\S")]
 Text: TypeAlias = Annotated[str, StringConstraints(max_length=10_000)]
 Line: TypeAlias = Annotated[str, StringConstraints(max_length=400)]
-Texts: TypeAlias = Annotated[list[Annotated[str, StringConstraints(max_length=2_048)]], Field(max_length=1_000)]
+Texts: TypeAlias = Annotated[
+    list[Annotated[str, StringConstraints(max_length=2_048)]], Field(max_length=1_000)
+]
 Count: TypeAlias = Annotated[int, Field(ge=0, le=2**53 - 1)]
 MembershipLevel: TypeAlias = Literal[1, 8, 15]
 Interval: TypeAlias = Literal["hour", "day", "week", "every 5 minutes", "every 15 minutes"]
@@ -119,7 +129,9 @@ class NewProject(TypedDict, total=False):
     capture_console_log_opt_in: bool
     capture_performance_opt_in: bool
     session_recording_opt_in: bool
-    session_recording_sample_rate: Annotated[str, StringConstraints(pattern=r"^(0(\.[0-9]{1,2})?|1(\.0{1,2})?)$")]
+    session_recording_sample_rate: Annotated[
+        str, StringConstraints(pattern=r"^(0(\.[0-9]{1,2})?|1(\.0{1,2})?)$")
+    ]
     session_recording_minimum_duration_milliseconds: Count
     session_recording_linked_flag: Json
     session_recording_network_payload_capture_config: Json

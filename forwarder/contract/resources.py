@@ -1,9 +1,11 @@
-"""The resources as they are answered, field by field, named to the letter (interface document, "Resources and their fields"), and the
-pages and errors of the management API (wire facts: "Management API, where the contract says not shown").
+"""The resources as they are answered, field by field, named to the letter (interface document,
+"Resources and their fields"), and the pages and errors of the management API (wire facts:
+"Management API, where the contract says not shown").
 
-Each is a dictionary: fields that a newer service adds are kept as they came. A field is `| None` where the interface document says
-"nullable", and where there may be no value yet, which the document does not show (gap `no-value-yet`): a domain that is not verified has no
-`verified_at`. Texts without a value are empty.
+Each is a dictionary: fields that a newer service adds are kept as they came. A field is `| None`
+where the interface document says "nullable", and where there may be no value yet, which the
+document does not show (gap `no-value-yet`): a domain that is not verified has no `verified_at`.
+Texts without a value are empty.
 """
 
 from __future__ import annotations
@@ -29,7 +31,15 @@ LEVELS: Final = {MEMBER: "member", ADMIN: "admin", OWNER: "owner"}
 Level: TypeAlias = Annotated[int, Field(json_schema_extra={"enum": list(LEVELS)})]
 Model: TypeAlias = Literal["events", "persons"]
 RunStatus: TypeAlias = Literal[
-    "Cancelled", "Completed", "ContinuedAsNew", "Failed", "FailedRetryable", "Terminated", "TimedOut", "Running", "Starting"
+    "Cancelled",
+    "Completed",
+    "ContinuedAsNew",
+    "Failed",
+    "FailedRetryable",
+    "Terminated",
+    "TimedOut",
+    "Running",
+    "Starting",
 ]
 T = TypeVar("T")
 PAGE_SIZE: Final = 100

@@ -1,1 +1,3 @@
-"""The vocabulary that every layer shares: events, batches, outcomes, errors, ports, time. It imports nothing of forwarder's."""
+"""The vocabulary that every layer shares: events, batches, outcomes, errors, ports, time. It
+imports nothing of forwarder's.
+"""

@@ -1,7 +1,9 @@
-"""Time: the clock as a port, so that tests turn it instead of waiting, and how long to wait before a retry.
+"""Time: the clock as a port, so that tests turn it instead of waiting, and how long to wait before
+a retry.
 
-Full jitter (uniform between zero and the bound) spreads retries best, so that clients that failed together do not return together. Equal
-jitter (between half the bound and all of it) is for probes, which are few and should not come too soon.
+Full jitter (uniform between zero and the bound) spreads retries best, so that clients that failed
+together do not return together. Equal jitter (between half the bound and all of it) is for probes,
+which are few and should not come too soon.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ class SystemClock:
 
 
 async def wait_for_event(event: asyncio.Event, timeout: float | None, clock: Clock) -> bool:
-    """Wait until `event` is set, at most `timeout` seconds on `clock`; whether it was set. Cancellation ends the wait at once."""
+    """Wait until `event` is set, at most `timeout` seconds on `clock`; whether it was set.
+    Cancellation ends the wait at once.
+    """
     if event.is_set() or timeout is None:
         return await event.wait()
     if timeout <= 0:
@@ -95,7 +99,9 @@ class Backoff:
 
 
 def retry_after(value: str | None, now: float) -> float | None:
-    """Seconds to wait, seen from wall-clock second `now`; None if there is no such header, or one that can't be read."""
+    """Seconds to wait, seen from wall-clock second `now`; None if there is no such header, or one
+    that can't be read.
+    """
     text = (value or "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])

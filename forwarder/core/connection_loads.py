@@ -1,11 +1,14 @@
-"""How many connections each worker of a daemon has, and has accepted: memory that its processes share, so that each accepts its part.
+"""How many connections each worker of a daemon has, and has accepted: memory that its processes
+share, so that each accepts its part.
 
-Two cells for each worker: its connections, or -1 if it takes no part; and its turn, which is one higher with each connection that it
-accepts. The first spreads connections that last, the second those that end at once, of which mostly none is open.
+Two cells for each worker: its connections, or -1 if it takes no part; and its turn, which is one
+higher with each connection that it accepts. The first spreads connections that last, the second
+those that end at once, of which mostly none is open.
 
-A worker writes its own cells; the supervisor writes -1 there when the worker has ended or doesn't respond. A cell is read and written as a
-whole. A figure that is a moment old, or was written twice at once, only decides who accepts the next connection, so there is no lock, which
-a stopped process could hold.
+A worker writes its own cells; the supervisor writes -1 there when the worker has ended or doesn't
+respond. A cell is read and written as a whole. A figure that is a moment old, or was written twice
+at once, only decides who accepts the next connection, so there is no lock, which a stopped process
+could hold.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ from typing import Final
 _ABSENT: Final = -1
 
 TOLERANCE: Final = 2
-"""How many connections a worker may have more than the one that has fewest, beside a part of the mean: `_SHARE`."""
+"""How many connections a worker may have more than the one that has fewest, beside a part of the
+mean: `_SHARE`.
+"""
 
 _SHARE: Final = 16
 """The part of the mean: one connection for each so many."""
@@ -29,11 +34,14 @@ TURNS: Final = 4
 """How many connections a worker may accept more than one that doesn't have more."""
 
 _DEBT: Final = 8
-"""How many turns a worker catches up with at most, that it missed while it was busy or not there."""
+"""How many turns a worker catches up with at most, that it missed while it was busy or not there.
+"""
 
 
 class ConnectionLoads:
-    """The workers' cells, as the supervisor has them. The memory ends with the last process that has it."""
+    """The workers' cells, as the supervisor has them. The memory ends with the last process that
+    has it.
+    """
 
     def __init__(self, descriptor: int, workers: int) -> None:
         """`descriptor`: of the memory, from `create_loads` or inherited; this closes it."""
@@ -44,7 +52,9 @@ class ConnectionLoads:
         cells.release()
 
     def close(self) -> None:
-        """Nothing may be read or written any more. Processes that have a descriptor of their own keep the memory. Safe to call twice."""
+        """Nothing may be read or written any more. Processes that have a descriptor of their own
+        keep the memory. Safe to call twice.
+        """
         if not self._memory.closed:
             self._connections.release()
             self._turns.release()
@@ -52,7 +62,9 @@ class ConnectionLoads:
             os.close(self.descriptor)
 
     def exclude(self, number: int) -> None:
-        """Worker `number` has ended or doesn't respond: the others leave no connections to it until it writes again."""
+        """Worker `number` has ended or doesn't respond: the others leave no connections to it
+        until it writes again.
+        """
         self._connections[number] = _ABSENT
 
     def write(self, number: int, connections: int, turn: int) -> None:
@@ -61,7 +73,9 @@ class ConnectionLoads:
         self._turns[number] = turn
 
     def present(self) -> list[tuple[int, int]]:
-        """The connections and the turn of each worker that takes part, in the order of their numbers."""
+        """The connections and the turn of each worker that takes part, in the order of their
+        numbers.
+        """
         both = zip(self._connections.tolist(), self._turns.tolist(), strict=True)
         return [(connections, turn) for connections, turn in both if connections != _ABSENT]
 
@@ -91,27 +105,38 @@ class WorkerLoad:
 
     def add(self, accepted: int) -> None:
         """It has accepted so many connections."""
-        self._turn = max(self._turn + accepted, max((turn for _, turn in self._loads.present()), default=0) - _DEBT)
+        self._turn = max(
+            self._turn + accepted,
+            max((turn for _, turn in self._loads.present()), default=0) - _DEBT,
+        )
         self.write(self._connections + accepted)
 
     def leave_turn(self) -> None:
-        """It leaves a connection to the others: whatever they do with it, none of them is behind it then."""
+        """It leaves a connection to the others: whatever they do with it, none of them is behind
+        it then.
+        """
         self._turn = min((turn for _, turn in self._loads.present()), default=0)
 
     @property
     def room(self) -> int:
-        """How many connections it may accept before the next one is another worker's. Not positive if it is already."""
+        """How many connections it may accept before the next one is another worker's. Not positive
+        if it is already.
+        """
         present = self._loads.present()
         if len(present) < 2:
             return sys.maxsize
         own = self._connections
         mean = sum(connections for connections, _ in present) // len(present)
         least = min(connections for connections, _ in present)
-        turn = min((turn for connections, turn in present if connections <= own), default=self._turn)
+        turn = min(
+            (turn for connections, turn in present if connections <= own), default=self._turn
+        )
         return min(least + TOLERANCE + mean // _SHARE - own, turn + TURNS - self._turn)
 
     def wait(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called whenever connections end and there is room, until `stop_waiting`."""
+        """Have `callback` called whenever connections end and there is room, until
+        `stop_waiting`.
+        """
         self._waiting.add(callback)
 
     def stop_waiting(self, callback: Callable[[], None]) -> None:

@@ -1,4 +1,6 @@
-"""The errors that a caller is expected to handle. Each says what happened and what to do about it."""
+"""The errors that a caller is expected to handle. Each says what happened and what to
+do about it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ def _never(_callback: Callable[[], None]) -> None:
 
 
 class ForwarderError(Exception):
-    """Base of forwarder's own errors. `code` is stable, for machines; `hint` says what to do next."""
+    """Base of forwarder's own errors. `code` is stable, for machines; `hint` says what
+    to do next.
+    """
 
     code = "error"
 
@@ -21,7 +25,9 @@ class ForwarderError(Exception):
 
 
 class Backpressure(ForwarderError):
-    """Not now: the sender should keep what it has and retry. Nothing of the request was accepted."""
+    """Not now: the sender should keep what it has and retry. Nothing of the request
+    was accepted.
+    """
 
     code = "backpressure"
 
@@ -30,7 +36,9 @@ class Backpressure(ForwarderError):
         self.retry_after = retry_after
 
 
-BUFFER_FULL_HINT = "the upstream is slower than the senders, or down: the daemon's status says which"
+BUFFER_FULL_HINT = (
+    "the upstream is slower than the senders, or down: the daemon's status says which"
+)
 
 
 class BufferFull(Backpressure):
@@ -40,7 +48,9 @@ class BufferFull(Backpressure):
 
 
 class DiskRefuses(BufferFull):
-    """The disk can't take more now: it is full, fails, is too slow, or its files are being compacted. Dropping events wouldn't help."""
+    """The disk can't take more now: it is full, fails, is too slow, or its files are being
+    compacted. Dropping events wouldn't help.
+    """
 
     code = "disk_refuses"
 
@@ -64,13 +74,17 @@ class DeadLettersFull(Backpressure):
 
 
 class TogetherTooLarge(Backpressure):
-    """Several records that together would never fit: their source repeats them in smaller parts. Never raised for one record alone."""
+    """Several records that together would never fit: their source repeats them in smaller parts.
+    Never raised for one record alone.
+    """
 
     code = "together_too_large"
 
 
 class StillDecoding(Backpressure):
-    """A source's record takes long to decode: another process does it, and the source repeats it when that is done."""
+    """A source's record takes long to decode: another process does it, and the source repeats it
+    when that is done.
+    """
 
     code = "still_decoding"
 
@@ -87,7 +101,9 @@ class Draining(Backpressure):
 
 
 class NotAcknowledged(Backpressure):
-    """The level of acknowledgement that is due wasn't reached in time. What had not been sent is dropped; the rest may arrive twice."""
+    """The level of acknowledgement that is due wasn't reached in time. What had not been sent is
+    dropped; the rest may arrive twice.
+    """
 
     code = "not_acknowledged"
 
@@ -123,7 +139,9 @@ class UnknownKey(InvalidToken):
 
 
 class RequestTooLarge(ForwarderError):
-    """Over a size limit, on the wire or decompressed, or it could not fit an empty lane. HTTP 413."""
+    """Over a size limit, on the wire or decompressed, or it could not fit an empty
+    lane. HTTP 413.
+    """
 
     code = "too_large"
 

@@ -1,7 +1,8 @@
 """Events in the pipeline: raw JSON bytes, in chunks of one lane each, and batches of chunks.
 
-An event is never a Python object here. A chunk holds the events of one request (or a part of them) as they will stand
-in the upstream's `batch` array, so that a batch is made by joining chunks, without looking at an event again.
+An event is never a Python object here. A chunk holds the events of one request (or a part of them)
+as they will stand in the upstream's `batch` array, so that a batch is made by joining chunks,
+without looking at an event again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import msgspec
 from forwarder.core.ack import Ack
 
 CHUNK_OVERHEAD: Final = 640
-"""Bytes that a chunk costs beside its events: the objects that hold it, and its entry in a queue."""
+"""Bytes that a chunk costs beside its events: the objects that hold it, and its entry in a queue.
+"""
 
 EVENT_OVERHEAD: Final = 160
 """Bytes that an event costs beside its JSON: what ordering and settling keep of it."""
@@ -23,7 +25,9 @@ NO_IDS: Final[frozenset[str]] = frozenset()
 """The ordering keys of events that need none."""
 
 split_events: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
-"""The elements of a JSON array, each a view into its text. Raises `msgspec.DecodeError` if it isn't one."""
+"""The elements of a JSON array, each a view into its text. Raises `msgspec.DecodeError` if it
+isn't one.
+"""
 
 
 class Lane(NamedTuple):
@@ -44,17 +48,25 @@ class Where(NamedTuple):
 class Chunk:
     """Some events of one lane, accepted together.
 
-    `data` is the events' JSON joined by commas (white space around them allowed), without brackets; `ids` are the ordering
-    keys of all its events (empty where the lane keeps no order); `received_at` is wall-clock time in seconds; `source` is where they came
-    from, and `origin` the number of the dead letter that they were, if they are replayed (else 0); `cost` is what the chunk counts for
-    against a limit of memory in bytes: its own, and what holding it takes; `ack` counts its events down
-    as they are settled, if their sender waits for that.
+    `data` is the events' JSON joined by commas (white space around them allowed), without
+    brackets; `ids` are the ordering keys of all its events (empty where the lane keeps no order);
+    `received_at` is wall-clock time in seconds; `source` is where they came from, and `origin` the
+    number of the dead letter that they were, if they are replayed (else 0); `cost` is what the
+    chunk counts for against a limit of memory in bytes: its own, and what holding it takes; `ack`
+    counts its events down as they are settled, if their sender waits for that.
     """
 
     __slots__ = ("ack", "cost", "count", "data", "ids", "lane", "origin", "received_at", "source")
 
     def __init__(  # noqa: PLR0917 - one for each request: keywords would cost
-        self, lane: Lane, data: bytes, count: int, ids: frozenset[str], received_at: float, source: str = "http", ack: Ack | None = None
+        self,
+        lane: Lane,
+        data: bytes,
+        count: int,
+        ids: frozenset[str],
+        received_at: float,
+        source: str = "http",
+        ack: Ack | None = None,
     ) -> None:
         self.lane = lane
         self.data = data
@@ -68,25 +80,34 @@ class Chunk:
 
     @property
     def place(self) -> tuple[int, int] | None:
-        """The sequence number of the record on disk that holds the events, and the index in it of the first; None if there is none."""
+        """The sequence number of the record on disk that holds the events, and the index in it of
+        the first; None if there is none.
+        """
         return None
 
     @property
     def day(self) -> int | None:
-        """The UTC day of all its events, counted from 1970, where a batch must not mix days; None where it may."""
+        """The UTC day of all its events, counted from 1970, where a batch must not mix days; None
+        where it may.
+        """
         return None
 
     def where(self, index: int) -> Where:
-        """Where the event with this index was. Called for events that become dead letters; sources with positions say more."""
+        """Where the event with this index was. Called for events that become dead letters; sources
+        with positions say more.
+        """
         place = self.place
         return Where(place=place and (place[0], place[1] + index))
 
-    def part(self, data: bytes, count: int, ids: frozenset[str], at: int) -> Chunk:  # noqa: ARG002 - chunks on disk know their positions
+    # chunks on disk know their positions
+    def part(self, data: bytes, count: int, ids: frozenset[str], at: int) -> Chunk:  # noqa: ARG002
         """A chunk of `count` neighbouring events of this one, `at` being the index of the first."""
         return Chunk(self.lane, data, count, ids, self.received_at, self.source, self.ack)
 
     def events(self) -> list[bytes]:
-        """The events one by one, each exactly as it was received (white space between them is not theirs)."""
+        """The events one by one, each exactly as it was received (white space between them is not
+        theirs).
+        """
         if self.count == 1:
             return [self.data]
         return [bytes(raw) for raw in split_events(b"[%b]" % self.data)]
@@ -94,7 +115,9 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Chunks of one lane, in order of receipt, that go in one request of exactly `size` bytes before compression."""
+    """Chunks of one lane, in order of receipt, that go in one request of exactly `size` bytes
+    before compression.
+    """
 
     lane: Lane
     chunks: tuple[Chunk, ...]

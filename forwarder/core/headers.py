@@ -12,4 +12,6 @@ HeaderLine: TypeAlias = tuple[bytes, bytes]
 def value_of(lines: Iterable[HeaderLine], name: bytes) -> bytes:
     """The value of a header, several lines joined by commas; empty if there is none."""
     size = len(name)  # most names are another's by their length: a third of the time
-    return b", ".join([value for each, value in lines if len(each) == size and each.lower() == name])
+    return b", ".join(
+        [value for each, value in lines if len(each) == size and each.lower() == name]
+    )

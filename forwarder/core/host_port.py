@@ -1,4 +1,6 @@
-"""`host:port` as it is written: one reading and one spelling for every place that listens or connects."""
+"""`host:port` as it is written: one reading and one spelling for every place that listens or
+connects.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,16 @@ HIGHEST = 65535
 
 
 def split_host_port(text: str) -> tuple[str, int]:
-    """Host and port of `host:port`, `[v6]:port` or `:port`; the host is without brackets, empty if there is none. Raises `ValueError`."""
+    """Host and port of `host:port`, `[v6]:port` or `:port`; the host is without brackets, empty if
+    there is none. Raises `ValueError`.
+    """
     host, colon, port = text.rpartition(":")
-    if not colon or not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > HIGHEST:
+    if (
+        not colon
+        or not (port.isascii() and port.isdecimal())
+        or len(port) > 5
+        or int(port) > HIGHEST
+    ):
         raise ValueError(f"{text!r} is not host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)
 

@@ -1,4 +1,6 @@
-"""Lanes as the buffer holds them: a lane's pending chunks in order, and the limit that several lanes share."""
+"""Lanes as the buffer holds them: a lane's pending chunks in order, and the limit that several
+lanes share.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from forwarder.core.event import Chunk
 
 @dataclass(slots=True)
 class LanePool:
-    """How many lanes of the pool the buffer holds, and what they count for against its limit, in bytes."""
+    """How many lanes of the pool the buffer holds, and what they count for against its limit, in
+    bytes.
+    """
 
     bytes: int = 0
     lanes: int = 0
@@ -23,7 +27,8 @@ class LanePool:
 class LaneQueue:
     """First in, first out; chunks that were taken and can't be sent yet are put back at the front.
 
-    Invariant: `size` and `events` are the sums over the waiting chunks (a comma a chunk included in `size`).
+    Invariant: `size` and `events` are the sums over the waiting chunks (a comma a chunk included
+    in `size`).
     """
 
     __slots__ = ("_chunks", "events", "size")
@@ -58,7 +63,9 @@ class LaneQueue:
         return chunk
 
     def take(self, max_bytes: int, max_events: int) -> list[Chunk]:
-        """Take the oldest chunks that together have less than `max_bytes` (a comma between two included) and at most `max_events`."""
+        """Take the oldest chunks that together have less than `max_bytes` (a comma between two
+        included) and at most `max_events`.
+        """
         chunks = self._chunks
         if self.size <= max_bytes and self.events <= max_events:
             taken = list(chunks)
@@ -85,10 +92,12 @@ class LaneQueue:
         self.events += sum([chunk.count for chunk in chunks])
 
     def withdraw(self, acks: AbstractSet[Ack]) -> list[Chunk]:
-        """Take out the waiting chunks that have one of these acks, the oldest first; one pass, however many there are.
+        """Take out the waiting chunks that have one of these acks, the oldest first; one pass,
+        however many there are.
 
-        The search ends at what came later than all of them: senders give up in the order in which they came. After the clock was set back
-        some may not be found; they stay as if they had been sent.
+        The search ends at what came later than all of them: senders give up in the order in which
+        they came. After the clock was set back some may not be found; they stay as if they had
+        been sent.
         """
         latest = max([ack.at for ack in acks], default=0.0)
         passed = list(takewhile(lambda chunk: chunk.received_at <= latest, self._chunks))
@@ -107,7 +116,9 @@ class LaneQueue:
 
 
 class DayTotal:
-    """What waits of one day: the same sums as a queue's. `last` is `DayQueue.appended` when the newest of it came or was put back."""
+    """What waits of one day: the same sums as a queue's. `last` is `DayQueue.appended` when the
+    newest of it came or was put back.
+    """
 
     __slots__ = ("events", "last", "size")
 
@@ -120,7 +131,8 @@ class DayTotal:
 class DayQueue(LaneQueue):
     """A queue that also counts by `Chunk.day`, for batches that mix no days.
 
-    Invariants: `days` has the sums over the waiting chunks of each day, and no day without one; `cost` is the sum of their costs.
+    Invariants: `days` has the sums over the waiting chunks of each day, and no day without one;
+    `cost` is the sum of their costs.
     """
 
     __slots__ = ("appended", "cost", "days")

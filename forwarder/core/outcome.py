@@ -1,4 +1,6 @@
-"""What became of one upstream request: a reply, and the closed set of outcomes that a reply can mean (architecture: Outcomes)."""
+"""What became of one upstream request: a reply, and the closed set of outcomes that a reply can
+mean (architecture: Outcomes).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back from the upstream. `status` is None where no whole answer came; `error` then says why, in a few words."""
+    """What came back from the upstream. `status` is None where no whole answer came; `error` then
+    says why, in a few words.
+    """
 
     status: int | None
     content_type: str = ""
@@ -68,14 +72,17 @@ class Bisect:
 
 
 class HaltReason(StrEnum):
-    """Why a lane takes part in no delivery for now (closed set; documented in docs/reference/reasons.md)."""
+    """Why a lane takes part in no delivery for now (closed set; documented in
+    docs/reference/reasons.md).
+    """
 
     UNKNOWN_KEY = "unknown_key"
     """The upstream doesn't know the project key (401 from it, or from the key check)."""
     FORBIDDEN = "forbidden"
     """403."""
     REFUSES_ALL = "refuses_all"
-    """400 or 413 to everything so far, even to single events: more likely a proxy than the events."""
+    """400 or 413 to everything so far, even to single events: more likely a proxy than the events.
+    """
     WRONG_ADDRESS = "wrong_address"
     """404, 405, 3xx: something answers that is not the service."""
     REJECTED = "rejected"
@@ -83,11 +90,15 @@ class HaltReason(StrEnum):
     CAPTIVE_PROXY = "captive_proxy"
     """200 with an HTML page, twice."""
     LOOP = "loop"
-    """The request leads back to a forwarder that it has passed, or has passed too many (508 from a forwarder)."""
+    """The request leads back to a forwarder that it has passed, or has passed too many (508 from a
+    forwarder).
+    """
     DEAD_LETTERS_FULL = "dead_letters_full"
     """A refused event has no place to go."""
     ARCHIVE_UNWRITABLE = "archive_unwritable"
-    """The archive's folder or bucket is missing, full or forbidden, or so is the disk where its files are made."""
+    """The archive's folder or bucket is missing, full or forbidden, or so is the disk where its
+    files are made.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,14 @@
-"""Which forwarders a request has passed: the header `Forwarder-Path`, by which a loop is recognized.
+"""Which forwarders a request has passed: the header `Forwarder-Path`, by which a loop is
+recognized.
 
-Its value is `HOPS; ID, ID, …`: how many forwarders the request has passed, and the ids of those, the nearest first. Every running daemon
-has a random id, which its workers share. A request that is passed through carries exactly the path that it came by. A batch is made of
-events of many requests, so it carries the ids seen lately in its lane, and the least number of hops: a sender that makes up a path
-can't halt a lane of others.
+Its value is `HOPS; ID, ID, …`: how many forwarders the request has passed, and the ids of those,
+the nearest first. Every running daemon has a random id, which its workers share. A request that is
+passed through carries exactly the path that it came by. A batch is made of events of many
+requests, so it carries the ids seen lately in its lane, and the least number of hops: a sender
+that makes up a path can't halt a lane of others.
 
-Invariants: what is remembered is bounded in number and time; the value stays the same as long as nothing new is seen, so that the next
-forwarder knows the head of the request again.
+Invariants: what is remembered is bounded in number and time; the value stays the same as long as
+nothing new is seen, so that the next forwarder knows the head of the request again.
 """
 
 from __future__ import annotations
@@ -77,14 +79,22 @@ def new_instance() -> str:
 class ForwarderPath:
     """This daemon's id, and the paths that the events of each lane came by."""
 
-    def __init__(self, clock: Clock, instance: str = "", other_keys: Mapping[str, Collection[str]] = MappingProxyType({})) -> None:
-        """`instance`: the daemon's id; empty: a new one. `other_keys`: the keys that a sender's key has at destinations."""
+    def __init__(
+        self,
+        clock: Clock,
+        instance: str = "",
+        other_keys: Mapping[str, Collection[str]] = MappingProxyType({}),
+    ) -> None:
+        """`instance`: the daemon's id; empty: a new one. `other_keys`: the keys that a sender's
+        key has at destinations.
+        """
         self._other_keys = other_keys
         self.instance = instance or new_instance()
         self._clock = clock
         self._lanes: dict[Lane, dict[bytes, tuple[RequestPath, float]]] = {}
         self.active = False
-        """Whether paths are remembered, so that requests without one count too; every request asks."""
+        """Whether paths are remembered, so that requests without one count too; every request asks.
+        """
 
     def is_loop(self, path: RequestPath) -> bool:
         """Whether the request has been here before, or has passed too many forwarders."""

@@ -8,10 +8,23 @@ _LISTENING = "0A"
 
 
 def owner_of_port(port: int) -> str:
-    """`process 1234 (nginx)`; empty if it can't be known: another user's process, or another system."""
+    """`process 1234 (nginx)`; empty if it can't be known: another user's process, or another
+    system.
+    """
     try:
         inodes = set(_inodes(port))
-        return next((_named(each) for each in Path("/proc").glob("[0-9]*") if inodes & set(_sockets(each))), "") if inodes else ""
+        return (
+            next(
+                (
+                    _named(each)
+                    for each in Path("/proc").glob("[0-9]*")
+                    if inodes & set(_sockets(each))
+                ),
+                "",
+            )
+            if inodes
+            else ""
+        )
     except OSError:
         return ""
 

@@ -1,4 +1,6 @@
-"""What the layers need of each other, as protocols, and the words that they share. `daemon/pipeline.py` wires the implementations."""
+"""What the layers need of each other, as protocols, and the words that they share.
+`daemon/pipeline.py` wires the implementations.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,16 @@ class Reason(StrEnum):
     UNDECODABLE = "undecodable"
     """A source's record that can't be read as events; its lane is unknown."""
     INVALID_TOKEN = "invalid_token"  # noqa: S105 - no secret
-    """A source's record, or an event of it, without a project key, or with one that can't be one."""
+    """A source's record, or an event of it, without a project key, or with one that can't be one.
+    """
     MISSING_TIMESTAMP = "missing_timestamp"
     """Neither the event nor its record has a time."""
     UNMAPPABLE = "unmappable"
     """A source's record that its mapping rejects."""
     ILLEGAL_DISTINCT_ID = "illegal_distinct_id"
-    """An import's record with an id that many share (`null`, `undefined`, `anonymous`): their events would become one person's."""
+    """An import's record with an id that many share (`null`, `undefined`, `anonymous`): their
+    events would become one person's.
+    """
     LANE_HALTED = "lane_halted"
     """Its lane was halted for longer than its source waits."""
     RULE_FAILED = "rule_failed"
@@ -79,14 +84,18 @@ class DropReason(StrEnum):
     OPTIONAL_DESTINATION = "optional_destination"
     """Its destination isn't required and had no room for it."""
     RETURNED_TO_BROKER = "returned_to_broker"
-    """Its source gave its partition up before it was sent: the next reader of the partition reads it again."""
+    """Its source gave its partition up before it was sent: the next reader of the partition reads
+    it again.
+    """
 
 
 RULE_PREFIX: Final = "rule:"
 
 
 class RuleDrop(str):
-    """An event was dropped by a rule: `rule:` and the rule's name. Beside `DropReason`, for names are the user's."""
+    """An event was dropped by a rule: `rule:` and the rule's name. Beside `DropReason`, for names
+    are the user's.
+    """
 
     __slots__ = ()
 
@@ -114,7 +123,9 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """An event that can't be delivered, with its original bytes. `why` quotes the refusal; `lane` is None if it is unknown."""
+    """An event that can't be delivered, with its original bytes. `why` quotes the refusal; `lane`
+    is None if it is unknown.
+    """
 
     reason: Reason
     lane: Lane | None
@@ -123,17 +134,26 @@ class DeadLetter:
     why: str = ""
     source: str = "http"
     coordinates: str = ""
-    """Its position in the source, if that has positions: cluster/topic/partition/offset, file:offset."""
+    """Its position in the source, if that has positions: cluster/topic/partition/offset,
+    file:offset.
+    """
     place: tuple[int, int] | None = None
-    """Where in the buffer's files, or in its source, it was (`Chunk.where`): the same event is never buried twice. None: nowhere."""
+    """Where in the buffer's files, or in its source, it was (`Chunk.where`): the same event is
+    never buried twice. None: nowhere.
+    """
     attributes: str = ""
-    """What else its source knows of it (key and headers of a record), as the text of a JSON object; empty if nothing."""
+    """What else its source knows of it (key and headers of a record), as the text of a JSON
+    object; empty if nothing.
+    """
 
 
 def letters_of(chunk: Chunk, reason: Reason, why: str, at: float) -> list[DeadLetter]:
     """A dead letter for each event of a chunk."""
     lane, source = chunk.lane, chunk.source
-    return [DeadLetter(reason, lane, event, at, why, source, *chunk.where(index)) for index, event in enumerate(chunk.events())]
+    return [
+        DeadLetter(reason, lane, event, at, why, source, *chunk.where(index))
+        for index, event in enumerate(chunk.events())
+    ]
 
 
 class Revived(NamedTuple):
@@ -142,7 +162,9 @@ class Revived(NamedTuple):
     number: int
     reason: Reason
     at: float | None = None
-    """When it became one, wall-clock seconds: an event that was rejected at receipt gets that time if it has none of its own."""
+    """When it became one, wall-clock seconds: an event that was rejected at receipt gets that time
+    if it has none of its own.
+    """
 
 
 class EventResults(Protocol):
@@ -158,7 +180,9 @@ class EventResults(Protocol):
 
 @dataclass(slots=True)
 class V1Head:
-    """What the head of a request says in the protocol whose answers have a result for each event (docs/reference/v1.md)."""
+    """What the head of a request says in the protocol whose answers have a result for each event
+    (docs/reference/v1.md).
+    """
 
     authorization: bytes = b""
     sdk_info: bytes = b""
@@ -171,7 +195,9 @@ class V1Head:
 
 @dataclass(slots=True)
 class OtlpHead:
-    """What the head of a request with log records of OpenTelemetry says (docs/reference/otlp.md)."""
+    """What the head of a request with log records of OpenTelemetry says
+    (docs/reference/otlp.md).
+    """
 
     authorization: bytes = b""
     protobuf: bool = False
@@ -195,9 +221,13 @@ class Incoming:
     ack: AckLevel | None = None
     """The level that the sender requests, if it is higher than the configured one."""
     revived: Revived | None = None
-    """Set if this is a replayed dead letter: it is not received anew, and if it is rejected at receipt again, `accept` raises."""
+    """Set if this is a replayed dead letter: it is not received anew, and if it is rejected at
+    receipt again, `accept` raises.
+    """
     head: V1Head | OtlpHead | None = None
-    """Set if the body is one of a protocol of its own, whose answers say what became of the events: v1 or OTLP."""
+    """Set if the body is one of a protocol of its own, whose answers say what became of the
+    events: v1 or OTLP.
+    """
     path: RequestPath | None = None
     """The forwarders that it has passed; None: it comes from its sender."""
     event: bytes = b""
@@ -223,19 +253,24 @@ class PatientWaiter(Protocol):
         """Allow the answer so many more seconds."""
 
     def failed(self, error: Exception) -> None:
-        """Called instead of the object itself, with what `RequestIntake.accept` would have raised."""
+        """Called instead of the object itself, with what `RequestIntake.accept` would
+        have raised.
+        """
 
 
 class RequestIntake(Protocol):
     """Accepts requests into the pipeline, whole or not at all."""
 
     def accept(self, incoming: Incoming, callback: AckCallback) -> bool:
-        """Accept the request's events; whether the required level of acknowledgement is reached already.
+        """Accept the request's events; whether the required level of acknowledgement is reached
+        already.
 
-        False: `callback` will be called once, later. Keeps nothing of `incoming` itself, and may take the body out of it.
+        False: `callback` will be called once, later. Keeps nothing of `incoming` itself, and may
+        take the body out of it.
 
-        Raises `InvalidRequest`, `InvalidToken`, `RequestTooLarge`, `UnsupportedMedia` or a `Backpressure`; then nothing was accepted, and
-        `callback` is not called. Where decoding takes long, a `PatientWaiter` gets the error later.
+        Raises `InvalidRequest`, `InvalidToken`, `RequestTooLarge`, `UnsupportedMedia` or a
+        `Backpressure`; then nothing was accepted, and `callback` is not called. Where decoding
+        takes long, a `PatientWaiter` gets the error later.
         """
 
 
@@ -243,13 +278,17 @@ class Buffer(Protocol):
     """Holds pending events. It owns an event from `offer` until `settle`, in flight or not."""
 
     on_arrival: Callable[[], None]
-    """Called when events have come to a queue other than by `offer`: they were written, or read back. Delivery sets it."""
+    """Called when events have come to a queue other than by `offer`: they were written, or read
+    back. Delivery sets it.
+    """
 
     def offer(self, chunks: Sequence[Chunk], held: AckCallback | None = None) -> bool:
-        """Take all of `chunks` or none; whether they are held already, as safely as this buffer can.
+        """Take all of `chunks` or none; whether they are held already, as safely as this buffer
+        can.
 
-        False: `held` is called once, later; until then they can't be taken from their queues, and `count` doesn't count them. Without
-        `held` the buffer answers for them from now on, and they count at once. Raises `BufferFull`, taking none.
+        False: `held` is called once, later; until then they can't be taken from their queues, and
+        `count` doesn't count them. Without `held` the buffer answers for them from now on, and
+        they count at once. Raises `BufferFull`, taking none.
         """
 
     def check(self, chunks: Sequence[Chunk]) -> None:
@@ -259,31 +298,41 @@ class Buffer(Protocol):
         """What the chunk counts for against the limit, in bytes."""
 
     def queue(self, lane: Lane) -> LaneQueue:
-        """The lane's chunks in memory, oldest first. Whoever takes one from it must settle it, or put it back in order."""
+        """The lane's chunks in memory, oldest first. Whoever takes one from it must settle it, or
+        put it back in order.
+        """
 
     def waiting_lanes(self) -> Collection[Lane]:
         """The lanes that have pending chunks, in memory or not."""
 
     def replace(self, chunk: Chunk, parts: Sequence[Chunk]) -> None:
-        """From now on `parts`, which hold the same events, stand for `chunk`. The caller updates the queue."""
+        """From now on `parts`, which hold the same events, stand for `chunk`. The caller updates
+        the queue.
+        """
 
     def settle(self, chunks: Sequence[Chunk], fate: Fate | DropCause) -> None:
-        """Forget chunks of one lane: they were delivered, buried or dropped. Exactly once for each chunk or its parts.
+        """Forget chunks of one lane: they were delivered, buried or dropped. Exactly once for each
+        chunk or its parts.
 
         Their acks count them.
         """
 
     def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
-        """Remove the pending chunks that have one of these acks from their queues, and return them: the caller settles them.
+        """Remove the pending chunks that have one of these acks from their queues, and return
+        them: the caller settles them.
 
         `lane`: only those of this one.
         """
 
     def drop_oldest(self, lane: Lane | None) -> list[Chunk]:
-        """Remove the oldest chunk, of `lane` or of all, from its queue: the caller settles it. Empty if none is pending."""
+        """Remove the oldest chunk, of `lane` or of all, from its queue: the caller settles it.
+        Empty if none is pending.
+        """
 
     def oldest(self, lane: Lane) -> float | None:
-        """When the oldest pending event was received, wall-clock seconds; None if none is pending."""
+        """When the oldest pending event was received, wall-clock seconds; None if none
+        is pending.
+        """
 
     def count(self, lane: Lane) -> int:
         """Buffered events of the lane, in flight or not."""
@@ -293,7 +342,8 @@ class DeadLetters(Protocol):
     """Where events go that can't be delivered."""
 
     def bury(self, letters: Sequence[DeadLetter]) -> bool:
-        """Keep all of the letters, or none and return False: there is no room, or they can't be written. Counts nothing in the books.
+        """Keep all of the letters, or none and return False: there is no room, or they can't be
+        written. Counts nothing in the books.
 
         They are durable before any record that says that their events are settled.
         """
@@ -303,7 +353,9 @@ class Sink(Protocol):
     """Sends batches to the upstream."""
 
     async def send(self, batch: Batch) -> Reply:
-        """Make one attempt. What the network or the upstream does is in the reply, never raised. Cancelling drops the connection."""
+        """Make one attempt. What the network or the upstream does is in the reply, never raised.
+        Cancelling drops the connection.
+        """
 
 
 class Ledger(Protocol):

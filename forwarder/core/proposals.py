@@ -1,6 +1,8 @@
-"""Commands that messages propose. They can be pasted as they are: they name the configuration file that this process was given.
+"""Commands that messages propose. They can be pasted as they are: they name the configuration file
+that this process was given.
 
-Invariant: every message that proposes a `forwarder` command has it from here (`tests/test_proposals.py`).
+Invariant: every message that proposes a `forwarder` command has it from here
+(`tests/test_proposals.py`).
 """
 
 from __future__ import annotations
@@ -22,8 +24,14 @@ def use_configuration(file: Path | None) -> None:
 
 
 def proposed(command: str, *arguments: object) -> str:
-    """The command line of a command such as `status` or `buffer ls`; arguments and the file are quoted for a shell where they need it."""
+    """The command line of a command such as `status` or `buffer ls`; arguments and the file are
+    quoted for a shell where they need it.
+    """
     name = command.partition(" ")[0]
     words = " ".join([command, *[quote(str(each)) for each in arguments]])
-    options = "" if name in WITHOUT_CONFIG or command.endswith("--help") else "".join(f" --config {quote(file)}" for file in _given)
+    options = (
+        ""
+        if name in WITHOUT_CONFIG or command.endswith("--help")
+        else "".join(f" --config {quote(file)}" for file in _given)
+    )
     return f"forwarder {words}{options}"

@@ -2,9 +2,11 @@
 
 `RecordIntake` reads records as events; `EventIntake` is for a source that makes the events itself.
 
-A source hands over neighbouring records of one partition (or file) as one batch. The batch is accepted whole or not at all, and is settled
-as one: when each of its events is delivered, is a durable dead letter, or (at the level `disk`) is durable in the buffer. "Now" is a
-record's own time and uuids come from its position, so that a batch that is read twice yields the same bytes twice.
+A source hands over neighbouring records of one partition (or file) as one batch. The batch is
+accepted whole or not at all, and is settled as one: when each of its events is delivered, is a
+durable dead letter, or (at the level `disk`) is durable in the buffer. "Now" is a record's own
+time and uuids come from its position, so that a batch that is read twice yields the same bytes
+twice.
 """
 
 from __future__ import annotations
@@ -22,9 +24,13 @@ class RecordFacts(NamedTuple):
     """What is known of a record beside its bytes; made for many records, so it has to be cheap."""
 
     name: str
-    """Its position, such as `cluster/topic/partition/offset`: uuids are derived from it, and its dead letters are found by it."""
+    """Its position, such as `cluster/topic/partition/offset`: uuids are derived from it, and its
+    dead letters are found by it.
+    """
     at: float | None
-    """Its own time, seconds since 1970; None if it has none: then an event without a timestamp is rejected."""
+    """Its own time, seconds since 1970; None if it has none: then an event without a timestamp is
+    rejected.
+    """
     api_key: str | None = None
     """The project key of events that name none."""
     distinct_id: str | None = None
@@ -50,23 +56,32 @@ class RecordBatch(Protocol):
     values: Sequence[bytes]
     """Each record's body: whatever the HTTP listener accepts as one."""
     api_key: str | None
-    """The project key of all events that name none; None: `facts` may know one, record by record."""
+    """The project key of all events that name none; None: `facts` may know one, record by record.
+    """
     foreign: bool
-    """Whether `values` were mapped from foreign records: then `token` among an event's properties is a field of the record, and no key."""
+    """Whether `values` were mapped from foreign records: then `token` among an event's properties
+    is a field of the record, and no key.
+    """
     rejected: Sequence[RejectedRecord]
     """Records that belong to the batch and have no value in `values`."""
 
     def facts(self, index: int) -> RecordFacts:
-        """What is known of the record of `values[index]`. Called only for records that are not complete as they are."""
+        """What is known of the record of `values[index]`. Called only for records that are not
+        complete as they are.
+        """
 
     def names(self, indexes: Sequence[int]) -> Sequence[str]:
-        """`RecordFacts.name` of each of these records: for very many of them, that only this is needed of, `facts` would take too long."""
+        """`RecordFacts.name` of each of these records: for very many of them, that only this is
+        needed of, `facts` would take too long.
+        """
 
     def times(self, indexes: Sequence[int]) -> Sequence[float | None]:
         """`RecordFacts.at` of each of these records."""
 
     def attributes(self, index: int) -> str:
-        """What is kept with dead letters of `values[index]`, as the text of a JSON object: its position, key and headers."""
+        """What is kept with dead letters of `values[index]`, as the text of a JSON object: its
+        position, key and headers.
+        """
 
 
 class AcceptedBatch(Protocol):
@@ -84,32 +99,45 @@ class AcceptedBatch(Protocol):
 class RecordIntake(Protocol):
     """Accepts records into the pipeline."""
 
-    def accept(self, records: RecordBatch, callback: AckCallback, level: AckLevel, given_up: Collection[Lane] = ()) -> AcceptedBatch | None:
-        """Accept all events of the records; None if they are settled at `level` (`delivered` or `disk`) already.
+    def accept(
+        self,
+        records: RecordBatch,
+        callback: AckCallback,
+        level: AckLevel,
+        given_up: Collection[Lane] = (),
+    ) -> AcceptedBatch | None:
+        """Accept all events of the records; None if they are settled at `level` (`delivered` or
+        `disk`) already.
 
-        Otherwise `callback` is called once, later: with None when they are settled, or with an error if the buffer couldn't keep them; then
-        nothing of them was accepted. There is no limit of time. What is invalid in the records becomes a dead letter, which is part of what
-        is waited for. `given_up`: lanes that were halted for too long; where the buffer has no room for their events, those become dead
-        letters (`lane_halted`), so that they don't block what comes after them.
+        Otherwise `callback` is called once, later: with None when they are settled, or with an
+        error if the buffer couldn't keep them; then nothing of them was accepted. There is no
+        limit of time. What is invalid in the records becomes a dead letter, which is part of what
+        is waited for. `given_up`: lanes that were halted for too long; where the buffer has no
+        room for their events, those become dead letters (`lane_halted`), so that they don't block
+        what comes after them.
 
-        Raises a `Backpressure`; then nothing was accepted, nothing was counted, and `callback` is not called. After `TogetherTooLarge` the
-        source repeats the batch in smaller parts, else as it is (after `StillDecoding` the same object, until it is accepted or not needed
-        any more). Nothing else is ever raised for what the records hold.
+        Raises a `Backpressure`; then nothing was accepted, nothing was counted, and `callback` is
+        not called. After `TogetherTooLarge` the source repeats the batch in smaller parts, else as
+        it is (after `StillDecoding` the same object, until it is accepted or not needed any more).
+        Nothing else is ever raised for what the records hold.
         """
 
     def give_back(self, batches: Collection[AcceptedBatch]) -> int:
-        """Let go of batches: their callbacks are not called. How many of their events were still pending, and were removed.
+        """Let go of batches: their callbacks are not called. How many of their events were still
+        pending, and were removed.
 
-        Those are dropped as `returned_to_broker`. What is in flight, or only in the buffer's files, is still delivered.
+        Those are dropped as `returned_to_broker`. What is in flight, or only in the buffer's
+        files, is still delivered.
         """
 
     def keep(self, batches: Collection[AcceptedBatch]) -> None:
-        """Let go of batches whose records can't be read again: their callbacks are not called. They are delivered as a request's events
-        are, and become dead letters where those do.
+        """Let go of batches whose records can't be read again: their callbacks are not called.
+        They are delivered as a request's events are, and become dead letters where those do.
         """
 
     def bury(self, batches: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
-        """Make dead letters (`lane_halted`) of one lane's pending events in these batches. False if there is no room for all of them.
+        """Make dead letters (`lane_halted`) of one lane's pending events in these batches. False
+        if there is no room for all of them.
 
         Batches that have nothing else are settled by that. What is in flight stays so.
         """
@@ -119,14 +147,20 @@ class RecordIntake(Protocol):
 
 
 class EventIntake(Protocol):
-    """Accepts events that a source has made of its records, and checked: nothing is decoded or stamped."""
+    """Accepts events that a source has made of its records, and checked: nothing is decoded or
+    stamped.
+    """
 
-    def accept_made(self, chunks: Sequence[Chunk], letters: Sequence[DeadLetter], callback: AckCallback) -> AcceptedBatch | None:
-        """Accept all events of the chunks, and all dead letters; None if everything is settled already, as if there is nothing.
+    def accept_made(
+        self, chunks: Sequence[Chunk], letters: Sequence[DeadLetter], callback: AckCallback
+    ) -> AcceptedBatch | None:
+        """Accept all events of the chunks, and all dead letters; None if everything is settled
+        already, as if there is nothing.
 
-        Otherwise `callback` is called once, later, with None: when each event is delivered or is a durable dead letter, and so are
-        `letters`. There is no limit of time. The chunks are the buffer's from now on; their `ack` is replaced.
+        Otherwise `callback` is called once, later, with None: when each event is delivered or is a
+        durable dead letter, and so are `letters`. There is no limit of time. The chunks are the
+        buffer's from now on; their `ack` is replaced.
 
-        Raises a `Backpressure` if there is no room now; then nothing was accepted and nothing was counted, `callback` is not called, and
-        the source repeats all of it.
+        Raises a `Backpressure` if there is no room now; then nothing was accepted and nothing was
+        counted, `callback` is not called, and the source repeats all of it.
         """

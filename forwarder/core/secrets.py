@@ -1,4 +1,6 @@
-"""Masking secrets: a key keeps its kind and its last four characters, an address its host, a property that is named like one its name."""
+"""Masking secrets: a key keeps its kind and its last four characters, an address its host, a
+property that is named like one its name.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ _SHOWN: Final = 4
 
 
 def mask_key(key: str) -> str:
-    """A key as it may be shown: its prefix, if it has a usual one, and its last four characters; of a short one not even those."""
+    """A key as it may be shown: its prefix, if it has a usual one, and its last four characters;
+    of a short one not even those.
+    """
     match = _KEY.fullmatch(key)
     prefix, secret = match.groups() if match else ("", key)
     return f"{prefix}…{secret[-_SHOWN:] if len(secret) >= 2 * _SHOWN else ''}"
@@ -23,27 +27,36 @@ def mask_credentials(text: str) -> str:
 
 
 def mask_secrets(text: str) -> str:
-    """`text` with everything masked that looks like a key (`phc_`, `phx_`, `phs_` …) or like credentials in an address."""
+    """`text` with everything masked that looks like a key (`phc_`, `phx_`, `phs_` …) or like
+    credentials in an address.
+    """
     masked = _KEY.sub(lambda match: mask_key(match[0]), text) if "ph" in text else text
     return mask_credentials(masked)
 
 
-_SECRET_NAME: Final = re.compile(r"passw|secret|token|credential|authori[sz]ation|cookie|api.?key|private.?key", re.IGNORECASE)
+_SECRET_NAME: Final = re.compile(
+    r"passw|secret|token|credential|authori[sz]ation|cookie|api.?key|private.?key", re.IGNORECASE
+)
 _PARAMETER: Final = re.compile(r"([?&;#])([^=?&;#\s]*)=[^&;#\s]+")
-"""A name has no character that begins one: the time that a search takes grows with the text, whatever a sender writes into it."""
+"""A name has no character that begins one: the time that a search takes grows with the text,
+whatever a sender writes into it.
+"""
 HIDDEN: Final = "…"
 
 
 def redact(value: Any) -> Any:
-    """Decoded JSON without secrets: what a property holds whose name looks like a secret's, and so do parameters in addresses, is `…`;
-    keys and credentials in texts are masked (`mask_secrets`).
+    """Decoded JSON without secrets: what a property holds whose name looks like a secret's, and so
+    do parameters in addresses, is `…`; keys and credentials in texts are masked (`mask_secrets`).
 
     Raises `RecursionError` for what is nested too deep.
     """
     if isinstance(value, str):
         return mask_secrets(_PARAMETER.sub(_hidden, value) if "=" in value else value)
     if isinstance(value, dict):
-        return {name: HIDDEN if _SECRET_NAME.search(name) else redact(each) for name, each in value.items()}
+        return {
+            name: HIDDEN if _SECRET_NAME.search(name) else redact(each)
+            for name, each in value.items()
+        }
     return [redact(each) for each in value] if isinstance(value, list) else value
 
 

@@ -1,4 +1,6 @@
-"""Sizes of the disk buffer's segment files: the buffer derives them from its limit, and the configuration is validated with them."""
+"""Sizes of the disk buffer's segment files: the buffer derives them from its limit, and the
+configuration is validated with them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ LEAST_SEGMENT: Final = MIB // 16
 PARTS: Final = 64
 """Segments that a large buffer is divided into."""
 FEWEST_PARTS: Final = 8
-"""Segments that even a small one is divided into, so that one that can't be freed yet takes little of it."""
+"""Segments that even a small one is divided into, so that one that can't be freed yet takes little
+of it.
+"""
 
 SEGMENT_RESERVE: Final = 4096
 """Bytes of a segment that an event can't use: the heads of the segment and of the record."""
@@ -20,7 +24,12 @@ SEGMENT_RESERVE: Final = 4096
 
 def segment_size(max_bytes: int) -> int:
     """Bytes of a segment of a buffer of `max_bytes`."""
-    return max(LEAST_SEGMENT, min(LARGEST_SEGMENT, max(max_bytes // PARTS, min(max_bytes // FEWEST_PARTS, SMALL_SEGMENT))))
+    return max(
+        LEAST_SEGMENT,
+        min(
+            LARGEST_SEGMENT, max(max_bytes // PARTS, min(max_bytes // FEWEST_PARTS, SMALL_SEGMENT))
+        ),
+    )
 
 
 def largest_event(max_bytes: int) -> int:

@@ -1,13 +1,17 @@
-"""Bounded resources and how senders share them: connections, permits, and the bytes of requests that are received or decoded.
+"""Bounded resources and how senders share them: connections, permits, and the bytes of requests
+that are received or decoded.
 
-A sender may hold at most `ALPHA` times what is free. A sender that is alone has 7/8 of the whole; n greedy ones have 7/(1 + 7n) of it each;
-a newcomer always finds something free, of which it may have 7/8 at once. Nothing is divided in advance: what others do not use is available
-to the sender that needs it, which matters where all requests come from the one address of a proxy.
+A sender may hold at most `ALPHA` times what is free. A sender that is alone has 7/8 of the whole;
+n greedy ones have 7/(1 + 7n) of it each; a newcomer always finds something free, of which it may
+have 7/8 at once. Nothing is divided in advance: what others do not use is available to the sender
+that needs it, which matters where all requests come from the one address of a proxy.
 
-`Headroom` bounds the bytes of requests in progress. A request in progress takes memory as a buffered one does, and while the buffer is full
-most of it would be rejected in the end. So the bound shrinks as the buffer fills; both together stay within the buffer's limit and a little
-more. At least `LEAST` bytes may be in progress, however full the buffer is, so that usual requests reach the buffer and get its answer. A
-buffer that is small beside the largest request never shrinks the bound below that: a request that could never fit gets a 413.
+`Headroom` bounds the bytes of requests in progress. A request in progress takes memory as a
+buffered one does, and while the buffer is full most of it would be rejected in the end. So the
+bound shrinks as the buffer fills; both together stay within the buffer's limit and a little more.
+At least `LEAST` bytes may be in progress, however full the buffer is, so that usual requests reach
+the buffer and get its answer. A buffer that is small beside the largest request never shrinks the
+bound below that: a request that could never fit gets a 413.
 
 Invariants: `held` is the sum of what the senders hold; a sender that holds nothing takes no memory.
 """
@@ -51,7 +55,9 @@ class Shares:
         return self._held.get(sender, 0)
 
     def exceeded(self, sender: Hashable, size: int) -> bool:
-        """Whether the sender holds more than its share of a whole of `size`, or all together hold more than there is."""
+        """Whether the sender holds more than its share of a whole of `size`, or all together hold
+        more than there is.
+        """
         free = size - self.held
         return free < 0 or self._held.get(sender, 0) > ALPHA * free
 
@@ -75,7 +81,9 @@ class Pool:
         return self._shares.held
 
     def acquire(self, sender: Hashable) -> bool:
-        """One permit more for the sender, to be released; False if it holds its share, or there is none left."""
+        """One permit more for the sender, to be released; False if it holds its share, or there is
+        none left.
+        """
         if self._shares.of(sender) >= ALPHA * (self.size - self._shares.held):
             return False
         self._shares.add(sender, 1)
@@ -122,7 +130,8 @@ class HeldTogether:
 class Headroom:
     """One for a listener and the intake behind it.
 
-    `decoding` is what the intake counts: bytes of large bodies in the decoder process, or waiting for it.
+    `decoding` is what the intake counts: bytes of large bodies in the decoder process, or waiting
+    for it.
     """
 
     def __init__(self, most: int, buffer: Holds | None = None) -> None:
@@ -138,7 +147,9 @@ class Headroom:
         return self._receiving.held
 
     def add(self, sender: Hashable, size: int) -> None:
-        """So many bytes of the sender's bodies arrived; with a negative `size`, so many are gone."""
+        """So many bytes of the sender's bodies arrived; with a negative `size`, so
+        many are gone.
+        """
         self._receiving.add(sender, size)
 
     def exceeded(self, sender: Hashable) -> bool:
@@ -148,15 +159,26 @@ class Headroom:
     def bound(self) -> int:
         """Bytes that may be in progress now."""
         buffer = self._buffer
-        return self._most if buffer is None else max(min(self._most, self._left(buffer) - self.decoding), min(LEAST, self._most))
+        return (
+            self._most
+            if buffer is None
+            else max(min(self._most, self._left(buffer) - self.decoding), min(LEAST, self._most))
+        )
 
     def check(self, size: int) -> None:
-        """May a request's text of `size` bytes be worked on, beside what is being received? Raises `BufferFull` if not.
+        """May a request's text of `size` bytes be worked on, beside what is being received? Raises
+        `BufferFull` if not.
 
         It is in memory twice for a moment: as it was received, and as it will be buffered.
         """
-        if self._buffer is not None and self.receiving + self.decoding + 2 * size > self._left(self._buffer) + LEAST:
-            raise BufferFull("too much is buffered and being received for a request of this size", hint="the upstream is slow, or down")
+        if (
+            self._buffer is not None
+            and self.receiving + self.decoding + 2 * size > self._left(self._buffer) + LEAST
+        ):
+            raise BufferFull(
+                "too much is buffered and being received for a request of this size",
+                hint="the upstream is slow, or down",
+            )
 
     def _left(self, buffer: Holds) -> int:
         return max(buffer.max_bytes, 2 * self._most) - buffer.used

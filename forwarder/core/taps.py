@@ -1,6 +1,8 @@
-"""Where events pass that a client may watch (`forwarder tap`): the point that admission, delivery and the pipeline's end share.
+"""Where events pass that a client may watch (`forwarder tap`): the point that admission, delivery
+and the pipeline's end share.
 
-Invariant: without a tap, `TapPoint.tap` is None, and nothing is done but to look at that, once for each request or batch.
+Invariant: without a tap, `TapPoint.tap` is None, and nothing is done but to look at that, once for
+each request or batch.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class Tap(Protocol):
         """Chunks had this outcome."""
 
     def letters(self, outcome: TapOutcome, letters: Sequence[DeadLetter], reason: str = "") -> None:
-        """Events that are, or would have become, dead letters had this outcome. `reason`: instead of their own."""
+        """Events that are, or would have become, dead letters had this outcome. `reason`: instead
+        of their own.
+        """
 
 
 class TapPoint:

@@ -1,4 +1,6 @@
-"""UUIDs as text: those that are derived from names, the same each time a name is read, and new ones (RFC 9562, sections 5.5 and 5.7)."""
+"""UUIDs as text: those that are derived from names, the same each time a name is read, and new
+ones (RFC 9562, sections 5.5 and 5.7).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from hashlib import sha1
 from struct import Struct
 from typing import Final
 
-_VARIANTS: Final = dict(zip([b"%x" % digit for digit in range(16)], [b"8", b"9", b"a", b"b"] * 4, strict=True))
+_VARIANTS: Final = dict(
+    zip([b"%x" % digit for digit in range(16)], [b"8", b"9", b"a", b"b"] * 4, strict=True)
+)
 """The digit that holds the variant, by the one that it replaces."""
 _FORM: Final = b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
 _DIGITS_AT: Final = [at for at, each in enumerate(_FORM.decode()) if each == "x"]
@@ -22,22 +26,32 @@ _split: Final = Struct("8s4sx3sc3s12s8x").unpack
 
 
 def uuid5(namespace: bytes, name: bytes) -> bytes:
-    """The UUID of version 5 (RFC 9562, section 5.5) as text, in a fifth of the time of `uuid.uuid5`; `namespace`: the 16 bytes of one."""
+    """The UUID of version 5 (RFC 9562, section 5.5) as text, in a fifth of the time of
+    `uuid.uuid5`; `namespace`: the 16 bytes of one.
+    """
     return as_uuid5(sha1(namespace + name, usedforsecurity=False).digest())
 
 
 def as_uuid5(digest: bytes) -> bytes:
     """The UUID of version 5, as text, that the SHA-1 of a namespace and a name makes."""
     first, second, third, variant, fourth, last = _split(hexlify(digest))
-    return b"".join((first, b"-", second, b"-5", third, b"-", _VARIANTS[variant], fourth, b"-", last))  # `%` takes longer
+    # `%` takes longer
+    return b"".join(
+        (first, b"-", second, b"-5", third, b"-", _VARIANTS[variant], fourth, b"-", last)
+    )
 
 
-def uuids5(namespace: bytes, names: Sequence[bytes], before: bytes = b"", after: bytes = b"") -> list[bytes]:
+def uuids5(
+    namespace: bytes, names: Sequence[bytes], before: bytes = b"", after: bytes = b""
+) -> list[bytes]:
     """The UUIDs of version 5 of several names, each between `before` and `after`.
 
     Each digit is put into all of them at once, which takes half of the time.
     """
-    whole, size = bytes(_joined(namespace, names, before, after)), len(before) + len(_FORM) + len(after)
+    whole, size = (
+        bytes(_joined(namespace, names, before, after)),
+        len(before) + len(_FORM) + len(after),
+    )
     return [whole[at : at + size] for at in range(0, len(whole), size)]
 
 
@@ -47,8 +61,12 @@ def uuid_texts5(namespace: bytes, names: Sequence[bytes]) -> list[str]:
     return [whole[at : at + len(_FORM)] for at in range(0, len(whole), len(_FORM))]
 
 
-def _joined(namespace: bytes, names: Sequence[bytes], before: bytes = b"", after: bytes = b"") -> bytearray:
-    digits = hexlify(b"".join([sha1(namespace + name, usedforsecurity=False).digest() for name in names]))
+def _joined(
+    namespace: bytes, names: Sequence[bytes], before: bytes = b"", after: bytes = b""
+) -> bytearray:
+    digits = hexlify(
+        b"".join([sha1(namespace + name, usedforsecurity=False).digest() for name in names])
+    )
     begin, size = len(before), len(before) + len(_FORM) + len(after)
     texts = bytearray((before + _FORM + after) * len(names))
     for digit, at in enumerate(_DIGITS_AT):
@@ -68,11 +86,26 @@ def new_uuid7(now: float) -> bytes:
     """A new UUID of version 7; `now` in seconds."""
     time, random = _milliseconds(now), hexlify(os.urandom(_RANDOM_BYTES))
     variant = _VARIANTS[random[:1]]
-    return b"".join((time[:8], b"-", time[8:], b"-7", random[1:4], b"-", variant, random[4:7], b"-", random[7:19]))
+    return b"".join(
+        (
+            time[:8],
+            b"-",
+            time[8:],
+            b"-7",
+            random[1:4],
+            b"-",
+            variant,
+            random[4:7],
+            b"-",
+            random[7:19],
+        )
+    )
 
 
 def new_uuids7(now: float, count: int, before: bytes = b"", after: bytes = b"") -> list[bytes]:
-    """So many new UUIDs of version 7, each between `before` and `after`; `now` in seconds. Each digit is put into all of them at once."""
+    """So many new UUIDs of version 7, each between `before` and `after`; `now` in seconds. Each
+    digit is put into all of them at once.
+    """
     time = _milliseconds(now)
     text = b"%b%b-%b%b%b" % (before, time[:8], time[8:], _RANDOM_FORM, after)
     size, begin = len(text), len(text) - len(after) - len(_RANDOM_FORM)

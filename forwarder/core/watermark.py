@@ -1,9 +1,12 @@
-"""How far a partition is settled: the offset up to which nothing is outstanding, whatever was settled beyond it.
+"""How far a partition is settled: the offset up to which nothing is outstanding, whatever was
+settled beyond it.
 
-For every source with positions: a partition is a topic's, or a file, or a whole job; an offset is whatever counts its records upwards.
+For every source with positions: a partition is a topic's, or a file, or a whole job; an offset is
+whatever counts its records upwards.
 
-Invariants: `position` never passes an offset whose record isn't settled, and never goes back; batches are opened in the order of their
-offsets and settled in any. What is kept is one small entry for each batch past the first unsettled one.
+Invariants: `position` never passes an offset whose record isn't settled, and never goes back;
+batches are opened in the order of their offsets and settled in any. What is kept is one small
+entry for each batch past the first unsettled one.
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ from collections.abc import Sequence
 
 
 class Span:
-    """The offsets of one batch in its partition: it ends before offset `end`, and holds so many records."""
+    """The offsets of one batch in its partition: it ends before offset `end`, and holds so many
+    records.
+    """
 
     __slots__ = ("count", "end", "settled")
 
@@ -42,7 +47,8 @@ class Watermark:
         return bool(self._spans)
 
     def open(self, first: int, end: int, count: int) -> Span:
-        """`count` records are read, in offsets from `first` to before `end`; offsets that are left out hold nothing.
+        """`count` records are read, in offsets from `first` to before `end`; offsets that are left
+        out hold nothing.
 
         Raises `ValueError` if they aren't all past what was read.
         """
@@ -55,7 +61,9 @@ class Watermark:
         return span
 
     def settle(self, span: Span) -> Sequence[Span]:
-        """All records of the span are settled; the spans that the position passes by that, in order. Settling twice does nothing."""
+        """All records of the span are settled; the spans that the position passes by that, in
+        order. Settling twice does nothing.
+        """
         span.settled = True
         spans = self._spans
         passed: list[Span] = []
@@ -67,7 +75,9 @@ class Watermark:
         return passed
 
     def pass_by(self, offset: int) -> bool:
-        """Nothing is left to be read before `offset`, such as the marks of transactions; whether the position moved by that."""
+        """Nothing is left to be read before `offset`, such as the marks of transactions; whether
+        the position moved by that.
+        """
         if offset <= self.read:
             return False
         self.read = offset
@@ -77,14 +87,18 @@ class Watermark:
         return True
 
     def split(self, span: Span, end: int, count: int) -> Span:
-        """The span's first `count` records, up to before `end`, are by themselves from now on; the span of the others."""
+        """The span's first `count` records, up to before `end`, are by themselves from now on; the
+        span of the others.
+        """
         rest = Span(span.end, span.count - count)
         span.end, span.count = end, count
         self._spans.insert(self._spans.index(span) + 1, rest)
         return rest
 
     def rewind(self, span: Span, offset: int) -> list[Span]:
-        """The span, which begins at `offset`, and all that was read after it are to be read again; these spans count no more."""
+        """The span, which begins at `offset`, and all that was read after it are to be read again;
+        these spans count no more.
+        """
         gone: list[Span] = []
         while not gone or gone[-1] is not span:
             gone.append(self._spans.pop())

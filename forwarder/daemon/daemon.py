@@ -1,8 +1,10 @@
-"""The daemon: starts the pipeline, obeys signals, drains, and reports in the log how it starts and ends.
+"""The daemon: starts the pipeline, obeys signals, drains, and reports in the log how it starts and
+ends.
 
-Invariants: the admin server is the first to listen and the last to close, so that a start or a drain can be watched; from the first
-SIGTERM or SIGINT on `/readyz` fails, while events are still accepted for `shutdown.delay`; a second one ends the process at once. The
-exit code is 0 only if no accepted event is left undelivered in memory; the events of a disk buffer stay for the next start.
+Invariants: the admin server is the first to listen and the last to close, so that a start or a
+drain can be watched; from the first SIGTERM or SIGINT on `/readyz` fails, while events are still
+accepted for `shutdown.delay`; a second one ends the process at once. The exit code is 0 only if no
+accepted event is left undelivered in memory; the events of a disk buffer stay for the next start.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ COLLECT_EVERY: Final = 50_000
 """New objects between two garbage collections."""
 
 COLLECT_FIRST: Final = 1.0
-"""Seconds after its start when the event loop looks for garbage among what the start left: by then it listens."""
+"""Seconds after its start when the event loop looks for garbage among what the start left: by then
+it listens.
+"""
 
 Load = Callable[[], Settings]
 
@@ -58,20 +62,28 @@ _log = structlog.get_logger(__name__)
 
 
 def log_interrupted(settings: Settings, number: signal.Signals, events: int) -> None:
-    """Log that a second signal ends the process now, and what happens to the events in the buffer."""
+    """Log that a second signal ends the process now, and what happens to the events in
+    the buffer.
+    """
     fate = {"events_waiting": events} if settings.buffer.kind == "disk" else {"events_lost": events}
     _log.error("interrupted", signal=number.name, exit_code=INTERRUPTED, **fate)
 
 
 def read_again(load: Load | None) -> Settings | None:
-    """The configuration as it is now; None, with the reason in the log, if it can't be read or there is none."""
+    """The configuration as it is now; None, with the reason in the log, if it can't be read or
+    there is none.
+    """
     if load is None:
         _log.warning("there is no configuration to read again")
         return None
     try:
         return load()
     except ForwarderError as error:
-        _log.error("the configuration can't be read again; the one in use stays", why=error.message, hint=error.hint)
+        _log.error(
+            "the configuration can't be read again; the one in use stays",
+            why=error.message,
+            hint=error.hint,
+        )
         return None
 
 
@@ -94,7 +106,9 @@ class Runnable(Protocol):
         """Use other settings from now on; returns the keys that need a restart."""
 
     def on_input_end(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called when standard input, if that is read, has ended and all of it is settled."""
+        """Have `callback` called when standard input, if that is read, has ended and all of it is
+        settled.
+        """
 
     def keep_descriptors(self) -> KeptDescriptors:
         """Have the listening sockets and the locks stay open after `close`."""
@@ -103,7 +117,9 @@ class Runnable(Protocol):
         """Reject new events."""
 
     async def shut_down(self, seconds: float) -> None:
-        """Answer requests in progress, stop listening, and deliver, for at most `seconds` in all."""
+        """Answer requests in progress, stop listening, and deliver, for at most
+        `seconds` in all.
+        """
 
     async def close(self) -> list[DeadLetter]:
         """Stop everything; returns the undelivered events."""
@@ -113,7 +129,10 @@ Build = Callable[[Settings, Clock, Role], Runnable]
 
 
 def run_daemon(
-    settings: Settings, load: Load | None = None, restart: InPlaceRestart | None = None, inherited: InheritedDescriptors = NOTHING
+    settings: Settings,
+    load: Load | None = None,
+    restart: InPlaceRestart | None = None,
+    inherited: InheritedDescriptors = NOTHING,
 ) -> int:
     """Run until a signal ends it, or the end of standard input, if that is read; the exit code.
 
@@ -132,7 +151,9 @@ def run_daemon(
 
 
 def run_tuned(main: Callable[[], Coroutine[Any, Any, int]], recurring: int = 0) -> int:
-    """Run `main` on the fast event loop, with the C library and the garbage collector tuned for it; `recurring`: see `fix_thresholds`."""
+    """Run `main` on the fast event loop, with the C library and the garbage collector tuned for
+    it; `recurring`: see `fix_thresholds`.
+    """
     fix_thresholds(recurring)
     _collect_seldom()
 
@@ -145,7 +166,9 @@ def run_tuned(main: Callable[[], Coroutine[Any, Any, int]], recurring: int = 0) 
 
 
 def _collect_seldom() -> None:
-    """Collect garbage seldom: events form no cycles, and each collection would visit everything in the buffer."""
+    """Collect garbage seldom: events form no cycles, and each collection would visit everything in
+    the buffer.
+    """
     gc.freeze()
     gc.set_threshold(COLLECT_EVERY, 50, 100)
     gc.enable()
@@ -173,11 +196,15 @@ class Daemon:
         restart: InPlaceRestart | None = None,
         inherited: InheritedDescriptors = NOTHING,
     ) -> None:
-        """`restart`: how SIGUSR2 restarts it in place; `inherited`: what it uses in place of the configured addresses, and its locks."""
+        """`restart`: how SIGUSR2 restarts it in place; `inherited`: what it uses in place of the
+        configured addresses, and its locks.
+        """
         self._inherited = inherited = inherited.fitting(settings)
         if inherited is not NOTHING:
             own = bool(inherited.listen)
-            role = replace(role, descriptors=inherited.sockets, removes_socket=own, locks=inherited.locks)
+            role = replace(
+                role, descriptors=inherited.sockets, removes_socket=own, locks=inherited.locks
+            )
         self._settings = settings
         self._load = load
         self._clock = clock or SystemClock()
@@ -189,8 +216,14 @@ class Daemon:
         self._stop = asyncio.Event()
         self.restarting = PendingRestart(restart, self._stop)
         only = settings.destinations[0] if len(settings.destinations) == 1 else None
-        self.directory = settings.buffer.path if only is None else worker_directory(settings.buffer.path, role.number, only)
-        """Where a disk buffer's files are; of several destinations the directory that theirs are in."""
+        self.directory = (
+            settings.buffer.path
+            if only is None
+            else worker_directory(settings.buffer.path, role.number, only)
+        )
+        """Where a disk buffer's files are; of several destinations the directory that theirs are
+        in.
+        """
 
     @property
     def admin_address(self) -> str:
@@ -202,10 +235,17 @@ class Daemon:
         snapshot = self._pipeline.snapshot()
         if not self._stop.is_set() or self.restarting.decided:
             return snapshot
-        return replace(snapshot, state=State.DRAINING, ready=False, not_ready=("draining: this process is about to end",))
+        return replace(
+            snapshot,
+            state=State.DRAINING,
+            ready=False,
+            not_ready=("draining: this process is about to end",),
+        )
 
     async def run(self) -> int:
-        """Start, wait for a signal, stop; the exit code. Cancellation closes what is open without draining."""
+        """Start, wait for a signal, stop; the exit code. Cancellation closes what is open without
+        draining.
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.on_stop_signal, number)
@@ -229,7 +269,9 @@ class Daemon:
     def on_stop_signal(self, number: signal.Signals) -> None:
         """Begin the shutdown; the second time, end the process at once."""
         if not self._stop.is_set() or self.restarting.withdraw():
-            _log.info("stopping", signal=number.name, accepts_for_seconds=self._settings.shutdown.delay)
+            _log.info(
+                "stopping", signal=number.name, accepts_for_seconds=self._settings.shutdown.delay
+            )
             self._stop.set()
             return
         log_interrupted(self._settings, number, self._pipeline.snapshot().buffered)
@@ -244,7 +286,9 @@ class Daemon:
             self._stop.set()
 
     def reload(self) -> None:
-        """Read the configuration again; what is wrong with it, or can't change live, is logged and changes nothing."""
+        """Read the configuration again; what is wrong with it, or can't change live, is logged and
+        changes nothing.
+        """
         settings = read_again(self._load)
         if settings is None:
             return
@@ -272,7 +316,10 @@ class Daemon:
         try:
             await self._pipeline.start()
         except OSError as error:
-            raise ConfigurationError(f"can't start: {error_text(error)}", hint=f"Run `{proposed('config check')}` for details.") from error
+            raise ConfigurationError(
+                f"can't start: {error_text(error)}",
+                hint=f"Run `{proposed('config check')}` for details.",
+            ) from error
         self._announce()
 
     async def _drain(self) -> None:
@@ -309,7 +356,13 @@ class Daemon:
         """Make the state visible, before the pipeline starts."""
         removes_file = bool(self._inherited.admin_listen)
         admin = self._settings.admin
-        await self._admin.start(admin.listen, admin.hosts, self._inherited.admin, removes_file=removes_file, tap=admin.tap)
+        await self._admin.start(
+            admin.listen,
+            admin.hosts,
+            self._inherited.admin,
+            removes_file=removes_file,
+            tap=admin.tap,
+        )
 
     async def _close(self) -> None:
         """End what `_open` began."""
@@ -322,46 +375,74 @@ def announce_addresses(settings: Settings, snapshot: Snapshot, admin: str) -> No
         "listening",
         ingestion=list(snapshot.addresses) or [settings.sources.http.listen],
         admin=admin,
-        upstream={each.name: each.upstream.url for each in snapshot.destinations} or snapshot.upstream.url,
+        upstream={each.name: each.upstream.url for each in snapshot.destinations}
+        or snapshot.upstream.url,
         **({"workers": len(snapshot.workers)} if snapshot.workers else {}),
     )
 
 
 def announce_buffer(settings: Settings, snapshot: Snapshot, path: Path) -> None:
-    """Log where events are buffered, and what that means; `path` is the directory of a disk buffer."""
+    """Log where events are buffered, and what that means; `path` is the directory of a
+    disk buffer.
+    """
     if settings.buffer.kind == "disk":
         _log.info(
             "events wait on disk",
             path=str(path),
             found=snapshot.buffer_found,
-            meaning=f"Events are buffered on disk, at {path}, in at most {size(snapshot.buffer_limit_bytes)}: they outlive this process. "
+            meaning=f"Events are buffered on disk, at {path}, in at most "
+            f"{size(snapshot.buffer_limit_bytes)}: they outlive this process. "
             f"Found there: {plural(snapshot.buffer_found, 'event')}.",
         )
         _announce_unused(settings)
         return
     _log.warning(
         "events wait in memory",
-        meaning=f"Events are buffered in memory, at most {size(snapshot.buffer_limit_bytes)}: those that the upstream hasn't accepted are "
-        f"lost if this process is killed. When it stops, those that {settings.shutdown.drain_timeout:g} s of draining don't deliver "
-        + (f"become dead letters, at {snapshot.dead_letters_path}." if snapshot.dead_letters_path else "are lost too."),
+        meaning=f"Events are buffered in memory, at most {size(snapshot.buffer_limit_bytes)}: "
+        "those that the upstream hasn't accepted are "
+        "lost if this process is killed. When it stops, those that "
+        f"{settings.shutdown.drain_timeout:g} s of draining don't deliver "
+        + (
+            f"become dead letters, at {snapshot.dead_letters_path}."
+            if snapshot.dead_letters_path
+            else "are lost too."
+        ),
         keys={"kind": "buffer.kind", "size": "buffer.max_bytes", "drain": "shutdown.drain_timeout"},
     )
     _announce_unused(settings)
 
 
 def _announce_unused(settings: Settings) -> None:
-    """Warn about files of a disk buffer that nothing reads, because the buffer is in memory, or their destination isn't configured."""
+    """Warn about files of a disk buffer that nothing reads, because the buffer is in memory, or
+    their destination isn't configured.
+    """
     path, on_disk = settings.buffer.path, settings.buffer.kind == "disk"
     try:
-        found = [(name, directory) for (_, name), directory in worker_directories(path).items() if (directory / LOG).is_dir()]
+        found = [
+            (name, directory)
+            for (_, name), directory in worker_directories(path).items()
+            if (directory / LOG).is_dir()
+        ]
     except OSError:  # missing, or another user's
         return
-    unused = [(name, directory) for name, directory in found if not on_disk or name not in settings.destinations]
+    unused = [
+        (name, directory)
+        for name, directory in found
+        if not on_disk or name not in settings.destinations
+    ]
     if not unused:
         return
     names = sorted({name or "one without a name" for name, _ in unused})
-    why = f"their destinations aren't configured ({', '.join(names)})" if on_disk else "`buffer.kind` is memory"
-    drain = "with the destination under `upstreams` they are delivered" if on_disk else f"`{proposed('buffer drain', path)}` delivers them"
+    why = (
+        f"their destinations aren't configured ({', '.join(names)})"
+        if on_disk
+        else "`buffer.kind` is memory"
+    )
+    drain = (
+        "with the destination under `upstreams` they are delivered"
+        if on_disk
+        else f"`{proposed('buffer drain', path)}` delivers them"
+    )
     _log.warning(
         "the files of a disk buffer aren't used",
         paths=[str(directory) for _, directory in unused],
@@ -381,15 +462,21 @@ def log_buffered(snapshot: Snapshot, path: Path) -> None:
 
 
 def log_undelivered(left: Sequence[DeadLetter], kept_at: str) -> None:
-    """Log the undelivered events of memory; `kept_at` is where the dead letters are kept, empty if they are in memory only."""
+    """Log the undelivered events of memory; `kept_at` is where the dead letters are kept, empty if
+    they are in memory only.
+    """
     labels = LaneLabels()
     counts = Counter(labels.label(letter.lane) for letter in left)
     oldest = min(letter.at for letter in left)
     kept = (
         f"These events became dead letters, which are kept at {kept_at}: "
-        f"`{proposed('dead-letters replay --reason', Reason.UNDELIVERED_AT_EXIT)}` sends them again."
+        f"`{proposed('dead-letters replay --reason', Reason.UNDELIVERED_AT_EXIT)}` sends them "
+        "again."
         if kept_at
-        else "These events became dead letters, in memory only, because no directory could be used: they are lost when this process ends."
+        else (
+            "These events became dead letters, in memory only, because no directory could be "
+            "used: they are lost when this process ends."
+        )
     )
     _log.error(
         "events were left behind",
@@ -398,6 +485,9 @@ def log_undelivered(left: Sequence[DeadLetter], kept_at: str) -> None:
         oldest=datetime.fromtimestamp(oldest, UTC).isoformat(timespec="seconds"),
         reason=Reason.UNDELIVERED_AT_EXIT,
         meaning=kept,
-        hint="Give the drain more time with `shutdown.drain_timeout`, and check why the upstream didn't accept them."
+        hint=(
+            "Give the drain more time with `shutdown.drain_timeout`, and check why the "
+            "upstream didn't accept them."
+        )
         + ("" if kept_at else " Give the dead letters a directory with `dead_letters.path`."),
     )

@@ -1,7 +1,9 @@
-"""The decoder process as the daemon sees it: started when it is needed, restarted when it has ended, killed when it takes too long.
+"""The decoder process as the daemon sees it: started when it is needed, restarted when it has
+ended, killed when it takes too long.
 
-It is a fresh interpreter with one socket to this process and nothing else of it: no listening socket, no file, no thread. It ends when that
-socket is closed or this process dies, and after `IDLE_SECONDS` without work (docs/decisions/0022-large-bodies-have-a-process.md).
+It is a fresh interpreter with one socket to this process and nothing else of it: no listening
+socket, no file, no thread. It ends when that socket is closed or this process dies, and after
+`IDLE_SECONDS` without work (docs/decisions/0022-large-bodies-have-a-process.md).
 """
 
 from __future__ import annotations
@@ -36,14 +38,25 @@ Command = Sequence[str]
 
 def command(memory: int) -> Command:
     """Starts the process, which may take `memory` bytes."""
-    return (sys.executable, "-P", "-m", "forwarder.daemon.decoder_process", str(os.getpid()), str(memory))
+    return (
+        sys.executable,
+        "-P",
+        "-m",
+        "forwarder.daemon.decoder_process",
+        str(os.getpid()),
+        str(memory),
+    )
 
 
 class DecoderProcess:
     """See `intake.large.Decoder`. One body at a time."""
 
-    def __init__(self, max_body: int, clock: Clock, seconds: float, start: Callable[[int], Command] = command) -> None:
-        """`seconds`: how long one body may take on a busy machine; `start`: the command, given the bytes of memory that it may take."""
+    def __init__(
+        self, max_body: int, clock: Clock, seconds: float, start: Callable[[int], Command] = command
+    ) -> None:
+        """`seconds`: how long one body may take on a busy machine; `start`: the command, given the
+        bytes of memory that it may take.
+        """
         self._command = start(memory_limit(max_body))
         self._clock = clock
         self._seconds = seconds
@@ -58,7 +71,9 @@ class DecoderProcess:
         """Of the process; None if there is none now."""
         return None if self._process is None else self._process.pid
 
-    async def decode(self, head: bytes, body: bytes, accept: Callable[[int], None]) -> tuple[bytes, list[bytes]]:
+    async def decode(
+        self, head: bytes, body: bytes, accept: Callable[[int], None]
+    ) -> tuple[bytes, list[bytes]]:
         """See `intake.large.Decoder.decode`."""
         self._stop_idling()
         try:
@@ -68,7 +83,9 @@ class DecoderProcess:
                 except ConnectionError:
                     code = await self._end()
                     if code == -signal.SIGPROF:
-                        raise RequestTooLarge(f"the body takes over {CPU_SECONDS} s of CPU to be decoded") from None
+                        raise RequestTooLarge(
+                            f"the body takes over {CPU_SECONDS} s of CPU to be decoded"
+                        ) from None
                     _log.warning("the decoder process has ended unexpectedly", exit_code=code)
         except Backpressure:
             if self._line is not None and self._line.lost:
@@ -79,9 +96,13 @@ class DecoderProcess:
             raise
         finally:
             self._idle = self._clock.call_later(IDLE_SECONDS, self._close_idle)
-        raise RequestTooLarge("the body could not be decoded: the process that tried has ended each time")
+        raise RequestTooLarge(
+            "the body could not be decoded: the process that tried has ended each time"
+        )
 
-    async def _decode_once(self, head: bytes, body: bytes, accept: Callable[[int], None]) -> tuple[bytes, list[bytes]]:
+    async def _decode_once(
+        self, head: bytes, body: bytes, accept: Callable[[int], None]
+    ) -> tuple[bytes, list[bytes]]:
         line = self._line
         if line is None or line.lost:
             line = await self._start()
@@ -110,7 +131,9 @@ class DecoderProcess:
             except OSError as error:
                 mine.close()
                 _log.error("the decoder process can't be started", why=error_text(error))
-                raise Backpressure("large requests can't be decoded now", retry_after=5.0) from error
+                raise Backpressure(
+                    "large requests can't be decoded now", retry_after=5.0
+                ) from error
         self.starts += 1
         mine.setblocking(False)
         _, self._line = await asyncio.get_running_loop().create_connection(_Line, sock=mine)
@@ -136,7 +159,8 @@ class DecoderProcess:
         if process is None:
             return None
         process.kill()
-        while process.poll() is None:  # noqa: ASYNC110 - there is no event for the end of the process
+        # ASYNC110: there is no event for the end of the process
+        while process.poll() is None:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_SECONDS)
         if line is not None:
             await line.closed
@@ -144,11 +168,15 @@ class DecoderProcess:
 
 
 def _popen(command: Command, standard_input: socket.socket) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command, stdin=standard_input.fileno(), stdout=subprocess.DEVNULL, close_fds=True)  # noqa: S603 - our own
+    return subprocess.Popen(  # noqa: S603 - our own
+        command, stdin=standard_input.fileno(), stdout=subprocess.DEVNULL, close_fds=True
+    )
 
 
 def memory_limit(max_body: int) -> int:
-    """Bytes of address space that the process may take: itself, and what the largest body may become on its way."""
+    """Bytes of address space that the process may take: itself, and what the largest body may
+    become on its way.
+    """
     return (512 << 20) + 16 * max_body
 
 
@@ -171,13 +199,17 @@ class _Line(asyncio.Protocol):
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def expect(self, accept: Callable[[int], None]) -> asyncio.Future[tuple[bytes, list[bytes]]]:
-        """The outcome that comes next. `accept`: asked about the bytes that follow its head; if it raises they are discarded."""
+        """The outcome that comes next. `accept`: asked about the bytes that follow its head; if it
+        raises they are discarded.
+        """
         self._accept = accept
         self._done = asyncio.get_running_loop().create_future()
         return self._done
 
     async def send(self, *data: bytes) -> None:
-        """Write, at the pace of the process. Raises `ConnectionError` if it is gone, and what `expect`'s future raises by then."""
+        """Write, at the pace of the process. Raises `ConnectionError` if it is gone, and what
+        `expect`'s future raises by then.
+        """
         for each in data:
             for at in range(0, len(each), PIECE):
                 await self._writable.wait()
@@ -187,8 +219,16 @@ class _Line(asyncio.Protocol):
                 await asyncio.sleep(0)
 
     def expire(self) -> None:
-        """The time limit has passed: the machine is too busy, because a body that takes too much CPU ends the process itself."""
-        self._fail(BufferFull("the request can't be decoded in time", retry_after=5.0, hint="the machine is busy; send smaller batches"))
+        """The time limit has passed: the machine is too busy, because a body that takes too much
+        CPU ends the process itself.
+        """
+        self._fail(
+            BufferFull(
+                "the request can't be decoded in time",
+                retry_after=5.0,
+                hint="the machine is busy; send smaller batches",
+            )
+        )
         self._writable.set()
         self.lost = True
 
@@ -201,7 +241,8 @@ class _Line(asyncio.Protocol):
         """See `asyncio.Protocol`."""
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - how it ended makes no difference
+    # how it ended makes no difference
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """See `asyncio.Protocol`."""
         self.lost = True
         self._writable.set()

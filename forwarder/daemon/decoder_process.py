@@ -1,7 +1,9 @@
-"""The decoder process itself: `python -m forwarder.daemon.decoder_process PARENT MEMORY`, with a socket as standard input.
+"""The decoder process itself: `python -m forwarder.daemon.decoder_process PARENT MEMORY`, with a
+socket as standard input.
 
-It reads a job, does it, writes its outcome, and repeats until the socket is closed. A job that takes over `CPU_SECONDS` ends it. It ignores
-signals that a terminal or a service manager sends to the process group: it ends when the daemon closes the socket.
+It reads a job, does it, writes its outcome, and repeats until the socket is closed. A job that
+takes over `CPU_SECONDS` ends it. It ignores signals that a terminal or a service manager sends to
+the process group: it ends when the daemon closes the socket.
 """
 
 from __future__ import annotations
@@ -55,7 +57,10 @@ def _serve(daemon: socket.socket) -> bool:
         outcome, parts = work(head, body)
         del body
     except MemoryError:
-        outcome, parts = failed(RequestTooLarge.code, "the body takes too much memory to be decoded"), []
+        outcome, parts = (
+            failed(RequestTooLarge.code, "the body takes too much memory to be decoded"),
+            [],
+        )
     except Exception:
         outcome, parts = failed("unforeseen", traceback.format_exc()), []
     finally:

@@ -1,8 +1,9 @@
 """The limit on open files, raised at the start to what connections and everything else need.
 
-Every connection is an open file. Service managers start processes with a low limit (1024) that the process itself may raise, up to one that
-it may not. Where that isn't enough, fewer connections are accepted, so that the buffer and requests to the upstream always
-have enough, and the log says what to do.
+Every connection is an open file. Service managers start processes with a low limit (1024) that the
+process itself may raise, up to one that it may not. Where that isn't enough, fewer connections are
+accepted, so that the buffer and requests to the upstream always have enough, and the log says what
+to do.
 """
 
 from __future__ import annotations
@@ -20,13 +21,17 @@ from forwarder.sources.http.passthrough.service import FLAG_PERMITS, OTHER_PERMI
 from forwarder.sources.http.protocol.limits import REJECTED_CONNECTIONS
 
 _ALWAYS: Final = 192
-"""Standard streams, the loop, the listeners, the admin address, dead letters, names looked up, and some to spare."""
+"""Standard streams, the loop, the listeners, the admin address, dead letters, names looked up, and
+some to spare.
+"""
 
 _CLUSTER: Final = 64
 """Connections to the brokers of a cluster."""
 
 _LOG_SOURCE: Final = 16
-"""Files of a log source beside those that it follows: its positions, what reports changes, one that is looked at."""
+"""Files of a log source beside those that it follows: its positions, what reports changes, one
+that is looked at.
+"""
 
 _log = structlog.get_logger(__name__)
 
@@ -34,19 +39,26 @@ _log = structlog.get_logger(__name__)
 def files_beside_connections(settings: Settings) -> int:
     """How many files may be open at once, beside the connections of senders."""
     concurrency = settings.delivery.concurrency
-    needed = _ALWAYS + REJECTED_CONNECTIONS + (concurrency if isinstance(concurrency, int) else MAXIMUM) * len(settings.destinations)
+    needed = (
+        _ALWAYS
+        + REJECTED_CONNECTIONS
+        + (concurrency if isinstance(concurrency, int) else MAXIMUM) * len(settings.destinations)
+    )
     if settings.passthrough.enabled:
         needed += FLAG_PERMITS + OTHER_PERMITS
     if settings.sources.http.tls.cert_file is not None:
         needed += HANDSHAKES
     if settings.buffer.kind == "disk":
-        needed += (settings.buffer_share // segment_size(settings.buffer_share) + 2) * len(settings.destinations)
+        needed += (settings.buffer_share // segment_size(settings.buffer_share) + 2) * len(
+            settings.destinations
+        )
     needed += sum(source.max_open_files + _LOG_SOURCE for source in settings.sources.logs)
     return needed + _CLUSTER * len(settings.sources.kafka)
 
 
 def reserve_descriptors(connections: int, others: int) -> int:
-    """Raise the limit on open files as far as needed and allowed; how many connections may be open at once, `connections` at most.
+    """Raise the limit on open files as far as needed and allowed; how many connections may be open
+    at once, `connections` at most.
 
     A quarter of the limit is left to connections in any case.
     """
@@ -61,7 +73,8 @@ def reserve_descriptors(connections: int, others: int) -> int:
         key="sources.http.max_connections",
         configured=connections,
         open_files=limit,
-        hint=f"Raise the limit on open files to {needed} (LimitNOFILE= of systemd, --ulimit nofile= of Docker, `ulimit -n`), or set "
+        hint=f"Raise the limit on open files to {needed} (LimitNOFILE= of systemd, --ulimit "
+        "nofile= of Docker, `ulimit -n`), or set "
         f"sources.http.max_connections to {possible}.",
     )
     return possible

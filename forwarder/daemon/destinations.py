@@ -1,7 +1,9 @@
-"""A destination of events: its sink, keys, halts, buffer, dead letters, books and delivery, built together.
+"""A destination of events: its sink, keys, halts, buffer, dead letters, books and delivery, built
+together.
 
-Behind the one intake each destination has these parts to itself, so that one that is down or halted affects no other. `build_destination`
-is called once for each destination that the settings name; of `upstream:` alone there is one, without a name.
+Behind the one intake each destination has these parts to itself, so that one that is down or
+halted affects no other. `build_destination` is called once for each destination that the settings
+name; of `upstream:` alone there is one, without a name.
 """
 
 from __future__ import annotations
@@ -16,7 +18,13 @@ from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.path import ForwarderPath
 from forwarder.core.taps import TapPoint
 from forwarder.daemon.key_memory import KeyMemory
-from forwarder.daemon.policies import allowed_keys, batch_policy, lane_ordering, open_sink, retry_policy
+from forwarder.daemon.policies import (
+    allowed_keys,
+    batch_policy,
+    lane_ordering,
+    open_sink,
+    retry_policy,
+)
 from forwarder.daemon.roles import Role
 from forwarder.daemon.stores import InheritedLocks, Stores, open_stores
 from forwarder.delivery.batching import Batcher
@@ -63,7 +71,14 @@ class EventDestination:
 
 
 def build_destination(
-    settings: Settings, role: Role, clock: Clock, *, path: ForwarderPath, taps: TapPoint, inherited: InheritedLocks, window: int | None
+    settings: Settings,
+    role: Role,
+    clock: Clock,
+    *,
+    path: ForwarderPath,
+    taps: TapPoint,
+    inherited: InheritedLocks,
+    window: int | None,
 ) -> EventDestination:
     """The parts of the destination that is the `upstream` of these settings, not yet started.
 
@@ -77,9 +92,21 @@ def build_destination(
     known = _known_keys(settings, keys)
     halts, books = Halts(), Books()
     stores = open_stores(
-        settings, role, clock, books, known, ordering_of=ordering_of, destination=upstream.name, inherited=inherited, window=window
+        settings,
+        role,
+        clock,
+        books,
+        known,
+        ordering_of=ordering_of,
+        destination=upstream.name,
+        inherited=inherited,
+        window=window,
     )
-    key_memory = KeyMemory(known, stores.state, clock, upstream.name) if keys is not None and stores.state is not None else None
+    key_memory = (
+        KeyMemory(known, stores.state, clock, upstream.name)
+        if keys is not None and stores.state is not None
+        else None
+    )
     batcher = Batcher(stores.buffer, batch_policy(settings))
     delivery: Delivery | Archiver
     if sink is None:
@@ -93,7 +120,9 @@ def build_destination(
             books=books,
             clock=clock,
             retry=retry_policy(settings),
-            concurrency=settings.delivery.concurrency if isinstance(settings.delivery.concurrency, int) else None,
+            concurrency=settings.delivery.concurrency
+            if isinstance(settings.delivery.concurrency, int)
+            else None,
             ordering_of=ordering_of,
             halts=halts,
             keys=keys,
@@ -104,7 +133,11 @@ def build_destination(
         stores.dead_letters,
         books,
         LaneRegistry(
-            http.max_lanes, stores.buffer.holdings, known, api_keys=own_keys(allowed_keys(http.api_keys, settings), settings), ask=ask
+            http.max_lanes,
+            stores.buffer.holdings,
+            known,
+            api_keys=own_keys(allowed_keys(http.api_keys, settings), settings),
+            ask=ask,
         ),
         Quotas(stores.buffer, halts, known, ask),
         clock=clock,
@@ -127,19 +160,25 @@ def build_destination(
     )
 
 
-def _archiver(upstream: DestinationSettings, stores: Stores, books: Books, clock: Clock) -> Archiver:
+def _archiver(
+    upstream: DestinationSettings, stores: Stores, books: Books, clock: Clock
+) -> Archiver:
     """What delivers to an archive. Raises `ConfigurationError` where it can't be made."""
     from forwarder.archive.archiver import ArchivePolicy, Archiver  # noqa: PLC0415 - few have one
     from forwarder.archive.folders import archive_identity, open_folder  # noqa: PLC0415
     from forwarder.archive.spool import Partition  # noqa: PLC0415
 
     if stores.disk_buffer is None:
-        raise ConfigurationError(f"upstreams.{upstream.name}.archive needs a disk buffer", hint="Set buffer.kind: disk.")
+        raise ConfigurationError(
+            f"upstreams.{upstream.name}.archive needs a disk buffer", hint="Set buffer.kind: disk."
+        )
     archive, directory = upstream.archive, stores.locks[0].path
     try:
         identity = archive_identity(directory)
         return Archiver(
-            policy=ArchivePolicy(Partition(archive.partition), archive.max_age, directory, identity),
+            policy=ArchivePolicy(
+                Partition(archive.partition), archive.max_age, directory, identity
+            ),
             buffer=stores.disk_buffer,
             folder=lambda thread: open_folder(archive.url, archive.store, identity, thread),
             books=books,
@@ -154,11 +193,21 @@ def _archiver(upstream: DestinationSettings, stores: Stores, books: Books, clock
 def _known_keys(settings: Settings, keys: KeyCheck | None) -> KnownKeys:
     """The configured project keys, and those that the key check verifies from now on."""
     sources = settings.sources
-    keyed = [*[each.api_key for each in sources.kafka], *[each.api_key for each in sources.logs], sources.http.otlp.api_key]
+    keyed = [
+        *[each.api_key for each in sources.kafka],
+        *[each.api_key for each in sources.logs],
+        sources.http.otlp.api_key,
+    ]
     source_keys = [key for key in keyed if key]
-    known = KnownKeys(own_keys(sources.http.api_keys, settings), own_keys(source_keys, settings), verifiable=keys is not None)
+    known = KnownKeys(
+        own_keys(sources.http.api_keys, settings),
+        own_keys(source_keys, settings),
+        verifiable=keys is not None,
+    )
     if keys is not None:
-        keys.on_answer(lambda key, status: known.verify(key) if status is KeyStatus.VERIFIED else None)
+        keys.on_answer(
+            lambda key, status: known.verify(key) if status is KeyStatus.VERIFIED else None
+        )
     return known
 
 

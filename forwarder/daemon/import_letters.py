@@ -1,13 +1,18 @@
-"""The dead letters of an import, in its state folder: what the format refused and what the service refused, each with file and line.
+"""The dead letters of an import, in its state folder: what the format refused and what the service
+refused, each with file and line.
 
-Invariants: a record that a format refused is durable here before it counts as read (the intake sees to that), and an event that the service
-refused before a checkpoint is written that counts it (`durable`). What is refused again, because a run was killed before its checkpoint, is
-the same letter: letters are identified by their places. While letters can't be written, nothing that is refused is settled; none is lost.
+Invariants: a record that a format refused is durable here before it counts as read (the intake
+sees to that), and an event that the service refused before a checkpoint is written that counts it
+(`durable`). What is refused again, because a run was killed before its checkpoint, is the same
+letter: letters are identified by their places. While letters can't be written, nothing that is
+refused is settled; none is lost.
 
-Once all records of the source are settled, letters that are marked for it are replayed. A record goes through the format again, in its old
-place, so that its uuid is what it would have been; an event goes again as it is. A letter leaves the folder once each of its events has
-arrived or is a letter of its own, that is counted, and a checkpoint is written with the counts and the letter's number. So after a kill it
-is sent again with the same bytes, or removed without being sent: counted once in any case.
+Once all records of the source are settled, letters that are marked for it are replayed. A record
+goes through the format again, in its old place, so that its uuid is what it would have been; an
+event goes again as it is. A letter leaves the folder once each of its events has arrived or is a
+letter of its own, that is counted, and a checkpoint is written with the counts and the letter's
+number. So after a kill it is sent again with the same bytes, or removed without being sent:
+counted once in any case.
 """
 
 from __future__ import annotations
@@ -58,23 +63,33 @@ AT_ONCE: Final = 200
 """Marked letters that are fetched at once."""
 _read_as_sent: Final = NativeConverter("set").convert_event
 _FOREIGN: Final = "it doesn't say which record it was: it isn't a letter of an import"
-_DAMAGED: Final = "its bytes aren't those that were written: the disk has changed them. Replay it with `--with FILE`"
+_DAMAGED: Final = (
+    "its bytes aren't those that were written: the disk has changed them. Replay it with "
+    "`--with FILE`"
+)
 
 
 class ImportDeadLetters(DeadLetterStore):
-    """See the module. Used on one loop: the intake buries in it what a format refused, delivery what the service refused."""
+    """See the module. Used on one loop: the intake buries in it what a format refused, delivery
+    what the service refused.
+    """
 
     folder: Path
     refusals: dict[EventKey, RecordFate]
     """Events that the service has refused; whoever counts an event takes it out."""
     returning: dict[EventKey, int]
-    """Letters whose events are in flight, by these: refused again, they stay the letters that they are."""
+    """Letters whose events are in flight, by these: refused again, they stay the letters that they
+    are.
+    """
     is_full = False
-    """Whether the last letters found no room. While they don't, what is marked to be dropped is dropped at each try."""
+    """Whether the last letters found no room. While they don't, what is marked to be dropped is
+    dropped at each try.
+    """
 
     @staticmethod
     def marked_in(state: Path) -> int:
-        """How many letters in a state folder are marked to be replayed: an import with some isn't done. Nothing is opened for writing.
+        """How many letters in a state folder are marked to be replayed: an import with some isn't
+        done. Nothing is opened for writing.
 
         0 also if they can't be read: opening them says why.
         """
@@ -85,13 +100,17 @@ class ImportDeadLetters(DeadLetterStore):
             return 0
 
     @classmethod
-    def open_in(cls, folder: Path, clock: Clock, max_bytes: int, replayed: Sequence[int] = ()) -> ImportDeadLetters:
+    def open_in(
+        cls, folder: Path, clock: Clock, max_bytes: int, replayed: Sequence[int] = ()
+    ) -> ImportDeadLetters:
         """Open the letters in a state folder, which this process has the lock of.
 
-        `replayed`: letters that the checkpoint counts as replayed (`ImportTotals.replayed`), which are removed if they are still there. A
-        file that can't be read is quarantined and reported. Raises `ConfigurationError` if that can't be done.
+        `replayed`: letters that the checkpoint counts as replayed (`ImportTotals.replayed`), which
+        are removed if they are still there. A file that can't be read is quarantined and reported.
+        Raises `ConfigurationError` if that can't be done.
         """
-        letters = cls.open(folder, max_bytes, Committer(clock), clock, books=Books(), logged=False)  # an import counts by record
+        # an import counts by record
+        letters = cls.open(folder, max_bytes, Committer(clock), clock, books=Books(), logged=False)
         letters.folder, letters.refusals, letters.returning = folder, {}, {}
         letters.forget(replayed)
         letters.remove(replayed)  # again, to know when they are gone
@@ -114,11 +133,15 @@ class ImportDeadLetters(DeadLetterStore):
             return f"dead letters can't be written: {found.failing}; it is tried again every second"
         if self.is_full:
             ask = f"replay or drop some: `{proposed('dead-letters ls --path', self.folder)}`"
-            return f"there is no room for more dead letters ({size(found.bytes)} of {size(found.limit_bytes)}); {ask}"
+            return (
+                f"there is no room for more dead letters ({size(found.bytes)} of "
+                f"{size(found.limit_bytes)}); {ask}"
+            )
         return ""
 
     def bury(self, letters: Sequence[DeadLetter]) -> bool:
-        """Keep events that the service refused, all or none: False, there is no room, or nothing can be written. See `durable`.
+        """Keep events that the service refused, all or none: False, there is no room, or nothing
+        can be written. See `durable`.
 
         The event of a letter in flight stays that letter, with a note.
         """
@@ -129,9 +152,14 @@ class ImportDeadLetters(DeadLetterStore):
             return False
         for key, letter in found.items():
             file, _, line = letter.coordinates.rpartition(":")
-            self.refusals[key] = RecordFate(FateKind.REFUSED, letter.reason.value, RefusalExample(file, int(line), letter.why))
+            self.refusals[key] = RecordFate(
+                FateKind.REFUSED, letter.reason.value, RefusalExample(file, int(line), letter.why)
+            )
             if key in self.returning:
-                self.unmark(self.returning[key], f"the service refused it again: {letter.why or letter.reason}")
+                self.unmark(
+                    self.returning[key],
+                    f"the service refused it again: {letter.why or letter.reason}",
+                )
         return True
 
     def reserve(self, size: int, count: int) -> int | None:
@@ -146,19 +174,26 @@ class ImportDeadLetters(DeadLetterStore):
             self.poll(1, lambda _: None)  # it isn't asked which letters are marked to be replayed
 
     async def durable(self, limit: float | None = None) -> bool:
-        """Whether all that was buried is durable within `limit` seconds; if so, nothing is buried before the caller's next step."""
+        """Whether all that was buried is durable within `limit` seconds; if so, nothing is buried
+        before the caller's next step.
+        """
         end = None if limit is None else self._clock.monotonic() + limit
         heard = asyncio.Event()
-        while not self.when_durable(lambda _: heard.set()):  # if it fails, the store tries again by itself
-            if not await wait_for_event(heard, None if end is None else end - self._clock.monotonic(), self._clock):
+        # if it fails, the store tries again by itself
+        while not self.when_durable(lambda _: heard.set()):
+            if not await wait_for_event(
+                heard, None if end is None else end - self._clock.monotonic(), self._clock
+            ):
                 return False
             heard.clear()
         return True
 
     async def take_marked(self) -> Sequence[MarkedLetter]:
-        """The next letters that are marked for a replay, some of them; none if there are no others. Those marked to be dropped are dropped.
+        """The next letters that are marked for a replay, some of them; none if there are no
+        others. Those marked to be dropped are dropped.
 
-        They aren't given again before they are unmarked or removed. Waits while the file can't be read.
+        They aren't given again before they are unmarked or removed. Waits while the file can't be
+        read.
         """
         while True:
             answers = asyncio.Queue[Sequence[MarkedDeadLetter]]()
@@ -179,7 +214,14 @@ class ImportDeadLetters(DeadLetterStore):
             self.unmark(found.number, _DAMAGED if origin else _FOREIGN)
             return None
         file, _, line = found.coordinates.rpartition(":")
-        return MarkedLetter(found.number, SourceFile(file, origin.identity), int(line), found.data, origin, found.together)
+        return MarkedLetter(
+            found.number,
+            SourceFile(file, origin.identity),
+            int(line),
+            found.data,
+            origin,
+            found.together,
+        )
 
     def remove(self, numbers: Iterable[int]) -> None:
         """Letters were replayed, and that is saved: they go as soon as that can be written."""
@@ -207,18 +249,24 @@ class LetterReplays:
     lane: Lane
     clock: Clock
     _records: dict[int, RecordKey] = field(default_factory=dict, init=False)
-    """Letters that this run has counted as replayed and that may not be gone yet, by number: their records."""
+    """Letters that this run has counted as replayed and that may not be gone yet, by number: their
+    records.
+    """
 
     async def run(self, send: SendChunks, on_counted: Callable[[], None]) -> None:
-        """Send the events of marked letters until no letter is marked, or the run is stopped; `on_counted`: there is something to save.
+        """Send the events of marked letters until no letter is marked, or the run is stopped;
+        `on_counted`: there is something to save.
 
-        Waits while the letters can't be read. Cancelled, it counts nothing more: what is in flight is sent again by the next run.
+        Waits while the letters can't be read. Cancelled, it counts nothing more: what is in flight
+        is sent again by the next run.
         """
         while marked := await self.letters.take_marked():
             left = self._left(marked)
             opened = self._open(marked)
             block = ImportBlock({letter.origin.file: letter.file for letter in marked})
-            for _, events in groupby(chain.from_iterable([events for _, events in opened]), attrgetter("file")):
+            for _, events in groupby(
+                chain.from_iterable([events for _, events in opened]), attrgetter("file")
+            ):
                 block.send(EventColumns.of(list(events)), self.limits)
             if opened and not await send(block.chunks(self.lane, self.clock.now())):
                 return
@@ -227,29 +275,46 @@ class LetterReplays:
             on_counted()
 
     def saved(self) -> None:
-        """A checkpoint is written: the letters that it counts as replayed go. Checkpoints name them until they are gone."""
+        """A checkpoint is written: the letters that it counts as replayed go. Checkpoints name
+        them until they are gone.
+        """
         replayed = self.ledger.totals.replayed
         replayed[:] = [number for number in replayed if not self.letters.is_gone(number)]
         self.letters.remove(replayed)
 
     def _left(self, marked: Sequence[MarkedLetter]) -> Counter[RecordKey]:
         """How many letters there are of each record, without those that are counted as replayed."""
-        self._records = {number: record for number, record in self._records.items() if not self.letters.is_gone(number)}
+        self._records = {
+            number: record
+            for number, record in self._records.items()
+            if not self.letters.is_gone(number)
+        }
         left: Counter[RecordKey] = Counter()
         for letter in marked:
             left[letter.origin.key] = max(left[letter.origin.key], letter.together)
         left.subtract(self._records.values())
         return left
 
-    def _open(self, marked: Sequence[MarkedLetter]) -> list[tuple[MarkedLetter, Sequence[FinishedEvent]]]:
+    def _open(
+        self, marked: Sequence[MarkedLetter]
+    ) -> list[tuple[MarkedLetter, Sequence[FinishedEvent]]]:
         """The events of letters; without the letters that stay."""
         opened: list[tuple[MarkedLetter, Sequence[FinishedEvent]]] = []
         in_flight: set[EventKey] = set()
         for letter in marked:
             origin = letter.origin
-            events = self._as_sent(letter, origin) if isinstance(origin, EventOrigin) else self._made(letter, origin)
-            if not isinstance(events, str) and not in_flight.isdisjoint([event.key for event in events]):
-                events = "another letter of the same event is in flight; replay this one again if it is still needed"
+            events = (
+                self._as_sent(letter, origin)
+                if isinstance(origin, EventOrigin)
+                else self._made(letter, origin)
+            )
+            if not isinstance(events, str) and not in_flight.isdisjoint(
+                [event.key for event in events]
+            ):
+                events = (
+                    "another letter of the same event is in flight; replay this one again if "
+                    "it is still needed"
+                )
             if isinstance(events, str):
                 self.letters.unmark(letter.number, events)
                 continue
@@ -265,11 +330,19 @@ class LetterReplays:
         if made.refused:
             return f"{made.refused[0].why}: {made.refused[0].detail}"
         if not made.events:
-            return f"nothing of it is sent: it is left out ({', '.join(fate.reason for fate in made.fates.values())})"
-        return [event._replace(part=event_of(origin.part, turn)) for turn, event in enumerate(made.events)]
+            return (
+                "nothing of it is sent: it is left out "
+                f"({', '.join(fate.reason for fate in made.fates.values())})"
+            )
+        return [
+            event._replace(part=event_of(origin.part, turn))
+            for turn, event in enumerate(made.events)
+        ]
 
     def _as_sent(self, letter: MarkedLetter, origin: EventOrigin) -> Sequence[FinishedEvent] | str:
-        """An event as it was sent, or as it was edited since; why it stays a letter, if it can't be sent as it stands."""
+        """An event as it was sent, or as it was edited since; why it stays a letter, if it can't
+        be sent as it stands.
+        """
         try:
             found = _read_as_sent(letter.block)
         except RecordRefused as refused:
@@ -278,19 +351,34 @@ class LetterReplays:
         if len(text) > most:
             return f"the event has {len(text):,} bytes, {most:,} are allowed"
         texts = found.distinct_ids[0], found.names[0], found.uuids[0], text
-        return [FinishedEvent(found.times[0], *texts, origin.file, letter.line, origin.record, origin.event)]
+        return [
+            FinishedEvent(
+                found.times[0], *texts, origin.file, letter.line, origin.record, origin.event
+            )
+        ]
 
-    def _conclude(self, letter: MarkedLetter, events: Sequence[FinishedEvent], left: Counter[RecordKey]) -> None:
-        """All events of a letter are settled: count it, unless it stays. `left`: how many letters there are of each record."""
+    def _conclude(
+        self, letter: MarkedLetter, events: Sequence[FinishedEvent], left: Counter[RecordKey]
+    ) -> None:
+        """All events of a letter are settled: count it, unless it stays. `left`: how many letters
+        there are of each record.
+        """
         origin = letter.origin
         arrived: list[FinishedEvent] = []
         refused: list[FinishedEvent] = []
         for event in events:
             self.letters.returning.pop(event.key, None)
-            (arrived if self.letters.refusals.pop(event.key, None) is None else refused).append(event)
+            (arrived if self.letters.refusals.pop(event.key, None) is None else refused).append(
+                event
+            )
         if refused and isinstance(origin, EventOrigin):
             return  # it stays; its note was written when the service refused it
-        count_replayed(self.ledger.totals, arrived, refused, origin.day if isinstance(origin, EventOrigin) else "")
+        count_replayed(
+            self.ledger.totals,
+            arrived,
+            refused,
+            origin.day if isinstance(origin, EventOrigin) else "",
+        )
         left[origin.key] += len(refused) - 1
         if not left[origin.key]:
             self.ledger.count_repaired(letter.file.name)

@@ -1,9 +1,12 @@
-"""One import, from its opening to its report: the daemon's pipeline with one source, in a process of its own.
+"""One import, from its opening to its report: the daemon's pipeline with one source, in a process
+of its own.
 
-source → intake → buffer in memory (the source is the durable copy) → batcher → delivery → the service, or a running daemon (`--via`).
+source → intake → buffer in memory (the source is the durable copy) → batcher → delivery → the
+service, or a running daemon (`--via`).
 
-An import is identified by its format, its options and its source's content. The state folder is found again by format and
-paths, so a source that changed is seen, and refused; the events' `$import_job_id` follows from the content alone, on any machine.
+An import is identified by its format, its options and its source's content. The state folder is
+found again by format and paths, so a source that changed is seen, and refused; the events'
+`$import_job_id` follows from the content alone, on any machine.
 """
 
 from __future__ import annotations
@@ -40,7 +43,12 @@ from forwarder.sources.files.origins import check_addresses
 from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.blocks import SOURCE, ChunkLimits, ImportBlock, source_blocks
-from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, StateFolder, read_checkpoint
+from forwarder.sources.imports.checkpoint import (
+    ImportCheckpoint,
+    ImportJob,
+    StateFolder,
+    read_checkpoint,
+)
 from forwarder.sources.imports.conversion import Conversion, EventFilters, FinishPolicy, ImportRules
 from forwarder.sources.imports.formats.catalog import FORMATS
 from forwarder.sources.imports.job import (
@@ -63,7 +71,12 @@ from forwarder.sources.imports.preflight_report import PreflightReport
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.report import ImportManifest, manifest_of, write_reports
 from forwarder.sources.imports.sorting import EventSpool, least_room, sorted_blocks
-from forwarder.sources.imports.source import ImportLedger, ImportProgress, ImportSource, ReportProgress
+from forwarder.sources.imports.source import (
+    ImportLedger,
+    ImportProgress,
+    ImportSource,
+    ReportProgress,
+)
 from forwarder.sources.imports.times import SECOND
 from forwarder.storage.private import make_directories
 from forwarder.telemetry.books import Books
@@ -74,14 +87,18 @@ WINDOW: Final = 4
 LEAST_WINDOW: Final = 16 << 20
 """Bytes that the buffer holds at least."""
 GATHER_SECONDS: Final = 10.0
-"""How long an event waits at least for others of its day, while there is more to read and room for it."""
+"""How long an event waits at least for others of its day, while there is more to read and room for
+it.
+"""
 STOP_SECONDS: Final = 15.0
 """How long a run that is stopped waits for what is in flight."""
 REPORT_SECONDS: Final = 0.5
 MAX_WITNESS: Final = 10_000
 """Bytes of a witness, which is in each checkpoint."""
 LETTERS_BYTES: Final = 1 << 40
-"""The folder is the import's own, and a record that can't be kept would hold up all of it: the disk is the limit."""
+"""The folder is the import's own, and a record that can't be kept would hold up all of it: the
+disk is the limit.
+"""
 ACKNOWLEDGED: Final = (("Forwarder-Ack", "delivered"),)
 """With `--via`, the daemon answers once the service has the events."""
 _OK, _UNKNOWN = 200, 401
@@ -94,7 +111,9 @@ class UpstreamRefuses(ForwarderError):
 
 
 class KeyUnverified(UpstreamRefuses):
-    """It isn't known whether the service knows the key: it can't be reached, or answers something else."""
+    """It isn't known whether the service knows the key: it can't be reached, or answers something
+    else.
+    """
 
 
 class ImportRun:
@@ -103,8 +122,8 @@ class ImportRun:
     def __init__(self, request: ImportRequest, clock: Clock) -> None:
         """Open the source, and lock the state folder. Takes as long as looking at all files' ends.
 
-        Raises `ConfigurationError`, `CheckpointDamaged`, `OtherJob`, `Locked`, and `SourceChanged` if the source isn't that of the
-        checkpoint, or that of the other shards.
+        Raises `ConfigurationError`, `CheckpointDamaged`, `OtherJob`, `Locked`, and `SourceChanged`
+        if the source isn't that of the checkpoint, or that of the other shards.
         """
         check_addresses(request.paths)
         shard = request.shard
@@ -118,14 +137,19 @@ class ImportRun:
         self._doing = ""
         self._rules = _rules_of(request, clock)
         with ExitStack() as opened:
-            self._source = opened.enter_context(open_source(request.paths, request.reading, slice(None) if shard is None else shard.files))
+            self._source = opened.enter_context(
+                open_source(
+                    request.paths, request.reading, slice(None) if shard is None else shard.files
+                )
+            )
             self.folder = request.state or request.state_root / folder_name(request, self._source)
             """The import's state folder."""
             self.state = self.folder if shard is None else self.folder / shard.folder
             """This process's: the same, or in an import in shards one in it."""
             check_apart(self.state, request.paths)
             begun = check_division(self.folder, shard)
-            # of `<state directory>/imports/<job>/<shard>` all but the first are ours; what `--state` or `import.state` names is the user's
+            # of `<state directory>/imports/<job>/<shard>` all but the first are ours; what
+            # `--state` or `import.state` names is the user's
             named = 0 if request.state else 1 if request.settings.import_.state else 2
             self._folder = StateFolder(self.state, own=named + (shard is not None))
             opened.callback(self._folder.close)
@@ -142,7 +166,9 @@ class ImportRun:
         request, begun = self._request, begun if self.saved is None else self.saved.job
         until = until_of(request.filters, begun, self._clock)
         self._filters = replace(request.filters, until=until, limit=request.own_limit)
-        self.job = job_of(request, self._source, until, begun, rules=self._rules and self._rules.rules.digest)
+        self.job = job_of(
+            request, self._source, until, begun, rules=self._rules and self._rules.rules.digest
+        )
 
     @property
     def has_files(self) -> bool:
@@ -151,16 +177,25 @@ class ImportRun:
 
     @property
     def is_complete(self) -> bool:
-        """Whether an earlier run has brought all there is, and no dead letter is marked for a replay."""
-        return self.saved is not None and self.saved.complete and not ImportDeadLetters.marked_in(self.state)
+        """Whether an earlier run has brought all there is, and no dead letter is marked for a
+        replay.
+        """
+        return (
+            self.saved is not None
+            and self.saved.complete
+            and not ImportDeadLetters.marked_in(self.state)
+        )
 
     @property
     def broken(self) -> Sequence[BrokenSource]:
         """Files that couldn't be read to their end, once it ran."""
         return () if self._pipeline is None else self._pipeline.ledger.broken
 
-    def preflight(self, progress: Callable[[int, int], None]) -> tuple[PreflightReport, tuple[BrokenSource, ...]]:
-        """Look at all of the source; nothing is sent. Also the files that can't be read to their end.
+    def preflight(
+        self, progress: Callable[[int, int], None]
+    ) -> tuple[PreflightReport, tuple[BrokenSource, ...]]:
+        """Look at all of the source; nothing is sent. Also the files that can't be read to their
+        end.
 
         `progress` gets the records and bytes so far, now and then.
         """
@@ -178,13 +213,21 @@ class ImportRun:
             unfit_accepted="unfit-files" in request.accepted,
         )
         return run_preflight(
-            self._source, request.chosen, self._finish(), filters=self._filters, terms=terms, progress=progress, formats=FORMATS
+            self._source,
+            request.chosen,
+            self._finish(),
+            filters=self._filters,
+            terms=terms,
+            progress=progress,
+            formats=FORMATS,
         )
 
     async def check_key(self) -> None:
-        """Ask whether the service knows the key: `/batch/` answers 200 to any (wire facts: What the service does not tell).
+        """Ask whether the service knows the key: `/batch/` answers 200 to any (wire facts: What
+        the service does not tell).
 
-        Raises `UpstreamRefuses`, also for an inconclusive answer: events sent in vain can't be detected later.
+        Raises `UpstreamRefuses`, also for an inconclusive answer: events sent in vain can't be
+        detected later.
         """
         sink, url, key = self._sink(), self._request.address, self._request.api_key
         try:
@@ -196,20 +239,30 @@ class ImportRun:
             raise KeyUnverified(f"{url} can't be reached: {mask_secrets(reply.error)}", hint=hint)
         if reply.status == _UNKNOWN:
             raise UpstreamRefuses(
-                f"{url} doesn't know the project key {mask_key(key)}: it would accept the events and drop them",
-                hint="Check the key in the project's settings, and that the address is of the region that the project is in.",
+                (
+                    f"{url} doesn't know the project key {mask_key(key)}: it would accept the "
+                    "events and drop them"
+                ),
+                hint=(
+                    "Check the key in the project's settings, and that the address is of the "
+                    "region that the project is in."
+                ),
             )
         if reply.status != _OK:
             raise KeyUnverified(
-                f"{url} was asked whether it knows the project key, and answered HTTP {reply.status}",
+                (
+                    f"{url} was asked whether it knows the project key, and answered HTTP "
+                    f"{reply.status}"
+                ),
                 hint="Check the address. `upstream.verify_keys: false` leaves the question out.",
             )
 
     async def run(self, report: ReportProgress) -> ImportManifest:
-        """Bring what isn't there yet to the service; the manifest of where it stands then, which is in the state folder with the report.
+        """Bring what isn't there yet to the service; the manifest of where it stands then, which
+        is in the state folder with the report.
 
-        Raises `SourceChanged`, `OtherJob` if another shard began meanwhile with another job, `ConfigurationError` if the state can't be
-        written. Cancelled, it saves what is settled.
+        Raises `SourceChanged`, `OtherJob` if another shard began meanwhile with another job,
+        `ConfigurationError` if the state can't be written. Cancelled, it saves what is settled.
         """
         if self._request.shard is not None:
             begun = share_job(self.folder, self.job)
@@ -247,7 +300,9 @@ class ImportRun:
             EventSpool(self.state, self.job).remove()
         self._opened.close()
 
-    def _build(self, sink: HttpSink, letters: ImportDeadLetters, repeats: Repeats) -> ImportPipeline:
+    def _build(
+        self, sink: HttpSink, letters: ImportDeadLetters, repeats: Repeats
+    ) -> ImportPipeline:
         """The pipeline, which continues from the checkpoint."""
         request, settings, clock = self._request, self._request.settings, self._clock
         checkpoint = self.saved or ImportCheckpoint(self.job, clock.now(), clock.now(), [])
@@ -256,12 +311,23 @@ class ImportRun:
         ledger = ImportLedger(checkpoint)
         policy = batch_policy(settings)
         age = max(policy.max_age, GATHER_SECONDS)
-        policy = replace(policy, max_age=age, max_events=self._batch_events(), by_day=True, one_day=bool(request.via))
+        policy = replace(
+            policy,
+            max_age=age,
+            max_events=self._batch_events(),
+            by_day=True,
+            one_day=bool(request.via),
+        )
         limits = ChunkLimits.of_batches(policy.max_bytes, policy.max_events)
         alone = self._conversion(replace(self._filters, limit=None), None)
         target = hashlib.sha256(f"{request.address}\n{request.api_key}".encode()).hexdigest()[:16]
-        shares = request.rate and request.shard is None  # a shard has its part for itself, whatever machine it is on
-        line = _common_folder(request.state_root, self.state.parent, self.state) / f"rate-{target}" if shares else None
+        # a shard has its part for itself, whatever machine it is on
+        shares = request.rate and request.shard is None
+        line = (
+            _common_folder(request.state_root, self.state.parent, self.state) / f"rate-{target}"
+            if shares
+            else None
+        )
         return ImportPipeline(
             self._blocks(checkpoint, repeats, limits),
             ledger,
@@ -271,49 +337,84 @@ class ImportRun:
             lane=self._lane,
             folder=self._folder,
             policy=policy,
-            pace=ImportPace(request.own_rate or UNPACED, clock, line=RateLine(line), quiet=request.quiet_hours),
+            pace=ImportPace(
+                request.own_rate or UNPACED, clock, line=RateLine(line), quiet=request.quiet_hours
+            ),
             retry=RetryPolicy(settings.delivery.retry.initial, settings.delivery.retry.max),
-            concurrency=settings.delivery.concurrency if isinstance(settings.delivery.concurrency, int) else None,
+            concurrency=settings.delivery.concurrency
+            if isinstance(settings.delivery.concurrency, int)
+            else None,
             keys=KeyCheck(sink.decide, clock) if settings.upstream.verify_keys else None,
-            replays=LetterReplays(letters, ledger, alone, limits, settings.upstream.max_event, self._lane, clock),
+            replays=LetterReplays(
+                letters, ledger, alone, limits, settings.upstream.max_event, self._lane, clock
+            ),
         )
 
-    def _blocks(self, checkpoint: ImportCheckpoint, repeats: Repeats, limits: ChunkLimits) -> Generator[ImportBlock]:
+    def _blocks(
+        self, checkpoint: ImportCheckpoint, repeats: Repeats, limits: ChunkLimits
+    ) -> Generator[ImportBlock]:
         if checkpoint.complete:
-            return (each for each in tuple[ImportBlock, ...]())  # only dead letters are marked: the source isn't read again for them
+            # only dead letters are marked: the source isn't read again for them
+            return (each for each in tuple[ImportBlock, ...]())
         conversion = self._conversion(self._filters, repeats)
         if not self._request.sort:
             return source_blocks(self._source, conversion, checkpoint.settled, limits)
-        if self.saved is None:  # before all: what is sorted is sorted for one time that `--until` stands for
+        # before all: what is sorted is sorted for one time that `--until` stands for
+        if self.saved is None:
             self._folder.save(checkpoint)
-        room = 0 if self._request.filters != EventFilters() else least_room(self._source)  # of a few events it isn't known
+        # of a few events it isn't known
+        room = 0 if self._request.filters != EventFilters() else least_room(self._source)
         spool = EventSpool(self.state, self.job)
         return sorted_blocks(
-            self._source, conversion, spool, checkpoint.settled, checkpoint.spool, limits, room=room, doing=partial(setattr, self, "_doing")
+            self._source,
+            conversion,
+            spool,
+            checkpoint.settled,
+            checkpoint.spool,
+            limits,
+            room=room,
+            doing=partial(setattr, self, "_doing"),
         )
 
     def _conversion(self, filters: EventFilters, repeats: Repeats | None) -> Conversion:
         request = self._request
-        return Conversion(request.chosen.make(), self._finish(), request.settings.upstream.max_event, filters, repeats, rules=self._rules)
+        return Conversion(
+            request.chosen.make(),
+            self._finish(),
+            request.settings.upstream.max_event,
+            filters,
+            repeats,
+            rules=self._rules,
+        )
 
     def _sink(self) -> HttpSink:
-        """The way to the service, or with `via` to a daemon, uncompressed: it is near. Raises `ConfigurationError`."""
+        """The way to the service, or with `via` to a daemon, uncompressed: it is near. Raises
+        `ConfigurationError`.
+        """
         upstream, via = self._request.settings.upstream, self._request.via
         if not via:
             return open_sink(upstream, self._clock)
-        return open_sink(replace(upstream, url=via, compression="none", proxy=None), self._clock, headers=ACKNOWLEDGED)
+        return open_sink(
+            replace(upstream, url=via, compression="none", proxy=None),
+            self._clock,
+            headers=ACKNOWLEDGED,
+        )
 
     def _finish(self) -> FinishPolicy:
         return FinishPolicy(self._request.person_properties, self._request.geoip, self.job.id)
 
     def _batch_events(self) -> int:
-        """How many events a batch has at most: a second's, for it is sent at once, whatever the rate."""
+        """How many events a batch has at most: a second's, for it is sent at once, whatever the
+        rate.
+        """
         rate, most = self._request.own_rate, self._request.settings.batch.max_events
         return most if rate is None else min(most, max(1, int(rate)))
 
 
 def _rules_of(request: ImportRequest, clock: Clock) -> ImportRules | None:
-    """The configured rules; None if there are none, or a daemon applies its own. Raises `ConfigurationError`."""
+    """The configured rules; None if there are none, or a daemon applies its own. Raises
+    `ConfigurationError`.
+    """
     settings = request.settings
     compiled = None if request.via else ConfiguredRules(settings, clock).compiled
     return None if compiled is None else ImportRules(compiled, request.api_key)
@@ -339,7 +440,9 @@ class ImportPipeline:
         keys: KeyCheck | None,
         replays: LetterReplays,
     ) -> None:
-        """`policy`: of batches of one day, without `gather_bytes`. `letters` are open, and have started."""
+        """`policy`: of batches of one day, without `gather_bytes`. `letters` are open, and have
+        started.
+        """
         window = max(LEAST_WINDOW, WINDOW * policy.max_bytes)
         buffer = MemoryBuffer(window, any_if_empty=True, by_day=True)
         self._max_age = policy.max_age
@@ -361,7 +464,9 @@ class ImportPipeline:
         self._source = ImportSource(
             blocks,
             ledger,
-            intake_for_one_source(buffer, letters, books, self._delivery, clock, lane=lane, source=SOURCE),
+            intake_for_one_source(
+                buffer, letters, books, self._delivery, clock, lane=lane, source=SOURCE
+            ),
             clock,
             lane=lane,
             folder=folder,
@@ -387,13 +492,17 @@ class ImportPipeline:
         self._source.stop()
 
     async def run(self, report: ReportProgress, doing: Callable[[], str]) -> None:
-        """Bring all of the source to the service, or what is of it until `stop`. Raises what reading raises; then, too, all is saved.
+        """Bring all of the source to the service, or what is of it until `stop`. Raises what
+        reading raises; then, too, all is saved.
 
-        `doing`: what is done before the first event can be sent; empty if nothing is. Cancelled, it drops what is in flight; what was
-        settled is saved.
+        `doing`: what is done before the first event can be sent; empty if nothing is. Cancelled,
+        it drops what is in flight; what was settled is saved.
         """
         self._delivery.start()
-        helpers = [asyncio.create_task(self._report(report, doing)), asyncio.create_task(self._find_who_is_at_fault())]
+        helpers = [
+            asyncio.create_task(self._report(report, doing)),
+            asyncio.create_task(self._find_who_is_at_fault()),
+        ]
         for helper in helpers:
             helper.add_done_callback(self._helper_ended)
         try:
@@ -416,11 +525,19 @@ class ImportPipeline:
             self._source.fail(error)
 
     async def _save(self) -> None:
-        """Save where it stands, if what was buried can be made durable soon. Raises `ConfigurationError` if it can't be saved."""
+        """Save where it stands, if what was buried can be made durable soon. Raises
+        `ConfigurationError` if it can't be saved.
+        """
         if not await self._letters.durable(STOP_SECONDS):
             raise ConfigurationError(
-                f"{self._letters.folder}: {self._letters.waiting or 'the dead letters are not written'}",
-                hint="Make room there, and run the same command again: it resumes from the last checkpoint, and nothing is lost.",
+                (
+                    f"{self._letters.folder}: "
+                    f"{self._letters.waiting or 'the dead letters are not written'}"
+                ),
+                hint=(
+                    "Make room there, and run the same command again: it resumes from the "
+                    "last checkpoint, and nothing is lost."
+                ),
             )
         self._source.save()
 
@@ -430,7 +547,9 @@ class ImportPipeline:
             await self._clock.sleep(REPORT_SECONDS)
 
     def _progress(self, doing: str) -> ImportProgress:
-        """How far it is, and why nothing goes, if nothing does; `import status` gets that by the checkpoint."""
+        """How far it is, and why nothing goes, if nothing does; `import status` gets that by the
+        checkpoint.
+        """
         pause = None
         if waiting := self._letters.waiting or doing or self._halt():
             lasting = waiting
@@ -443,7 +562,13 @@ class ImportPipeline:
 
     def _halt(self) -> str:
         """Why the service takes nothing of this project, if so."""
-        return next((f"the service refuses: {halt.why}; {halt.hint}" for halt in self._delivery.statistics().halts), "")
+        return next(
+            (
+                f"the service refuses: {halt.why}; {halt.hint}"
+                for halt in self._delivery.statistics().halts
+            ),
+            "",
+        )
 
     def _failure(self) -> str:
         """What went wrong with the last requests, if something did."""
@@ -453,10 +578,11 @@ class ImportPipeline:
         return next((f"the last request is sent again: {retry.why}" for retry in found.retries), "")
 
     async def _find_who_is_at_fault(self) -> None:
-        """While everything is answered 400 or 413, send an event again that was accepted before, which changes nothing.
+        """While everything is answered 400 or 413, send an event again that was accepted before,
+        which changes nothing.
 
-        If it is accepted, the others are refused for themselves. At the end of a source there may be no other event left that could show
-        it.
+        If it is accepted, the others are refused for themselves. At the end of a source there may
+        be no other event left that could show it.
         """
         asked = -1
         while True:
@@ -467,13 +593,17 @@ class ImportPipeline:
             elif halted.probes > asked:
                 asked = halted.probes
                 chunk = Chunk(self._lane, witness.encode(), 1, NO_IDS, self._clock.now(), SOURCE)
-                reply = await self._sink.send(Batch(self._lane, (chunk,), envelope_size(self._lane, (chunk,))))
+                reply = await self._sink.send(
+                    Batch(self._lane, (chunk,), envelope_size(self._lane, (chunk,)))
+                )
                 if isinstance(classify(reply), Delivered):
                     self._delivery.vouch(self._lane)
 
 
 class WitnessSink:
-    """A sink that keeps an event that the service has accepted (`ImportCheckpoint.witness`), also before its block is settled."""
+    """A sink that keeps an event that the service has accepted (`ImportCheckpoint.witness`), also
+    before its block is settled.
+    """
 
     def __init__(self, sink: Sink, checkpoint: ImportCheckpoint) -> None:
         self._sink = sink
@@ -494,7 +624,9 @@ _end_of_first: Final = json.JSONDecoder().raw_decode
 
 
 def _common_folder(*candidates: Path) -> Path:
-    """Where all processes with a rate in common meet: the first of these that can be written in; the state folder can."""
+    """Where all processes with a rate in common meet: the first of these that can be written in;
+    the state folder can.
+    """
     for folder in candidates[:-1]:
         with suppress(OSError):
             make_directories(folder)

@@ -1,7 +1,9 @@
-"""Descriptors that a process inherits: listening sockets from systemd, and after a restart in place sockets and locks from itself.
+"""Descriptors that a process inherits: listening sockets from systemd, and after a restart in
+place sockets and locks from itself.
 
-Invariants: every inherited descriptor is close-on-exec from `inherit` on, so that a child has it only if it is passed explicitly;
-the variables that announce them are removed from the environment, and count only for the process that they name.
+Invariants: every inherited descriptor is close-on-exec from `inherit` on, so that a child has it
+only if it is passed explicitly; the variables that announce them are removed from the environment,
+and count only for the process that they name.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ class InheritedDescriptors:
             os.close(descriptor)
 
     def fitting(self, settings: Settings) -> InheritedDescriptors:
-        """Those that match the settings; the others are closed, because their address has changed."""
+        """Those that match the settings; the others are closed, because their address
+        has changed.
+        """
         fitting = self
         if self.listen not in ("", settings.sources.http.listen):
             _close(self.sockets)
@@ -74,7 +78,13 @@ class InheritedDescriptors:
         """Log what was inherited, if anything."""
         if self.descriptors:
             whence = "the process before the restart" if self.process else "systemd"
-            _log.info("sockets were inherited", whence=whence, ingestion=len(self.sockets), admin=len(self.admin), locks=len(self.locks))
+            _log.info(
+                "sockets were inherited",
+                whence=whence,
+                ingestion=len(self.sockets),
+                admin=len(self.admin),
+                locks=len(self.locks),
+            )
 
 
 NOTHING: Final = InheritedDescriptors()
@@ -86,7 +96,9 @@ def inherit(environment: MutableMapping[str, str]) -> InheritedDescriptors:
     Raises `ConfigurationError` if descriptors are announced that aren't open.
     """
     own = environment.pop(VARIABLE, "")
-    listen = {name: environment.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")}
+    listen = {
+        name: environment.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
+    }
     inherited = NOTHING
     if own:
         inherited = msgspec.json.decode(own, type=InheritedDescriptors)
@@ -98,8 +110,14 @@ def inherit(environment: MutableMapping[str, str]) -> InheritedDescriptors:
             os.set_inheritable(descriptor, False)
         except OSError as error:
             raise ConfigurationError(
-                f"descriptor {descriptor} was announced as inherited, but can't be used: {error_text(error)}",
-                hint="LISTEN_FDS counts the sockets that a service manager passes, from descriptor 3 on.",
+                (
+                    f"descriptor {descriptor} was announced as inherited, but can't be used: "
+                    f"{error_text(error)}"
+                ),
+                hint=(
+                    "LISTEN_FDS counts the sockets that a service manager passes, from "
+                    "descriptor 3 on."
+                ),
             ) from error
     return inherited
 

@@ -1,4 +1,6 @@
-"""The configured Kafka clusters as one part of the pipeline. Imported only where clusters are configured: the client is large."""
+"""The configured Kafka clusters as one part of the pipeline. Imported only where clusters are
+configured: the client is large.
+"""
 
 from __future__ import annotations
 
@@ -37,15 +39,21 @@ class KafkaSources:
 
     @classmethod
     def of(cls, settings: Settings, role: Role, intake: RecordIntake, clock: Clock) -> KafkaSources:
-        """The clusters that the settings name, for one worker. Raises `ConfigurationError` for a mapping that can't be used."""
+        """The clusters that the settings name, for one worker. Raises `ConfigurationError` for a
+        mapping that can't be used.
+        """
         quiet()
-        policies = [policy_of(settings, number, role) for number in range(len(settings.sources.kafka))]
+        policies = [
+            policy_of(settings, number, role) for number in range(len(settings.sources.kafka))
+        ]
         if role.number == 0:  # one worker reports it for all
             _warn_of_secrets_in_the_clear(policies)
         return cls([KafkaSource(policy, intake, clock) for policy in policies])
 
     def start(self) -> None:
-        """Begin to read, on the running loop; errors from now on are part of what `observe` returns."""
+        """Begin to read, on the running loop; errors from now on are part of what `observe`
+        returns.
+        """
         for source in self._sources:
             source.start()
 
@@ -55,7 +63,9 @@ class KafkaSources:
             source.stop_reading()
 
     async def close(self) -> None:
-        """Commit what is settled, return the rest, leave the groups; within a few seconds. Cancelled, it cuts the connections."""
+        """Commit what is settled, return the rest, leave the groups; within a few seconds.
+        Cancelled, it cuts the connections.
+        """
         await asyncio.gather(*[source.close() for source in self._sources])
 
     def observe(self, now: float) -> tuple[tuple[KafkaCluster, ...], list[str], list[str]]:
@@ -65,7 +75,9 @@ class KafkaSources:
 
 
 def policy_of(settings: Settings, number: int, role: Role) -> KafkaPolicy:
-    """How one worker reads the cluster that is `sources.kafka[number]`. Raises `ConfigurationError` for a mapping that can't be used."""
+    """How one worker reads the cluster that is `sources.kafka[number]`. Raises
+    `ConfigurationError` for a mapping that can't be used.
+    """
     cluster = settings.sources.kafka[number]
     return KafkaPolicy(
         name=cluster.name,
@@ -150,7 +162,11 @@ def kafka_warnings(clusters: Iterable[KafkaCluster], now: float) -> Iterator[str
 
 
 def _warnings(cluster: KafkaCluster, now: float) -> Iterator[str]:
-    again = "" if cluster.next_try is None else f"; retried in {duration(max(0.0, cluster.next_try - now))}"
+    again = (
+        ""
+        if cluster.next_try is None
+        else f"; retried in {duration(max(0.0, cluster.next_try - now))}"
+    )
     hint = f" ({cluster.hint.rstrip('.')})" if cluster.hint else ""
     if cluster.state == "down":
         yield f"{cluster.why}{hint}{again or '; retried continuously'}"
@@ -161,11 +177,16 @@ def _warnings(cluster: KafkaCluster, now: float) -> Iterator[str]:
     elif cluster.note:
         yield cluster.note
     if cluster.expired:
-        yield f"{plural(cluster.expired, 'record')} expired unread since the start: the topic's retention is shorter than the delay"
+        yield (
+            f"{plural(cluster.expired, 'record')} expired unread since the start: the topic's "
+            "retention is shorter than the delay"
+        )
 
 
 def kafka_notices(clusters: Iterable[KafkaCluster]) -> Iterator[str]:
-    """Why partitions aren't read, a sentence each: they are once there is room, or their lane is delivered again."""
+    """Why partitions aren't read, a sentence each: they are once there is room, or their lane is
+    delivered again.
+    """
     for cluster in clusters:
         for notice in _pauses(cluster):
             yield f"kafka {cluster.name}: {notice}"
@@ -179,4 +200,7 @@ def _pauses(cluster: KafkaCluster) -> Iterator[str]:
         if partition.paused:
             reasons[partition.paused] = reasons.get(partition.paused, 0) + 1
     for why, count in list(reasons.items())[:_MAX_REASONS]:
-        yield f"{count:,} of {plural(len(cluster.partitions), 'partition')} {'is' if count == 1 else 'are'} paused: {why}"
+        yield (
+            f"{count:,} of {plural(len(cluster.partitions), 'partition')} "
+            f"{'is' if count == 1 else 'are'} paused: {why}"
+        )

@@ -1,7 +1,9 @@
-"""Keeps verified project keys in a file of the state directory, and reads from it which keys other workers have verified.
+"""Keeps verified project keys in a file of the state directory, and reads from it which keys other
+workers have verified.
 
-A key is written as soon as it is verified, on a thread; the file is read again every `REFRESH` seconds if it has changed. If the file
-can't be written, verified keys may be unknown after a restart: that is reported once, and tried again.
+A key is written as soon as it is verified, on a thread; the file is read again every `REFRESH`
+seconds if it has changed. If the file can't be written, verified keys may be unknown after a
+restart: that is reported once, and tried again.
 """
 
 from __future__ import annotations
@@ -26,8 +28,12 @@ _log = structlog.get_logger()
 class KeyMemory:
     """From `start`, on a loop, to `close`. What the file holds is known from the beginning."""
 
-    def __init__(self, known: KnownKeys, directory: Path, clock: Clock, destination: str = "") -> None:
-        """`directory`: the state directory that all workers share; `destination`: the name of the one that verifies the keys."""
+    def __init__(
+        self, known: KnownKeys, directory: Path, clock: Clock, destination: str = ""
+    ) -> None:
+        """`directory`: the state directory that all workers share; `destination`: the name of the
+        one that verifies the keys.
+        """
         self._known = known
         self._path = key_file(directory, destination)
         self._clock = clock
@@ -91,7 +97,9 @@ class KeyMemory:
         keys = self._known.verified() if dirty else []
         loop = asyncio.get_running_loop()
         try:
-            hashes, self._version = await loop.run_in_executor(self._thread, _exchange, self._path, keys, self._version)
+            hashes, self._version = await loop.run_in_executor(
+                self._thread, _exchange, self._path, keys, self._version
+            )
         except OSError as error:
             self._dirty |= dirty
             self._report(error)
@@ -106,13 +114,24 @@ class KeyMemory:
     def _report(self, error: OSError) -> None:
         why = error_text(error)
         if why != self._failing:
-            meaning = "A key that is verified now may be unknown after a restart, until the upstream verifies it again."
+            meaning = (
+                "A key that is verified now may be unknown after a restart, until the "
+                "upstream verifies it again."
+            )
             hint = "Make the directory writable, or list the keys in sources.http.api_keys."
-            _log.warning("verified project keys can't be remembered", path=str(self._path), why=why, meaning=meaning, hint=hint)
+            _log.warning(
+                "verified project keys can't be remembered",
+                path=str(self._path),
+                why=why,
+                meaning=meaning,
+                hint=hint,
+            )
         self._failing = why
 
 
-def _exchange(path: Path, keys: list[str], known_version: object) -> tuple[KeyHashes | None, object]:
+def _exchange(
+    path: Path, keys: list[str], known_version: object
+) -> tuple[KeyHashes | None, object]:
     """On a thread: add keys, or read the file if it has changed. None: it hasn't."""
     if keys:
         return merge_keys(path, keys), _version(path)

@@ -1,7 +1,8 @@
 """The configured log sources as one part of the pipeline. Imported only where logs are configured.
 
-One worker reads them, whatever the number of workers. The positions of all files are in one database, in `logs/` of the state directory
-that all workers share, so that they outlive a change of `workers`; its lock keeps other forwarders away.
+One worker reads them, whatever the number of workers. The positions of all files are in one
+database, in `logs/` of the state directory that all workers share, so that they outlive a change
+of `workers`; its lock keeps other forwarders away.
 """
 
 from __future__ import annotations
@@ -37,7 +38,13 @@ DIRECTORY = "logs"
 class LogSources:
     """All log sources, from `start` to `close`."""
 
-    def __init__(self, settings: Settings, intake: RecordIntake, clock: Clock, positions: OpenPositions | None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        intake: RecordIntake,
+        clock: Clock,
+        positions: OpenPositions | None,
+    ) -> None:
         """`positions`: needed where files are read."""
         self.on_input_end: Callable[[], None] = lambda: None
         """Called when standard input has ended and all of it is settled."""
@@ -51,7 +58,9 @@ class LogSources:
         ]
 
     @classmethod
-    def of(cls, settings: Settings, intake: RecordIntake, clock: Clock, state: Path | None) -> LogSources:
+    def of(
+        cls, settings: Settings, intake: RecordIntake, clock: Clock, state: Path | None
+    ) -> LogSources:
         """The sources that the settings name; `state`: the state directory, None if there is none.
 
         Raises `ConfigurationError` for a format, a mapping or a directory that can't be used.
@@ -66,7 +75,9 @@ class LogSources:
             raise
 
     def start(self) -> None:
-        """Begin to read, on the running loop; errors from now on are part of what `observe` returns."""
+        """Begin to read, on the running loop; errors from now on are part of what `observe`
+        returns.
+        """
         for source in self._sources:
             source.start()
 
@@ -76,7 +87,9 @@ class LogSources:
             source.stop_reading()
 
     async def close(self) -> None:
-        """Store what is settled, and let go of the rest: what is in files is read again. Cancelled, it stores nothing more."""
+        """Store what is settled, and let go of the rest: what is in files is read again.
+        Cancelled, it stores nothing more.
+        """
         try:
             await asyncio.gather(*[source.close() for source in self._sources])
         finally:
@@ -105,7 +118,9 @@ class OpenPositions:
         key = "buffer.path" if settings.buffer.kind == "disk" else "dead_letters.path"
         if state is None:
             hint = f"Set `{key}` to a directory of its own that this user may write in."
-            raise ConfigurationError("sources.logs: no directory could be used for the positions in files", hint=hint)
+            raise ConfigurationError(
+                "sources.logs: no directory could be used for the positions in files", hint=hint
+            )
         lock = LockedDirectory.acquire(state / DIRECTORY, key, own=1)
         try:
             return cls(lock, PositionStore(lock.path / FILE))
@@ -120,10 +135,14 @@ class OpenPositions:
 
 
 def policy_of(settings: Settings, number: int) -> LogPolicy:
-    """How `sources.logs[number]` is read. Raises `ConfigurationError` for a format or a mapping that can't be used."""
+    """How `sources.logs[number]` is read. Raises `ConfigurationError` for a format or a mapping
+    that can't be used.
+    """
     source, key = settings.sources.logs[number], f"sources.logs[{number}]"
     rules = source.mapping
-    records = line_format(source.format, source.pattern, source.message_format, rules.timestamp.zone, key)
+    records = line_format(
+        source.format, source.pattern, source.message_format, rules.timestamp.zone, key
+    )
     return LogPolicy(
         name=source.name,
         key=key,
@@ -154,8 +173,16 @@ def _split(source: LogSourceSettings, key: str) -> Callable[[int], Splitter]:
         start = None if lines.start is None else re.compile(lines.start.encode())
     except re.error as error:
         hint = "It is searched in bytes of UTF-8: leave out what is for text alone, such as (?u)."
-        raise ConfigurationError(f"{key}.multiline.start: {lines.start!r} can't be used: {error_text(error)}", hint=hint) from error
-    return partial(Splitter, max_record=source.max_line, start=start, max_wait=lines.max_wait, cri=source.format == "cri")
+        raise ConfigurationError(
+            f"{key}.multiline.start: {lines.start!r} can't be used: {error_text(error)}", hint=hint
+        ) from error
+    return partial(
+        Splitter,
+        max_record=source.max_line,
+        start=start,
+        max_wait=lines.max_wait,
+        cri=source.format == "cri",
+    )
 
 
 def log_warnings(sources: Iterable[LogSourceState]) -> Iterator[str]:
@@ -165,6 +192,9 @@ def log_warnings(sources: Iterable[LogSourceState]) -> Iterator[str]:
         if source.state == "down":
             yield f"logs {source.name}: {source.why}{hint}; retried continuously"
         elif source.state == "failed":
-            yield f"logs {source.name}: {source.why}{hint}; nothing is read from it until this process is restarted"
+            yield (
+                f"logs {source.name}: {source.why}{hint}; nothing is read from it until this "
+                "process is restarted"
+            )
         elif source.state in ("waiting", "reading") and source.why:
             yield f"logs {source.name}: {source.why}{hint}"

@@ -1,7 +1,8 @@
 """Takes snapshots of a pipeline: the figures of all its parts at one instant.
 
-Invariant: a snapshot is taken in one go on the loop's thread, so that figures of different parts belong together and the books balance.
-A figure `name` in a part's statistics is the snapshot's `<part>_<name>`, where there is such a field: a new figure needs no line here.
+Invariant: a snapshot is taken in one go on the loop's thread, so that figures of different parts
+belong together and the books balance. A figure `name` in a part's statistics is the snapshot's
+`<part>_<name>`, where there is such a field: a new figure needs no line here.
 """
 
 from __future__ import annotations
@@ -48,14 +49,22 @@ if TYPE_CHECKING:
     from forwarder.deadletter.replay import Replayer
 
 FULL: Final = 0.98
-"""The share of the buffer in use from which on it counts as full: hardly a request fits any more."""
+"""The share of the buffer in use from which on it counts as full: hardly a request fits any more.
+"""
 
-_WHEN_FULL: Final = (DropReason.DROP_NEWEST, DropReason.DROP_OLDEST, DropReason.OPTIONAL_DESTINATION)
+_WHEN_FULL: Final = (
+    DropReason.DROP_NEWEST,
+    DropReason.DROP_OLDEST,
+    DropReason.OPTIONAL_DESTINATION,
+)
 
 MAX_NAMED: Final = 3
 """Lanes that notices name; the others are counted."""
 
-_FIGURES: Final = {kind: frozenset(field.name for field in fields(kind)) for kind in (Snapshot, DestinationSnapshot)}
+_FIGURES: Final = {
+    kind: frozenset(field.name for field in fields(kind))
+    for kind in (Snapshot, DestinationSnapshot)
+}
 
 _COMMON: Final = _FIGURES[Snapshot] & _FIGURES[DestinationSnapshot]
 """The figures of destinations that a whole snapshot has too."""
@@ -109,13 +118,21 @@ class Observer:
         """The state of all parts now."""
         parts, now = self._parts, self._clock.now()
         listener = parts.listener.statistics()
-        passed = PassThroughStatistics({}) if parts.passthrough is None else parts.passthrough.statistics()
-        kafka, kafka_warnings, kafka_notices = ((), [], []) if parts.kafka is None else parts.kafka.observe(now)
+        passed = (
+            PassThroughStatistics({})
+            if parts.passthrough is None
+            else parts.passthrough.statistics()
+        )
+        kafka, kafka_warnings, kafka_notices = (
+            ((), [], []) if parts.kafka is None else parts.kafka.observe(now)
+        )
         logs, log_warnings = ((), []) if parts.logs is None else parts.logs.observe()
         observed = [each.observe(now) for each in self._destinations]
         several = len(observed) > 1
         figures = _together([each.figures for each in observed]) if several else observed[0].figures
-        not_ready = _not_ready(state, 0, 1) or tuple(_named(observed, lambda each: each.not_ready if each.figures.required else ()))
+        not_ready = _not_ready(state, 0, 1) or tuple(
+            _named(observed, lambda each: each.not_ready if each.figures.required else ())
+        )
         return Snapshot(
             **_figures(http=listener, passthrough=passed, intake=parts.intake.statistics()),
             **{name: getattr(figures, name) for name in _COMMON},
@@ -154,7 +171,9 @@ def _together(figures: Sequence[DestinationSnapshot]) -> DestinationSnapshot:
     return replace(whole, lanes=tuple(lane for each in figures for lane in each.named_lanes()))
 
 
-def _named(observed: Sequence[_Observed], texts: Callable[[_Observed], Iterable[str]]) -> Iterator[str]:
+def _named(
+    observed: Sequence[_Observed], texts: Callable[[_Observed], Iterable[str]]
+) -> Iterator[str]:
     """Texts about destinations, with their names if there are several."""
     for each in observed:
         for text in texts(each):
@@ -198,17 +217,32 @@ class _DestinationObserver:
         )
         warnings = (*_warnings(delivery), *self._buffer_warnings(disk), *letters.warnings)
         return _Observed(
-            figures, warnings, tuple(self._retries(delivery, now)), _not_ready(State.RUNNING, buffer.bytes, buffer.limit_bytes, refusing)
+            figures,
+            warnings,
+            tuple(self._retries(delivery, now)),
+            _not_ready(State.RUNNING, buffer.bytes, buffer.limit_bytes, refusing),
         )
 
     def _lanes(self, delivery: DeliveryStatistics, now: float) -> tuple[LaneSnapshot, ...]:
         halts = {halt.lane: halt for halt in delivery.halts}
         oldest = self._oldest()
         accounts = self._of.books.accounts
-        lanes = [self._lane(lane, account, halts.get(lane) if lane else None, oldest, now) for lane, account in accounts.items()]
-        return by_label([*lanes, _of_account(OTHER, accounts.others)] if accounts.others.received else lanes)
+        lanes = [
+            self._lane(lane, account, halts.get(lane) if lane else None, oldest, now)
+            for lane, account in accounts.items()
+        ]
+        return by_label(
+            [*lanes, _of_account(OTHER, accounts.others)] if accounts.others.received else lanes
+        )
 
-    def _lane(self, lane: Lane | None, account: Account, halt: HaltReport | None, oldest: dict[Lane, float], now: float) -> LaneSnapshot:
+    def _lane(
+        self,
+        lane: Lane | None,
+        account: Account,
+        halt: HaltReport | None,
+        oldest: dict[Lane, float],
+        now: float,
+    ) -> LaneSnapshot:
         since = oldest.get(lane) if lane else None
         return replace(
             _of_account(self._labels.label(lane), account),
@@ -225,19 +259,31 @@ class _DestinationObserver:
         """Lanes whose last request failed; the first few by name."""
         for retry in delivery.retries[:MAX_NAMED]:
             wait = duration(max(0.0, retry.next_attempt - now))
-            yield f"lane {self._labels.label(retry.lane)} is sent again in {wait}: {retry.why}; its events stay in the buffer"
+            yield (
+                f"lane {self._labels.label(retry.lane)} is sent again in {wait}: {retry.why}; "
+                "its events stay in the buffer"
+            )
         if len(delivery.retries) > MAX_NAMED:
-            yield f"{plural(len(delivery.retries) - MAX_NAMED, 'more lane')} will be sent again later"
+            yield (
+                f"{plural(len(delivery.retries) - MAX_NAMED, 'more lane')} will be sent again later"
+            )
 
     def _buffer_warnings(self, disk: DiskStatistics | None) -> Iterator[str]:
         """Damage of the buffer's files, and events that were dropped because it was full."""
         if disk and disk.quarantined:
             what = plural(disk.quarantined, "quarantined file")
-            yield f"what couldn't be read of the buffer is in {what}; `{proposed('buffer ls')}` lists what is there"
+            yield (
+                f"what couldn't be read of the buffer is in {what}; `{proposed('buffer ls')}` "
+                "lists what is there"
+            )
         dropped = sum(_dropped_when_full(self._of.books)) - self._dropped_before
         if dropped and (self._when_full is not WhenFull.REJECT or not self._of.required):
             what = plural(dropped, "event")
-            why = f"buffer.when_full: {self._when_full.value}" if self._of.required else "the destination isn't required"
+            why = (
+                f"buffer.when_full: {self._when_full.value}"
+                if self._of.required
+                else "the destination isn't required"
+            )
             yield f"{what} dropped since the start because the buffer was full ({why})"
 
     def _oldest(self) -> dict[Lane, float]:
@@ -250,10 +296,20 @@ class _DestinationObserver:
         return oldest
 
 
-def _figures(kind: type[Snapshot | DestinationSnapshot] = Snapshot, /, **parts: object) -> Mapping[str, Any]:
+def _figures(
+    kind: type[Snapshot | DestinationSnapshot] = Snapshot, /, **parts: object
+) -> Mapping[str, Any]:
     """The figures of the parts' statistics, by the names of their fields in a snapshot."""
-    named = ((f"{part}_{field.name}", statistics, field.name) for part, statistics in parts.items() for field in fields(statistics))  # type: ignore[arg-type]
-    return {figure: getattr(statistics, name) for figure, statistics, name in named if figure in _FIGURES[kind]}
+    named = (
+        (f"{part}_{field.name}", statistics, field.name)
+        for part, statistics in parts.items()
+        for field in fields(statistics)
+    )  # type: ignore[arg-type]
+    return {
+        figure: getattr(statistics, name)
+        for figure, statistics, name in named
+        if figure in _FIGURES[kind]
+    }
 
 
 def _of_account(label: str, account: Account) -> LaneSnapshot:
@@ -269,7 +325,10 @@ def _of_account(label: str, account: Account) -> LaneSnapshot:
 def _passthrough_warnings(passed: PassThroughStatistics) -> Iterator[str]:
     """Addresses to which calls aren't passed through, because they fail."""
     for url, why in passed.failing:
-        yield f"calls to pass through to {without_credentials(url)} get 503 at once, because it fails: {why}; it is probed"
+        yield (
+            f"calls to pass through to {without_credentials(url)} get 503 at once, because it "
+            f"fails: {why}; it is probed"
+        )
 
 
 def _dropped_when_full(books: Books) -> Iterator[int]:
@@ -279,7 +338,9 @@ def _dropped_when_full(books: Books) -> Iterator[int]:
 
 
 def _not_ready(state: State, used: int, limit: int, refusing: str = "") -> tuple[str, ...]:
-    """Why nothing can be accepted; an upstream that is down or a halted lane is no reason (architecture: Health)."""
+    """Why nothing can be accepted; an upstream that is down or a halted lane is no reason
+    (architecture: Health).
+    """
     if state is State.STARTING:
         return ("starting",)
     if state is State.DRAINING:

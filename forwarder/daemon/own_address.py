@@ -1,7 +1,8 @@
 """Detects an upstream whose address is the daemon's own: a loop, before the first event.
 
-Names are resolved within a short limit: a resolver that doesn't answer doesn't keep the daemon from starting. Other loops (through a
-proxy, a load balancer, a name that changes) are recognized by the path in the requests (`core/path.py`).
+Names are resolved within a short limit: a resolver that doesn't answer doesn't keep the daemon
+from starting. Other loops (through a proxy, a load balancer, a name that changes) are recognized
+by the path in the requests (`core/path.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from forwarder.sources.http.sockets import KEY, TcpAddress, parse_listen
 RESOLVE_SECONDS: Final = 1.0
 """How long all names together are resolved."""
 
-HINT: Final = "Set it to the address of the analytics service, or of the next forwarder on the way there."
+HINT: Final = (
+    "Set it to the address of the analytics service, or of the next forwarder on the way there."
+)
 
 _DISCARD: Final = 9
 """The port that a datagram socket is connected to; nothing is sent."""
@@ -39,20 +42,33 @@ class OwnAddress:
     message: str
 
 
-def own_addresses(settings: Settings, resolve: Resolve | None = None, limit: float = RESOLVE_SECONDS) -> list[OwnAddress]:
-    """The keys whose address is the daemon's own, as far as names resolve within `limit` seconds."""
+def own_addresses(
+    settings: Settings, resolve: Resolve | None = None, limit: float = RESOLVE_SECONDS
+) -> list[OwnAddress]:
+    """The keys whose address is the daemon's own, as far as names resolve within
+    `limit` seconds.
+    """
     listen = parse_listen(settings.sources.http.listen)
     if not isinstance(listen, TcpAddress) or not listen.port:
         return []
     targets = [(key, host) for key, host, port in _targets(settings) if port == listen.port]
     names = {host for _, host in targets} | ({listen.host} if listen.host else set())
     known = _resolved(names, resolve or _look_up, limit) if targets else {}
-    own = known.get(listen.host, set()) if listen.host else {IPv4Address("0.0.0.0")}  # noqa: S104 - compared with, not bound to
+    # S104: compared with, not bound to
+    own = known.get(listen.host, set()) if listen.host else {IPv4Address("0.0.0.0")}  # noqa: S104
     found = []
     for key, host in targets:
         if any(_is_own(address, own) for address in known.get(host, ())):
             where = f"{KEY} ({settings.sources.http.listen})"
-            found.append(OwnAddress(key, f"{join_host_port(host, listen.port)} is this forwarder itself, which listens at {where}"))
+            found.append(
+                OwnAddress(
+                    key,
+                    (
+                        f"{join_host_port(host, listen.port)} is this forwarder itself, which "
+                        f"listens at {where}"
+                    ),
+                )
+            )
     return found
 
 
@@ -63,7 +79,9 @@ def reject_own_address(settings: Settings) -> None:
 
 
 def _targets(settings: Settings) -> Iterator[tuple[str, str, int]]:
-    """The keys of addresses that are connected to, with host and port. With a proxy only the proxy is."""
+    """The keys of addresses that are connected to, with host and port. With a proxy only the proxy
+    is.
+    """
     for section, each in settings.of_each():
         upstream = each.upstream
         named = {"url": upstream.url, "assets_url": upstream.assets_url}
@@ -72,12 +90,18 @@ def _targets(settings: Settings) -> Iterator[tuple[str, str, int]]:
         for key, url in named.items():
             parts = urlsplit(url or "")
             if parts.hostname:
-                yield f"{section}.{key}", parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+                yield (
+                    f"{section}.{key}",
+                    parts.hostname,
+                    parts.port or (443 if parts.scheme == "https" else 80),
+                )
 
 
 def _look_up(host: str) -> list[str]:
     try:
-        return [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+        return [
+            str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        ]
     except (OSError, UnicodeError):
         return []
 
@@ -107,7 +131,9 @@ def _is_own(address: Ip, listening: Iterable[Ip]) -> bool:
     """Whether a connection to `address` ends at one of the addresses listened on."""
     if address.is_unspecified:  # the kernel connects to the loopback address
         address = IPv4Address("127.0.0.1") if address.version == 4 else IPv6Address("::1")
-    return any(address == each or (each.is_unspecified and _is_local(address)) for each in listening)
+    return any(
+        address == each or (each.is_unspecified and _is_local(address)) for each in listening
+    )
 
 
 def _is_local(address: Ip) -> bool:

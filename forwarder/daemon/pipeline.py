@@ -1,8 +1,9 @@
 """The wiring of the whole pipeline, in one place; no other module knows the order of its parts.
 
-source → intake → buffer → batcher → delivery → upstream. `build` makes the parts, `start` starts them from the end, and `close` stops them
-from the beginning, so that every event that is accepted has somewhere to go. What few configurations use (Kafka, logs, a disk buffer, files
-of dead letters) is imported only where it is configured.
+source → intake → buffer → batcher → delivery → upstream. `build` makes the parts, `start` starts
+them from the end, and `close` stops them from the beginning, so that every event that is accepted
+has somewhere to go. What few configurations use (Kafka, logs, a disk buffer, files of dead
+letters) is imported only where it is configured.
 """
 
 from __future__ import annotations
@@ -64,22 +65,31 @@ if TYPE_CHECKING:
     from forwarder.intake.otlp import OtlpMapping
 
 GRACE: Final = 1.5
-"""Seconds after which a stop closes connections whose senders bring nothing: those that send learn of the end by an answer."""
+"""Seconds after which a stop closes connections whose senders bring nothing: those that send learn
+of the end by an answer.
+"""
 
 REQUEST_LIMIT: Final = 5.0
 """Seconds that a stop waits for requests in progress, beyond that."""
 
 DELIVER_LIMIT: Final = 2.0
-"""Seconds that a stop continues to deliver from a disk buffer while the upstream accepts; the files are there for the next start."""
+"""Seconds that a stop continues to deliver from a disk buffer while the upstream accepts; the
+files are there for the next start.
+"""
 
 IN_FLIGHT_LIMIT: Final = 3.0
-"""Seconds that it then waits for upstream requests in flight: a request that is cut off would be delivered twice."""
+"""Seconds that it then waits for upstream requests in flight: a request that is cut off would be
+delivered twice.
+"""
 
 _log = structlog.get_logger()
 
 
-def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int | None = None) -> Pipeline:
-    """The pipeline that the settings ask for, not yet started. `window`: bytes of memory for events of a disk buffer; None: the default.
+def build(
+    settings: Settings, clock: Clock, role: Role = ALONE, *, window: int | None = None
+) -> Pipeline:
+    """The pipeline that the settings ask for, not yet started. `window`: bytes of memory for
+    events of a disk buffer; None: the default.
 
     Raises `ConfigurationError` for files that can't be used.
     """
@@ -113,9 +123,18 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
         event_rules=rules.compiled,
     )
     intakes = [intake]
-    if destinations[1:]:  # a dead letter goes back to the destination that it is of, whatever the routes say
-        intakes += [Intake(each.admission, policy=policy, ordering_of=ordering_of, event_rules=rules.compiled) for each in destinations]
-    replayers = [each.stores.open_replayer(own, clock) for each, own in zip(destinations, intakes[-len(destinations) :], strict=True)]
+    # a dead letter goes back to the destination that it is of, whatever the routes say
+    if destinations[1:]:
+        intakes += [
+            Intake(
+                each.admission, policy=policy, ordering_of=ordering_of, event_rules=rules.compiled
+            )
+            for each in destinations
+        ]
+    replayers = [
+        each.stores.open_replayer(own, clock)
+        for each, own in zip(destinations, intakes[-len(destinations) :], strict=True)
+    ]
 
     def use_rules() -> None:
         for each in intakes:
@@ -126,8 +145,16 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
     passthrough = _pass_through(settings, destinations, clock)
     load = None if role.loads is None else WorkerLoad(role.loads, role.workers, role.number)
     listener = HttpListener(http, intake, clock, headroom, passthrough, path=path, load=load)
-    kafka = _kafka_sources(settings, role, SourceIntake(admission, branches, intake, source="kafka"), clock)
-    logs = _log_sources(settings, role, SourceIntake(admission, branches, intake, source="logs"), clock, first.stores)
+    kafka = _kafka_sources(
+        settings, role, SourceIntake(admission, branches, intake, source="kafka"), clock
+    )
+    logs = _log_sources(
+        settings,
+        role,
+        SourceIntake(admission, branches, intake, source="logs"),
+        clock,
+        first.stores,
+    )
 
     parts = PipelineParts(
         destinations=destinations,
@@ -144,8 +171,12 @@ def build(settings: Settings, clock: Clock, role: Role = ALONE, *, window: int |
     return Pipeline(settings, clock, role, parts, taps)
 
 
-def _pass_through(settings: Settings, destinations: Sequence[EventDestination], clock: Clock) -> PassThrough | None:
-    """What passes calls to the destination that the settings name, else to the first service; None if there is none, or it is off."""
+def _pass_through(
+    settings: Settings, destinations: Sequence[EventDestination], clock: Clock
+) -> PassThrough | None:
+    """What passes calls to the destination that the settings name, else to the first service; None
+    if there is none, or it is off.
+    """
     if not settings.passthrough.enabled:
         return None
     named = sorted(destinations, key=lambda each: each.name != settings.passthrough.destination)
@@ -156,9 +187,17 @@ def _pass_through(settings: Settings, destinations: Sequence[EventDestination], 
 
 
 def _destinations(
-    settings: Settings, role: Role, clock: Clock, *, path: ForwarderPath, taps: TapPoint, window: int | None
+    settings: Settings,
+    role: Role,
+    clock: Clock,
+    *,
+    path: ForwarderPath,
+    taps: TapPoint,
+    window: int | None,
 ) -> Sequence[EventDestination]:
-    """All destinations, the first of them the default. Raises `ConfigurationError`; then none is open."""
+    """All destinations, the first of them the default. Raises `ConfigurationError`; then none is
+    open.
+    """
     built: list[EventDestination] = []
     with InheritedLocks(role.locks) as inherited:
         if name := settings.destinations[0]:
@@ -166,7 +205,11 @@ def _destinations(
         try:
             for name in settings.destinations:
                 own = settings.of_destination(name)
-                built.append(build_destination(own, role, clock, path=path, taps=taps, inherited=inherited, window=window))
+                built.append(
+                    build_destination(
+                        own, role, clock, path=path, taps=taps, inherited=inherited, window=window
+                    )
+                )
         except BaseException:
             for lock in [lock for each in built for lock in each.stores.locks]:
                 lock.release()
@@ -175,27 +218,41 @@ def _destinations(
 
 
 def _otlp_mapping(settings: Settings) -> OtlpMapping | None:
-    """How log records over HTTP become events; None if they aren't accepted. Raises `ConfigurationError` for an invalid mapping."""
+    """How log records over HTTP become events; None if they aren't accepted. Raises
+    `ConfigurationError` for an invalid mapping.
+    """
     otlp = settings.sources.http.otlp
     if not otlp.mapping.given or otlp.api_key is None:
         return None
-    from forwarder.daemon.mappings import rules_of, without_zone_alone  # noqa: PLC0415 - most have no use for mappings
+    # most have no use for mappings
+    from forwarder.daemon.mappings import rules_of, without_zone_alone  # noqa: PLC0415
     from forwarder.intake.otlp import KEY, OtlpMapping, OtlpSource  # noqa: PLC0415
 
-    return OtlpMapping(OtlpSource(rules_of(without_zone_alone(otlp.mapping), f"{KEY}.mapping"), otlp.api_key))
+    return OtlpMapping(
+        OtlpSource(rules_of(without_zone_alone(otlp.mapping), f"{KEY}.mapping"), otlp.api_key)
+    )
 
 
-def _kafka_sources(settings: Settings, role: Role, intake: SourceIntake, clock: Clock) -> KafkaSources | None:
-    """The clusters to read; None if there are none. Raises `ConfigurationError` for a mapping that can't be used."""
+def _kafka_sources(
+    settings: Settings, role: Role, intake: SourceIntake, clock: Clock
+) -> KafkaSources | None:
+    """The clusters to read; None if there are none. Raises `ConfigurationError` for a mapping that
+    can't be used.
+    """
     if not settings.sources.kafka or not role.listens:
         return None
-    from forwarder.daemon.kafka import KafkaSources  # noqa: PLC0415 - the client is large, and most have no use for it
+    # the client is large, and most have no use for it
+    from forwarder.daemon.kafka import KafkaSources  # noqa: PLC0415
 
     return KafkaSources.of(settings, role, intake, clock)
 
 
-def _log_sources(settings: Settings, role: Role, intake: SourceIntake, clock: Clock, stores: Stores) -> LogSources | None:
-    """The logs to read; None if there are none for this worker. Raises `ConfigurationError` for what can't be used."""
+def _log_sources(
+    settings: Settings, role: Role, intake: SourceIntake, clock: Clock, stores: Stores
+) -> LogSources | None:
+    """The logs to read; None if there are none for this worker. Raises `ConfigurationError` for
+    what can't be used.
+    """
     if not settings.sources.logs or not role.listens or role.number != 0:
         return None
     from forwarder.daemon.logs import LogSources  # noqa: PLC0415 - most have no use for it
@@ -215,7 +272,9 @@ class KeptDescriptors:
 class Pipeline:
     """A pipeline's life: start, accept and deliver, shut down, close."""
 
-    def __init__(self, settings: Settings, clock: Clock, role: Role, parts: PipelineParts, taps: TapPoint) -> None:
+    def __init__(
+        self, settings: Settings, clock: Clock, role: Role, parts: PipelineParts, taps: TapPoint
+    ) -> None:
         self._settings = settings
         """What it was built with: keys that can't be reloaded keep these values."""
         self._clock = clock
@@ -233,12 +292,17 @@ class Pipeline:
         return tuple(self._parts.listener.addresses)
 
     async def start(self) -> None:
-        """Accept and deliver. Raises `ConfigurationError` or `OSError` when it can't listen; cancelled or failed, `close` cleans up."""
+        """Accept and deliver. Raises `ConfigurationError` or `OSError` when it can't listen;
+        cancelled or failed, `close` cleans up.
+        """
         parts, tls = self._parts, self._settings.sources.http.tls
         if tls.cert_file and tls.key_file:
             self._tls = load_tls(tls.cert_file, tls.key_file)
         for destination in parts.destinations:
-            with bound_contextvars(**({"destination": destination.name} if parts.destinations[1:] else {})):  # for what its tasks log
+            # for what its tasks log
+            with bound_contextvars(
+                **({"destination": destination.name} if parts.destinations[1:] else {})
+            ):
                 destination.stores.committer.start()
                 if destination.key_memory is not None:
                     destination.key_memory.start()
@@ -257,11 +321,19 @@ class Pipeline:
     async def _listen(self) -> None:
         inherited = [adopt(descriptor) for descriptor in self._role.descriptors]
         listen = self._settings.sources.http.listen
-        await self._parts.listener.start(listen, self._tls, inherited=inherited, removes_file=self._role.removes_socket)
+        await self._parts.listener.start(
+            listen, self._tls, inherited=inherited, removes_file=self._role.removes_socket
+        )
 
     def keep_descriptors(self) -> KeptDescriptors:
-        """Have the listening sockets and the locks outlive it, for the next program of this process."""
-        locks = tuple((str(lock.path), lock.duplicate()) for each in self._parts.destinations for lock in each.stores.locks)
+        """Have the listening sockets and the locks outlive it, for the next program of this
+        process.
+        """
+        locks = tuple(
+            (str(lock.path), lock.duplicate())
+            for each in self._parts.destinations
+            for lock in each.stores.locks
+        )
         return KeptDescriptors(self._parts.listener.duplicate_sockets(), locks)
 
     def stop_accepting(self) -> None:
@@ -273,7 +345,9 @@ class Pipeline:
         self._stop_reading()
 
     def on_input_end(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called when standard input, if that is read, has ended and all of it is settled."""
+        """Have `callback` called when standard input, if that is read, has ended and all of it is
+        settled.
+        """
         if self._parts.logs is not None:
             self._parts.logs.on_input_end = callback
 
@@ -284,10 +358,11 @@ class Pipeline:
                 source.stop_reading()
 
     async def shut_down(self, seconds: float) -> None:
-        """Let senders finish, stop listening, and deliver: for at most `seconds` from memory; from disk only what is quick to deliver.
+        """Let senders finish, stop listening, and deliver: for at most `seconds` from memory; from
+        disk only what is quick to deliver.
 
-        Requests are accepted until the last moment before the end, each answer the last of its connection. Cancelled, it leaves the
-        pipeline to `close`.
+        Requests are accepted until the last moment before the end, each answer the last of its
+        connection. Cancelled, it leaves the pipeline to `close`.
         """
         parts, durable = self._parts, self._settings.buffer.kind == "disk"
         end = self._clock.monotonic() + seconds
@@ -308,7 +383,9 @@ class Pipeline:
             await self.drain(max(0.0, end - self._clock.monotonic()))
 
     async def _deliver_briefly(self, seconds: float) -> None:
-        """Deliver the events of disk buffers that are in memory, as long as the upstream accepts; a backlog waits for the next start."""
+        """Deliver the events of disk buffers that are in memory, as long as the upstream accepts;
+        a backlog waits for the next start.
+        """
 
         async def deliver(delivery: Delivery | Archiver, *, backlog: bool) -> None:
             if not backlog:
@@ -316,10 +393,16 @@ class Pipeline:
             await delivery.finish_in_flight(min(IN_FLIGHT_LIMIT, seconds))
 
         found = [(each.delivery, each.stores.disk_buffer) for each in self._parts.destinations]
-        await asyncio.gather(*[deliver(delivery, backlog=buffer is None or buffer.has_backlog) for delivery, buffer in found])
+        await asyncio.gather(
+            *[
+                deliver(delivery, backlog=buffer is None or buffer.has_backlog)
+                for delivery, buffer in found
+            ]
+        )
 
     async def drain(self, seconds: float) -> bool:
-        """Stop listening, deliver what is buffered, and let calls that are passed through finish, for at most `seconds`.
+        """Stop listening, deliver what is buffered, and let calls that are passed through finish,
+        for at most `seconds`.
 
         Returns whether everything buffered was delivered.
         """
@@ -327,13 +410,17 @@ class Pipeline:
         end = self._clock.monotonic() + seconds
         await self._parts.intake.drain(seconds)
         left = max(0.0, end - self._clock.monotonic())
-        drained = all(await asyncio.gather(*[each.delivery.drain(left) for each in self._parts.destinations]))
+        drained = all(
+            await asyncio.gather(*[each.delivery.drain(left) for each in self._parts.destinations])
+        )
         if self._parts.passthrough is not None:
             await self._parts.passthrough.until_idle(end - self._clock.monotonic())
         return drained
 
     async def close(self) -> list[DeadLetter]:
-        """Stop everything, from the beginning of the pipeline to its end; the undelivered events, which have become dead letters."""
+        """Stop everything, from the beginning of the pipeline to its end; the undelivered events,
+        which have become dead letters.
+        """
         parts = self._parts
         self.stop_accepting()
         for replayer in parts.replayers:
@@ -344,7 +431,8 @@ class Pipeline:
         await parts.decoder.close()
         parts.intake.end_waiting()
         for destination in parts.destinations:
-            await destination.stores.committer.settle()  # requests that wait for the disk get an answer
+            # requests that wait for the disk get an answer
+            await destination.stores.committer.settle()
         await parts.listener.close(0)
         if parts.passthrough is not None:
             await parts.passthrough.close()
@@ -364,12 +452,20 @@ class Pipeline:
         return left
 
     def _settle_the_rest(self, destination: EventDestination) -> list[DeadLetter]:
-        """Settle events that weren't delivered: records are read again; other events, if they are in memory, become dead letters."""
+        """Settle events that weren't delivered: records are read again; other events, if they are
+        in memory, become dead letters.
+        """
         stores = destination.stores
         left = destination.delivery.undelivered()
         if stores.disk_buffer is None:
-            left += [chunk for lane in stores.buffer.waiting_lanes() for chunk in _emptied(stores.buffer.queue(lane))]
-        returned = {chunk: None for chunk in left if chunk.ack is not None and not chunk.ack.comes_again}
+            left += [
+                chunk
+                for lane in stores.buffer.waiting_lanes()
+                for chunk in _emptied(stores.buffer.queue(lane))
+            ]
+        returned = {
+            chunk: None for chunk in left if chunk.ack is not None and not chunk.ack.comes_again
+        }
         for chunk in returned:
             destination.books.drop(chunk.lane, DropReason.RETURNED_TO_BROKER, chunk.count)
             if self._point.tap is not None:
@@ -377,7 +473,12 @@ class Pipeline:
             stores.buffer.settle([chunk], DropReason.RETURNED_TO_BROKER)
         if stores.disk_buffer is not None:
             return []
-        return [letter for chunk in left if chunk not in returned for letter in self._bury(destination, chunk)]
+        return [
+            letter
+            for chunk in left
+            if chunk not in returned
+            for letter in self._bury(destination, chunk)
+        ]
 
     def _bury(self, destination: EventDestination, chunk: Chunk) -> list[DeadLetter]:
         reason, why = Reason.UNDELIVERED_AT_EXIT, "forwarder ended before the upstream accepted it"
@@ -399,7 +500,11 @@ class Pipeline:
             sighting
             for each in self._parts.destinations
             for sighting in find_in_memory(
-                wanted, each.stores.buffer, each.delivery.undelivered(), each.stores.letters_in_memory, each.name
+                wanted,
+                each.stores.buffer,
+                each.delivery.undelivered(),
+                each.stores.letters_in_memory,
+                each.name,
             )
         ]
 
@@ -408,8 +513,9 @@ class Pipeline:
         return self._taps.poll(request)
 
     def reload(self, settings: Settings) -> list[str]:
-        """Use other settings from now on, as far as that is possible live; returns the keys that need a restart, each time until there was
-        one."""
+        """Use other settings from now on, as far as that is possible live; returns the keys that
+        need a restart, each time until there was one.
+        """
         parts, http = self._parts, settings.sources.http
         if self._tls and http.tls == self._settings.sources.http.tls:
             _reload_tls(self._tls, http.tls)
@@ -430,7 +536,11 @@ def _reload_tls(context: ssl.SSLContext, tls: TlsSettings) -> None:
         try:
             reload_tls(context, tls.cert_file, tls.key_file)
         except ConfigurationError as error:
-            _log.error("the certificate can't be read again; the old one stays", why=error.message, hint=error.hint)
+            _log.error(
+                "the certificate can't be read again; the old one stays",
+                why=error.message,
+                hint=error.hint,
+            )
 
 
 def _emptied(queue: LaneQueue) -> Iterator[Chunk]:

@@ -1,6 +1,8 @@
-"""From settings to the policies of the pipeline's parts; and which keys a reload changes in a running pipeline.
+"""From settings to the policies of the pipeline's parts; and which keys a reload changes in a
+running pipeline.
 
-Pure, except for `http_policy`, which raises the limit on open files, and `open_sink`, which reads the CA file.
+Pure, except for `http_policy`, which raises the limit on open files, and `open_sink`, which reads
+the CA file.
 """
 
 from __future__ import annotations
@@ -41,36 +43,49 @@ LIVE_KEYS: Final = frozenset(
 """The keys that take effect on a reload; a certificate is read again in any case."""
 
 LIVE_SECTIONS: Final = ("log.", "shutdown.")
-"""Sections that take effect on a reload without the pipeline: loading applies the first, the shutdown reads the second."""
+"""Sections that take effect on a reload without the pipeline: loading applies the first, the
+shutdown reads the second.
+"""
 
 
 def keys_needing_restart(old: Settings, new: Settings) -> list[str]:
     """The keys whose values differ, and that a reload can't change."""
-    return [key for key in changed_keys(old, new) if key not in LIVE_KEYS and not key.startswith(LIVE_SECTIONS)]
+    return [
+        key
+        for key in changed_keys(old, new)
+        if key not in LIVE_KEYS and not key.startswith(LIVE_SECTIONS)
+    ]
 
 
 def changed_keys(old: Settings, new: Settings) -> list[str]:
     """The dotted names of the keys whose values differ; a list of sections is one key."""
     before = dict(leaves(old.as_document()))
-    after = [(path, value) for path, value in leaves(new.as_document()) if not any(map(is_number, path))]
+    after = [
+        (path, value) for path, value in leaves(new.as_document()) if not any(map(is_number, path))
+    ]
     return [dotted(path) for path, value in after if before[path] != value]
 
 
 def lane_ordering(settings: Settings) -> Callable[[Lane], Ordering]:
-    """The order that a lane keeps: the configured one; by default none for live events, and per distinct_id for historical ones.
+    """The order that a lane keeps: the configured one; by default none for live events, and per
+    distinct_id for historical ones.
 
     Several workers can't keep an order between them: events of one id come to any of them.
     """
     configured = settings.delivery.ordering
     live = configured or Ordering.NONE
-    historical = configured or (Ordering.PER_DISTINCT_ID if settings.workers == 1 else Ordering.NONE)
+    historical = configured or (
+        Ordering.PER_DISTINCT_ID if settings.workers == 1 else Ordering.NONE
+    )
     return lambda lane: historical if lane.historical else live
 
 
 def batch_policy(settings: Settings) -> BatchPolicy:
     """When batches are closed; their bodies stay below the service's limit."""
     batch = settings.batch
-    return BatchPolicy(min(batch.max_bytes, settings.upstream.max_body), batch.max_events, batch.max_age)
+    return BatchPolicy(
+        min(batch.max_bytes, settings.upstream.max_body), batch.max_events, batch.max_age
+    )
 
 
 def retry_policy(settings: Settings) -> RetryPolicy:
@@ -80,7 +95,10 @@ def retry_policy(settings: Settings) -> RetryPolicy:
 
 
 def open_sink(
-    upstream: UpstreamSettings, clock: Clock, path: ForwarderPath | None = None, headers: Sequence[tuple[str, str]] = ()
+    upstream: UpstreamSettings,
+    clock: Clock,
+    path: ForwarderPath | None = None,
+    headers: Sequence[tuple[str, str]] = (),
 ) -> HttpSink:
     """The way to the upstream; `path` is the daemon's, `headers` are sent with each batch.
 
@@ -88,11 +106,19 @@ def open_sink(
     """
     ca_file = str(upstream.ca_file) if upstream.ca_file else None
     try:
-        policy = UpstreamPolicy(upstream.url, upstream.compression == "gzip", upstream.timeout, ca_file, upstream.proxy, tuple(headers))
+        policy = UpstreamPolicy(
+            upstream.url,
+            upstream.compression == "gzip",
+            upstream.timeout,
+            ca_file,
+            upstream.proxy,
+            tuple(headers),
+        )
         return HttpSink(policy, clock, path)
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(
-            f"upstream.ca_file {ca_file} can't be used: {error_text(error)}", hint="Give a readable PEM file."
+            f"upstream.ca_file {ca_file} can't be used: {error_text(error)}",
+            hint="Give a readable PEM file.",
         ) from error
 
 
@@ -109,7 +135,9 @@ def intake_policy(settings: Settings) -> IntakePolicy:
 
 
 def http_policy(settings: Settings, role: Role) -> HttpPolicy:
-    """How the listener treats connections; for a pipeline that listens it raises the limit on open files."""
+    """How the listener treats connections; for a pipeline that listens it raises the limit on open
+    files.
+    """
     http = settings.sources.http
     connections = http.max_connections
     if role.listens:
@@ -117,7 +145,8 @@ def http_policy(settings: Settings, role: Role) -> HttpPolicy:
     return HttpPolicy(
         max_body=_largest_body(settings),
         max_connections=connections,
-        answer_timeout=settings.buffer.ack_timeout + 1.0,  # the intake answers an acknowledgement that is late a little sooner
+        # the intake answers an acknowledgement that is late a little sooner
+        answer_timeout=settings.buffer.ack_timeout + 1.0,
         max_receiving=size_for(http.max_body) + LEAST,
         stamp_ip=http.stamp_ip == "auto",
         trusted_proxies=http.trusted_proxies,
@@ -128,7 +157,9 @@ def http_policy(settings: Settings, role: Role) -> HttpPolicy:
 
 
 def allowed_keys(api_keys: Sequence[str], running: Settings) -> Sequence[str]:
-    """The only project keys that HTTP senders may use; empty if they may use any. That of OTLP is one of them: it is configured."""
+    """The only project keys that HTTP senders may use; empty if they may use any. That of OTLP is
+    one of them: it is configured.
+    """
     otlp = running.sources.http.otlp.api_key
     return [*api_keys, otlp] if api_keys and otlp else api_keys
 
@@ -150,5 +181,7 @@ def pass_through_policy(settings: Settings, sink: HttpSink) -> PassThroughPolicy
 
 
 def _largest_body(settings: Settings) -> int:
-    """Bytes of the largest body that is accepted: "the whole request body must be smaller than 20 MB" (interface document, Limits 1)."""
+    """Bytes of the largest body that is accepted: "the whole request body must be smaller than 20
+    MB" (interface document, Limits 1).
+    """
     return settings.sources.http.max_body - 1

@@ -1,7 +1,9 @@
-"""A restart in place: the process becomes a new program of the same command, with the same process id.
+"""A restart in place: the process becomes a new program of the same command, with the same process
+id.
 
-The old program stops only after the new one has accepted the configuration. Listening sockets and locks stay open throughout, so that
-senders wait in the sockets' queues and no other process can lock the directory.
+The old program stops only after the new one has accepted the configuration. Listening sockets and
+locks stay open throughout, so that senders wait in the sockets' queues and no other process can
+lock the directory.
 """
 
 from __future__ import annotations
@@ -34,17 +36,24 @@ _log = structlog.get_logger(__name__)
 
 
 class InPlaceRestart:
-    """How this process is replaced. `command` runs the daemon, the exit code of `check` says whether it could start."""
+    """How this process is replaced. `command` runs the daemon, the exit code of `check` says
+    whether it could start.
+    """
 
     def __init__(self, command: Sequence[str], check: Sequence[str]) -> None:
         self._command = list(command)
         self._check = check
 
     async def objection(self) -> str:
-        """Why the program on disk can't replace this one; empty if it can. Cancellation ends the check."""
+        """Why the program on disk can't replace this one; empty if it can. Cancellation ends the
+        check.
+        """
         try:
             process = await asyncio.create_subprocess_exec(
-                *self._check, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+                *self._check,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
             )
         except OSError as error:
             return f"{self._check[0]} can't be started: {error_text(error)}"
@@ -57,10 +66,16 @@ class InPlaceRestart:
             if process.returncode is None:
                 process.kill()
                 await process.communicate()
-        return output.decode("utf-8", "replace").strip()[:_MAX_WHY] or "the check failed" if process.returncode else ""
+        return (
+            output.decode("utf-8", "replace").strip()[:_MAX_WHY] or "the check failed"
+            if process.returncode
+            else ""
+        )
 
     def block_signals(self) -> None:
-        """Block signals until the new program handles them; called before this one's handlers are removed: they would end the process."""
+        """Block signals until the new program handles them; called before this one's handlers are
+        removed: they would end the process.
+        """
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
     def replace(self, inherited: InheritedDescriptors) -> NoReturn:
@@ -70,11 +85,14 @@ class InPlaceRestart:
         _close_on_exec()
         for descriptor in inherited.descriptors:
             os.set_inheritable(descriptor, True)
-        os.execve(self._command[0], self._command, {**os.environ, **announced(inherited)})  # noqa: S606 - no shell is the point
+        # S606: no shell is the point
+        os.execve(self._command[0], self._command, {**os.environ, **announced(inherited)})  # noqa: S606
 
 
 class PendingRestart:
-    """One daemon's restart in place, from the signal that requests it to the new program. `stop` is set to end the daemon for it."""
+    """One daemon's restart in place, from the signal that requests it to the new program. `stop`
+    is set to end the daemon for it.
+    """
 
     def __init__(self, how: InPlaceRestart | None, stop: asyncio.Event) -> None:
         self.decided = False
@@ -86,11 +104,15 @@ class PendingRestart:
         self._check: asyncio.Task[None] | None = None
 
     def request(self) -> None:
-        """Restart if the new program accepts the configuration; else log why not, and change nothing."""
+        """Restart if the new program accepts the configuration; else log why not, and change
+        nothing.
+        """
         if self._how is None:
             _log.warning("this process can't be restarted in place")
         elif self._check is None and not self._stop.is_set():
-            self._check = asyncio.create_task(self._decide(self._how), name="check before the restart")
+            self._check = asyncio.create_task(
+                self._decide(self._how), name="check before the restart"
+            )
 
     def withdraw(self) -> bool:
         """End after all; whether a restart was decided."""
@@ -98,7 +120,9 @@ class PendingRestart:
         return decided
 
     async def close(self) -> None:
-        """End the check, if there is one. From here on signals are blocked for the new program, if there is one."""
+        """End the check, if there is one. From here on signals are blocked for the new program, if
+        there is one.
+        """
         if self._check is not None:
             self._check.cancel()
             await asyncio.gather(self._check, return_exceptions=True)
@@ -109,20 +133,26 @@ class PendingRestart:
             self._how.block_signals()
 
     def replace(self, code: int) -> int:
-        """Become the new program, if that was decided; else `code`. Raises `ConfigurationError` if it can't be started any more."""
+        """Become the new program, if that was decided; else `code`. Raises `ConfigurationError` if
+        it can't be started any more.
+        """
         if self._how is None or self.kept is None:
             return code
         try:
             self._how.replace(self.kept)
         except OSError as error:
-            raise ConfigurationError(f"can't restart in place: {error_text(error)}", hint="Start forwarder again.") from error
+            raise ConfigurationError(
+                f"can't restart in place: {error_text(error)}", hint="Start forwarder again."
+            ) from error
 
     async def _decide(self, how: InPlaceRestart) -> None:
         objection = await how.objection()
         self._check = None
         if objection:
             _log.error(
-                "can't restart in place; this process continues", why=objection, hint=f"Run `{proposed('config check')}` for details."
+                "can't restart in place; this process continues",
+                why=objection,
+                hint=f"Run `{proposed('config check')}` for details.",
             )
         elif not self._stop.is_set():
             _log.info("restarting in place")
@@ -142,9 +172,16 @@ def restart_of(arguments: Sequence[str], check: Sequence[str]) -> InPlaceRestart
 
 
 def _program() -> list[str]:
-    """The command without its arguments: the script itself where there is one, for its first line names the interpreter."""
+    """The command without its arguments: the script itself where there is one, for its first line
+    names the interpreter.
+    """
     script = sys.argv[0]
-    if os.sep in script and script.endswith("forwarder") and os.access(script, os.X_OK) and Path(script).is_file():
+    if (
+        os.sep in script
+        and script.endswith("forwarder")
+        and os.access(script, os.X_OK)
+        and Path(script).is_file()
+    ):
         return [script]
     options = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
     return [sys.executable, *options]

@@ -13,11 +13,15 @@ class Role:
     number: int = 0
     """Its directory is `worker-<number>`."""
     workers: int = 1
-    """How many accept events: each has that share of `buffer.max_bytes` and `dead_letters.max_bytes`."""
+    """How many accept events: each has that share of `buffer.max_bytes` and
+    `dead_letters.max_bytes`.
+    """
     listens: bool = True
     """Whether it accepts events; else it only delivers those that its directory holds."""
     descriptors: tuple[int, ...] = ()
-    """Bound sockets that it has inherited, to listen on instead of the configured address; the listener closes them."""
+    """Bound sockets that it has inherited, to listen on instead of the configured address; the
+    listener closes them.
+    """
     loads: int | None = None
     """The descriptor of the workers' `ConnectionLoads`, if others accept from the same sockets."""
     removes_socket: bool = False

@@ -1,4 +1,6 @@
-"""The configured rules of a pipeline: from settings to compiled rules, with the files that they name; and their reload."""
+"""The configured rules of a pipeline: from settings to compiled rules, with the files that they
+name; and their reload.
+"""
 
 from __future__ import annotations
 
@@ -59,13 +61,17 @@ class ConfiguredRules:
             await self._files.close()
 
     def reload(self, settings: Sequence[RuleSettings]) -> None:
-        """Have other rules hold: at once, or once the files of ids that they name are read. The old ones stay if they can't be used."""
+        """Have other rules hold: at once, or once the files of ids that they name are read. The
+        old ones stay if they can't be used.
+        """
         if settings == self._settings and not settings:
             return
         if any(rule.match.distinct_id_file for rule in settings):
             if self._task is not None:
                 self._task.cancel()
-            self._task = asyncio.get_running_loop().create_task(self._reload_beside(settings), name="reload of rules")
+            self._task = asyncio.get_running_loop().create_task(
+                self._reload_beside(settings), name="reload of rules"
+            )
             return
         try:
             opened = self._open(settings)
@@ -82,7 +88,9 @@ class ConfiguredRules:
         else:
             self._use(settings, *opened)
 
-    def _use(self, settings: Sequence[RuleSettings], files: IdFiles, compiled: EventRules | None) -> None:
+    def _use(
+        self, settings: Sequence[RuleSettings], files: IdFiles, compiled: EventRules | None
+    ) -> None:
         if self._files is not None:
             self._files.stop()
         self._settings, self._files, self.compiled = settings, files, compiled
@@ -96,16 +104,26 @@ class ConfiguredRules:
             return {}
         from forwarder.rules.rules import RuleOutcome  # noqa: PLC0415
 
-        found = {(rule.name, outcome.value): 0 for rule in self.compiled.rules for outcome in RuleOutcome}
-        return found | {(name, outcome.value): count for (name, outcome), count in self.compiled.counts.items()}
+        found = {
+            (rule.name, outcome.value): 0 for rule in self.compiled.rules for outcome in RuleOutcome
+        }
+        return found | {
+            (name, outcome.value): count for (name, outcome), count in self.compiled.counts.items()
+        }
 
     def warnings(self) -> Iterator[str]:
         """Rules that fail on events, and files that can't be read again."""
         for name, why in () if self.compiled is None else self.compiled.errors.items():
-            yield f"rule {name} failed on events (forwarder_rule_events_total counts them), the last time: {why}"
+            yield (
+                f"rule {name} failed on events (forwarder_rule_events_total counts them), the "
+                f"last time: {why}"
+            )
         for file in () if self._files is None else self._files.files.values():
             if file.failing:
-                yield f"{file.path} can't be read again ({file.failing}): its last content stays in force for rules"
+                yield (
+                    f"{file.path} can't be read again ({file.failing}): its last content "
+                    "stays in force for rules"
+                )
 
 
 def _report(error: ConfigurationError) -> None:

@@ -1,8 +1,10 @@
-"""What a pipeline keeps: its buffer, its dead letters, and the thread that commits both; and the initial figures of the books.
+"""What a pipeline keeps: its buffer, its dead letters, and the thread that commits both; and the
+initial figures of the books.
 
-Order of opening: the locks, the dead letters, the log (which asks them which of its events are dead letters already), the books. The dead
-letters are the committer's first participant, so that a letter is durable before the mark that settles its event. Closing is the reverse.
-What keeps data on disk is imported only where it is configured.
+Order of opening: the locks, the dead letters, the log (which asks them which of its events are
+dead letters already), the books. The dead letters are the committer's first participant, so that a
+letter is durable before the mark that settles its event. Closing is the reverse. What keeps data
+on disk is imported only where it is configured.
 """
 
 from __future__ import annotations
@@ -28,7 +30,12 @@ from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.room import DeadLetterTotals
 from forwarder.intake.lanes import KnownKeys
 from forwarder.storage.committer import Committer
-from forwarder.storage.directory import LockedDirectory, name_directory, state_directories, worker_directory
+from forwarder.storage.directory import (
+    LockedDirectory,
+    name_directory,
+    state_directories,
+    worker_directory,
+)
 from forwarder.storage.key_file import name_key_file
 from forwarder.telemetry.books import Books
 
@@ -59,7 +66,9 @@ class Stores:
 
     @property
     def state(self) -> Path | None:
-        """The state directory that all workers share: of the disk buffer, or of the dead letters; None if there is none."""
+        """The state directory that all workers share: of the disk buffer, or of the dead letters;
+        None if there is none.
+        """
         return self.locks[0].path.parent if self.locks else None
 
     @property
@@ -105,13 +114,22 @@ def open_stores(
 ) -> Stores:
     """Open what one worker keeps for a destination; the room of unknown project keys is limited.
 
-    `inherited`: locks that the process holds already; None: the role's, which are closed where they aren't used. `window`: bytes of memory
-    for events of a disk buffer. Raises `ConfigurationError` if a directory can't be used, or another process uses it.
+    `inherited`: locks that the process holds already; None: the role's, which are closed where
+    they aren't used. `window`: bytes of memory for events of a disk buffer. Raises
+    `ConfigurationError` if a directory can't be used, or another process uses it.
     """
     if inherited is None:
         with InheritedLocks(role.locks) as of_role:
             return open_stores(
-                settings, role, clock, books, known, ordering_of=ordering_of, destination=destination, inherited=of_role, window=window
+                settings,
+                role,
+                clock,
+                books,
+                known,
+                ordering_of=ordering_of,
+                destination=destination,
+                inherited=of_role,
+                window=window,
             )
     locks = _Locks(role.number, destination, inherited)
     try:
@@ -125,7 +143,9 @@ def open_stores(
 
 
 def _limit_unknown_keys(stores: Stores, known: KnownKeys) -> None:
-    """Count unknown project keys apart, in the buffer and among the dead letters, now and whenever keys become known."""
+    """Count unknown project keys apart, in the buffer and among the dead letters, now and whenever
+    keys become known.
+    """
 
     def assign() -> None:
         assign_pools(stores.buffer.holdings, known.pool_of)
@@ -137,7 +157,9 @@ def _limit_unknown_keys(stores: Stores, known: KnownKeys) -> None:
 
 
 class InheritedLocks:
-    """Locks that the process holds from before a restart in place, until they are used; those that aren't are released at the end."""
+    """Locks that the process holds from before a restart in place, until they are used; those that
+    aren't are released at the end.
+    """
 
     def __init__(self, locks: Iterable[tuple[str, int]]) -> None:
         self._locks = dict(locks)
@@ -150,12 +172,16 @@ class InheritedLocks:
             os.close(self._locks.popitem()[1])
 
     def pop(self, directory: Path) -> int | None:
-        """The descriptor of a directory's lock, which is the caller's from now on; None if there is none."""
+        """The descriptor of a directory's lock, which is the caller's from now on; None if there
+        is none.
+        """
         return self._locks.pop(str(directory), None)
 
 
 class _Locks:
-    """The directories of one worker and destination that are locked; some of their locks may be inherited."""
+    """The directories of one worker and destination that are locked; some of their locks may be
+    inherited.
+    """
 
     def __init__(self, number: int, destination: str, inherited: InheritedLocks) -> None:
         self.acquired: list[LockedDirectory] = []
@@ -169,20 +195,30 @@ class _Locks:
         for lock in self.acquired:
             if lock.path == directory:
                 return lock
-        lock = LockedDirectory.acquire(directory, key, own=1, inherited=self._inherited.pop(directory))
+        lock = LockedDirectory.acquire(
+            directory, key, own=1, inherited=self._inherited.pop(directory)
+        )
         self.acquired.append(lock)
         return lock
 
 
-def name_directories(settings: Settings, role: Role, destination: str, inherited: InheritedLocks) -> None:
-    """Make what the worker keeps without a destination's name this one's: `upstream:` became `upstreams:`. Raises `ConfigurationError`."""
+def name_directories(
+    settings: Settings, role: Role, destination: str, inherited: InheritedLocks
+) -> None:
+    """Make what the worker keeps without a destination's name this one's: `upstream:` became
+    `upstreams:`. Raises `ConfigurationError`.
+    """
     roots = {settings.buffer.path: BUFFER_KEY} if settings.buffer.kind == "disk" else {}
     if settings.dead_letters.path is not None:
         roots.setdefault(settings.dead_letters.path, LETTERS_KEY)
     elif settings.buffer.kind != "disk":
-        roots |= dict.fromkeys(state_directories(os.environ, is_root=os.geteuid() == 0), LETTERS_KEY)
+        roots |= dict.fromkeys(
+            state_directories(os.environ, is_root=os.geteuid() == 0), LETTERS_KEY
+        )
     for root, key in roots.items():
-        name_directory(root, role.number, destination, key, inherited.pop(worker_directory(root, role.number)))
+        name_directory(
+            root, role.number, destination, key, inherited.pop(worker_directory(root, role.number))
+        )
         name_key_file(root, destination)
 
 
@@ -200,17 +236,31 @@ def _open(
     if on_disk:
         locks.acquire(settings.buffer.path, BUFFER_KEY)
     directory = _letters_directory(settings, locks)
-    file = None if directory is None else _open_letters(settings, directory, committer, clock, books)
+    file = (
+        None if directory is None else _open_letters(settings, directory, committer, clock, books)
+    )
     letters = file or MemoryDeadLetters(settings.dead_letter_share, settings.sources.http.max_body)
     if not on_disk:
         _open_books(books, file, {})
-        return Stores(committer, MemoryBuffer(settings.buffer_share), None, letters, file, locks.acquired)
-    buffer = _open_disk_buffer(settings, locks.acquired[0].path, committer, clock, file, ordering_of=ordering_of, window=window)
+        return Stores(
+            committer, MemoryBuffer(settings.buffer_share), None, letters, file, locks.acquired
+        )
+    buffer = _open_disk_buffer(
+        settings,
+        locks.acquired[0].path,
+        committer,
+        clock,
+        file,
+        ordering_of=ordering_of,
+        window=window,
+    )
     accounts = buffer.commits.books()
     _open_books(books, file, accounts.lanes)
     books.accounts.others.received.update(accounts.others.received)
     books.accounts.others.delivered = accounts.others.delivered
-    books.accounts.others.dropped.update({drop_cause(reason): count for reason, count in accounts.others.dropped.items()})
+    books.accounts.others.dropped.update(
+        {drop_cause(reason): count for reason, count in accounts.others.dropped.items()}
+    )
     books.on_turned_away = buffer.tally
     buffer.on_damaged = lambda lane, count: books.drop(lane, DropReason.DAMAGED, count)
     return Stores(committer, buffer, buffer, letters, file, locks.acquired)
@@ -226,17 +276,32 @@ def _open_disk_buffer(
     ordering_of: Callable[[Lane], Ordering],
     window: int | None,
 ) -> DiskBuffer:
-    from forwarder.buffer.disk.opening import OpenPolicy, open_buffer  # noqa: PLC0415 - the default buffer is in memory
+    # the default buffer is in memory
+    from forwarder.buffer.disk.opening import OpenPolicy, open_buffer  # noqa: PLC0415
 
-    policy = OpenPolicy(settings.buffer_share, ordering_of) if window is None else OpenPolicy(settings.buffer_share, ordering_of, window)
+    policy = (
+        OpenPolicy(settings.buffer_share, ordering_of)
+        if window is None
+        else OpenPolicy(settings.buffer_share, ordering_of, window)
+    )
     return open_buffer(directory, committer, clock, policy, _BuriedEvents(file))
 
 
-def _open_letters(settings: Settings, directory: Path, committer: Committer, clock: Clock, books: Books) -> DeadLetterStore:
+def _open_letters(
+    settings: Settings, directory: Path, committer: Committer, clock: Clock, books: Books
+) -> DeadLetterStore:
     from forwarder.deadletter.store import DeadLetterStore  # noqa: PLC0415 - needs SQLite
 
     logged, largest = settings.buffer.kind == "disk", settings.sources.http.max_body
-    return DeadLetterStore.open(directory, settings.dead_letter_share, committer, clock, books=books, logged=logged, largest=largest)
+    return DeadLetterStore.open(
+        directory,
+        settings.dead_letter_share,
+        committer,
+        clock,
+        books=books,
+        logged=logged,
+        largest=largest,
+    )
 
 
 def _letters_directory(settings: Settings, locks: _Locks) -> Path | None:
@@ -280,15 +345,23 @@ class _BuriedEvents:
     def gone(self, lane: Lane) -> int:
         """See `DeadLetterIndex.gone`."""
         totals = self._totals.get(lane, DeadLetterTotals())
-        return sum(totals.dead_lettered.values()) + sum(totals.dropped.values()) - sum(totals.received.values())
+        return (
+            sum(totals.dead_lettered.values())
+            + sum(totals.dropped.values())
+            - sum(totals.received.values())
+        )
 
     def lanes(self) -> list[Lane]:
         """See `DeadLetterIndex.lanes`."""
         return [lane for lane in self._totals if lane is not None]
 
 
-def _open_books(books: Books, file: DeadLetterStore | None, logged: Mapping[Lane | None, LaneTotals]) -> None:
-    """The books begin with the figures of the log, and with those that the dead letters' file has beside it."""
+def _open_books(
+    books: Books, file: DeadLetterStore | None, logged: Mapping[Lane | None, LaneTotals]
+) -> None:
+    """The books begin with the figures of the log, and with those that the dead letters' file has
+    beside it.
+    """
     for lane, account in logged.items():
         for source, count in account.received.items():
             books.receive(lane, source, count)

@@ -1,7 +1,8 @@
-"""What `config check` finds on this machine, as this user: directories that can't be written, addresses that can't be listened on.
+"""What `config check` finds on this machine, as this user: directories that can't be written,
+addresses that can't be listened on.
 
-Nothing is created, and nothing stays open. What is the configuration's fault, or this user's, is a problem; what may be different in a
-moment, such as a port that is in use, is advice.
+Nothing is created, and nothing stays open. What is the configuration's fault, or this user's, is a
+problem; what may be different in a moment, such as a port that is in use, is advice.
 """
 
 from __future__ import annotations
@@ -30,12 +31,17 @@ def unusable_surroundings(settings: Settings) -> Iterator[Conflict]:
         where = parse_listen(listen)
         if isinstance(where, Path):
             yield from _unusable_socket(key, where)
-        elif (error := _bind_error(listen)) is not None and error.errno not in (errno.EADDRINUSE, errno.EACCES):
+        elif (error := _bind_error(listen)) is not None and error.errno not in (
+            errno.EADDRINUSE,
+            errno.EACCES,
+        ):
             yield _conflict(cannot_listen(key, listen, error))
 
 
 def surrounding_risks(settings: Settings) -> Iterator[Conflict]:
-    """What may be different in a moment, or with systemd's sockets: ports and directories in use, a full disk."""
+    """What may be different in a moment, or with systemd's sockets: ports and directories in use,
+    a full disk.
+    """
     for key, listen in _addresses(settings).items():
         error = None if listen.startswith("unix:") else _bind_error(listen)
         if error is not None and error.errno in (errno.EADDRINUSE, errno.EACCES):
@@ -43,12 +49,18 @@ def surrounding_risks(settings: Settings) -> Iterator[Conflict]:
             yield replace(found, message="is " + found.message.removeprefix("can't listen on "))
     for key, path in _directories(settings).items():
         if any(is_locked(each) for each in _workers(path)):
-            yield Conflict(key, f"is {path}, in use by a forwarder", "stop that one before another is started on it")
+            yield Conflict(
+                key,
+                f"is {path}, in use by a forwarder",
+                "stop that one before another is started on it",
+            )
         yield from _too_small(key, path, settings)
 
 
 def _directories(settings: Settings) -> dict[str, Path]:
-    """The configured directories by their keys; the default one of dead letters isn't among them: another takes its place."""
+    """The configured directories by their keys; the default one of dead letters isn't among them:
+    another takes its place.
+    """
     named = {
         "buffer.path": settings.buffer.path if settings.buffer.kind == "disk" else None,
         "dead_letters.path": settings.dead_letters.path,
@@ -57,7 +69,10 @@ def _directories(settings: Settings) -> dict[str, Path]:
 
 
 def _addresses(settings: Settings) -> dict[str, str]:
-    return {"sources.http.listen": settings.sources.http.listen, "admin.listen": settings.admin.listen}
+    return {
+        "sources.http.listen": settings.sources.http.listen,
+        "admin.listen": settings.admin.listen,
+    }
 
 
 def _workers(path: Path) -> list[Path]:
@@ -74,13 +89,24 @@ def _unwritable(key: str, path: Path) -> Iterator[Conflict]:
         if not above.is_dir():
             yield Conflict(key, f"{above} is a file, and no directory", f"set {key} to a directory")
             return
-        inside = [worker / name for worker in _workers(path) for name in ("", LOCK, LOG, DEAD_LETTERS)]
+        inside = [
+            worker / name for worker in _workers(path) for name in ("", LOCK, LOG, DEAD_LETTERS)
+        ]
         for each in (above, *[found for found in inside if found.exists()]):
             if not os.access(each, os.W_OK | (os.X_OK if each.is_dir() else 0), effective_ids=True):
-                yield Conflict(key, _denied(each, path), f"give it to the user that forwarder runs as, or set {key} to another directory")
+                yield Conflict(
+                    key,
+                    _denied(each, path),
+                    (
+                        f"give it to the user that forwarder runs as, or set {key} to another "
+                        "directory"
+                    ),
+                )
                 return
     except OSError as error:
-        yield Conflict(key, f"{path} can't be used: {error_text(error)}", f"set {key} to another directory")
+        yield Conflict(
+            key, f"{path} can't be used: {error_text(error)}", f"set {key} to another directory"
+        )
 
 
 def _denied(place: Path, path: Path) -> str:
@@ -101,13 +127,23 @@ def _unusable_socket(key: str, path: Path) -> Iterator[Conflict]:
     give = f"give it to the user that forwarder runs as, or set {key}"
     try:
         if not folder.is_dir():
-            yield Conflict(key, f"the folder {folder} doesn't exist", "create it; a systemd unit does so with RuntimeDirectory=")
+            yield Conflict(
+                key,
+                f"the folder {folder} doesn't exist",
+                "create it; a systemd unit does so with RuntimeDirectory=",
+            )
         elif path.exists() and not path.is_socket():
-            yield Conflict(key, f"{path} is a file, and no socket", f"move it away, or set {key} to another path")
+            yield Conflict(
+                key,
+                f"{path} is a file, and no socket",
+                f"move it away, or set {key} to another path",
+            )
         elif not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
             yield Conflict(key, f"{folder} can't be written by user {user_name()}", give)
     except OSError as error:  # such as a folder that this user may not search
-        yield Conflict(key, f"{folder} can't be used by user {user_name()}: {error_text(error)}", give)
+        yield Conflict(
+            key, f"{folder} can't be used by user {user_name()}: {error_text(error)}", give
+        )
 
 
 def _bind_error(listen: str) -> OSError | None:
@@ -129,13 +165,20 @@ def _too_small(key: str, path: Path, settings: Settings) -> Iterator[Conflict]:
     name = "buffer.max_bytes" if key == "buffer.path" else "dead_letters.max_bytes"
     try:
         system = os.statvfs(_nearest(path))
-        taken = sum(file.stat().st_size for worker in _workers(path) for file in worker.rglob("*") if file.is_file())
+        taken = sum(
+            file.stat().st_size
+            for worker in _workers(path)
+            for file in worker.rglob("*")
+            if file.is_file()
+        )
     except OSError:
         return
     free = system.f_bavail * system.f_frsize + taken
     if free < limit:
         what = f"is {path}, where {size(free)} are free, less than {name} ({size(limit)})"
-        yield Conflict(key, what, f"lower {name}, or free space: a full disk makes forwarder answer 503")
+        yield Conflict(
+            key, what, f"lower {name}, or free space: a full disk makes forwarder answer 503"
+        )
 
 
 def _conflict(error: ConfigurationError) -> Conflict:

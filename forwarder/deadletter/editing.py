@@ -1,8 +1,9 @@
 """Editing an event by an expression of jq, or putting a file's content in its place.
 
-jq writes its result itself: numbers that the expression doesn't touch keep all their digits (the library's own conversion to Python would
-round them). What it does change is the notation: white space goes, `1e2` becomes `1E+2`, escaped characters are written out, and of a key
-that is there twice the last value stays. A computed number has the precision of a double.
+jq writes its result itself: numbers that the expression doesn't touch keep all their digits (the
+library's own conversion to Python would round them). What it does change is the notation: white
+space goes, `1e2` becomes `1E+2`, escaped characters are written out, and of a key that is there
+twice the last value stays. A computed number has the precision of a double.
 """
 
 from __future__ import annotations
@@ -39,16 +40,22 @@ class Edit:
         try:
             check_restrictions(expression)
             jq.compile(expression)
-            self._program: Any = jq.compile(f'{bounds(expression)}[(\n{expression}\n) | {{object: (type == "object"), text: tojson}}]')
+            self._program: Any = jq.compile(
+                f'{bounds(expression)}[(\n{expression}\n) | {{object: (type == "object"), text: '
+                f"tojson}}]"
+            )
         except Restricted as error:
             raise ConfigurationError(f"--edit: {error}", hint=error.hint) from error
         except ValueError as error:
             raise ConfigurationError(
-                f"--edit: jq can't compile the expression: {str(error).strip()}", hint="""For example: --edit '.properties.plan = "free"'"""
+                f"--edit: jq can't compile the expression: {str(error).strip()}",
+                hint="""For example: --edit '.properties.plan = "free"'""",
             ) from error
 
     def apply(self, event: bytes) -> bytes:
-        """What the event becomes. Raises `NotEditable` if that isn't exactly one object, `UnreadableEvent` if the event isn't JSON."""
+        """What the event becomes. Raises `NotEditable` if that isn't exactly one object,
+        `UnreadableEvent` if the event isn't JSON.
+        """
         try:
             (results,) = self._program.input_text(event.decode()).all()
         except ValueError as error:
@@ -71,10 +78,14 @@ class Replacement:
             self._data = path.read_bytes().strip()
             _members(self._data)
         except OSError as error:
-            raise ConfigurationError(f"--with: {path} can't be read: {error_text(error)}", hint="Name a file.") from error
+            raise ConfigurationError(
+                f"--with: {path} can't be read: {error_text(error)}", hint="Name a file."
+            ) from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             hint = "It replaces the whole record. `jq . FILE` shows where it isn't JSON."
-            raise ConfigurationError(f"--with: {path} isn't one JSON object: {error_text(error)}", hint=hint) from error
+            raise ConfigurationError(
+                f"--with: {path} isn't one JSON object: {error_text(error)}", hint=hint
+            ) from error
 
     def apply(self, event: bytes) -> bytes:  # noqa: ARG002 - see the class
         """See `Edit.apply`."""

@@ -1,4 +1,6 @@
-"""Dead letters in memory: bounded in bytes, gone with the process, each logged when it is buried."""
+"""Dead letters in memory: bounded in bytes, gone with the process, each logged when it
+is buried.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +46,17 @@ class MemoryDeadLetters:
         return True
 
     def bury_at_receipt(self, letters: Sequence[DeadLetter]) -> int:
-        """Keep as many, from the first on, as fit the share for events rejected at receipt; return how many."""
+        """Keep as many, from the first on, as fit the share for events rejected at receipt; return
+        how many.
+        """
         kept = reserve_some_at_receipt(self._room, letters)
         self.letters += letters[:kept]
         return kept
 
     def reserve_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
-        """Reserve room for events rejected at receipt that have to be kept, all or none; return whether there was room."""
+        """Reserve room for events rejected at receipt that have to be kept, all or none; return
+        whether there was room.
+        """
         return self._room.reserve_at_receipt(letters)
 
     def could_hold_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
@@ -67,15 +73,21 @@ class MemoryDeadLetters:
         self.letters += letters
 
     def distinguish(self, known: KnownKeyLookup) -> None:
-        """Distinguish known keys from unknown ones from now on; call it again whenever they change."""
+        """Distinguish known keys from unknown ones from now on; call it again whenever
+        they change.
+        """
         self._room.distinguish(known)
 
     def reserve(self, size: int, count: int) -> int | None:
-        """Reserve room for `count` dead letters of `size` bytes together; return how much, or None if there is less."""
+        """Reserve room for `count` dead letters of `size` bytes together; return how much, or None
+        if there is less.
+        """
         return self._room.reserve(size, count)
 
     def could_hold(self, size: int, count: int) -> bool:
-        """Whether `count` dead letters of `size` bytes together would have room in an empty store."""
+        """Whether `count` dead letters of `size` bytes together would have room in an
+        empty store.
+        """
         return self._room.could_hold(size, count)
 
     def release(self, reserved: int) -> None:
@@ -92,7 +104,8 @@ class MemoryDeadLetters:
         self._room.take(sum(map(cost_of, letters)), len(letters))
         self.letters += letters
 
-    def when_durable(self, on_durable: AckCallback) -> bool:  # noqa: ARG002 - the store on disk makes it wait
+    # the store on disk makes it wait
+    def when_durable(self, on_durable: AckCallback) -> bool:  # noqa: ARG002
         """In memory they are as safe as they can be at once."""
         return True
 

@@ -1,10 +1,12 @@
 """Opens the dead letters' database, whatever state it is in.
 
-Invariants: nothing is ever deleted. A file that can't be read is quarantined whole, and its readable rows are copied into a new one. A file
-that can't be written is read, and written as soon as that is possible.
+Invariants: nothing is ever deleted. A file that can't be read is quarantined whole, and its
+readable rows are copied into a new one. A file that can't be written is read, and written as soon
+as that is possible.
 
-A damaged page hides the rows on it. Rows before it are read from the one end, rows after it from the other, and those in between one by
-one. A row counts as readable only if its bytes have the checksum that they were written with.
+A damaged page hides the rows on it. Rows before it are read from the one end, rows after it from
+the other, and those in between one by one. A row counts as readable only if its bytes have the
+checksum that they were written with.
 """
 
 from __future__ import annotations
@@ -23,7 +25,13 @@ from isal.isal_zlib import crc32
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.ports import Reason
-from forwarder.deadletter.schema import DeadLetterDatabase, UnreadableDatabase, check, open_readable, open_writable
+from forwarder.deadletter.schema import (
+    DeadLetterDatabase,
+    UnreadableDatabase,
+    check,
+    open_readable,
+    open_writable,
+)
 from forwarder.storage.directory import ASIDE, DEAD_LETTERS
 from forwarder.storage.private import make_directory, sync_directory
 
@@ -31,7 +39,8 @@ BESIDE: Final = ("", "-wal", "-shm")
 """Suffixes of the files that SQLite keeps for a database."""
 
 _COLUMNS: Final = (
-    "number, reason, api_key, historical, at, why, source, coordinates, sequence, idx, receipt, cost, event, distinct_id, uuid, crc,"
+    "number, reason, api_key, historical, at, why, source, coordinates, sequence, idx, receipt, "
+    "cost, event, distinct_id, uuid, crc,"
     " mark, rate, note, data, replacement, attributes"
 )
 
@@ -53,7 +62,9 @@ class OpenedDatabase:
 
 
 def open_file(directory: Path, now: float) -> OpenedDatabase:
-    """Open or create the database in `directory`. Raises `ConfigurationError` if it exists and can't be read or quarantined."""
+    """Open or create the database in `directory`. Raises `ConfigurationError` if it exists and
+    can't be read or quarantined.
+    """
     path = directory / DEAD_LETTERS
     try:
         return OpenedDatabase(DeadLetterDatabase(path, _checked(open_writable(path))))
@@ -83,7 +94,8 @@ def _replace_unreadable(path: Path, why: str, now: float) -> OpenedDatabase:
         damaged = _quarantine(path, now)
     except OSError as error:
         raise ConfigurationError(
-            f"{path} can't be read ({why}), and can't be quarantined: {why_of(error)}", hint="Move it away, or make its directory writable."
+            f"{path} can't be read ({why}), and can't be quarantined: {why_of(error)}",
+            hint="Move it away, or make its directory writable.",
         ) from error
     failing, saved = "", SalvageReport()
     file = DeadLetterDatabase(path)
@@ -98,7 +110,10 @@ def _replace_unreadable(path: Path, why: str, now: float) -> OpenedDatabase:
         moved_to=str(damaged),
         letters_saved=saved.dead_letters,
         letters_unreadable=saved.unreadable,
-        hint="Keep it: nothing was deleted. A forwarder of the version that wrote it, or SQLite's own tools, may read more of it.",
+        hint=(
+            "Keep it: nothing was deleted. A forwarder of the version that wrote it, or "
+            "SQLite's own tools, may read more of it."
+        ),
     )
     return OpenedDatabase(file, failing, (damaged,))
 
@@ -110,7 +125,9 @@ def _quarantine(path: Path, now: float) -> Path:
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     number = 0
     while True:
-        target = directory / (f"{path.stem}-{stamp}" + (f"-{number}" if number else "") + path.suffix)
+        target = directory / (
+            f"{path.stem}-{stamp}" + (f"-{number}" if number else "") + path.suffix
+        )
         if not target.exists():
             break
         number += 1
@@ -137,13 +154,16 @@ def _read_only(path: Path, failing: str, now: float) -> OpenedDatabase:
         return _replace_unreadable(path, error_text(error), now)
     except (sqlite3.Error, OSError) as error:
         raise ConfigurationError(
-            f"{path} can't be read: {why_of(error)}", hint="Make it readable and writable for this user, or set `dead_letters.path`."
+            f"{path} can't be read: {why_of(error)}",
+            hint="Make it readable and writable for this user, or set `dead_letters.path`.",
         ) from error
     return _reported(OpenedDatabase(DeadLetterDatabase(path, connection, read_only=True), failing))
 
 
 def _copied(path: Path) -> sqlite3.Connection:
-    """The file's content in memory, read from a copy: SQLite must write beside a file to read it with its log."""
+    """The file's content in memory, read from a copy: SQLite must write beside a file to read it
+    with its log.
+    """
     import shutil  # noqa: PLC0415 - only a damaged file needs them
     import tempfile  # noqa: PLC0415
 
@@ -194,7 +214,14 @@ def _salvage(damaged: Path, fresh: sqlite3.Connection) -> SalvageReport:
     fresh.execute("BEGIN IMMEDIATE")
     try:
         for row in _rows(source, found):
-            fresh.execute(f"INSERT OR IGNORE INTO letters ({_COLUMNS}) VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608 - constants
+            fresh.execute(
+                # constants
+                (
+                    f"INSERT OR IGNORE INTO letters ({_COLUMNS}) VALUES "  # noqa: S608
+                    f"({', '.join('?' * len(row))})"
+                ),
+                row,
+            )
             found.dead_letters += 1
         _copy_counters(source, fresh, found.dead_letters)
         _keep_numbers(source, fresh)
@@ -224,7 +251,11 @@ def _rows(source: sqlite3.Connection, found: SalvageReport) -> Iterator[tuple[An
             found.unreadable += 1
     for number in range(first + 1, min(last, first + 1 + _SINGLY)):
         try:
-            one = source.execute(f"SELECT {_COLUMNS} FROM letters WHERE number = ?", (number,)).fetchone()  # noqa: S608 - constants
+            one = source.execute(
+                # constants
+                f"SELECT {_COLUMNS} FROM letters WHERE number = ?",  # noqa: S608
+                (number,),
+            ).fetchone()
         except sqlite3.Error:
             found.unreadable += 1
             continue
@@ -237,12 +268,20 @@ def _rows(source: sqlite3.Connection, found: SalvageReport) -> Iterator[tuple[An
 def _walk(source: sqlite3.Connection, order: str, after: int = -1) -> Iterator[tuple[Any, ...]]:
     """The rows from one end of the table up to the first that can't be read."""
     with contextlib.suppress(sqlite3.Error):
-        yield from source.execute(f"SELECT {_COLUMNS} FROM letters WHERE number > ? ORDER BY number {order}", (after,))  # noqa: S608 - constants
+        yield from source.execute(
+            # constants
+            f"SELECT {_COLUMNS} FROM letters WHERE number > ? ORDER BY number {order}",  # noqa: S608
+            (after,),
+        )
 
 
 def _is_sound(row: tuple[Any, ...]) -> bool:
     value = dict(zip(_NAMES, row, strict=True))
-    if not (isinstance(value["number"], int) and isinstance(value["data"], bytes) and value["reason"] in list(Reason)):
+    if not (
+        isinstance(value["number"], int)
+        and isinstance(value["data"], bytes)
+        and value["reason"] in list(Reason)
+    ):
         return False
     return isinstance(value["cost"], int) and crc32(value["data"]) == value["crc"]
 
@@ -250,11 +289,14 @@ def _is_sound(row: tuple[Any, ...]) -> bool:
 def _copy_counters(source: sqlite3.Connection, fresh: sqlite3.Connection, letters: int) -> None:
     """The counters; if they can't be read, the counts of dead letters without a place."""
     try:
-        rows = source.execute("SELECT api_key, historical, kind, name, count FROM counters").fetchall()
+        rows = source.execute(
+            "SELECT api_key, historical, kind, name, count FROM counters"
+        ).fetchall()
     except sqlite3.Error:
         if letters:
             fresh.execute(
-                "INSERT INTO counters SELECT coalesce(api_key, ''), historical, 'received', source, count(*)"
+                "INSERT INTO counters SELECT coalesce(api_key, ''), historical, 'received', "
+                "source, count(*)"
                 " FROM letters WHERE sequence IS NULL GROUP BY api_key, historical, source"
             )
         return
@@ -266,6 +308,8 @@ def _keep_numbers(source: sqlite3.Connection, fresh: sqlite3.Connection) -> None
     with contextlib.suppress(sqlite3.Error):
         row = source.execute("SELECT seq FROM sqlite_sequence WHERE name = 'letters'").fetchone()
         if row is not None:
-            fresh.execute("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'letters'", row)
+            fresh.execute(
+                "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'letters'", row
+            )
             if fresh.execute("SELECT changes()").fetchone() == (0,):
                 fresh.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('letters', ?)", row)

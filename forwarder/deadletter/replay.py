@@ -1,8 +1,10 @@
 """Replays dead letters that an operator has marked: through the intake, at the requested rate.
 
-Invariants: a dead letter stays in the store until its event is in the buffer as safely as the buffer can hold it, and its record in the log
-names the dead letter, so that a crash in between leaves no second copy. While it is replayed it can't be dropped (`DeadLetterStore.busy`).
-Marks are read every second. With a buffer in memory a dead letter is removed when its event is in memory, as safe as any event there.
+Invariants: a dead letter stays in the store until its event is in the buffer as safely as the
+buffer can hold it, and its record in the log names the dead letter, so that a crash in between
+leaves no second copy. While it is replayed it can't be dropped (`DeadLetterStore.busy`). Marks are
+read every second. With a buffer in memory a dead letter is removed when its event is in memory, as
+safe as any event there.
 """
 
 from __future__ import annotations
@@ -80,7 +82,9 @@ class Replayer:
         self._poll()
 
     def stop(self) -> None:
-        """Replay no more. What the buffer accepts afterwards is still removed, if the store is open by then."""
+        """Replay no more. What the buffer accepts afterwards is still removed, if the store is
+        open by then.
+        """
         self._stopped = True
         self._store.busy.difference_update(marked.number for marked in self._queue)
         self._queue.clear()
@@ -139,9 +143,18 @@ class Replayer:
         if why or marked.lane is None:
             self._refuse(marked.number, why)
             return None
-        key, historical = msgspec.json.encode(marked.lane.api_key), b"true" if marked.lane.historical else b"false"
-        body = b'{"api_key":%b,"historical_migration":%b,"batch":[%b]}' % (key, historical, marked.data)
-        incoming = Incoming(body, source=SOURCE, revived=Revived(marked.number, marked.reason, marked.at))
+        key, historical = (
+            msgspec.json.encode(marked.lane.api_key),
+            b"true" if marked.lane.historical else b"false",
+        )
+        body = b'{"api_key":%b,"historical_migration":%b,"batch":[%b]}' % (
+            key,
+            historical,
+            marked.data,
+        )
+        incoming = Incoming(
+            body, source=SOURCE, revived=Revived(marked.number, marked.reason, marked.at)
+        )
         try:
             held = self._intake.accept(incoming, partial(self._acknowledged, marked.number))
         except Backpressure as error:
@@ -179,7 +192,9 @@ class Replayer:
     def _refuse(self, number: int, why: str) -> None:
         self._refused += 1
         self._store.unmark(number, why)
-        _log.warning("a dead letter can't be replayed as it is; it stays, unmarked", number=number, why=why)
+        _log.warning(
+            "a dead letter can't be replayed as it is; it stays, unmarked", number=number, why=why
+        )
 
     def _log_progress(self) -> None:
         if self._replayed > self._logged:

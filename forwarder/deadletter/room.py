@@ -1,9 +1,11 @@
 """The room that dead letters take, in memory or on disk, and the log lines about them.
 
-Events rejected at receipt have a share: a tenth of the room, and at least what the largest event needs. In it one rule over free bytes
-holds, as in the buffer: a key may have 7 x free, unknown keys together free / 7 (7 x free while no key is known). Events that the service
-itself wouldn't ingest are dropped when it is full, and never take more than the tenth; others have to be kept, or their request is
-rejected. Events that the upstream refuses, and a source's records, have all the rest, and wait when it is used up.
+Events rejected at receipt have a share: a tenth of the room, and at least what the largest event
+needs. In it one rule over free bytes holds, as in the buffer: a key may have 7 x free, unknown
+keys together free / 7 (7 x free while no key is known). Events that the service itself wouldn't
+ingest are dropped when it is full, and never take more than the tenth; others have to be kept, or
+their request is rejected. Events that the upstream refuses, and a source's records, have all the
+rest, and wait when it is used up.
 
 Invariant: reserved room counts as used until its dead letters come or it is released.
 """
@@ -51,8 +53,15 @@ class DeadLetterStatistics:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings for operators."""
-        failing = (f"dead letters can't be written: {self.failing}; refused events wait in the buffer",) if self.failing else ()
-        return failing + tuple(f"a file of dead letters couldn't be read, and was quarantined as {path}" for path in self.quarantined)
+        failing = (
+            (f"dead letters can't be written: {self.failing}; refused events wait in the buffer",)
+            if self.failing
+            else ()
+        )
+        return failing + tuple(
+            f"a file of dead letters couldn't be read, and was quarantined as {path}"
+            for path in self.quarantined
+        )
 
 
 @dataclass(slots=True)
@@ -85,7 +94,9 @@ class _NoKeys:
 
 
 class Room:
-    """How much of the limit is used, in bytes, and by how many dead letters; of those rejected at receipt also by which keys."""
+    """How much of the limit is used, in bytes, and by how many dead letters; of those rejected at
+    receipt also by which keys.
+    """
 
     def __init__(self, limit: int, largest: int = 0) -> None:
         """`largest`: bytes of the largest event that a request may bring."""
@@ -100,12 +111,16 @@ class Room:
 
     @property
     def share(self) -> int:
-        """What events rejected at receipt may take together, including the reserve that one key leaves."""
+        """What events rejected at receipt may take together, including the reserve that one key
+        leaves.
+        """
         largest = self._largest + DEAD_LETTER_OVERHEAD + LONGEST_WHY
         return min(self.limit, max(self.limit // RECEIPT_SHARE, -(-largest * (ALPHA + 1) // ALPHA)))
 
     def distinguish(self, known: KnownKeyLookup) -> None:
-        """Distinguish known keys from unknown ones from now on; call it again whenever they change."""
+        """Distinguish known keys from unknown ones from now on; call it again whenever
+        they change.
+        """
         self._known = known
         self._unknown = sum([size for key, size in self._by_key.items() if key not in known])
 
@@ -122,10 +137,14 @@ class Room:
         if any(self._by_key.get(key, 0) + cost > ALPHA * free for key, cost in costs.items()):
             return False
         unknown = sum([cost for key, cost in costs.items() if key not in self._known])
-        return not unknown or self._unknown + unknown <= (free // ALPHA if self._known.protects else ALPHA * free)
+        return not unknown or self._unknown + unknown <= (
+            free // ALPHA if self._known.protects else ALPHA * free
+        )
 
     def could_hold_at_receipt(self, costs: Mapping[str, int]) -> bool:
-        """Whether these costs, by key, would have room in an empty share, if all keys were known."""
+        """Whether these costs, by key, would have room in an empty share, if all keys
+        were known.
+        """
         free = self.share - sum(costs.values())
         return all(cost <= ALPHA * free for cost in costs.values())
 
@@ -145,7 +164,9 @@ class Room:
             self._unknown += cost
 
     def reserve(self, size: int, count: int) -> int | None:
-        """Reserve room for `count` dead letters, `size` bytes of data and texts; return how much, or None if there is less."""
+        """Reserve room for `count` dead letters, `size` bytes of data and texts; return how much,
+        or None if there is less.
+        """
         cost = size + count * DEAD_LETTER_OVERHEAD
         if not self.fits(cost):
             return None
@@ -153,7 +174,9 @@ class Room:
         return cost
 
     def could_hold(self, size: int, count: int) -> bool:
-        """Whether `count` dead letters, `size` bytes of data and texts, would have room in an empty store."""
+        """Whether `count` dead letters, `size` bytes of data and texts, would have room in an
+        empty store.
+        """
         return size + count * DEAD_LETTER_OVERHEAD <= self.limit
 
     def give(self, cost: int, letters: int) -> None:
@@ -161,7 +184,9 @@ class Room:
         self.take(-cost, -letters)
 
     def reserve_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
-        """Reserve room for events rejected at receipt that have to be kept, all or none; return whether there was room."""
+        """Reserve room for events rejected at receipt that have to be kept, all or none; return
+        whether there was room.
+        """
         if not self.fits_at_receipt(costs_by_key(letters), self.share):
             return False
         for letter in letters:
@@ -194,7 +219,9 @@ def costs_by_key(letters: Sequence[DeadLetter]) -> dict[str, int]:
 
 
 def reserve_some_at_receipt(room: Room, letters: Sequence[DeadLetter]) -> int:
-    """Reserve room at receipt for as many as have it, from the first on; return how many. Logs what becomes of them."""
+    """Reserve room at receipt for as many as have it, from the first on; return how many. Logs
+    what becomes of them.
+    """
     kept = 0
     for letter in letters:
         key, cost = key_of(letter.lane), cost_of(letter)
@@ -204,14 +231,25 @@ def reserve_some_at_receipt(room: Room, letters: Sequence[DeadLetter]) -> int:
         kept += 1
     log_buried(letters[:kept])
     if kept < len(letters):
-        _log.warning("events rejected at receipt were dropped: their share of the dead letters is full", events=len(letters) - kept)
+        _log.warning(
+            "events rejected at receipt were dropped: their share of the dead letters is full",
+            events=len(letters) - kept,
+        )
     return kept
 
 
 def log_buried(letters: Sequence[DeadLetter]) -> None:
-    """Log events rejected at receipt: one line for each lane and reason; `why` is the first one's."""
+    """Log events rejected at receipt: one line for each lane and reason; `why` is the
+    first one's.
+    """
     counted = Counter((letter.lane, letter.reason) for letter in letters)
     first = {(letter.lane, letter.reason): letter.why for letter in reversed(letters)}
     for (lane, reason), count in counted.items():
         label = lane_label(lane) if lane else UNDECODABLE
-        _log.warning("events became dead letters", lane=label, reason=reason.value, events=count, why=first[lane, reason])
+        _log.warning(
+            "events became dead letters",
+            lane=label,
+            reason=reason.value,
+            events=count,
+            why=first[lane, reason],
+        )

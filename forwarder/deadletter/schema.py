@@ -1,22 +1,30 @@
-"""The dead letters' database, `dead-letters.db`: an SQLite file whose `user_version` is the version of this format.
+"""The dead letters' database, `dead-letters.db`: an SQLite file whose `user_version` is the
+version of this format.
 
 `letters`: one row an event.
-- `number`: never used twice, so that a record in the log may name the dead letter that it replays; `place` (`sequence`, `idx`): the event's
-  position in the log, unique, so that no event is buried twice; NULL where there was no log.
+- `number`: never used twice, so that a record in the log may name the dead letter that it replays;
+  `place` (`sequence`, `idx`): the event's position in the log, unique, so that no event is buried
+  twice; NULL where there was no log.
 - `data`: the event's bytes as received; `crc`: their CRC-32, which detects damage by the disk.
-- `attributes`: what the source knows of it beside its position (`coordinates`), as the text of a JSON object, or ''. Since version 2.
+- `attributes`: what the source knows of it beside its position (`coordinates`), as the text of a
+  JSON object, or ''. Since version 2.
 - `event`, `distinct_id`, `uuid`: read from `data` where possible, for searching only.
-- `receipt`: 1 if it was rejected at receipt. `cost`: what it counts for against `dead_letters.max_bytes`.
-- `mark`: what an operator wants done with it (`drop` or `replay`; NULL: nothing), with `replacement` (an edited event to send instead)
-  and `rate` (events a second). The daemon does it. `note`: why a replay failed.
+- `receipt`: 1 if it was rejected at receipt. `cost`: what it counts for against
+  `dead_letters.max_bytes`.
+- `mark`: what an operator wants done with it (`drop` or `replay`; NULL: nothing), with
+  `replacement` (an edited event to send instead) and `rate` (events a second). The daemon does it.
+  `note`: why a replay failed.
 
-`counters`: what rows that are removed, or that no log knows, add to the books, changed in the transactions that change the rows:
-`received` (by source) of dead letters without a place, `dropped` (by reason) with the source of each (`name` is `reason/source`). An
-`api_key` of '' is the unknown lane.
+`counters`: what rows that are removed, or that no log knows, add to the books, changed in the
+transactions that change the rows: `received` (by source) of dead letters without a place,
+`dropped` (by reason) with the source of each (`name` is `reason/source`). An `api_key` of '' is
+the unknown lane.
 
-A file of version 1 is upgraded to version 2 when it is opened for writing; a reader sees it as version 2.
+A file of version 1 is upgraded to version 2 when it is opened for writing; a reader sees it as
+version 2.
 
-Write-ahead log, synchronous: a commit that has returned is on the disk. Free pages are returned to the file system.
+Write-ahead log, synchronous: a commit that has returned is on the disk. Free pages are returned to
+the file system.
 """
 
 from __future__ import annotations
@@ -35,7 +43,9 @@ _OLDEST: Final = 1
 """The oldest version that is read."""
 
 BUSY_SECONDS: Final = 2.0
-"""Seconds that a writer waits for another one: the daemon and the commands write in short transactions."""
+"""Seconds that a writer waits for another one: the daemon and the commands write in short
+transactions.
+"""
 
 _LARGEST_IDLE_WAL: Final = 4 << 20
 _MAGIC: Final = b"SQLite format 3\0"
@@ -88,17 +98,22 @@ class UnreadableDatabase(Exception):
 class DeadLetterDatabase:
     """The database and its connection, which is opened again after a failure.
 
-    Used by one thread at a time: during the opening by the loop's, from then on by the commit thread. `connection` is None while there is
-    none; `read_only`: it can't write, and `writable` tries another one.
+    Used by one thread at a time: during the opening by the loop's, from then on by the commit
+    thread. `connection` is None while there is none; `read_only`: it can't write, and `writable`
+    tries another one.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection | None = None, *, read_only: bool = False) -> None:
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection | None = None, *, read_only: bool = False
+    ) -> None:
         self.path = path
         self.connection = connection
         self.read_only = read_only
 
     def writable(self) -> sqlite3.Connection:
-        """A connection that may write. Raises `sqlite3.Error`, `OSError` or `schema.UnreadableDatabase`."""
+        """A connection that may write. Raises `sqlite3.Error`, `OSError` or
+        `schema.UnreadableDatabase`.
+        """
         if self.connection is None or self.read_only:
             connection = open_writable(self.path)
             self.close()
@@ -114,12 +129,16 @@ class DeadLetterDatabase:
 
 
 def open_writable(path: Path) -> sqlite3.Connection:
-    """A connection that writes. Creates the tables of a new file, and upgrades those of an older version.
+    """A connection that writes. Creates the tables of a new file, and upgrades those of an older
+    version.
 
-    Raises `UnreadableDatabase` for a file of another kind or version, and `sqlite3.Error` or `OSError` if it can't be used now.
+    Raises `UnreadableDatabase` for a file of another kind or version, and `sqlite3.Error` or
+    `OSError` if it can't be used now.
     """
     _check_header(path)
-    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+    )
     try:
         version = _version(connection)
         if not version:
@@ -136,13 +155,20 @@ def open_writable(path: Path) -> sqlite3.Connection:
 
 
 def open_readable(path: Path) -> sqlite3.Connection:
-    """A connection that only reads. Raises as `open_writable` does, and `UnreadableDatabase` also for an empty file."""
+    """A connection that only reads. Raises as `open_writable` does, and `UnreadableDatabase` also
+    for an empty file.
+    """
     uri = f"{path.absolute().as_uri()}?mode=ro"
-    connection = sqlite3.connect(uri, timeout=BUSY_SECONDS, isolation_level=None, uri=True, check_same_thread=False)
+    connection = sqlite3.connect(
+        uri, timeout=BUSY_SECONDS, isolation_level=None, uri=True, check_same_thread=False
+    )
     try:
         version = _version(connection)
         if version == _OLDEST:
-            connection.execute("CREATE TEMP VIEW letters AS SELECT *, '' AS attributes FROM main.letters")  # stands before the table
+            # stands before the table
+            connection.execute(
+                "CREATE TEMP VIEW letters AS SELECT *, '' AS attributes FROM main.letters"
+            )
     except BaseException as error:
         connection.close()
         raise _classified(error) from error
@@ -153,7 +179,9 @@ def open_readable(path: Path) -> sqlite3.Connection:
 
 
 def check(connection: sqlite3.Connection) -> None:
-    """Check every page. Raises `UnreadableDatabase`, or `sqlite3.Error` if that can't be done now."""
+    """Check every page. Raises `UnreadableDatabase`, or `sqlite3.Error` if that can't
+    be done now.
+    """
     try:
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.Error as error:
@@ -163,15 +191,23 @@ def check(connection: sqlite3.Connection) -> None:
 
 
 def _classified(error: BaseException) -> BaseException:
-    """`UnreadableDatabase` if the error says that the file is corrupt or of another kind; else the error itself."""
+    """`UnreadableDatabase` if the error says that the file is corrupt or of another kind; else the
+    error itself.
+    """
     code = getattr(error, "sqlite_errorcode", None)
-    if code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
+    if code is not None and code & 0xFF in (
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_ERROR,
+    ):
         return UnreadableDatabase(error_text(error))
     return error
 
 
 def _check_header(path: Path) -> None:
-    """Create a missing file. Raises `UnreadableDatabase` for a foreign file before SQLite opens it and changes it."""
+    """Create a missing file. Raises `UnreadableDatabase` for a foreign file before SQLite opens it
+    and changes it.
+    """
     descriptor = open_file(path, os.O_RDWR)  # SQLite would create it readable for all
     try:
         header = os.pread(descriptor, _HEADER_SIZE, 0)
@@ -189,7 +225,9 @@ def _other_version(version: int) -> str:
 
 
 def _version(connection: sqlite3.Connection) -> int:
-    """The version of the tables; 0: there are none. Raises `UnreadableDatabase` for an unknown one."""
+    """The version of the tables; 0: there are none. Raises `UnreadableDatabase` for an
+    unknown one.
+    """
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if (version or tables) and not _OLDEST <= version <= VERSION:
@@ -198,7 +236,9 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _upgrade(connection: sqlite3.Connection) -> None:
-    """Create or upgrade the tables in one transaction. Another process may have done it meanwhile."""
+    """Create or upgrade the tables in one transaction. Another process may have done
+    it meanwhile.
+    """
     connection.execute("BEGIN IMMEDIATE")
     if not _version(connection):
         for statement in _SCHEMA:

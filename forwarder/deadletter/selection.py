@@ -1,7 +1,8 @@
-"""What the commands do in the dead letters' database: select by number, uuid, reason, event, lane and time; mark; drop.
+"""What the commands do in the dead letters' database: select by number, uuid, reason, event, lane
+and time; mark; drop.
 
-Invariants: transactions are short, so that a running daemon hardly waits; an event's own bytes are never changed. Only `drop_now` removes
-rows, and needs the directory's lock.
+Invariants: transactions are short, so that a running daemon hardly waits; an event's own bytes are
+never changed. Only `drop_now` removes rows, and needs the directory's lock.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from forwarder.deadletter.table import drop, lane_of
 from forwarder.telemetry.labels import UNDECODABLE, lane_label
 
 _COLUMNS: Final = (
-    "number, reason, api_key, historical, at, why, source, coordinates, event, distinct_id, uuid, length(data), mark, rate, note, cost,"
+    "number, reason, api_key, historical, at, why, source, coordinates, event, distinct_id, uuid, "
+    "length(data), mark, rate, note, cost,"
     " attributes"
 )
 _PLAIN_UUID: Final = "replace(lower(uuid), '-', '')"
@@ -30,7 +32,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """Conditions of a selection; an empty one excludes nothing. `numbers` and `uuids` are alternatives."""
+    """Conditions of a selection; an empty one excludes nothing. `numbers` and `uuids` are
+    alternatives.
+    """
 
     numbers: tuple[int, ...] = ()
     uuids: tuple[str, ...] = ()
@@ -89,27 +93,43 @@ def label_of(lane: Lane | None) -> str:
 def count_of(connection: sqlite3.Connection, criteria: DeadLetterFilter) -> int:
     """How many dead letters are selected."""
     where, values = _where(connection, criteria)
-    found: int = connection.execute(f"SELECT count(*) FROM letters WHERE {where}", values).fetchone()[0]  # noqa: S608 - placeholders
+    found: int = connection.execute(
+        f"SELECT count(*) FROM letters WHERE {where}",  # noqa: S608 - placeholders
+        values,
+    ).fetchone()[0]
     return found
 
 
-def numbers_of(connection: sqlite3.Connection, criteria: DeadLetterFilter, limit: int | None = None) -> list[int]:
+def numbers_of(
+    connection: sqlite3.Connection, criteria: DeadLetterFilter, limit: int | None = None
+) -> list[int]:
     """The numbers of the selected dead letters, oldest first."""
     where, values = _where(connection, criteria)
-    statement = f"SELECT number FROM letters WHERE {where} ORDER BY number LIMIT ?"  # noqa: S608 - placeholders
-    return [row[0] for row in connection.execute(statement, (*values, -1 if limit is None else limit))]
+    # placeholders
+    statement = f"SELECT number FROM letters WHERE {where} ORDER BY number LIMIT ?"  # noqa: S608
+    return [
+        row[0] for row in connection.execute(statement, (*values, -1 if limit is None else limit))
+    ]
 
 
-def summaries(connection: sqlite3.Connection, criteria: DeadLetterFilter, limit: int | None = None) -> list[DeadLetterSummary]:
+def summaries(
+    connection: sqlite3.Connection, criteria: DeadLetterFilter, limit: int | None = None
+) -> list[DeadLetterSummary]:
     """The selected dead letters, newest first."""
     where, values = _where(connection, criteria)
-    statement = f"SELECT {_COLUMNS} FROM letters WHERE {where} ORDER BY number DESC LIMIT ?"  # noqa: S608 - placeholders
-    return [_summary(row) for row in connection.execute(statement, (*values, -1 if limit is None else limit))]
+    # placeholders
+    statement = f"SELECT {_COLUMNS} FROM letters WHERE {where} ORDER BY number DESC LIMIT ?"  # noqa: S608
+    return [
+        _summary(row)
+        for row in connection.execute(statement, (*values, -1 if limit is None else limit))
+    ]
 
 
 def marked_of(connection: sqlite3.Connection) -> int:
     """How many dead letters are marked for replay."""
-    found: int = connection.execute("SELECT count(*) FROM letters WHERE mark = 'replay'").fetchone()[0]
+    found: int = connection.execute(
+        "SELECT count(*) FROM letters WHERE mark = 'replay'"
+    ).fetchone()[0]
     return found
 
 
@@ -121,7 +141,9 @@ def first_source(connection: sqlite3.Connection) -> str:
 
 def content_of(connection: sqlite3.Connection, number: int) -> DeadLetterContent | None:
     """A dead letter's bytes; None if it is removed."""
-    row = connection.execute("SELECT data, replacement, crc FROM letters WHERE number = ?", (number,)).fetchone()
+    row = connection.execute(
+        "SELECT data, replacement, crc FROM letters WHERE number = ?", (number,)
+    ).fetchone()
     return None if row is None else DeadLetterContent(row[0], row[1], crc32(row[0]) == row[2])
 
 
@@ -156,20 +178,34 @@ def _where(connection: sqlite3.Connection, criteria: DeadLetterFilter) -> tuple[
     if criteria.lane:
         rows = connection.execute("SELECT DISTINCT api_key, historical FROM letters")
         lanes = [row for row in rows if label_of(lane_of(*row)) == criteria.lane]
-        parts.append("(" + " OR ".join(["(api_key IS ? AND historical = ?)"] * len(lanes) or ["0"]) + ")")
+        parts.append(
+            "(" + " OR ".join(["(api_key IS ? AND historical = ?)"] * len(lanes) or ["0"]) + ")"
+        )
         values += [each for row in lanes for each in row]
     return " AND ".join(parts) or "1", values
 
 
 def mark_for_replay(
-    connection: sqlite3.Connection, replays: Iterable[tuple[int, bytes | None]], rate: float | None, progress: Callable[[int], None]
+    connection: sqlite3.Connection,
+    replays: Iterable[tuple[int, bytes | None]],
+    rate: float | None,
+    progress: Callable[[int], None],
 ) -> list[int]:
-    """Mark dead letters (number, and a replacement); return those that exist. `progress` is called with the size of each step."""
+    """Mark dead letters (number, and a replacement); return those that exist. `progress` is called
+    with the size of each step.
+    """
     marked: list[int] = []
-    statement = "UPDATE letters SET mark = 'replay', replacement = ?, rate = ?, note = NULL WHERE number = ?"
+    statement = (
+        "UPDATE letters SET mark = 'replay', replacement = ?, rate = ?, note = NULL WHERE "
+        "number = ?"
+    )
     for group in _groups(replays):
         with _transaction(connection):
-            marked += [number for number, data in group if connection.execute(statement, (data, rate, number)).rowcount]
+            marked += [
+                number
+                for number, data in group
+                if connection.execute(statement, (data, rate, number)).rowcount
+            ]
         progress(len(group))
     return marked
 
@@ -180,12 +216,16 @@ def mark_for_drop(connection: sqlite3.Connection, numbers: Sequence[int]) -> lis
     statement = "UPDATE letters SET mark = 'drop', replacement = NULL WHERE number = ?"
     for group in _groups(numbers):
         with _transaction(connection):
-            marked += [number for number in group if connection.execute(statement, (number,)).rowcount]
+            marked += [
+                number for number in group if connection.execute(statement, (number,)).rowcount
+            ]
     return marked
 
 
 def drop_now(connection: sqlite3.Connection, numbers: Sequence[int]) -> int:
-    """Drop dead letters and count them, for a process that holds the directory's lock; return how many existed."""
+    """Drop dead letters and count them, for a process that holds the directory's lock; return how
+    many existed.
+    """
     dropped = 0
     for group in _groups(numbers):
         with _transaction(connection):
@@ -196,7 +236,9 @@ def drop_now(connection: sqlite3.Connection, numbers: Sequence[int]) -> int:
 
 def still_marked(connection: sqlite3.Connection, mark: str, numbers: set[int]) -> set[int]:
     """Which of these dead letters still have the mark."""
-    return {row[0] for row in connection.execute("SELECT number FROM letters WHERE mark = ?", (mark,))} & numbers
+    return {
+        row[0] for row in connection.execute("SELECT number FROM letters WHERE mark = ?", (mark,))
+    } & numbers
 
 
 def notes_of(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, str]:
@@ -204,7 +246,14 @@ def notes_of(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int
     found: dict[int, str] = {}
     for group in _groups(numbers):
         where = f"number IN ({','.join(map(str, group))})"
-        found.update(connection.execute(f"SELECT number, note FROM letters WHERE note IS NOT NULL AND mark IS NULL AND {where}"))  # noqa: S608 - numbers
+        found.update(
+            connection.execute(
+                # numbers
+                "SELECT number, note FROM letters WHERE note IS NOT NULL AND mark IS NULL "  # noqa: S608
+                "AND "
+                f"{where}"
+            )
+        )
     return found
 
 

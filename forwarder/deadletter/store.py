@@ -1,12 +1,16 @@
-"""The store of dead letters on disk: durable with the commits of the buffer's log, before the records that settle their events.
+"""The store of dead letters on disk: durable with the commits of the buffer's log, before the
+records that settle their events.
 
-Burying is synchronous: it reserves the room, numbers each dead letter and keeps it pending; the next group commit writes it. If a commit
-fails, dead letters stay pending and are written again every second; until that succeeds the upstream's refusals find no room here, so that
-their lanes wait.
+Burying is synchronous: it reserves the room, numbers each dead letter and keeps it pending; the
+next group commit writes it. If a commit fails, dead letters stay pending and are written again
+every second; until that succeeds the upstream's refusals find no room here, so that their lanes
+wait.
 
-The books. The log knows what was received, delivered and dropped of the events that were in the buffer; this database knows the dead
-letters in it, what was received without ever being in a log (rejected at receipt, or from a buffer in memory), and what an operator
-dropped. All of it changes in the transactions that change the rows, so that the books balance after a crash between any two steps:
+The books. The log knows what was received, delivered and dropped of the events that were in the
+buffer; this database knows the dead letters in it, what was received without ever being in a log
+(rejected at receipt, or from a buffer in memory), and what an operator dropped. All of it changes
+in the transactions that change the rows, so that the books balance after a crash between any two
+steps:
 
 | crash | the database | the log | after the opening |
 |---|---|---|---|
@@ -17,8 +21,8 @@ dropped. All of it changes in the transactions that change the rows, so that the
 | before the commit of an operator's drop | marked dead letter | | dead-lettered; dropped once the daemon runs |
 | after it | counter instead of the dead letter | | dropped |
 
-With a buffer in memory there is no log: received is then what is here and what was dropped, and a replayed dead letter takes its share of
-received with it.
+With a buffer in memory there is no log: received is then what is here and what was dropped, and a
+replayed dead letter takes its share of received with it.
 """
 
 from __future__ import annotations
@@ -85,7 +89,9 @@ class _Poll:
 
 
 class DeadLetterStore:
-    """See `core.ports.DeadLetters`, and `MemoryDeadLetters`, whose methods it has. Takes part in a `Committer`; used on its loop."""
+    """See `core.ports.DeadLetters`, and `MemoryDeadLetters`, whose methods it has. Takes part in a
+    `Committer`; used on its loop.
+    """
 
     def __init__(
         self,
@@ -122,7 +128,9 @@ class DeadLetterStore:
         """Dead letters that are being replayed, and must not be dropped."""
 
         stored = self._stored()
-        self._room.take(stored.cost - sum([cost for _, cost in stored.costs_at_receipt]), stored.letters)
+        self._room.take(
+            stored.cost - sum([cost for _, cost in stored.costs_at_receipt]), stored.letters
+        )
         for key, cost in stored.costs_at_receipt:
             self._room.take_at_receipt(key, cost, 0)
         self._next = stored.last_number + 1
@@ -140,14 +148,24 @@ class DeadLetterStore:
         logged: bool,
         largest: int = 0,
     ) -> Self:
-        """Open the database in `directory`, whose lock this process holds, and take part in `committer`.
+        """Open the database in `directory`, whose lock this process holds, and take part in
+        `committer`.
 
-        `logged`: whether the buffer's log counts what is received; `largest`: bytes of the largest event that a request may bring.
+        `logged`: whether the buffer's log counts what is received; `largest`: bytes of the largest
+        event that a request may bring.
 
-        A file that can't be read is quarantined; while one can't be written, dead letters find no room. Raises `ConfigurationError` if it
-        can't be read and can't be quarantined.
+        A file that can't be read is quarantined; while one can't be written, dead letters find no
+        room. Raises `ConfigurationError` if it can't be read and can't be quarantined.
         """
-        store = cls(open_file(directory, clock.now()), max_bytes, committer, clock, books, logged=logged, largest=largest)
+        store = cls(
+            open_file(directory, clock.now()),
+            max_bytes,
+            committer,
+            clock,
+            books,
+            logged=logged,
+            largest=largest,
+        )
         committer.add(store)
         if store._failing:
             store._try_again()
@@ -162,7 +180,9 @@ class DeadLetterStore:
         return read_lane_totals(self._file.connection, logged=self._logged, without=self._removals)
 
     def places(self, at_least: int = 0) -> list[tuple[int, int]]:
-        """Where in the log the dead letters were: (sequence, index), from sequence `at_least` on, in order."""
+        """Where in the log the dead letters were: (sequence, index), from sequence `at_least` on,
+        in order.
+        """
         return [] if self._file.connection is None else read_places(self._file.connection, at_least)
 
     def last_sequence(self) -> int:
@@ -170,7 +190,8 @@ class DeadLetterStore:
         return self._stored().last_sequence
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Remove dead letters whose replay is in the log already, at once if possible, else as soon as it is.
+        """Remove dead letters whose replay is in the log already, at once if possible, else as
+        soon as it is.
 
         From now on no dead letter gets one of these numbers, or a lower one.
         """
@@ -200,17 +221,27 @@ class DeadLetterStore:
         return True
 
     def bury_at_receipt(self, letters: Sequence[DeadLetter]) -> int:
-        """Keep as many, from the first on, as fit the share for events rejected at receipt; return how many."""
+        """Keep as many, from the first on, as fit the share for events rejected at receipt; return
+        how many.
+        """
         if self._failing and self._pending_cost > PENDING_AT_RECEIPT:
-            _log.warning("events rejected at receipt were dropped: dead letters can't be written", events=len(letters), why=self._failing)
+            _log.warning(
+                "events rejected at receipt were dropped: dead letters can't be written",
+                events=len(letters),
+                why=self._failing,
+            )
             return 0
         kept = reserve_some_at_receipt(self._room, letters)
         self._keep(letters[:kept], receipt=True)
         return kept
 
     def reserve_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
-        """Reserve room for events rejected at receipt that have to be kept, all or none; return whether there was room."""
-        return not (self._failing and self._pending_cost > PENDING_AT_RECEIPT) and self._room.reserve_at_receipt(letters)
+        """Reserve room for events rejected at receipt that have to be kept, all or none; return
+        whether there was room.
+        """
+        return not (
+            self._failing and self._pending_cost > PENDING_AT_RECEIPT
+        ) and self._room.reserve_at_receipt(letters)
 
     def could_hold_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
         """Whether they would have room in an empty share."""
@@ -226,15 +257,21 @@ class DeadLetterStore:
         self._keep(letters, receipt=True)
 
     def distinguish(self, known: KnownKeyLookup) -> None:
-        """Distinguish known keys from unknown ones from now on; call it again whenever they change."""
+        """Distinguish known keys from unknown ones from now on; call it again whenever
+        they change.
+        """
         self._room.distinguish(known)
 
     def reserve(self, size: int, count: int) -> int | None:
-        """Reserve room for `count` dead letters of `size` bytes together; return how much. None: no room, or nothing can be written."""
+        """Reserve room for `count` dead letters of `size` bytes together; return how much. None:
+        no room, or nothing can be written.
+        """
         return None if self._failing else self._room.reserve(size, count)
 
     def could_hold(self, size: int, count: int) -> bool:
-        """Whether `count` dead letters of `size` bytes together would have room in an empty store."""
+        """Whether `count` dead letters of `size` bytes together would have room in an
+        empty store.
+        """
         return self._room.could_hold(size, count)
 
     def release(self, reserved: int) -> None:
@@ -252,7 +289,9 @@ class DeadLetterStore:
         self._keep(letters, receipt=False)
 
     def when_durable(self, on_durable: AckCallback) -> bool:
-        """Whether everything buried so far is durable; if not, `on_durable` is called when it is, or with an error if a commit fails."""
+        """Whether everything buried so far is durable; if not, `on_durable` is called when it is,
+        or with an error if a commit fails.
+        """
         if self._pending:
             self._on_durable.append(on_durable)
         elif self._job is not None and self._job.letters:
@@ -262,7 +301,9 @@ class DeadLetterStore:
         return False
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Remove replayed dead letters with the next group. The books have counted them as buffered."""
+        """Remove replayed dead letters with the next group. The books have counted them as
+        buffered.
+        """
         self._removals += numbers
         self._committer.request()
 
@@ -272,7 +313,8 @@ class DeadLetterStore:
         self._committer.request()
 
     def poll(self, limit: int, answer: Callable[[Sequence[MarkedDeadLetter]], None]) -> None:
-        """With the next group, drop what is marked so, and answer with those marked for replay, at most `limit`.
+        """With the next group, drop what is marked so, and answer with those marked for replay, at
+        most `limit`.
 
         Those in `busy` are left out. The answer is empty if the group fails.
         """
@@ -282,14 +324,26 @@ class DeadLetterStore:
     def statistics(self) -> DeadLetterStatistics:
         """Figures for metrics, health and tests."""
         room = self._room
-        return DeadLetterStatistics(room.used, room.limit, room.letters, self._failing, self._quarantined, self._marked, self._file.path)
+        return DeadLetterStatistics(
+            room.used,
+            room.limit,
+            room.letters,
+            self._failing,
+            self._quarantined,
+            self._marked,
+            self._file.path,
+        )
 
     def close(self) -> None:
         """Close the database; after the committer. Logs what could not be written, and is lost."""
         if self._retry is not None:
             self._retry.cancel()
         if self._pending:
-            _log.error("dead letters were lost: they could not be written", events=len(self._pending), why=self._failing)
+            _log.error(
+                "dead letters were lost: they could not be written",
+                events=len(self._pending),
+                why=self._failing,
+            )
         self._file.close()
 
     @property
@@ -318,7 +372,8 @@ class DeadLetterStore:
         self._polling, self._poll = self._poll, None
         return self._job
 
-    def finish(self, job: CommitJob, error: Exception | None) -> None:  # noqa: ARG002 - it is `_job`
+    # it is `_job`
+    def finish(self, job: CommitJob, error: Exception | None) -> None:  # noqa: ARG002
         """See `storage.committer.CommitParticipant.finish`."""
         done, self._job = self._job, None
         polling, self._polling = self._polling, None
@@ -328,7 +383,11 @@ class DeadLetterStore:
             self._succeeded(done)
         else:
             self._failed(done, error)
-        refusal = None if error is None else Backpressure(f"dead letters can't be written: {self._failing}")
+        refusal = (
+            None
+            if error is None
+            else Backpressure(f"dead letters can't be written: {self._failing}")
+        )
         for on_durable in done.on_durable:
             on_durable(refusal)
         if polling is not None:
@@ -357,8 +416,15 @@ class DeadLetterStore:
         self._notes = {**job.notes, **self._notes}
         why = why_of(error)
         if not self._failing:
-            hint = "Make room on the disk, or the directory writable; it is tried again every second."
-            _log.error("dead letters can't be written: lanes with refused events wait", why=why, path=str(self._file.path), hint=hint)
+            hint = (
+                "Make room on the disk, or the directory writable; it is tried again every second."
+            )
+            _log.error(
+                "dead letters can't be written: lanes with refused events wait",
+                why=why,
+                path=str(self._file.path),
+                hint=hint,
+            )
         self._failing = why
         if not self._file.read_only:
             self._file.close()
@@ -376,7 +442,10 @@ class DeadLetterStore:
 
     def _keep(self, letters: Sequence[DeadLetter], *, receipt: bool) -> None:
         if letters:
-            self._pending += [NumberedDeadLetter(number, letter, receipt) for number, letter in enumerate(letters, self._next)]
+            self._pending += [
+                NumberedDeadLetter(number, letter, receipt)
+                for number, letter in enumerate(letters, self._next)
+            ]
             self._next += len(letters)
             self._pending_cost += sum(map(cost_of, letters))
             self._committer.request()
@@ -392,4 +461,8 @@ class DeadLetterStore:
             self._room.give(cost, 1)
 
     def _stored(self) -> DatabaseTotals:
-        return DatabaseTotals() if self._file.connection is None else read_totals(self._file.connection)
+        return (
+            DatabaseTotals()
+            if self._file.connection is None
+            else read_totals(self._file.connection)
+        )

@@ -1,8 +1,11 @@
-"""Writes and reads the dead letters' tables: a commit inserts, removes, unmarks, drops and counts in one transaction.
+"""Writes and reads the dead letters' tables: a commit inserts, removes, unmarks, drops and counts
+in one transaction.
 
-Invariants: a commit that is run again after a failure, even one that came after its transaction was committed, changes nothing twice: a
-dead letter has its number before it is written, and the counters count what a statement really changed. A dead letter whose place is taken
-by the same event is that event, buried before; if by another one (the log was created anew), it is kept without a place.
+Invariants: a commit that is run again after a failure, even one that came after its transaction
+was committed, changes nothing twice: a dead letter has its number before it is written, and the
+counters count what a statement really changed. A dead letter whose place is taken by the same
+event is that event, buried before; if by another one (the log was created anew), it is kept
+without a place.
 """
 
 from __future__ import annotations
@@ -34,15 +37,21 @@ _LONGEST_TEXT: Final = 200
 _FREED_PAGES: Final = 256
 """Pages returned to the file system after a transaction that removes rows."""
 
-_INSERT: Final = """INSERT OR IGNORE INTO letters (number, reason, api_key, historical, at, why, source, coordinates, sequence, idx,
+_INSERT: Final = """INSERT OR IGNORE INTO letters (number, reason, api_key, historical, at, why, \
+source, coordinates, sequence, idx,
     receipt, cost, event, distinct_id, uuid, crc, data, attributes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-_COUNT: Final = """INSERT INTO counters (api_key, historical, kind, name, count) VALUES (?, ?, ?, ?, ?)
+_COUNT: Final = """INSERT INTO counters (api_key, historical, kind, name, count) VALUES (?, ?, ?, \
+?, ?)
     ON CONFLICT (api_key, historical, kind, name) DO UPDATE SET count = count + excluded.count"""
-_REMOVED: Final = "SELECT number, reason, api_key, historical, source, receipt, cost FROM letters WHERE "
+_REMOVED: Final = (
+    "SELECT number, reason, api_key, historical, source, receipt, cost FROM letters WHERE "
+)
 
 
-_MARKED: Final = """SELECT number, reason, api_key, historical, at, rate, coalesce(replacement, data), crc, replacement IS NOT NULL,
-    coordinates, attributes, (SELECT count(*) FROM letters AS other WHERE other.sequence = letters.sequence)
+_MARKED: Final = """SELECT number, reason, api_key, historical, at, rate, coalesce(replacement, \
+data), crc, replacement IS NOT NULL,
+    coordinates, attributes, (SELECT count(*) FROM letters AS other WHERE other.sequence = \
+letters.sequence)
     FROM letters WHERE mark = 'replay' ORDER BY number"""
 
 K = TypeVar("K")
@@ -66,7 +75,9 @@ class NumberedDeadLetter(NamedTuple):
 
 
 class MarkedDeadLetter(NamedTuple):
-    """A dead letter that is to be replayed. `data` is what is sent: the event, or its replacement."""
+    """A dead letter that is to be replayed. `data` is what is sent: the event, or its
+    replacement.
+    """
 
     number: int
     reason: Reason
@@ -80,7 +91,9 @@ class MarkedDeadLetter(NamedTuple):
     coordinates: str = ""
     attributes: str = ""
     together: int = 1
-    """How many dead letters are of the same record, this one included; one without a place is alone."""
+    """How many dead letters are of the same record, this one included; one without a place is
+    alone.
+    """
 
 
 class RemovedDeadLetter(NamedTuple):
@@ -96,7 +109,9 @@ class RemovedDeadLetter(NamedTuple):
 
 @dataclass(slots=True)
 class DeadLetterCommit:
-    """See `storage.committer.CommitJob`. The request comes first, then the results, which are valid once `run` has returned."""
+    """See `storage.committer.CommitJob`. The request comes first, then the results, which are
+    valid once `run` has returned.
+    """
 
     file: DeadLetterDatabase
     logged: bool
@@ -142,7 +157,10 @@ class DeadLetterCommit:
                 self._insert(connection, entry)
             self._remove(connection)
             for number, note in self.notes.items():
-                connection.execute("UPDATE letters SET mark = NULL, replacement = NULL, note = ? WHERE number = ?", (_text(note), number))
+                connection.execute(
+                    "UPDATE letters SET mark = NULL, replacement = NULL, note = ? WHERE number = ?",
+                    (_text(note), number),
+                )
             if drops:
                 self._drop(connection)
             if self.probe:
@@ -160,7 +178,9 @@ class DeadLetterCommit:
         row = _row(entry)
         inserted = connection.execute(_INSERT, row).rowcount > 0
         if not inserted and letter.place is not None and not _is_there(connection, entry.number):
-            at_its_place = connection.execute("SELECT data FROM letters WHERE sequence = ? AND idx = ?", letter.place).fetchone()
+            at_its_place = connection.execute(
+                "SELECT data FROM letters WHERE sequence = ? AND idx = ?", letter.place
+            ).fetchone()
             if at_its_place is not None and at_its_place[0] == letter.data:
                 self.known.append(entry)
                 return
@@ -172,12 +192,18 @@ class DeadLetterCommit:
         for number in self.removals:
             self.removed += remove(connection, "number = ?", (number,))
         if not self.logged:
-            for (lane, source), events in Counter((gone.lane, gone.source) for gone in self.removed).items():
+            for (lane, source), events in Counter(
+                (gone.lane, gone.source) for gone in self.removed
+            ).items():
                 count(connection, lane, "received", source, -events)
 
     def _drop(self, connection: sqlite3.Connection) -> None:
         busy = ",".join(map(str, self.busy))
-        where = f"number IN (SELECT number FROM letters WHERE mark = 'drop' AND number NOT IN ({busy}) LIMIT {DROPPED_AT_ONCE})"  # noqa: S608 - numbers
+        where = (
+            # numbers
+            "number IN (SELECT number FROM letters WHERE mark = 'drop' AND number NOT IN "  # noqa: S608
+            f"({busy}) LIMIT {DROPPED_AT_ONCE})"
+        )
         self.dropped = drop(connection, where, ())
 
     def _read_marked(self, connection: sqlite3.Connection) -> None:
@@ -189,17 +215,25 @@ class DeadLetterCommit:
                 break
             self.marked.append(_marked(row))
             size += len(row[6])
-        (self.still_marked,) = connection.execute("SELECT count(*) FROM letters WHERE mark IS NOT NULL").fetchone()
+        (self.still_marked,) = connection.execute(
+            "SELECT count(*) FROM letters WHERE mark IS NOT NULL"
+        ).fetchone()
 
 
-def remove(connection: sqlite3.Connection, where: str, values: Sequence[Any]) -> list[RemovedDeadLetter]:
+def remove(
+    connection: sqlite3.Connection, where: str, values: Sequence[Any]
+) -> list[RemovedDeadLetter]:
     """Remove the rows that match `where`, within a transaction; return them."""
     gone = [_removed_of(row) for row in connection.execute(_REMOVED + where, values)]
-    connection.executemany("DELETE FROM letters WHERE number = ?", [(each.number,) for each in gone])
+    connection.executemany(
+        "DELETE FROM letters WHERE number = ?", [(each.number,) for each in gone]
+    )
     return gone
 
 
-def drop(connection: sqlite3.Connection, where: str, values: Sequence[Any]) -> list[RemovedDeadLetter]:
+def drop(
+    connection: sqlite3.Connection, where: str, values: Sequence[Any]
+) -> list[RemovedDeadLetter]:
     """Remove rows for an operator, and count them as dropped, within a transaction; return them."""
     gone = remove(connection, where, values)
     for (lane, source), events in Counter((each.lane, each.source) for each in gone).items():
@@ -207,7 +241,9 @@ def drop(connection: sqlite3.Connection, where: str, values: Sequence[Any]) -> l
     return gone
 
 
-def count(connection: sqlite3.Connection, lane: Lane | None, kind: str, name: str, events: int) -> None:
+def count(
+    connection: sqlite3.Connection, lane: Lane | None, kind: str, name: str, events: int
+) -> None:
     """Add to a counter, within a transaction."""
     api_key, historical = (lane.api_key, int(lane.historical)) if lane else ("", 0)
     connection.execute(_COUNT, (api_key, historical, kind, name, events))
@@ -216,7 +252,9 @@ def count(connection: sqlite3.Connection, lane: Lane | None, kind: str, name: st
 def _removed_of(row: Sequence[Any]) -> RemovedDeadLetter:
     """The row of a `_REMOVED` query."""
     number, reason, api_key, historical, source, receipt, cost = row
-    return RemovedDeadLetter(number, Reason(reason), lane_of(api_key, historical), source, bool(receipt), cost)
+    return RemovedDeadLetter(
+        number, Reason(reason), lane_of(api_key, historical), source, bool(receipt), cost
+    )
 
 
 def lane_of(api_key: str | None, historical: int) -> Lane | None:
@@ -225,17 +263,48 @@ def lane_of(api_key: str | None, historical: int) -> Lane | None:
 
 
 def _marked(row: Sequence[Any]) -> MarkedDeadLetter:
-    number, reason, api_key, historical, at, rate, data, crc, edited, coordinates, attributes, together = row
+    (
+        number,
+        reason,
+        api_key,
+        historical,
+        at,
+        rate,
+        data,
+        crc,
+        edited,
+        coordinates,
+        attributes,
+        together,
+    ) = row
     lane, intact = lane_of(api_key, historical), bool(edited) or crc32(data) == crc
-    return MarkedDeadLetter(number, Reason(reason), lane, at, rate, data, intact, bool(edited), coordinates, attributes, max(1, together))
+    return MarkedDeadLetter(
+        number,
+        Reason(reason),
+        lane,
+        at,
+        rate,
+        data,
+        intact,
+        bool(edited),
+        coordinates,
+        attributes,
+        max(1, together),
+    )
 
 
 def _any_marked(connection: sqlite3.Connection, mark: str) -> bool:
-    return connection.execute("SELECT 1 FROM letters WHERE mark = ? LIMIT 1", (mark,)).fetchone() is not None
+    return (
+        connection.execute("SELECT 1 FROM letters WHERE mark = ? LIMIT 1", (mark,)).fetchone()
+        is not None
+    )
 
 
 def _is_there(connection: sqlite3.Connection, number: int) -> bool:
-    return connection.execute("SELECT 1 FROM letters WHERE number = ?", (number,)).fetchone() is not None
+    return (
+        connection.execute("SELECT 1 FROM letters WHERE number = ?", (number,)).fetchone()
+        is not None
+    )
 
 
 def _row(entry: NumberedDeadLetter) -> tuple[Any, ...]:
@@ -274,7 +343,9 @@ def _name(value: Any) -> str | None:
 
 
 def _text(text: str) -> str:
-    """The text as SQLite accepts it: half a surrogate pair would make every attempt to write it fail."""
+    """The text as SQLite accepts it: half a surrogate pair would make every attempt to write it
+    fail.
+    """
     return text.encode("utf-8", "replace").decode()
 
 
@@ -294,23 +365,36 @@ class DatabaseTotals(NamedTuple):
 def read_totals(connection: sqlite3.Connection) -> DatabaseTotals:
     """Read the database's figures."""
     letters, cost, last, sequence, marked = connection.execute(
-        "SELECT count(*), coalesce(sum(cost), 0), coalesce(max(number), 0), coalesce(max(sequence), 0), count(mark) FROM letters"
+        "SELECT count(*), coalesce(sum(cost), 0), coalesce(max(number), 0), "
+        "coalesce(max(sequence), 0), count(mark) FROM letters"
     ).fetchone()
     given = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'letters'").fetchone()
-    at_receipt = connection.execute("SELECT coalesce(api_key, ''), sum(cost) FROM letters WHERE receipt GROUP BY 1").fetchall()
-    return DatabaseTotals(letters, cost, at_receipt, max(last, given[0] if given else 0), sequence, marked)
+    at_receipt = connection.execute(
+        "SELECT coalesce(api_key, ''), sum(cost) FROM letters WHERE receipt GROUP BY 1"
+    ).fetchall()
+    return DatabaseTotals(
+        letters, cost, at_receipt, max(last, given[0] if given else 0), sequence, marked
+    )
 
 
 def read_places(connection: sqlite3.Connection, at_least: int) -> list[tuple[int, int]]:
     """The places of dead letters in the log, from sequence `at_least` on, in order."""
-    return connection.execute("SELECT sequence, idx FROM letters WHERE sequence >= ? ORDER BY sequence, idx", (at_least,)).fetchall()
+    return connection.execute(
+        "SELECT sequence, idx FROM letters WHERE sequence >= ? ORDER BY sequence, idx", (at_least,)
+    ).fetchall()
 
 
-def read_lane_totals(connection: sqlite3.Connection, *, logged: bool, without: Sequence[int] = ()) -> dict[Lane | None, DeadLetterTotals]:
-    """The figures of each lane. `logged`: whether a log counts what is received; `without`: dead letters that are about to be removed."""
+def read_lane_totals(
+    connection: sqlite3.Connection, *, logged: bool, without: Sequence[int] = ()
+) -> dict[Lane | None, DeadLetterTotals]:
+    """The figures of each lane. `logged`: whether a log counts what is received; `without`: dead
+    letters that are about to be removed.
+    """
     accounts: dict[Lane | None, DeadLetterTotals] = {}
     _add_rows(connection, accounts, logged=logged, without=without)
-    for api_key, historical, kind, name, count in connection.execute("SELECT api_key, historical, kind, name, count FROM counters"):
+    for api_key, historical, kind, name, count in connection.execute(
+        "SELECT api_key, historical, kind, name, count FROM counters"
+    ):
         account = accounts.setdefault(lane_of(api_key or None, historical), DeadLetterTotals())
         if kind == "dropped":
             reason, _, source = name.partition("/")
@@ -323,13 +407,21 @@ def read_lane_totals(connection: sqlite3.Connection, *, logged: bool, without: S
 
 
 def _add_rows(
-    connection: sqlite3.Connection, accounts: dict[Lane | None, DeadLetterTotals], *, logged: bool, without: Sequence[int]
+    connection: sqlite3.Connection,
+    accounts: dict[Lane | None, DeadLetterTotals],
+    *,
+    logged: bool,
+    without: Sequence[int],
 ) -> None:
-    rows = connection.execute("SELECT api_key, historical, reason, source, count(*) FROM letters GROUP BY 1, 2, 3, 4")
+    rows = connection.execute(
+        "SELECT api_key, historical, reason, source, count(*) FROM letters GROUP BY 1, 2, 3, 4"
+    )
     taken = [
         (*row, -1)
         for number in without
-        for row in connection.execute("SELECT api_key, historical, reason, source FROM letters WHERE number = ?", (number,))
+        for row in connection.execute(
+            "SELECT api_key, historical, reason, source FROM letters WHERE number = ?", (number,)
+        )
     ]
     for api_key, historical, reason, source, count in [*rows, *taken]:
         account = accounts.setdefault(lane_of(api_key, historical), DeadLetterTotals())

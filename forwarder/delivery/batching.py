@@ -1,13 +1,16 @@
 """Makes batches of a lane's waiting events: closed by bytes, by count or by age.
 
-Invariants: a batch's size is the exact size of its request's body, envelope included, and is below the limit unless it is one event that
-alone is over it. Chunks stay whole, and are cut only where one doesn't fit an empty batch. A chunk with an event
-that is blocked keeps its place in the queue, and holds back every later chunk that shares an id with it: to cut such chunks event by event
-would cost more than the one round trip that its other events wait (docs/decisions/0005-order-by-request-not-by-event.md).
+Invariants: a batch's size is the exact size of its request's body, envelope included, and is below
+the limit unless it is one event that alone is over it. Chunks stay whole, and are cut only where
+one doesn't fit an empty batch. A chunk with an event that is blocked keeps its place in the queue,
+and holds back every later chunk that shares an id with it: to cut such chunks event by event would
+cost more than the one round trip that its other events wait
+(docs/decisions/0005-order-by-request-not-by-event.md).
 
-By day (`BatchPolicy.by_day`), a batch's chunks are of one UTC day, that of the first chunk that may go. Chunks of other days are passed
-over as blocked ones are: they keep their places, and hold back what shares an id with them. The search ends `READ_AHEAD_CHUNKS` past the
-last chunk that it took, so that its cost is in proportion to what is taken, however days and ids alternate.
+By day (`BatchPolicy.by_day`), a batch's chunks are of one UTC day, that of the first chunk that
+may go. Chunks of other days are passed over as blocked ones are: they keep their places, and hold
+back what shares an id with them. The search ends `READ_AHEAD_CHUNKS` past the last chunk that it
+took, so that its cost is in proportion to what is taken, however days and ids alternate.
 """
 
 from __future__ import annotations
@@ -22,15 +25,21 @@ from forwarder.core.ports import Buffer
 from forwarder.wire.envelope import cut_by_size, envelope_size
 
 READ_AHEAD_CHUNKS: Final = 256
-"""How many chunks a lane's queue is searched past for others: blocked ones in all, or by day since the last that was taken."""
+"""How many chunks a lane's queue is searched past for others: blocked ones in all, or by day since
+the last that was taken.
+"""
 
 READ_AHEAD_IDS: Final = 2048
-"""How many ids such chunks may hold back before the search ends: searching on costs more than it finds."""
+"""How many ids such chunks may hold back before the search ends: searching on costs more than it
+finds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPolicy:
-    """When a batch is closed: `max_bytes` of body before compression, `max_events`, or `max_age` seconds since its first event came."""
+    """When a batch is closed: `max_bytes` of body before compression, `max_events`, or `max_age`
+    seconds since its first event came.
+    """
 
     max_bytes: int
     max_events: int
@@ -38,19 +47,24 @@ class BatchPolicy:
     by_day: bool = False
     """Whether a batch must not mix days (`Chunk.day`); needs a buffer whose queues count by day."""
     one_day: bool = False
-    """By day: whether only one day may be in flight. While any ids are blocked, that is the day of the last batch."""
+    """By day: whether only one day may be in flight. While any ids are blocked, that is the day of
+    the last batch.
+    """
     gather_bytes: int = 0
-    """By day: a batch is due, though no day has a full one, once all days together have so much waiting, as it counts in the buffer."""
+    """By day: a batch is due, though no day has a full one, once all days together have so much
+    waiting, as it counts in the buffer.
+    """
 
 
 class SendingPace(Protocol):
     """How fast events may go."""
 
     def due_at(self, events: int, wall: float) -> float:
-        """From when so many events may go, wall-clock seconds; `math.inf` if they may not. `wall` is the time of the question.
+        """From when so many events may go, wall-clock seconds; `math.inf` if they may not. `wall`
+        is the time of the question.
 
-        Asked once a batch is due otherwise, again and again until it goes, and for more as more wait; at the same time for as many events
-        the answer is the same. Must not raise.
+        Asked once a batch is due otherwise, again and again until it goes, and for more as more
+        wait; at the same time for as many events the answer is the same. Must not raise.
         """
 
     def went(self, events: int) -> None:
@@ -58,19 +72,32 @@ class SendingPace(Protocol):
 
 
 class BatchSource(Protocol):
-    """What the scheduler needs of a batcher. All times are wall-clock seconds, as in `Chunk.received_at`."""
+    """What the scheduler needs of a batcher. All times are wall-clock seconds, as in
+    `Chunk.received_at`.
+    """
 
     def next(
-        self, lane: Lane, now: float, *, blocked: Set[str], max_body: int | None, flush: bool, max_events: int | None = None
+        self,
+        lane: Lane,
+        now: float,
+        *,
+        blocked: Set[str],
+        max_body: int | None,
+        flush: bool,
+        max_events: int | None = None,
     ) -> Batch | None:
-        """Take the lane's next batch off the buffer's queue if one is due by bytes, count or age (`flush`: if anything waits).
+        """Take the lane's next batch off the buffer's queue if one is due by bytes, count or age
+        (`flush`: if anything waits).
 
-        `blocked` are ordering keys that may not be taken now: chunks that hold one, and later chunks that share a key with a chunk
-        so skipped, stay in the queue. `max_body` and `max_events` are limits below the usual ones.
+        `blocked` are ordering keys that may not be taken now: chunks that hold one, and later
+        chunks that share a key with a chunk so skipped, stay in the queue. `max_body` and
+        `max_events` are limits below the usual ones.
         """
 
     def due_at(self, lane: Lane, now: float) -> float | None:
-        """When the lane's next batch is due; not after `now` if it is due already; None if nothing waits."""
+        """When the lane's next batch is due; not after `now` if it is due already; None if nothing
+        waits.
+        """
 
     def lanes(self) -> Sequence[Lane]:
         """The lanes that have events waiting."""
@@ -94,7 +121,9 @@ class _Room:
 class Batcher:
     """See `BatchSource`. `policy` may be replaced."""
 
-    def __init__(self, buffer: Buffer, policy: BatchPolicy, pace: SendingPace | None = None) -> None:
+    def __init__(
+        self, buffer: Buffer, policy: BatchPolicy, pace: SendingPace | None = None
+    ) -> None:
         """`pace`: no batch is due before it says so, not even where batches are flushed."""
         self._buffer = buffer
         self.policy = policy
@@ -107,23 +136,32 @@ class Batcher:
         return list(self._buffer.waiting_lanes())
 
     def due_at(self, lane: Lane, now: float) -> float | None:
-        """When the lane's next batch is due: `now` if it is full or from the future, None if nothing waits."""
+        """When the lane's next batch is due: `now` if it is full or from the future, None if
+        nothing waits.
+        """
         return self._due_at(self._buffer.queue(lane), now)
 
     def _due_at(self, queue: LaneQueue, now: float, *, flush: bool = False) -> float | None:
         oldest = queue.oldest
         if oldest is None:
             return None
-        at_once = flush or self._is_full(queue) or oldest > now  # the clock was set back: the event's age is unknown
+        # the clock was set back: the event's age is unknown
+        at_once = flush or self._is_full(queue) or oldest > now
         due = now if at_once else oldest + self.policy.max_age
-        return due if self._pace is None or due > now else max(due, self._pace.due_at(self._expected(queue), now))
+        return (
+            due
+            if self._pace is None or due > now
+            else max(due, self._pace.due_at(self._expected(queue), now))
+        )
 
     def _is_full(self, queue: LaneQueue) -> bool:
         policy = self.policy
         if not policy.by_day:
             return queue.size >= policy.max_bytes or queue.events >= policy.max_events
         days = _counted(queue)
-        return days.cost >= policy.gather_bytes or any(self._is_full_day(total) for total in days.days.values())
+        return days.cost >= policy.gather_bytes or any(
+            self._is_full_day(total) for total in days.days.values()
+        )
 
     def _is_full_day(self, total: DayTotal) -> bool:
         return total.size >= self.policy.max_bytes or total.events >= self.policy.max_events
@@ -132,7 +170,12 @@ class Batcher:
         """How many events the next batch will have, as far as can be known before it is made."""
         policy = self.policy
         waiting = _counted(queue).days[next(iter(queue)).day] if policy.by_day else queue
-        return max(1, min(waiting.events, policy.max_events, waiting.events * policy.max_bytes // waiting.size))
+        return max(
+            1,
+            min(
+                waiting.events, policy.max_events, waiting.events * policy.max_bytes // waiting.size
+            ),
+        )
 
     def next(
         self,
@@ -150,11 +193,16 @@ class Batcher:
         if due is None or due > now:
             return None
         size_limit = min(self.policy.max_bytes, max_body or self.policy.max_bytes)
-        room = _Room(size_limit - envelope_size(lane, ()), min(self.policy.max_events, max_events or self.policy.max_events))
+        room = _Room(
+            size_limit - envelope_size(lane, ()),
+            min(self.policy.max_events, max_events or self.policy.max_events),
+        )
         if self.policy.by_day:
             chunks = self._take_day(_counted(queue), room, blocked, now, flush=flush)
         else:
-            chunks = self._take_unblocked(queue, room, blocked) if blocked else self._take(queue, room)
+            chunks = (
+                self._take_unblocked(queue, room, blocked) if blocked else self._take(queue, room)
+            )
         if not chunks:
             return None
         batch = batch_of(lane, chunks)
@@ -201,7 +249,9 @@ class Batcher:
         queue.put_back(kept)
         return taken
 
-    def _take_day(self, queue: DayQueue, room: _Room, blocked: Set[str], now: float, *, flush: bool) -> list[Chunk]:
+    def _take_day(
+        self, queue: DayQueue, room: _Room, blocked: Set[str], now: float, *, flush: bool
+    ) -> list[Chunk]:
         """Take chunks of one day: of the first one that may go, and of which a batch is due."""
         fixed = self.policy.one_day and bool(blocked)
         if fixed and self._day not in queue.days:
@@ -234,23 +284,31 @@ class Batcher:
             last, left = passed, left - chunk.count
             if not left:
                 break
-        if not (taken or ready or blocked):  # what fills its day waits behind what isn't due, and nothing in flight would wake delivery
+        # what fills its day waits behind what isn't due, and nothing in flight would wake delivery
+        if not (taken or ready or blocked):
             return self._take_day(queue, room, blocked, now, flush=True)
         queue.remove(last, frozenset(taken))
         return taken
 
     def _is_due(self, chunk: Chunk, queue: DayQueue, now: float) -> bool:
-        """Whether a batch that begins with this chunk is due: its day has a full one, or it is old enough, or from the future.
+        """Whether a batch that begins with this chunk is due: its day has a full one, or it is old
+        enough, or from the future.
 
-        Or its day seems to be over: as many events of other days came since then as a batch has. So a source in the order of time
-        settles in that order.
+        Or its day seems to be over: as many events of other days came since then as a batch has.
+        So a source in the order of time settles in that order.
         """
         total = queue.days[chunk.day]
         is_over = queue.appended - total.last >= self.policy.max_events
-        return is_over or self._is_full_day(total) or not now - self.policy.max_age < chunk.received_at <= now
+        return (
+            is_over
+            or self._is_full_day(total)
+            or not now - self.policy.max_age < chunk.received_at <= now
+        )
 
     def _cut_first(self, queue: DayQueue, passed: int, room: _Room) -> list[Chunk]:
-        """The first piece of the last of the chunks that were passed; the other pieces stay in its place."""
+        """The first piece of the last of the chunks that were passed; the other pieces stay in its
+        place.
+        """
         *kept, chunk = [queue.popleft() for _ in range(passed)]
         first, *rest = self._cut(chunk, room)
         queue.put_back([*kept, *rest])

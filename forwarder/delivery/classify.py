@@ -8,18 +8,35 @@ from typing import Any, Final
 
 import msgspec
 
-from forwarder.core.outcome import Bisect, Delivered, Halt, HaltReason, Outcome, Reply, Retry, Scope, Split
+from forwarder.core.outcome import (
+    Bisect,
+    Delivered,
+    Halt,
+    HaltReason,
+    Outcome,
+    Reply,
+    Retry,
+    Scope,
+    Split,
+)
 from forwarder.core.secrets import mask_secrets
 
 MAX_WORDS: Final = 200
 """Most characters of the upstream's answer that are quoted."""
 
-_HALTS: Final = {401: HaltReason.UNKNOWN_KEY, 403: HaltReason.FORBIDDEN, 404: HaltReason.WRONG_ADDRESS, 405: HaltReason.WRONG_ADDRESS}
+_HALTS: Final = {
+    401: HaltReason.UNKNOWN_KEY,
+    403: HaltReason.FORBIDDEN,
+    404: HaltReason.WRONG_ADDRESS,
+    405: HaltReason.WRONG_ADDRESS,
+}
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\s]+")
 
 
 class DeliveryWarning(StrEnum):
-    """Oddities of an answer that counts as delivered (closed set; documented in docs/explanation/delivery.md)."""
+    """Oddities of an answer that counts as delivered (closed set; documented in
+    docs/explanation/delivery.md).
+    """
 
     OTHER_2XX = "other_2xx"
     """Another 2xx than 200."""
@@ -30,8 +47,9 @@ class DeliveryWarning(StrEnum):
 
 
 def classify(reply: Reply, *, html_before: bool = False, secret: str = "") -> Outcome:
-    """What `reply` means for the batch. `html_before`: the lane's last answer was a web page; `secret`, and whatever else looks like a key
-    or like credentials, isn't quoted."""
+    """What `reply` means for the batch. `html_before`: the lane's last answer was a web page;
+    `secret`, and whatever else looks like a key or like credentials, isn't quoted.
+    """
     status = reply.status
     if status is None:
         return Retry(_cut(reply.error, secret), Scope.UPSTREAM, reply.retry_after or 0.0)
@@ -57,21 +75,29 @@ def classify(reply: Reply, *, html_before: bool = False, secret: str = "") -> Ou
 
 def is_web_page(reply: Reply) -> bool:
     """Whether the answer is 200 with a web page: the mark of a captive proxy."""
-    return reply.status == 200 and reply.content_type.partition(";")[0].strip().lower() == "text/html"
+    return (
+        reply.status == 200 and reply.content_type.partition(";")[0].strip().lower() == "text/html"
+    )
 
 
 def summarize(reply: Reply, secret: str = "") -> str:
-    """The reply in one line: the status and the beginning of the answer, without control characters, `secret` and whatever else looks like
-    a key or like credentials."""
+    """The reply in one line: the status and the beginning of the answer, without control
+    characters, `secret` and whatever else looks like a key or like credentials.
+    """
     said = _cut(reply.body.decode("utf-8", "replace"), secret)
     if reply.location and reply.status is not None and 300 <= reply.status < 400:
         return f"HTTP {reply.status}, a redirect to {_cut(reply.location, secret)}"
     return f"HTTP {reply.status}: {said}" if said else f"HTTP {reply.status}"
 
 
-def _ok(reply: Reply, html_before: bool, why: str) -> Outcome:  # noqa: FBT001 - a row of the table, called once
+# FBT001: a row of the table, called once
+def _ok(reply: Reply, html_before: bool, why: str) -> Outcome:  # noqa: FBT001
     if is_web_page(reply):
-        return Halt(HaltReason.CAPTIVE_PROXY, why) if html_before else Retry(why, Scope.LANE, reply.retry_after or 0.0, overload=False)
+        return (
+            Halt(HaltReason.CAPTIVE_PROXY, why)
+            if html_before
+            else Retry(why, Scope.LANE, reply.retry_after or 0.0, overload=False)
+        )
     if not reply.body.strip():
         return Delivered()
     try:

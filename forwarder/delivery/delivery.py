@@ -1,11 +1,13 @@
-"""Delivers batches: the asynchronous shell around the scheduler, which takes the decisions, and delivery's statistics.
+"""Delivers batches: the asynchronous shell around the scheduler, which takes the decisions, and
+delivery's statistics.
 
-There is one dispatcher task, one task for each request in flight, and one timer. The dispatcher wakes when the buffer has new events
-(`wake`; calls within a few milliseconds are one, so that a busy listener pays for a flag, not for a pass over the lanes), when a request
-ends, and when the timer for the next due batch, retry or probe fires. It never polls.
+There is one dispatcher task, one task for each request in flight, and one timer. The dispatcher
+wakes when the buffer has new events (`wake`; calls within a few milliseconds are one, so that a
+busy listener pays for a flag, not for a pass over the lanes), when a request ends, and when the
+timer for the next due batch, retry or probe fires. It never polls.
 
-Invariants: a request in flight is in `_tasks`; whatever its sink does, its attempt is handed back to the scheduler once, or it is cancelled
-by `close` and its events are among `undelivered()`.
+Invariants: a request in flight is in `_tasks`; whatever its sink does, its attempt is handed back
+to the scheduler once, or it is cancelled by `close` and its events are among `undelivered()`.
 """
 
 from __future__ import annotations
@@ -42,10 +44,13 @@ GATHER_SECONDS: Final = 0.005
 """Least seconds from a `wake` to the pass over the lanes."""
 
 TICK_SECONDS: Final = 0.001
-"""The shortest timer: one that fires a rounding error too early isn't set again for no time at all."""
+"""The shortest timer: one that fires a rounding error too early isn't set again for no time at all.
+"""
 
 PASS_SHARE: Final = 10
-"""The next pass comes after so many times what the last one took: with thousands of lanes, passes take a tenth of the time at most."""
+"""The next pass comes after so many times what the last one took: with thousands of lanes, passes
+take a tenth of the time at most.
+"""
 
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 BODY_BYTES: Final = tuple(float(4**power) for power in range(5, 13))
@@ -56,7 +61,9 @@ _log = structlog.get_logger()
 
 
 class Delivery:
-    """Sends batches to the upstream. It owns no socket: the sink's owner closes it, after `close`."""
+    """Sends batches to the upstream. It owns no socket: the sink's owner closes it,
+    after `close`.
+    """
 
     def __init__(
         self,
@@ -75,7 +82,9 @@ class Delivery:
         backoff: Backoff | None = None,
         taps: TapPoint | None = None,
     ) -> None:
-        """`concurrency`: a fixed number of requests at once; None: adaptive. `keys`: None where keys aren't verified."""
+        """`concurrency`: a fixed number of requests at once; None: adaptive. `keys`: None where
+        keys aren't verified.
+        """
         self.halts = Halts() if halts is None else halts
         self._batcher = batcher
         self._sink = sink
@@ -127,7 +136,8 @@ class Delivery:
     async def drain(self, deadline_seconds: float) -> bool:
         """Deliver everything, without waiting for batches to fill; return whether nothing is left.
 
-        Returns early once all that is left belongs to halted lanes whose last probe failed. Cancellation lets delivery continue.
+        Returns early once all that is left belongs to halted lanes whose last probe failed.
+        Cancellation lets delivery continue.
         """
         now = self._clock.monotonic()
         self._last_probes = {}
@@ -147,7 +157,9 @@ class Delivery:
         return await self._wait_until_idle(deadline_seconds)
 
     async def finish_in_flight(self, deadline_seconds: float) -> None:
-        """Begin no more attempts, and wait for those in flight, unless the upstream fails. Cancellation only ends the wait."""
+        """Begin no more attempts, and wait for those in flight, unless the upstream fails.
+        Cancellation only ends the wait.
+        """
         self._held = self._only_while_it_works = True
         await self._wait_until_idle(deadline_seconds)
 
@@ -163,7 +175,9 @@ class Delivery:
         return not self._scheduler.pending_lanes() and not self._batcher.lanes()
 
     async def close(self) -> None:
-        """Stop: cancel requests in flight (they may have arrived) and key checks. Returns when no task of delivery runs any more."""
+        """Stop: cancel requests in flight (they may have arrived) and key checks. Returns when no
+        task of delivery runs any more.
+        """
         for timer in (self._timer, self._gathering):
             if timer is not None:
                 timer.cancel()
@@ -177,11 +191,14 @@ class Delivery:
             await self._keys.close()
 
     def undelivered(self) -> list[Chunk]:
-        """The chunks that delivery took from the buffer's queues and hasn't settled: in flight or to be sent again."""
+        """The chunks that delivery took from the buffer's queues and hasn't settled: in flight or
+        to be sent again.
+        """
         return self._scheduler.unsettled()
 
     def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
-        """Take back the chunks with one of these acks, in `lane` or any, that are to be sent again: the caller settles them.
+        """Take back the chunks with one of these acks, in `lane` or any, that are to be sent
+        again: the caller settles them.
 
         The buffer withdraws those that were never in a batch; those in flight stay.
         """
@@ -191,12 +208,16 @@ class Delivery:
         return found
 
     def vouch(self, lane: Lane) -> None:
-        """The upstream accepted an event of this lane, not by delivery: an event that it refuses alone is at fault itself."""
+        """The upstream accepted an event of this lane, not by delivery: an event that it refuses
+        alone is at fault itself.
+        """
         self._scheduler.vouch(lane)
         self._awake.set()
 
     def oldest(self) -> dict[Lane, float]:
-        """When the oldest event of each lane that is in flight or to be sent again was received, wall-clock seconds."""
+        """When the oldest event of each lane that is in flight or to be sent again was received,
+        wall-clock seconds.
+        """
         return self._scheduler.oldest()
 
     def statistics(self) -> DeliveryStatistics:
@@ -227,7 +248,10 @@ class Delivery:
             try:
                 self._pass()
             except Exception:
-                _log.exception("a pass over the lanes failed unexpectedly; the next one comes with the next event or answer")
+                _log.exception(
+                    "a pass over the lanes failed unexpectedly; the next one comes with the next "
+                    "event or answer"
+                )
 
     def _pass(self) -> None:
         """Begin every request that may be made now, and set the timer for the next one."""
@@ -246,7 +270,11 @@ class Delivery:
     def _set_timer(self, when: float | None, now: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None if when is None else self._clock.call_later(max(when - now, TICK_SECONDS), self._awake.set)
+        self._timer = (
+            None
+            if when is None
+            else self._clock.call_later(max(when - now, TICK_SECONDS), self._awake.set)
+        )
 
     def _begin(self, attempt: Attempt) -> None:
         self._batch_bytes.observe(attempt.batch.size)
@@ -274,7 +302,9 @@ class Delivery:
         self._requests[str(reply.status or "error")] += 1
         self._durations.observe(seconds)
         scheduler, in_flight = self._scheduler, self._scheduler.in_flight
-        outcome = scheduler.finished(attempt, reply, self._clock.monotonic(), self._clock.now(), suspects)
+        outcome = scheduler.finished(
+            attempt, reply, self._clock.monotonic(), self._clock.now(), suspects
+        )
         self._limiter.observe(
             load_signal(outcome),
             number=attempt.number,
@@ -290,23 +320,32 @@ class Delivery:
         self.wake()
 
     def _is_drained(self) -> bool:
-        """Whether a drain has nothing left to wait for, except halted lanes whose last probe failed."""
+        """Whether a drain has nothing left to wait for, except halted lanes whose last probe
+        failed.
+        """
         if self._only_while_it_works and self._scheduler.failing:
             return True
         if self._scheduler.in_flight:
             return False
         if self._held:
             return True
-        return all(self._is_hopeless(lane) for lane in {*self._scheduler.pending_lanes(), *self._batcher.lanes()})
+        return all(
+            self._is_hopeless(lane)
+            for lane in {*self._scheduler.pending_lanes(), *self._batcher.lanes()}
+        )
 
     def _is_hopeless(self, lane: Lane) -> bool:
         halted = self.halts.get(lane)
-        return halted is not None and (self._only_while_it_works or halted.probes > (self._last_probes or {}).get(lane, -1))
+        return halted is not None and (
+            self._only_while_it_works or halted.probes > (self._last_probes or {}).get(lane, -1)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class HistogramCounts:
-    """A histogram: `counts[i]` samples were above `bounds[i-1]` and at most `bounds[i]`; the last count has those above all bounds."""
+    """A histogram: `counts[i]` samples were above `bounds[i-1]` and at most `bounds[i]`; the last
+    count has those above all bounds.
+    """
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]

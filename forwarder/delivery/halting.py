@@ -1,12 +1,16 @@
 """Halted lanes: why the upstream refuses them, when each is probed next, and with which event.
 
-Invariants: a lane is halted exactly while `Halts` has it; no other part keeps that state. Events of a halted lane are kept. The waits
-between probes double from one second to a minute (with jitter: between half of it and the whole), and any 200 to a probe ends the halt. A
-halt found by the key check is ended by the key check alone, for a `/batch/` probe would get 200 and lose its events.
+Invariants: a lane is halted exactly while `Halts` has it; no other part keeps that state. Events
+of a halted lane are kept. The waits between probes double from one second to a minute (with
+jitter: between half of it and the whole), and any 200 to a probe ends the halt. A halt found by
+the key check is ended by the key check alone, for a `/batch/` probe would get 200 and lose its
+events.
 
-A probe is usually the pending work, as it is. A lane to which everything was answered 400 or 413 (`refuses_all`) is probed with single
-events in turn, for each may be the bad one: the first events of the remaining parts (halves, quarters, … of a batch, so that bad neighbours
-are soon left behind), then one of the fresh queue. No probe overtakes an earlier event that shares an ordering key with it.
+A probe is usually the pending work, as it is. A lane to which everything was answered 400 or 413
+(`refuses_all`) is probed with single events in turn, for each may be the bad one: the first events
+of the remaining parts (halves, quarters, … of a batch, so that bad neighbours are soon left
+behind), then one of the fresh queue. No probe overtakes an earlier event that shares an ordering
+key with it.
 """
 
 from __future__ import annotations
@@ -26,15 +30,32 @@ from forwarder.delivery.splitting import BatchPart, PartGroup, ReplaceChunk, cut
 from forwarder.telemetry.labels import lane_label
 
 HINTS: Final = {
-    HaltReason.UNKNOWN_KEY: "check the project key in the sender's settings, and that upstream.url is the region of that project",
-    HaltReason.FORBIDDEN: "ask the operator of the upstream, or of a proxy before it, why this address is forbidden",
-    HaltReason.REFUSES_ALL: "look for a proxy or firewall before the upstream; the upstream's words are quoted beside this",
+    HaltReason.UNKNOWN_KEY: (
+        "check the project key in the sender's settings, and that upstream.url is the region "
+        "of that project"
+    ),
+    HaltReason.FORBIDDEN: (
+        "ask the operator of the upstream, or of a proxy before it, why this address is forbidden"
+    ),
+    HaltReason.REFUSES_ALL: (
+        "look for a proxy or firewall before the upstream; the upstream's words are quoted "
+        "beside this"
+    ),
     HaltReason.WRONG_ADDRESS: "check upstream.url: something answers there, but not the ingestion service",
     HaltReason.REJECTED: "read the upstream's words, quoted beside this; a proxy may be changing requests",
-    HaltReason.CAPTIVE_PROXY: "a web page answers in place of the service: see upstream.url, upstream.proxy and the network's log-in page",
-    HaltReason.LOOP: "check upstream.url of this forwarder and of those behind it, and where proxies send them: one leads back here",
+    HaltReason.CAPTIVE_PROXY: (
+        "a web page answers in place of the service: see upstream.url, upstream.proxy and the "
+        "network's log-in page"
+    ),
+    HaltReason.LOOP: (
+        "check upstream.url of this forwarder and of those behind it, and where proxies send "
+        "them: one leads back here"
+    ),
     HaltReason.DEAD_LETTERS_FULL: "raise dead_letters.max_bytes, and see why events are refused",
-    HaltReason.ARCHIVE_UNWRITABLE: "make the folder or bucket exist, with room, and let this process write there; or correct its address",
+    HaltReason.ARCHIVE_UNWRITABLE: (
+        "make the folder or bucket exist, with room, and let this process write there; or "
+        "correct its address"
+    ),
 }
 
 _log = structlog.get_logger()
@@ -42,7 +63,9 @@ _log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Halted:
-    """One lane's halt. `since` is wall-clock, `next_probe` monotonic seconds; `probes` counts failed ones."""
+    """One lane's halt. `since` is wall-clock, `next_probe` monotonic seconds; `probes` counts
+    failed ones.
+    """
 
     reason: HaltReason
     why: str
@@ -84,28 +107,62 @@ class Halts:
         """The lane's halt, if it is halted."""
         return self._halted.get(lane)
 
-    def halt(self, lane: Lane, reason: HaltReason, why: str, *, now: float, wall: float, by_key_check: bool = False) -> None:
-        """Halt the lane until a probe succeeds. A halted lane keeps its first reason, unless the key check finds another."""
+    def halt(
+        self,
+        lane: Lane,
+        reason: HaltReason,
+        why: str,
+        *,
+        now: float,
+        wall: float,
+        by_key_check: bool = False,
+    ) -> None:
+        """Halt the lane until a probe succeeds. A halted lane keeps its first reason, unless the
+        key check finds another.
+        """
         known = self._halted.get(lane)
         if known is not None and (known.by_key_check or not by_key_check):
             return
-        self._halted[lane] = Halted(reason, why, wall, now + self._backoff.equal_jitter(1), by_key_check)
-        _log.warning("lane halted", lane=lane_label(lane), reason=reason.value, upstream_said=why, hint=HINTS[reason])
+        self._halted[lane] = Halted(
+            reason, why, wall, now + self._backoff.equal_jitter(1), by_key_check
+        )
+        _log.warning(
+            "lane halted",
+            lane=lane_label(lane),
+            reason=reason.value,
+            upstream_said=why,
+            hint=HINTS[reason],
+        )
 
-    def probe_failed(self, lane: Lane, now: float, reason: HaltReason | None = None, why: str = "") -> None:
-        """A probe wasn't answered 200: wait longer. `reason`: the reason to halt that it showed, if any."""
+    def probe_failed(
+        self, lane: Lane, now: float, reason: HaltReason | None = None, why: str = ""
+    ) -> None:
+        """A probe wasn't answered 200: wait longer. `reason`: the reason to halt that it showed,
+        if any.
+        """
         halted = self._halted[lane]
         halted.probes += 1
         halted.next_probe = now + self._backoff.equal_jitter(halted.probes + 1)
         if reason is not None and reason is not halted.reason:
-            _log.warning("lane still halted", lane=lane_label(lane), reason=reason.value, upstream_said=why, hint=HINTS[reason])
+            _log.warning(
+                "lane still halted",
+                lane=lane_label(lane),
+                reason=reason.value,
+                upstream_said=why,
+                hint=HINTS[reason],
+            )
         if reason is not None:
             halted.reason, halted.why = reason, why
 
     def resume(self, lane: Lane) -> None:
         """End the lane's halt."""
         halted = self._halted.pop(lane)
-        _log.info("lane resumed", lane=lane_label(lane), reason=halted.reason.value, failed_probes=halted.probes)
+        _log.info(
+            "lane resumed",
+            lane=lane_label(lane),
+            reason=halted.reason.value,
+            failed_probes=halted.probes,
+        )
 
     def probe_at(self, lane: Lane, when: float) -> None:
         """Let the lane's next probe be due at `when`, monotonic seconds."""
@@ -118,7 +175,14 @@ class Halts:
     def report(self, now: float, wall: float) -> list[HaltReport]:
         """All halts, for operators; `now` is the monotonic time at wall-clock time `wall`."""
         return [
-            HaltReport(lane, halted.reason, halted.since, halted.why, HINTS[halted.reason], wall + max(0.0, halted.next_probe - now))
+            HaltReport(
+                lane,
+                halted.reason,
+                halted.since,
+                halted.why,
+                HINTS[halted.reason],
+                wall + max(0.0, halted.next_probe - now),
+            )
             for lane, halted in self._halted.items()
         ]
 
@@ -137,7 +201,8 @@ class ProbeCandidate(NamedTuple):
 
 
 def probe_candidate(state: LaneState, *, before_fresh: bool) -> ProbeCandidate | None:
-    """The next event to probe with: first one that was never refused alone, then the one probed longest ago.
+    """The next event to probe with: first one that was never refused alone, then the one probed
+    longest ago.
 
     `before_fresh`: None if a fresh event is next; otherwise no fresh event is available.
     """

@@ -1,14 +1,18 @@
-"""The key check: does the upstream know a project key? `/batch/` answers 200 to any key and drops the events of an unknown one.
+"""The key check: does the upstream know a project key? `/batch/` answers 200 to any key and drops
+the events of an unknown one.
 
-Each new key, and each again hourly while it is in use, costs one `POST /decide?v=3`, away from the hot path. A lane's first batch waits for
-the answer, at most five seconds. 401: the lane halts, its events are kept, and the key is checked again at growing intervals up to a
-minute; a key with any other answer but 200 counts as unverified, and its events are delivered. At most `CONCURRENCY` checks run at once, so
-a flood of made-up keys queues up among itself: a lane behind it waits its five seconds, and is delivered.
+Each new key, and each again hourly while it is in use, costs one `POST /decide?v=3`, away from the
+hot path. A lane's first batch waits for the answer, at most five seconds. 401: the lane halts, its
+events are kept, and the key is checked again at growing intervals up to a minute; a key with any
+other answer but 200 counts as unverified, and its events are delivered. At most `CONCURRENCY`
+checks run at once, so a flood of made-up keys queues up among itself: a lane behind it waits its
+five seconds, and is delivered.
 
-Invariants of the ledger: at most `capacity` keys are remembered, and the one not used for longest is forgotten first; a key is queued at
-most once, and forgotten keys leave the queue before it is over twice as long. A check is repeated only for keys used since their last
-answer: made-up keys cost one request each, not one a minute. A refused key stays refused until the upstream answers 200 (a time-out doesn't
-make it good); a verified one stays so until 401.
+Invariants of the ledger: at most `capacity` keys are remembered, and the one not used for longest
+is forgotten first; a key is queued at most once, and forgotten keys leave the queue before it is
+over twice as long. A check is repeated only for keys used since their last answer: made-up keys
+cost one request each, not one a minute. A refused key stays refused until the upstream answers 200
+(a time-out doesn't make it good); a verified one stays so until 401.
 """
 
 from __future__ import annotations
@@ -44,7 +48,12 @@ class KeyStatus(StrEnum):
 class KeyCheck:
     """Checks keys in tasks of its own. Usable once a loop runs; `close` ends it."""
 
-    def __init__(self, decide: Callable[[str], Awaitable[Reply]], clock: Clock, ledger: KeyLedger | None = None) -> None:
+    def __init__(
+        self,
+        decide: Callable[[str], Awaitable[Reply]],
+        clock: Clock,
+        ledger: KeyLedger | None = None,
+    ) -> None:
         self._decide = decide
         self._clock = clock
         self._ledger = ledger or KeyLedger()
@@ -61,7 +70,9 @@ class KeyCheck:
         return self._ledger.status(api_key)
 
     def ask(self, api_key: str) -> KeyStatus:
-        """The key's status; if it is unknown or old, a check starts soon. Cheap, and may be called often."""
+        """The key's status; if it is unknown or old, a check starts soon. Cheap, and may be called
+        often.
+        """
         status = self._ledger.ask(api_key, self._clock.monotonic())
         self._pump()
         return status
@@ -80,7 +91,9 @@ class KeyCheck:
         return self._ledger.again_at(api_key)
 
     async def close(self) -> None:
-        """Stop checking. Returns when no check runs any more; cancellation leaves them to end by themselves."""
+        """Stop checking. Returns when no check runs any more; cancellation leaves them to end by
+        themselves.
+        """
         self._closed = True
         tasks = list(self._tasks)
         for task in tasks:
@@ -122,9 +135,16 @@ class _KnownKey:
 
 
 class KeyLedger:
-    """What is known of project keys, and which to check next. Pure; all times are monotonic seconds."""
+    """What is known of project keys, and which to check next. Pure; all times are monotonic
+    seconds.
+    """
 
-    def __init__(self, capacity: int = CAPACITY, refused: Backoff | None = None, unverified: Backoff | None = None) -> None:
+    def __init__(
+        self,
+        capacity: int = CAPACITY,
+        refused: Backoff | None = None,
+        unverified: Backoff | None = None,
+    ) -> None:
         self._capacity = capacity
         self._waits = {
             KeyStatus.REFUSED: refused or Backoff(1.0, 60.0),
@@ -154,7 +174,9 @@ class KeyLedger:
             entry.queued = True
             self._queue.append(key)
             if len(self._queue) > 2 * self._capacity:
-                self._queue = deque(dict.fromkeys([key for key in self._queue if key in self._entries]))
+                self._queue = deque(
+                    dict.fromkeys([key for key in self._queue if key in self._entries])
+                )
         return entry.status
 
     def wait_until(self, key: str) -> float:
@@ -176,7 +198,9 @@ class KeyLedger:
         return None
 
     def answered(self, key: str, status: int | None, now: float) -> KeyStatus:
-        """The upstream answered the check with HTTP `status` (None: not at all); return the key's new status."""
+        """The upstream answered the check with HTTP `status` (None: not at all); return the key's
+        new status.
+        """
         entry = self._entries.get(key)
         if entry is None:
             return _meaning(status, KeyStatus.UNKNOWN)

@@ -1,11 +1,14 @@
 """The state of one lane while something of it is unsettled, and how it pauses after failures. Pure.
 
-Invariants: every event that was taken from the batcher and isn't settled is in exactly one part of one group; pending work goes before
-fresh batches, and a failing lane makes one attempt at a time, so an upstream in trouble gets no additional load.
+Invariants: every event that was taken from the batcher and isn't settled is in exactly one part of
+one group; pending work goes before fresh batches, and a failing lane makes one attempt at a time,
+so an upstream in trouble gets no additional load.
 
-Pauses grow, and count once a round however many requests of it fail: `streak` is 0 exactly while nothing is wrong; an attempt that began
-before the last failure neither raises the streak (its failure is the same event) nor ends it (its success is older); `until` never moves
-back while the streak lasts, so that no Retry-After is cut short. Attempts are ordered by number, not by time: a clock can stand still.
+Pauses grow, and count once a round however many requests of it fail: `streak` is 0 exactly while
+nothing is wrong; an attempt that began before the last failure neither raises the streak (its
+failure is the same event) nor ends it (its success is older); `until` never moves back while the
+streak lasts, so that no Retry-After is cut short. Attempts are ordered by number, not by time: a
+clock can stand still.
 """
 
 from __future__ import annotations
@@ -26,17 +29,20 @@ MAX_BODY_SECONDS: Final = 300.0
 """How long a lane keeps the smaller `max_body` that it got from a 413."""
 
 PARALLEL_AFTER: Final = 0.05
-"""Seconds for which a lane that orders by id waits for its last request before it sends another beside it.
+"""Seconds for which a lane that orders by id waits for its last request before it sends another
+beside it.
 
-Most waiting events share an id with those in flight: a batch made beside them is a fragment, found by a search through the queue. With an
-upstream that answers faster than this it is never needed; with a slower one there are still twenty requests a second.
+Most waiting events share an id with those in flight: a batch made beside them is a fragment, found
+by a search through the queue. With an upstream that answers faster than this it is never needed;
+with a slower one there are still twenty requests a second.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How retries wait, in seconds. `give_up_after`: the age of a batch's oldest event past which a failed batch becomes dead letters;
-    None: never."""
+    """How retries wait, in seconds. `give_up_after`: the age of a batch's oldest event past which
+    a failed batch becomes dead letters; None: never.
+    """
 
     initial: float = 0.5
     maximum: float = 30.0
@@ -80,7 +86,9 @@ class LaneState:
         self.ordering = ordering
         self.groups: list[PartGroup] = []
         self.blocked: set[str] = set()
-        """The ordering keys of its groups. Where the lane keeps order, its groups have none in common."""
+        """The ordering keys of its groups. Where the lane keeps order, its groups have none in
+        common.
+        """
         self.pause = Pause(backoff)
         self.in_flight = 0
         self.began = 0.0
@@ -90,7 +98,9 @@ class LaneState:
         self.refused_at: int | None = None
         """The highest attempt number when the first of the unresolved refusals (400, 413) came."""
         self.proven = False
-        """Whether an attempt that began after that refusal got 200, so that what is refused alone is at fault itself."""
+        """Whether an attempt that began after that refusal got 200, so that what is refused alone
+        is at fault itself.
+        """
         self.fresh_probed = 0
         """The number of the last attempt that probed with a fresh event."""
         self.precedents = Precedents()
@@ -107,7 +117,11 @@ class LaneState:
 
     def parallel_from(self) -> float:
         """When the lane may send a fresh batch beside what is in flight."""
-        return self.began + PARALLEL_AFTER if self.in_flight and self.ordering is Ordering.PER_DISTINCT_ID else 0.0
+        return (
+            self.began + PARALLEL_AFTER
+            if self.in_flight and self.ordering is Ordering.PER_DISTINCT_ID
+            else 0.0
+        )
 
     def ready(self) -> PartGroup | None:
         """The first group with a part to send."""
@@ -117,7 +131,9 @@ class LaneState:
         return None
 
     def retreat(self, group: PartGroup) -> None:
-        """Put the group behind the others: what always fails doesn't hold up the rest (groups share no ordering keys)."""
+        """Put the group behind the others: what always fails doesn't hold up the rest (groups
+        share no ordering keys).
+        """
         self.groups.remove(group)
         self.groups.append(group)
 
@@ -132,7 +148,9 @@ class LaneState:
             self.refused_at, self.proven = None, False
 
     def refused(self, group: PartGroup, latest: int) -> None:
-        """Something of the group was answered 400 or 413, when `latest` was the highest attempt number."""
+        """Something of the group was answered 400 or 413, when `latest` was the highest attempt
+        number.
+        """
         group.refusing = True
         if self.refused_at is None:
             self.refused_at = latest
@@ -145,7 +163,9 @@ class LaneState:
             self._max_body = max(self._max_body, size)
 
     def shrink_max_body(self, refused_size: int, at: Moment) -> None:
-        """A body of `refused_size` bytes was too large: keep to half of it for a while, or to larger ones accepted after that."""
+        """A body of `refused_size` bytes was too large: keep to half of it for a while, or to
+        larger ones accepted after that.
+        """
         half = refused_size // 2
         known = self.max_body(at.now)
         self._max_body = half if known is None else min(half, known)
@@ -162,16 +182,24 @@ class LaneState:
 
     def idle(self, now: float) -> bool:
         """Whether nothing of this state is needed any more."""
-        return not (self.groups or self.pause.failing or self.html or self.max_body(now) is not None or self.precedents.valid(now))
+        return not (
+            self.groups
+            or self.pause.failing
+            or self.html
+            or self.max_body(now) is not None
+            or self.precedents.valid(now)
+        )
 
     def unsettled(self) -> int:
         """Events taken from the batcher and not yet settled."""
         return sum([part.batch.count for group in self.groups for part in group.parts])
 
     def withdraw(self, acks: AbstractSet[Ack]) -> list[Chunk]:
-        """Take the chunks with these acks out of the parts that aren't in flight; the caller settles them.
+        """Take the chunks with these acks out of the parts that aren't in flight; the caller
+        settles them.
 
-        What is left keeps its order. A group's ordering keys stay blocked until its last part is settled or withdrawn.
+        What is left keeps its order. A group's ordering keys stay blocked until its last part is
+        settled or withdrawn.
         """
         return [
             chunk
@@ -181,18 +209,24 @@ class LaneState:
             for chunk in self._withdraw_from(group, part, acks)
         ]
 
-    def _withdraw_from(self, group: PartGroup, part: BatchPart, acks: AbstractSet[Ack]) -> list[Chunk]:
+    def _withdraw_from(
+        self, group: PartGroup, part: BatchPart, acks: AbstractSet[Ack]
+    ) -> list[Chunk]:
         found = [chunk for chunk in part.batch.chunks if chunk.ack in acks]
         if len(found) == len(part.batch.chunks):
             self.settled(group, part)
         elif found:
-            part.batch = batch_of(self.lane, [chunk for chunk in part.batch.chunks if chunk.ack not in acks])
+            part.batch = batch_of(
+                self.lane, [chunk for chunk in part.batch.chunks if chunk.ack not in acks]
+            )
         return found
 
 
 @dataclass(slots=True)
 class Pause:
-    """The pause of a lane, or of the whole upstream, after failures. Times are monotonic seconds."""
+    """The pause of a lane, or of the whole upstream, after failures. Times are
+    monotonic seconds.
+    """
 
     backoff: Backoff
     streak: int = 0
@@ -207,7 +241,9 @@ class Pause:
         return self.streak > 0
 
     def failed(self, attempt: int, latest: int, now: float, not_before: float, why: str) -> None:
-        """Attempt number `attempt` failed, when `latest` was the highest number. Pause for at least `not_before` seconds."""
+        """Attempt number `attempt` failed, when `latest` was the highest number. Pause for at
+        least `not_before` seconds.
+        """
         if attempt > self._failed:
             self.streak += 1
             self.until = max(self.until, now + self.backoff.full_jitter(self.streak))

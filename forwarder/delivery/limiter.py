@@ -1,10 +1,11 @@
 """The adaptive concurrency limit: additive increase, multiplicative decrease. Pure.
 
-The limit grows by one for each round of requests that the upstream accepted, if the limit was reached; it is halved when the upstream is
-overloaded or can't be reached, and cut by a tenth when answers become slow compared with what bodies of that size usually take (an
-exponentially weighted mean and deviation for each class of sizes: 4 KiB and 4 MB aren't comparable). It is cut once a round at most:
-attempts that began before the last cut say nothing new. Refusals (400, 401, 403, 413) are caused by the request, not by the load, and
-change nothing.
+The limit grows by one for each round of requests that the upstream accepted, if the limit was
+reached; it is halved when the upstream is overloaded or can't be reached, and cut by a tenth when
+answers become slow compared with what bodies of that size usually take (an exponentially weighted
+mean and deviation for each class of sizes: 4 KiB and 4 MB aren't comparable). It is cut once a
+round at most: attempts that began before the last cut say nothing new. Refusals (400, 401,
+403, 413) are caused by the request, not by the load, and change nothing.
 """
 
 from __future__ import annotations
@@ -83,10 +84,20 @@ class Limiter:
         """How many requests may be in flight now: at least one."""
         return int(self._limit)
 
-    def observe(self, signal: LoadSignal, *, number: int, latest: int, in_flight: int, size: int, seconds: float) -> None:
+    def observe(
+        self,
+        signal: LoadSignal,
+        *,
+        number: int,
+        latest: int,
+        in_flight: int,
+        size: int,
+        seconds: float,
+    ) -> None:
         """Attempt `number` with a body of `size` bytes was answered after `seconds`.
 
-        `latest` is the highest attempt number given out, `in_flight` how many were in flight until now, this one included.
+        `latest` is the highest attempt number given out, `in_flight` how many were in flight until
+        now, this one included.
         """
         if self._fixed is not None or signal is LoadSignal.NEUTRAL:
             return

@@ -1,7 +1,8 @@
 """Order: which keys an event is ordered by, and which event may be probed out of its turn.
 
-`none` forbids nothing; `per_distinct_id` forbids a key while an earlier event with it is unsettled; `strict` allows one request at a time
-in the lane. An event that names two ids (`alias`, `$anon_distinct_id`) has both as keys, so it waits for both and holds both back.
+`none` forbids nothing; `per_distinct_id` forbids a key while an earlier event with it is
+unsettled; `strict` allows one request at a time in the lane. An event that names two ids (`alias`,
+`$anon_distinct_id`) has both as keys, so it waits for both and holds both back.
 """
 
 from __future__ import annotations
@@ -24,11 +25,15 @@ def ordering_keys(ordering: Ordering, event: bytes) -> Iterable[str]:
     return _ONE_KEY if ordering is Ordering.STRICT else ids_of(event)
 
 
-def may_overtake(ordering: Ordering, groups: Iterable[PartGroup]) -> Iterator[tuple[PartGroup, BatchPart, int]]:
-    """For each part the index of its first event that may be sent before all that is older: they have no ordering key in common.
+def may_overtake(
+    ordering: Ordering, groups: Iterable[PartGroup]
+) -> Iterator[tuple[PartGroup, BatchPart, int]]:
+    """For each part the index of its first event that may be sent before all that is older: they
+    have no ordering key in common.
 
-    By ids under `strict` too: only another event's 200 distinguishes a refused event from an upstream that refuses everything. `groups` are
-    the lane's, oldest first wherever they may share keys.
+    By ids under `strict` too: only another event's 200 distinguishes a refused event from an
+    upstream that refuses everything. `groups` are the lane's, oldest first wherever they may share
+    keys.
     """
     held: set[str] = set()
     for group, part in [(one, part) for one in groups for part in one.parts]:
@@ -36,7 +41,9 @@ def may_overtake(ordering: Ordering, groups: Iterable[PartGroup]) -> Iterator[tu
             yield group, part, 0
             continue
         index: int | None = None
-        for number, event in enumerate([event for chunk in part.batch.chunks for event in chunk.events()]):
+        for number, event in enumerate(
+            [event for chunk in part.batch.chunks for event in chunk.events()]
+        ):
             keys = ids_of(event)
             if index is None and held.isdisjoint(keys):
                 index = number

@@ -1,15 +1,18 @@
-"""What an outcome does to its lane: one method for each of the closed set; and how events are settled. Pure but for the settling.
+"""What an outcome does to its lane: one method for each of the closed set; and how events are
+settled. Pure but for the settling.
 
-A single event answered 400 or 413 is at fault only if the upstream accepts others: it becomes a dead letter once an attempt of its lane
-that began after the first refusal got 200. Refused before that, it is kept and sent again once there is such proof, because a proxy may
-have refused it that is gone by now: one more request for each, and no good event becomes a dead letter.
+A single event answered 400 or 413 is at fault only if the upstream accepts others: it becomes a
+dead letter once an attempt of its lane that began after the first refusal got 200. Refused before
+that, it is kept and sent again once there is such proof, because a proxy may have refused it that
+is gone by now: one more request for each, and no good event becomes a dead letter.
 
-Of a batch answered 400, the events that a local parser suspects are sent apart from the others (suspects.py). Suspects of one kind that
-are refused together are sent one by one, the least odd first, until there are precedents for the others. Only a part without suspects is
-bisected.
+Of a batch answered 400, the events that a local parser suspects are sent apart from the others
+(suspects.py). Suspects of one kind that are refused together are sent one by one, the least odd
+first, until there are precedents for the others. Only a part without suspects is bisected.
 
-Settling: first the dead letter, then the books, then the buffer forgets the event, so that a failure in between loses nothing. Each
-settlement is logged once (a delivery only if the answer was odd, and then once a lane and kind).
+Settling: first the dead letter, then the books, then the buffer forgets the event, so that a
+failure in between loses nothing. Each settlement is logged once (a delivery only if the answer was
+odd, and then once a lane and kind).
 """
 
 from __future__ import annotations
@@ -26,7 +29,14 @@ from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.delivery.halting import Halts
 from forwarder.delivery.lanes import LaneState, Moment, RetryPolicy
 from forwarder.delivery.splitting import Attempt, BatchPart, PartGroup, halves
-from forwarder.delivery.suspects import NO_SUSPECTS, Suspects, exonerate, isolate, representative, take_out
+from forwarder.delivery.suspects import (
+    NO_SUSPECTS,
+    Suspects,
+    exonerate,
+    isolate,
+    representative,
+    take_out,
+)
 from forwarder.telemetry.labels import lane_label
 from forwarder.wire.strict import Kind, Suspicion
 
@@ -37,7 +47,9 @@ _log = structlog.get_logger()
 
 
 class OutcomeHandler:
-    """Applies outcomes (`apply`), and buries later what had no room among the dead letters (`bury_deferred`)."""
+    """Applies outcomes (`apply`), and buries later what had no room among the dead letters
+    (`bury_deferred`).
+    """
 
     def __init__(self, settler: Settler, buffer: Buffer, halts: Halts, policy: RetryPolicy) -> None:
         self._settler = settler
@@ -45,8 +57,17 @@ class OutcomeHandler:
         self._halts = halts
         self._policy = policy
 
-    def apply(self, state: LaneState, attempt: Attempt, outcome: Outcome, at: Moment, suspects: Suspects = NO_SUSPECTS) -> None:
-        """Apply `outcome` to the lane. `suspects`: what the local parser suspects of a batch that was answered 400."""
+    def apply(
+        self,
+        state: LaneState,
+        attempt: Attempt,
+        outcome: Outcome,
+        at: Moment,
+        suspects: Suspects = NO_SUSPECTS,
+    ) -> None:
+        """Apply `outcome` to the lane. `suspects`: what the local parser suspects of a batch that
+        was answered 400.
+        """
         if not isinstance(outcome, Retry):
             state.pause.succeeded(attempt.number)
         if isinstance(outcome, Delivered):
@@ -66,13 +87,17 @@ class OutcomeHandler:
     def bury_deferred(self, state: LaneState, at: Moment) -> bool:
         """Bury what found no room among the dead letters; False if something still finds none."""
         for group in list(state.groups):
-            for part, bury_as in [(part, part.bury_as) for part in group.parts if part.bury_as is not None]:
+            for part, bury_as in [
+                (part, part.bury_as) for part in group.parts if part.bury_as is not None
+            ]:
                 if not self._settler.bury(part.batch, *bury_as, at.wall):
                     return False
                 state.settled(group, part)
         return True
 
-    def _delivered(self, state: LaneState, attempt: Attempt, outcome: Delivered, at: Moment) -> None:
+    def _delivered(
+        self, state: LaneState, attempt: Attempt, outcome: Delivered, at: Moment
+    ) -> None:
         state.accepted(attempt.number, attempt.batch.size)
         kinds = attempt.part.suspects
         for kind in kinds:
@@ -104,7 +129,9 @@ class OutcomeHandler:
             state.shrink_max_body(attempt.batch.size, at)
             self._halve(attempt)
         elif state.proven:
-            self._dead_letter(state, attempt.group, attempt.part, (Reason.TOO_LARGE, outcome.why), at)
+            self._dead_letter(
+                state, attempt.group, attempt.part, (Reason.TOO_LARGE, outcome.why), at
+            )
         else:
             state.forget_max_body()
             self._refused_without_proof(state, attempt, attempt.part, outcome.why, at)
@@ -112,7 +139,9 @@ class OutcomeHandler:
         if attempt.probe and state.lane in self._halts:
             self._halts.probe_failed(state.lane, at.now)
 
-    def _bisect(self, state: LaneState, attempt: Attempt, outcome: Bisect, at: Moment, suspects: Suspects) -> None:
+    def _bisect(
+        self, state: LaneState, attempt: Attempt, outcome: Bisect, at: Moment, suspects: Suspects
+    ) -> None:
         state.refused(attempt.group, at.latest)
         part = self._inspected(state, attempt, suspects, at)
         if part is None:
@@ -129,25 +158,39 @@ class OutcomeHandler:
         if attempt.probe and state.lane in self._halts:
             self._halts.probe_failed(state.lane, at.now, HaltReason.REFUSES_ALL, outcome.why)
 
-    def _inspected(self, state: LaneState, attempt: Attempt, suspects: Suspects, at: Moment) -> BatchPart | None:
-        """The part that was refused, all or none of it suspects; None if it was mixed, and its suspects have been isolated."""
+    def _inspected(
+        self, state: LaneState, attempt: Attempt, suspects: Suspects, at: Moment
+    ) -> BatchPart | None:
+        """The part that was refused, all or none of it suspects; None if it was mixed, and its
+        suspects have been isolated.
+        """
         part = attempt.part
         part.inspected = True
-        suspects = {index: one for index, one in suspects.items() if not state.precedents.clears(one, at.now)}
+        suspects = {
+            index: one
+            for index, one in suspects.items()
+            if not state.precedents.clears(one, at.now)
+        }
         if not suspects:
             return part
         covered = partial(state.precedents.covers, now=at.now)
-        parts = isolate(state.ordering, attempt.group, part, suspects, self._buffer.replace, covered=covered)
+        parts = isolate(
+            state.ordering, attempt.group, part, suspects, self._buffer.replace, covered=covered
+        )
         return parts[0] if len(parts) == 1 else None
 
-    def _refuse_suspects(self, state: LaneState, group: PartGroup, part: BatchPart, why: str, at: Moment) -> None:
+    def _refuse_suspects(
+        self, state: LaneState, group: PartGroup, part: BatchPart, why: str, at: Moment
+    ) -> None:
         """Suspects of one kind were refused, and nothing else was with them."""
         kinds = part.suspects
         group.refused_kinds |= kinds
         if part.batch.count == 1:
             suspicion = group.suspicions[part.batch.chunks[0]]
             state.precedents.refuse(suspicion, at.now)
-            self._dead_letter(state, group, part, (Reason.REFUSED, f"{why} (the event has {suspicion.words})"), at)
+            self._dead_letter(
+                state, group, part, (Reason.REFUSED, f"{why} (the event has {suspicion.words})"), at
+            )
         for kind in kinds if state.proven else ():
             self._dead_letter_by_precedent(state, kind, why, at)
         for kind in kinds:
@@ -156,7 +199,10 @@ class OutcomeHandler:
                 representative(state.ordering, group, several[0])
 
     def _dead_letter_by_precedent(self, state: LaneState, kind: Kind, why: str, at: Moment) -> None:
-        words = f"{why} (not sent alone: the event has {' and '.join(kind)}, like others that were refused alone)"
+        words = (
+            f"{why} (not sent alone: the event has {' and '.join(kind)}, like others that "
+            "were refused alone)"
+        )
 
         def is_covered(suspicion: Suspicion) -> bool:
             return suspicion.oddities == kind and state.precedents.covers(suspicion, at.now)
@@ -168,7 +214,9 @@ class OutcomeHandler:
                     self._dead_letter(state, group, covered, (Reason.REFUSED, words), at)
             group.join()
 
-    def _refused_without_proof(self, state: LaneState, attempt: Attempt, part: BatchPart, why: str, at: Moment) -> None:
+    def _refused_without_proof(
+        self, state: LaneState, attempt: Attempt, part: BatchPart, why: str, at: Moment
+    ) -> None:
         """An event was refused alone, and nothing shows that the upstream accepts others."""
         part.refused = True
         self._halt(state, attempt, Halt(HaltReason.REFUSES_ALL, why), at)
@@ -176,13 +224,26 @@ class OutcomeHandler:
     def _halve(self, attempt: Attempt) -> None:
         attempt.group.divide(attempt.part, *halves(attempt.batch, self._buffer.replace))
 
-    def _dead_letter(self, state: LaneState, group: PartGroup, part: BatchPart, bury_as: tuple[Reason, str], at: Moment) -> None:
+    def _dead_letter(
+        self,
+        state: LaneState,
+        group: PartGroup,
+        part: BatchPart,
+        bury_as: tuple[Reason, str],
+        at: Moment,
+    ) -> None:
         reason, why = bury_as
         if self._settler.bury(part.batch, reason, why, at.wall):
             state.settled(group, part)
             return
         part.bury_as = bury_as
-        self._halts.halt(state.lane, HaltReason.DEAD_LETTERS_FULL, f"no room for a refused event ({why})", now=at.now, wall=at.wall)
+        self._halts.halt(
+            state.lane,
+            HaltReason.DEAD_LETTERS_FULL,
+            f"no room for a refused event ({why})",
+            now=at.now,
+            wall=at.wall,
+        )
 
     def _halt(self, state: LaneState, attempt: Attempt, halt: Halt, at: Moment) -> None:
         if attempt.probe and state.lane in self._halts:
@@ -192,9 +253,13 @@ class OutcomeHandler:
 
 
 class Settler:
-    """Settles batches with the dead letters, the books and the buffer: each batch whole or not at all."""
+    """Settles batches with the dead letters, the books and the buffer: each batch whole or not at
+    all.
+    """
 
-    def __init__(self, buffer: Buffer, dead_letters: DeadLetters, books: Ledger, taps: TapPoint | None = None) -> None:
+    def __init__(
+        self, buffer: Buffer, dead_letters: DeadLetters, books: Ledger, taps: TapPoint | None = None
+    ) -> None:
         self._buffer = buffer
         self._dead_letters = dead_letters
         self._books = books
@@ -215,15 +280,25 @@ class Settler:
         self._buffer.settle(batch.chunks, Fate.DELIVERED)
 
     def bury(self, batch: Batch, reason: Reason, why: str, wall: float) -> bool:
-        """Make dead letters of the batch's events; False if there is no room for them, and nothing changed."""
-        letters = [letter for chunk in batch.chunks for letter in letters_of(chunk, reason, why, wall)]
+        """Make dead letters of the batch's events; False if there is no room for them, and nothing
+        changed.
+        """
+        letters = [
+            letter for chunk in batch.chunks for letter in letters_of(chunk, reason, why, wall)
+        ]
         if not self._dead_letters.bury(letters):
             return False
         self._books.bury(batch.lane, reason, len(letters))
         if self._taps.tap is not None:
             self._taps.tap.letters(TapOutcome.DEAD_LETTERED, letters)
         self._buffer.settle(batch.chunks, Fate.BURIED)
-        _log.warning("events became dead letters", lane=lane_label(batch.lane), reason=reason.value, events=len(letters), upstream_said=why)
+        _log.warning(
+            "events became dead letters",
+            lane=lane_label(batch.lane),
+            reason=reason.value,
+            events=len(letters),
+            upstream_said=why,
+        )
         return True
 
     def _warn(self, batch: Batch, kind: str) -> None:
@@ -232,4 +307,9 @@ class Settler:
             if len(self._warned) >= _MAX_REMEMBERED:
                 self._warned.clear()
             self._warned.add((batch.lane, kind))
-            _log.warning("delivered, but the answer was odd", lane=lane_label(batch.lane), reason=kind, events=batch.count)
+            _log.warning(
+                "delivered, but the answer was odd",
+                lane=lane_label(batch.lane),
+                reason=kind,
+                events=batch.count,
+            )

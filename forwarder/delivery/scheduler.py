@@ -1,8 +1,10 @@
-"""Schedules requests: the next one to make, over all lanes, and when there may be one. Pure: no tasks, no clock.
+"""Schedules requests: the next one to make, over all lanes, and when there may be one. Pure: no
+tasks, no clock.
 
-Invariants: lanes are asked in the order of `turns.py`, and a lane sends pending work before fresh batches; while the upstream fails as a
-whole (503, network errors, time-outs), one attempt at a time tests it, and none before the pause is over; a halted lane sends only probes;
-a lane whose key is being checked sends nothing yet.
+Invariants: lanes are asked in the order of `turns.py`, and a lane sends pending work before fresh
+batches; while the upstream fails as a whole (503, network errors, time-outs), one attempt at a
+time tests it, and none before the pause is over; a halted lane sends only probes; a lane whose key
+is being checked sends nothing yet.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class LaneRetry:
-    """A lane whose last request failed: what the upstream said, and when the next attempt may be, wall-clock seconds."""
+    """A lane whose last request failed: what the upstream said, and when the next attempt may be,
+    wall-clock seconds.
+    """
 
     lane: Lane
     why: str
@@ -49,7 +53,9 @@ class LaneRetry:
 
 
 class Scheduler:
-    """Hands out attempts (`next_attempt`) and takes their replies (`finished`). `now` is monotonic, `wall` wall-clock seconds."""
+    """Hands out attempts (`next_attempt`) and takes their replies (`finished`). `now` is
+    monotonic, `wall` wall-clock seconds.
+    """
 
     def __init__(
         self,
@@ -78,7 +84,9 @@ class Scheduler:
         self.in_flight = 0
 
     def next_attempt(self, now: float, wall: float, *, flush: bool) -> Attempt | None:
-        """The next request to make now, or None. It is in flight until `finished`. `flush`: batches needn't be due."""
+        """The next request to make now, or None. It is in flight until `finished`. `flush`:
+        batches needn't be due.
+        """
         if self.upstream.failing and (now < self.upstream.until or self._testing is not None):
             return None
         at = Moment(now, wall, self.latest)
@@ -88,8 +96,17 @@ class Scheduler:
                 return attempt
         return None
 
-    def finished(self, attempt: Attempt, reply: Reply, now: float, wall: float, suspects: Suspects = NO_SUSPECTS) -> Outcome:
-        """The attempt got `reply`: settle, split, pause or halt accordingly. `suspects`: those of the local parser, if it was asked."""
+    def finished(
+        self,
+        attempt: Attempt,
+        reply: Reply,
+        now: float,
+        wall: float,
+        suspects: Suspects = NO_SUSPECTS,
+    ) -> Outcome:
+        """The attempt got `reply`: settle, split, pause or halt accordingly. `suspects`: those of
+        the local parser, if it was asked.
+        """
         state = self._lanes[attempt.lane]
         outcome = classify(reply, html_before=state.html, secret=attempt.lane.api_key)
         state.html = is_web_page(reply)
@@ -101,11 +118,15 @@ class Scheduler:
         if state.in_flight == 0 and state.idle(now):
             del self._lanes[attempt.lane]
         if self.latest % _SWEEP_EVERY == 0:
-            self._lanes = {lane: state for lane, state in self._lanes.items() if not state.idle(now)}
+            self._lanes = {
+                lane: state for lane, state in self._lanes.items() if not state.idle(now)
+            }
         return outcome
 
     def next_time(self, now: float, wall: float) -> float | None:
-        """The monotonic time of the next possible attempt if nothing else happens; None: there is none."""
+        """The monotonic time of the next possible attempt if nothing else happens; None: there is
+        none.
+        """
         if self.upstream.failing and self._testing is not None:
             return None
         floor = self.upstream.until if self.upstream.failing else 0.0
@@ -114,10 +135,18 @@ class Scheduler:
 
     def unsettled(self) -> list[Chunk]:
         """The chunks that were taken from the buffer's queues and aren't settled, by lane."""
-        return [chunk for state in self._lanes.values() for group in state.groups for part in group.parts for chunk in part.batch.chunks]
+        return [
+            chunk
+            for state in self._lanes.values()
+            for group in state.groups
+            for part in group.parts
+            for chunk in part.batch.chunks
+        ]
 
     def withdraw(self, acks: Collection[Ack], lane: Lane | None, now: float) -> list[Chunk]:
-        """Take back the chunks with these acks, in `lane` or any, that aren't in flight; the caller settles them."""
+        """Take back the chunks with these acks, in `lane` or any, that aren't in flight; the
+        caller settles them.
+        """
         wanted = frozenset(acks)
         states = [state for each, state in self._lanes.items() if lane in (None, each)]
         found = [chunk for state in states for chunk in state.withdraw(wanted)]
@@ -129,7 +158,9 @@ class Scheduler:
     def oldest(self) -> dict[Lane, float]:
         """When the oldest event of each lane's unsettled work was received, wall-clock seconds."""
         return {
-            lane: min([part.batch.chunks[0].received_at for group in state.groups for part in group.parts])
+            lane: min(
+                [part.batch.chunks[0].received_at for group in state.groups for part in group.parts]
+            )
             for lane, state in self._lanes.items()
             if state.groups
         }
@@ -147,16 +178,24 @@ class Scheduler:
                 self._halts.resume(lane)
 
     def vouch(self, lane: Lane) -> None:
-        """The upstream accepts events of this lane: an event that was refused alone is at fault itself."""
+        """The upstream accepts events of this lane: an event that was refused alone is at fault
+        itself.
+        """
         state, halted = self._lanes.get(lane), self._halts.get(lane)
         if state is None or state.refused_at is None:
             return
         state.proven = True
-        if halted is not None and halted.reason is HaltReason.REFUSES_ALL and not halted.by_key_check:
+        if (
+            halted is not None
+            and halted.reason is HaltReason.REFUSES_ALL
+            and not halted.by_key_check
+        ):
             self._halts.resume(lane)
 
     def retries(self, now: float, wall: float) -> list[LaneRetry]:
-        """The lanes that pause after a failure of their own; halts and a failing upstream are reported elsewhere."""
+        """The lanes that pause after a failure of their own; halts and a failing upstream are
+        reported elsewhere.
+        """
         return [
             LaneRetry(lane, state.pause.why, wall + max(0.0, state.pause.until - now))
             for lane, state in self._lanes.items()
@@ -174,7 +213,9 @@ class Scheduler:
 
     def _in_turn(self) -> Iterator[Lane]:
         pending = [lane for lane, state in self._lanes.items() if state.ready() is not None]
-        return self._turns.order(pending, self._batcher.lanes(), pending_first=self.upstream.failing)
+        return self._turns.order(
+            pending, self._batcher.lanes(), pending_first=self.upstream.failing
+        )
 
     def _of_lane(self, lane: Lane, at: Moment, *, flush: bool) -> Attempt | None:
         halted = self._halts.get(lane)
@@ -194,16 +235,27 @@ class Scheduler:
             return self._fresh(state, at, flush=flush)
         if group.parts[0].bury_as is not None and not self._bury_deferred(state, at):
             return None
-        return self._begin(state, at, group, group.parts[0]) if group.parts else self._of_lane(lane, at, flush=flush)
+        return (
+            self._begin(state, at, group, group.parts[0])
+            if group.parts
+            else self._of_lane(lane, at, flush=flush)
+        )
 
     def _fresh(self, state: LaneState, at: Moment, *, flush: bool) -> Attempt | None:
         batch = self._take(state, at, flush=flush) if at.now >= state.parallel_from() else None
         return None if batch is None else self._begin(state, at, state.open(batch))
 
-    def _take(self, state: LaneState, at: Moment, *, flush: bool, max_events: int | None = None) -> Batch | None:
+    def _take(
+        self, state: LaneState, at: Moment, *, flush: bool, max_events: int | None = None
+    ) -> Batch | None:
         blocked = NO_IDS if state.ordering is Ordering.NONE else state.blocked
         batch = self._batcher.next(
-            state.lane, at.wall, blocked=blocked, max_body=state.max_body(at.now), flush=flush, max_events=max_events
+            state.lane,
+            at.wall,
+            blocked=blocked,
+            max_body=state.max_body(at.now),
+            flush=flush,
+            max_events=max_events,
         )
         if batch is not None:
             self._turns.count_batch(state.lane, batch.size)
@@ -243,17 +295,27 @@ class Scheduler:
         return self._begin(state, at, chosen.group, carve(chosen, self._buffer.replace), probe=True)
 
     def _bury_deferred(self, state: LaneState, at: Moment) -> bool:
-        """Bury what found no room among the dead letters; if there is still none, the lane halts again."""
+        """Bury what found no room among the dead letters; if there is still none, the lane halts
+        again.
+        """
         if self._outcomes.bury_deferred(state, at):
             return True
-        self._halts.halt(state.lane, HaltReason.DEAD_LETTERS_FULL, "no room for refused events", now=at.now, wall=at.wall)
+        self._halts.halt(
+            state.lane,
+            HaltReason.DEAD_LETTERS_FULL,
+            "no room for refused events",
+            now=at.now,
+            wall=at.wall,
+        )
         return False
 
     def _cleared(self, lane: Lane, keys: KeyCheck, at: Moment) -> bool:
         status = keys.ask(lane.api_key)
         if status is KeyStatus.REFUSED:
             why = "the upstream's /decide answers 401 to this project key"
-            self._halts.halt(lane, HaltReason.UNKNOWN_KEY, why, now=at.now, wall=at.wall, by_key_check=True)
+            self._halts.halt(
+                lane, HaltReason.UNKNOWN_KEY, why, now=at.now, wall=at.wall, by_key_check=True
+            )
             self._halts.probe_at(lane, keys.again_at(lane.api_key))
             return False
         return status is not KeyStatus.UNKNOWN or at.now >= keys.wait_until(lane.api_key)
@@ -261,9 +323,21 @@ class Scheduler:
     def _key_wait(self, lane: Lane) -> float:
         """Until when the lane's first batch waits for the key check."""
         keys = self._keys
-        return keys.wait_until(lane.api_key) if keys is not None and keys.ask(lane.api_key) is KeyStatus.UNKNOWN else 0.0
+        return (
+            keys.wait_until(lane.api_key)
+            if keys is not None and keys.ask(lane.api_key) is KeyStatus.UNKNOWN
+            else 0.0
+        )
 
-    def _begin(self, state: LaneState, at: Moment, group: PartGroup, part: BatchPart | None = None, *, probe: bool = False) -> Attempt:
+    def _begin(
+        self,
+        state: LaneState,
+        at: Moment,
+        group: PartGroup,
+        part: BatchPart | None = None,
+        *,
+        probe: bool = False,
+    ) -> Attempt:
         self.latest += 1
         attempt = Attempt(self.latest, state.lane, group, part or group.parts[0], probe)
         group.in_flight = attempt.part
@@ -297,9 +371,15 @@ class Scheduler:
             _log.info("upstream is back")
 
     def _watch_lane(self, state: LaneState, streak: int) -> None:
-        """Log when a lane's requests keep failing, and when they recover; `streak` is how many had failed before this one."""
+        """Log when a lane's requests keep failing, and when they recover; `streak` is how many had
+        failed before this one.
+        """
         if streak < LOGGED_AFTER <= state.pause.streak:
-            _log.warning("lane keeps failing, its deliveries wait", lane=lane_label(state.lane), upstream_said=state.pause.why)
+            _log.warning(
+                "lane keeps failing, its deliveries wait",
+                lane=lane_label(state.lane),
+                upstream_said=state.pause.why,
+            )
         elif streak >= LOGGED_AFTER and not state.pause.failing:
             _log.info("lane recovered", lane=lane_label(state.lane), failures=streak)
 
@@ -318,7 +398,8 @@ class Scheduler:
         halted, state = self._halts.get(lane), self._lanes.get(lane)
         if halted is not None:
             probe = max(halted.next_probe, state.pause.until if state is not None else 0.0)
-            due = self._batcher.due_at(lane, at.wall) if probe <= at.now else None  # the pace may hold back a probe
+            # the pace may hold back a probe
+            due = self._batcher.due_at(lane, at.wall) if probe <= at.now else None
             yield probe if due is None else max(probe, at.now + due - at.wall)
             return
         if (end := self._key_wait(lane)) > at.now:
@@ -326,4 +407,7 @@ class Scheduler:
         elif state is not None and state.pause.failing:
             yield state.pause.until
         elif (due := self._batcher.due_at(lane, at.wall)) is not None:
-            yield max(at.now + due - at.wall if due > at.wall else at.now, state.parallel_from() if state is not None else 0.0)
+            yield max(
+                at.now + due - at.wall if due > at.wall else at.now,
+                state.parallel_from() if state is not None else 0.0,
+            )

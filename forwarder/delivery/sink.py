@@ -1,8 +1,9 @@
 """The HTTP client of the upstream: one request an attempt, and whatever happens to it as a `Reply`.
 
-A request holds its compressed body alone in memory, in pieces (with compression `none`, one piece at a time of what the buffer holds
-anyway). An answer is read up to 64 KiB; one that is shorter than its length says is no answer. Redirects aren't followed, cookies aren't
-kept, and proxies aren't read from the environment. A POST is sent once.
+A request holds its compressed body alone in memory, in pieces (with compression `none`, one piece
+at a time of what the buffer holds anyway). An answer is read up to 64 KiB; one that is shorter
+than its length says is no answer. Redirects aren't followed, cookies aren't kept, and proxies
+aren't read from the environment. A POST is sent once.
 
 Error texts say what to look at. They name hosts, never addresses with credentials.
 """
@@ -30,19 +31,24 @@ from forwarder.wire.envelope import body_pieces
 
 MAX_ANSWER: Final = 64 * 1024
 MAX_RETRY_AFTER: Final = 3600.0
-"""Longest wait in seconds that an answer can ask for: a slip in a proxy's configuration mustn't stop delivery for days (decision 8)."""
+"""Longest wait in seconds that an answer can ask for: a slip in a proxy's configuration mustn't
+stop delivery for days (decision 8).
+"""
 DECIDE_SECONDS: Final = 10.0
 """Most seconds that a key check waits for its answer."""
 
 _GZIP_WBITS: Final = 31
-_ZLIB_ERROR: Final = cast("type[Exception]", isal_zlib.IsalError)  # its stub calls the class an instance
+# its stub calls the class an instance
+_ZLIB_ERROR: Final = cast("type[Exception]", isal_zlib.IsalError)
 _ANY_WBITS: Final = 47
 """gzip or zlib, whichever it is."""
 _LEVEL: Final = 1
 _YIELD_BYTES: Final = 1 << 20
 """Bytes (about a millisecond of compression) after which the loop runs other tasks."""
 _AT_ONCE_BYTES: Final = 1 << 20
-"""A body up to this size is written at once, a larger one as fast as the upstream reads: what waits to be encrypted is a copy."""
+"""A body up to this size is written at once, a larger one as fast as the upstream reads: what
+waits to be encrypted is a copy.
+"""
 _SLICE_BYTES: Final = 256 * 1024
 
 
@@ -60,9 +66,13 @@ class UpstreamPolicy:
 
 
 class HttpSink:
-    """Sends batches to `{url}/batch/` and asks `{url}/decide`. A connection opens with the first request; `close` drops them."""
+    """Sends batches to `{url}/batch/` and asks `{url}/decide`. A connection opens with the first
+    request; `close` drops them.
+    """
 
-    def __init__(self, policy: UpstreamPolicy, clock: Clock, path: ForwarderPath | None = None) -> None:
+    def __init__(
+        self, policy: UpstreamPolicy, clock: Clock, path: ForwarderPath | None = None
+    ) -> None:
         """`path`: tells requests which forwarders they have passed.
 
         Raises `OSError` or `ssl.SSLError` if `ca_file` can't be used.
@@ -71,10 +81,16 @@ class HttpSink:
         self._clock = clock
         self._path = path or ForwarderPath(clock)
         self.tls = ssl.create_default_context(cafile=policy.ca_file) if policy.ca_file else None
-        """What the upstream's certificate is checked with, if not the system's authorities; others that connect to it use it too."""
+        """What the upstream's certificate is checked with, if not the system's authorities; others
+        that connect to it use it too.
+        """
         self._lines = b"".join([_line(name, value) for name, value in _USUAL])
-        self._batch_lines = self._lines + b"".join([_line(name, value) for name, value in policy.headers])
-        self._connections = UpstreamConnections(policy.url, tls=self.tls, proxy=policy.proxy, connect_timeout=policy.timeout)
+        self._batch_lines = self._lines + b"".join(
+            [_line(name, value) for name, value in policy.headers]
+        )
+        self._connections = UpstreamConnections(
+            policy.url, tls=self.tls, proxy=policy.proxy, connect_timeout=policy.timeout
+        )
 
     async def send(self, batch: Batch) -> Reply:
         """See `Sink.send`."""
@@ -88,10 +104,17 @@ class HttpSink:
         return await self._post(b"/batch/", lines, body, self._policy.timeout)
 
     async def decide(self, api_key: str) -> Reply:
-        """Ask the upstream whether it knows a project key, by evaluating flags of a made-up person. Cancellation drops the connection."""
+        """Ask the upstream whether it knows a project key, by evaluating flags of a made-up
+        person. Cancellation drops the connection.
+        """
         data = msgspec.json.encode({"api_key": api_key, "distinct_id": "forwarder-key-check"})
         lines = self._lines + _line(HEADER, self._path.header())
-        return await self._post(b"/decide?v=3", lines, BodyInPieces([data], len(data)), min(self._policy.timeout, DECIDE_SECONDS))
+        return await self._post(
+            b"/decide?v=3",
+            lines,
+            BodyInPieces([data], len(data)),
+            min(self._policy.timeout, DECIDE_SECONDS),
+        )
 
     async def close(self) -> None:
         """Drop all connections."""
@@ -100,7 +123,9 @@ class HttpSink:
     async def _post(self, target: bytes, lines: bytes, body: BodyInPieces, timeout: float) -> Reply:
         try:
             async with asyncio.timeout(timeout):
-                answer = await self._connections.ask(OutgoingRequest(b"POST", target, lines, body.size, body))
+                answer = await self._connections.ask(
+                    OutgoingRequest(b"POST", target, lines, body.size, body)
+                )
                 try:
                     return await self._reply(answer)
                 finally:
@@ -143,7 +168,9 @@ def _line(name: str, value: str) -> bytes:
 
 
 class BodyInPieces:
-    """A request's body of known size, in pieces that are made as they are read: an `OutgoingBody`."""
+    """A request's body of known size, in pieces that are made as they are read: an
+    `OutgoingBody`.
+    """
 
     def __init__(self, pieces: Iterable[bytes], size: int) -> None:
         self._pieces = iter(pieces)
@@ -188,7 +215,9 @@ async def _compress(pieces: Iterator[bytes]) -> list[bytes]:
 
 
 def _slices(piece: bytes) -> Iterator[memoryview]:
-    """The piece in slices, without copying: a request's events may be one piece of many megabytes."""
+    """The piece in slices, without copying: a request's events may be one piece of
+    many megabytes.
+    """
     view = memoryview(piece)
     for start in range(0, len(view), _SLICE_BYTES):
         yield view[start : start + _SLICE_BYTES]

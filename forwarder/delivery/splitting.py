@@ -1,11 +1,13 @@
 """A batch that isn't settled, and the parts that it is split into.
 
-Invariants: a group's parts hold every unsettled event of its batch, left before right, in order of receipt; at most one part is in flight;
-a part is sent only when all parts left of it are settled (except probes of a halted lane, see halting.py). So a chain of splits keeps
-order by itself, under every ordering. The group's ordering keys stay blocked until its last part is settled.
+Invariants: a group's parts hold every unsettled event of its batch, left before right, in order of
+receipt; at most one part is in flight; a part is sent only when all parts left of it are settled
+(except probes of a halted lane, see halting.py). So a chain of splits keeps order by itself, under
+every ordering. The group's ordering keys stay blocked until its last part is settled.
 
-Cutting keeps the same events, byte for byte, in the same order; a cut chunk is reported to the buffer before a piece of
-it can be settled. Only the ordering keys of a cut chunk's events are read again.
+Cutting keeps the same events, byte for byte, in the same order; a cut chunk is reported to the
+buffer before a piece of it can be settled. Only the ordering keys of a cut chunk's events are read
+again.
 """
 
 from __future__ import annotations
@@ -35,13 +37,19 @@ class BatchPart:
     bury_as: tuple[Reason, str] | None = None
     """Why it is to become dead letters, once there is room for them."""
     probed: int = 0
-    """The number of the last attempt that probed a halted lane with it, or with what it was cut from."""
+    """The number of the last attempt that probed a halted lane with it, or with what it was cut
+    from.
+    """
     inspected: bool = False
     """Whether its events were checked by the local strict parser."""
     suspects: frozenset[Kind] = frozenset()
-    """The kinds that all its events are of; each event is then a chunk of its own. Empty: they are not suspected."""
+    """The kinds that all its events are of; each event is then a chunk of its own. Empty: they are
+    not suspected.
+    """
     joinable: bool = False
-    """Whether it was cut off to isolate suspects and not sent since: it can be joined with the next such part."""
+    """Whether it was cut off to isolate suspects and not sent since: it can be joined with the
+    next such part.
+    """
 
 
 @dataclass(slots=True, eq=False)
@@ -75,15 +83,23 @@ class PartGroup:
         self.parts[at : at + 1] = parts
 
     def suspects(self, kind: Kind) -> list[BatchPart]:
-        """The parts with suspects of this kind that are neither in flight nor waiting for room among the dead letters."""
-        return [part for part in self.parts if kind in part.suspects and part is not self.in_flight and part.bury_as is None]
+        """The parts with suspects of this kind that are neither in flight nor waiting for room
+        among the dead letters.
+        """
+        return [
+            part
+            for part in self.parts
+            if kind in part.suspects and part is not self.in_flight and part.bury_as is None
+        ]
 
     def join(self) -> None:
         """Join neighbouring parts that were only separated by suspects."""
         joined: list[BatchPart] = []
         for part in self.parts:
             if joined and joined[-1].joinable and part.joinable:
-                joined[-1].batch = batch_of(part.batch.lane, (*joined[-1].batch.chunks, *part.batch.chunks))
+                joined[-1].batch = batch_of(
+                    part.batch.lane, (*joined[-1].batch.chunks, *part.batch.chunks)
+                )
             else:
                 joined.append(part)
         self.parts = joined
@@ -111,7 +127,9 @@ class Attempt:
 
 
 def halves(batch: Batch, replace: ReplaceChunk) -> tuple[Batch, Batch]:
-    """The batch in two, the left one with half of the events, rounded down. It must have two events or more."""
+    """The batch in two, the left one with half of the events, rounded down. It must have two
+    events or more.
+    """
     return cut(batch, batch.count // 2, replace)
 
 

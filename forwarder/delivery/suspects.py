@@ -1,15 +1,19 @@
-"""Suspects: the events of a batch answered 400 that an upstream's parser may reject. They are found, and sent apart from the others.
+"""Suspects: the events of a batch answered 400 that an upstream's parser may reject. They are
+found, and sent apart from the others.
 
-`inspect` finds them by a local strict parser; it holds the loop for a few milliseconds at a time, whatever the events hold. `isolate`
-splits the batch: what isn't suspected first, then the suspects for which there are precedents, then the suspects of each other kind, then
-what must stay behind a suspect, and so on. As many go together as the lane's order allows.
+`inspect` finds them by a local strict parser; it holds the loop for a few milliseconds at a time,
+whatever the events hold. `isolate` splits the batch: what isn't suspected first, then the suspects
+for which there are precedents, then the suspects of each other kind, then what must stay behind a
+suspect, and so on. As many go together as the lane's order allows.
 
-A suspect is refused *by precedent* if `REFUSED_ALONE` events of its kind, none of them odder than it, were refused alone in the last
-minutes, and none of its kind was accepted since: so not each of a hundred poison events must be refused alone. Kinds of which an event was
-accepted are not suspected for as long.
+A suspect is refused *by precedent* if `REFUSED_ALONE` events of its kind, none of them odder than
+it, were refused alone in the last minutes, and none of its kind was accepted since: so not each of
+a hundred poison events must be refused alone. Kinds of which an event was accepted are not
+suspected for as long.
 
-Invariants: no event overtakes an earlier one with which it shares an ordering key (under `strict` it overtakes none at all); the parts hold
-the same events, byte for byte; each suspect is a chunk of its own, so that it is separate from its neighbours wherever it is moved.
+Invariants: no event overtakes an earlier one with which it shares an ordering key (under `strict`
+it overtakes none at all); the parts hold the same events, byte for byte; each suspect is a chunk
+of its own, so that it is separate from its neighbours wherever it is moved.
 """
 
 from __future__ import annotations
@@ -34,7 +38,9 @@ Suspects: TypeAlias = Mapping[int, Suspicion]
 NO_SUSPECTS: Final[Suspects] = MappingProxyType({})
 
 _Rank: TypeAlias = tuple[int, int]
-"""Where an event goes: layers one after the other, in each first what isn't suspected, then each kind of suspects."""
+"""Where an event goes: layers one after the other, in each first what isn't suspected, then each
+kind of suspects.
+"""
 
 _FIRST: Final[_Rank] = (0, 0)
 
@@ -87,8 +93,16 @@ def isolate(
     `covered`: whether there are precedents for a suspect.
     """
     known = frozenset(one.oddities for one in suspects.values() if covered(one))
-    kinds = [known, *dict.fromkeys([frozenset([one.oddities]) for one in suspects.values() if not covered(one)])]
-    place = {index: kinds.index(known if covered(one) else frozenset([one.oddities])) for index, one in suspects.items()}
+    kinds = [
+        known,
+        *dict.fromkeys(
+            [frozenset([one.oddities]) for one in suspects.values() if not covered(one)]
+        ),
+    ]
+    place = {
+        index: kinds.index(known if covered(one) else frozenset([one.oddities]))
+        for index, one in suspects.items()
+    }
     ranks = _ranks(ordering, part.batch, {index: kind + 1 for index, kind in place.items()})
     layers: dict[_Rank, list[Chunk]] = {rank: [] for rank in sorted(set(ranks))}
     at = 0
@@ -100,13 +114,20 @@ def isolate(
                 group.suspicions[piece] = suspects[index]
             index += piece.count
         at += chunk.count
-    parts = [_part(part, chunks, kinds[rank[1] - 1] if rank[1] else frozenset()) for rank, chunks in layers.items()]
+    parts = [
+        _part(part, chunks, kinds[rank[1] - 1] if rank[1] else frozenset())
+        for rank, chunks in layers.items()
+    ]
     group.replace(part, parts)
     return parts
 
 
-def take_out(group: PartGroup, part: BatchPart, wanted: Callable[[Suspicion], bool]) -> BatchPart | None:
-    """Split those that are `wanted` off a part of suspects, before the others. None if there are none."""
+def take_out(
+    group: PartGroup, part: BatchPart, wanted: Callable[[Suspicion], bool]
+) -> BatchPart | None:
+    """Split those that are `wanted` off a part of suspects, before the others. None if there are
+    none.
+    """
     found = [chunk for chunk in part.batch.chunks if wanted(group.suspicions[chunk])]
     if not found:
         return None
@@ -114,11 +135,15 @@ def take_out(group: PartGroup, part: BatchPart, wanted: Callable[[Suspicion], bo
         return part
     chosen = set(found)
     others = [chunk for chunk in part.batch.chunks if chunk not in chosen]
-    return group.divide(part, batch_of(part.batch.lane, found), batch_of(part.batch.lane, others))[0]
+    return group.divide(part, batch_of(part.batch.lane, found), batch_of(part.batch.lane, others))[
+        0
+    ]
 
 
 def representative(ordering: Ordering, group: PartGroup, part: BatchPart) -> BatchPart:
-    """The least odd of several suspects that may go before the others, as a part of its own before theirs."""
+    """The least odd of several suspects that may go before the others, as a part of its own before
+    theirs.
+    """
     held: set[str] = set()
     free: list[Chunk] = []
     for chunk in part.batch.chunks:
@@ -128,7 +153,9 @@ def representative(ordering: Ordering, group: PartGroup, part: BatchPart) -> Bat
         held.update(keys)
     first = min(free, key=lambda chunk: group.suspicions[chunk])
     others = [chunk for chunk in part.batch.chunks if chunk is not first]
-    return group.divide(part, batch_of(part.batch.lane, [first]), batch_of(part.batch.lane, others))[0]
+    return group.divide(
+        part, batch_of(part.batch.lane, [first]), batch_of(part.batch.lane, others)
+    )[0]
 
 
 def exonerate(group: PartGroup, kinds: frozenset[Kind]) -> None:
@@ -136,7 +163,12 @@ def exonerate(group: PartGroup, kinds: frozenset[Kind]) -> None:
     for part in group.parts:
         if not part.suspects.isdisjoint(kinds):
             part.suspects = frozenset()
-            part.joinable = part is not group.in_flight and not part.refused and not part.probed and part.bury_as is None
+            part.joinable = (
+                part is not group.in_flight
+                and not part.refused
+                and not part.probed
+                and part.bury_as is None
+            )
     group.join()
 
 
@@ -161,7 +193,10 @@ class Precedents:
 
     def covers(self, suspicion: Suspicion, now: float) -> bool:
         """Whether events like this one were refused alone, often enough."""
-        return sum([suspicion.is_as_odd_as(known) for known in self._of(suspicion.oddities, now)]) >= REFUSED_ALONE
+        return (
+            sum([suspicion.is_as_odd_as(known) for known in self._of(suspicion.oddities, now)])
+            >= REFUSED_ALONE
+        )
 
     def clears(self, suspicion: Suspicion, now: float) -> bool:
         """Whether the upstream accepted an event of its kind lately."""
@@ -184,13 +219,27 @@ def _ranks(ordering: Ordering, batch: Batch, kinds: Mapping[int, int]) -> list[_
     ranks: list[_Rank] = []
     for chunk in batch.chunks:
         its_kinds = [kinds.get(index, 0) for index in range(len(ranks), len(ranks) + chunk.count)]
-        if not any(its_kinds) and (ordering is not Ordering.STRICT or not last) and last.keys().isdisjoint(chunk.ids):
+        if (
+            not any(its_kinds)
+            and (ordering is not Ordering.STRICT or not last)
+            and last.keys().isdisjoint(chunk.ids)
+        ):
             ranks += [_FIRST] * chunk.count
             continue
         events = chunk.events() if ordering is Ordering.PER_DISTINCT_ID else [b""] * chunk.count
         for kind, event in zip(its_kinds, events, strict=True):
             keys = ordering_keys(ordering, event)
-            rank = max([seen[0] + (kind < seen[1]) for key in keys if (seen := last.get(key)) is not None], default=0), kind
+            rank = (
+                max(
+                    [
+                        seen[0] + (kind < seen[1])
+                        for key in keys
+                        if (seen := last.get(key)) is not None
+                    ],
+                    default=0,
+                ),
+                kind,
+            )
             if rank > _FIRST:
                 last.update(dict.fromkeys(keys, rank))
             ranks.append(rank)
@@ -200,7 +249,9 @@ def _ranks(ordering: Ordering, batch: Batch, kinds: Mapping[int, int]) -> list[_
 def _pieces(chunk: Chunk, ranks: list[_Rank], replace: ReplaceChunk) -> list[tuple[Chunk, _Rank]]:
     """The chunk cut where the ranks of its events change; suspects are cut off one by one."""
     runs = [(rank, len(list(run))) for rank, run in groupby(ranks)]
-    cuts = [cut for rank, count in runs for cut in ([(rank, 1)] * count if rank[1] else [(rank, count)])]
+    cuts = [
+        cut for rank, count in runs for cut in ([(rank, 1)] * count if rank[1] else [(rank, count)])
+    ]
     if len(cuts) == 1:
         return [(chunk, cuts[0][0])]
     pieces = cut_into(chunk, [count for _, count in cuts])
@@ -210,4 +261,6 @@ def _pieces(chunk: Chunk, ranks: list[_Rank], replace: ReplaceChunk) -> list[tup
 
 def _part(whole: BatchPart, chunks: list[Chunk], suspects: frozenset[Kind]) -> BatchPart:
     batch = batch_of(whole.batch.lane, chunks)
-    return BatchPart(batch, probed=whole.probed, inspected=True, suspects=suspects, joinable=not suspects)
+    return BatchPart(
+        batch, probed=whole.probed, inspected=True, suspects=suspects, joinable=not suspects
+    )

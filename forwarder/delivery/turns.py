@@ -1,9 +1,11 @@
 """The order in which lanes are asked for the next request. Pure.
 
-Invariants: live lanes come before historical ones, but one request in twenty begins with the historical lanes, so that a backlog can't be
-starved (architecture: Limiter). Pending work comes before fresh batches of its kind; while the upstream fails, before all fresh batches.
-Fresh batches share the upstream by bytes: among waiting lanes of a kind the one served least comes first, and a lane that newly waits
-starts level with the least served one of its kind, so that neither a new lane nor one that was idle gets ahead by its past.
+Invariants: live lanes come before historical ones, but one request in twenty begins with the
+historical lanes, so that a backlog can't be starved (architecture: Limiter). Pending work comes
+before fresh batches of its kind; while the upstream fails, before all fresh batches. Fresh batches
+share the upstream by bytes: among waiting lanes of a kind the one served least comes first, and a
+lane that newly waits starts level with the least served one of its kind, so that neither a new
+lane nor one that was idle gets ahead by its past.
 """
 
 from __future__ import annotations
@@ -17,17 +19,23 @@ HISTORICAL_EVERY: Final = 20
 
 
 class Turns:
-    """Keeps the bytes that each waiting lane was served, and counts the requests since the last historical one."""
+    """Keeps the bytes that each waiting lane was served, and counts the requests since the last
+    historical one.
+    """
 
     def __init__(self) -> None:
         self._served: dict[bool, dict[Lane, int]] = {False: {}, True: {}}
         """By kind: live, historical."""
         self._since_historical = 0
 
-    def order(self, pending: Collection[Lane], waiting: Collection[Lane], *, pending_first: bool = False) -> Iterator[Lane]:
-        """The lanes with `pending` work and those with events `waiting` for a fresh batch, first to last. A lane may come twice.
+    def order(
+        self, pending: Collection[Lane], waiting: Collection[Lane], *, pending_first: bool = False
+    ) -> Iterator[Lane]:
+        """The lanes with `pending` work and those with events `waiting` for a fresh batch, first
+        to last. A lane may come twice.
 
-        `pending_first`: all pending work comes before all fresh batches, because the upstream fails.
+        `pending_first`: all pending work comes before all fresh batches, because the upstream
+        fails.
         """
         historical_first = self._since_historical >= HISTORICAL_EVERY - 1
         for historical in (historical_first, not historical_first):
@@ -47,7 +55,8 @@ class Turns:
         served = self._served[lane.historical]
         served[lane] = served.get(lane, 0) + size
 
-    def _by_bytes(self, waiting: Collection[Lane], historical: bool) -> list[Lane]:  # noqa: FBT001 - a kind of lanes
+    # FBT001: a kind of lanes
+    def _by_bytes(self, waiting: Collection[Lane], historical: bool) -> list[Lane]:  # noqa: FBT001
         lanes = [lane for lane in waiting if lane.historical == historical]
         known = self._served[historical]
         level = min([known[lane] for lane in lanes if lane in known], default=0)

@@ -1,7 +1,7 @@
 """The demo: sandbox, forwarder and a little shop's traffic in one process.
 
-Invariants: it is the product's own pipeline with its default settings, and the official SDK unchanged; the verdict compares, uuid
-by uuid, with the events of the sandbox.
+Invariants: it is the product's own pipeline with its default settings, and the official SDK
+unchanged; the verdict compares, uuid by uuid, with the events of the sandbox.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ _CHECK_EVERY: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Ports on 127.0.0.1. `moved` names those that differ from the preferred ones, which are in use."""
+    """Ports on 127.0.0.1. `moved` names those that differ from the preferred ones, which are in
+    use.
+    """
 
     ingestion: int
     admin: int
@@ -66,12 +68,16 @@ class DemoVerdict:
 
     @property
     def extra_dead(self) -> int:
-        """Dead letters of what somebody else sent: an event of the demo that became one is missing."""
+        """Dead letters of what somebody else sent: an event of the demo that became
+        one is missing.
+        """
         return max(0, self.dead - self.unreadable)
 
     @property
     def good(self) -> bool:
-        """Whether all events of the demo arrived unchanged, what is no event is a dead letter, and the books balance."""
+        """Whether all events of the demo arrived unchanged, what is no event is a dead letter, and
+        the books balance.
+        """
         arrived = not self.missing and not self.conflicts and self.stored == self.sent
         return arrived and self.dead >= self.unreadable and balanced(self.snapshot)
 
@@ -89,7 +95,9 @@ class Forwarder:
 class Demo:
     """A running demo; `open_demo` makes one."""
 
-    def __init__(self, sandbox: Sandbox, forwarder: Forwarder, host: str, client: Sdk, clock: Clock) -> None:
+    def __init__(
+        self, sandbox: Sandbox, forwarder: Forwarder, host: str, client: Sdk, clock: Clock
+    ) -> None:
         self.sandbox_url = sandbox.url
         self.admin_address = forwarder.admin.address
         self._sandbox = sandbox
@@ -129,9 +137,13 @@ class Demo:
         return self._forwarder.pipeline.snapshot()
 
     async def traffic(self, visitors: int | None, pause: float = 0.0) -> None:
-        """Send the story's events, then flush the SDK. Cancelled, or after `stop_traffic`, it ends at the next event, and flushes too."""
+        """Send the story's events, then flush the SDK. Cancelled, or after `stop_traffic`, it ends
+        at the next event, and flushes too.
+        """
         with ThreadPoolExecutor(1, "demo-traffic") as executor:
-            thread = asyncio.get_running_loop().run_in_executor(executor, self._play, visitors, pause)
+            thread = asyncio.get_running_loop().run_in_executor(
+                executor, self._play, visitors, pause
+            )
             try:
                 await asyncio.shield(thread)
             except asyncio.CancelledError:
@@ -145,17 +157,31 @@ class Demo:
 
     async def settle(self, seconds: float = SETTLE_SECONDS) -> bool:
         """Wait until nothing is buffered, for at most `seconds`; whether that happened."""
-        return await settled(self._clock, lambda: not any(lane.buffered for lane in self.snapshot().lanes), seconds)
+        return await settled(
+            self._clock, lambda: not any(lane.buffered for lane in self.snapshot().lanes), seconds
+        )
 
     async def verdict(self) -> DemoVerdict:
-        """Compare what was sent with what the sandbox holds. An event of the demo that is there under another uuid, too, was changed."""
+        """Compare what was sent with what the sandbox holds. An event of the demo that is there
+        under another uuid, too, was changed.
+        """
         events = {event.uuid: event for event in await self._sandbox.events()}
         own = [event for uuid, event in events.items() if uuid in self._sent]
         sent = {(event.event, event.distinct_id, event.timestamp) for event in own}
         others = [event for uuid, event in events.items() if uuid not in self._sent]
         doubles = sum((event.event, event.distinct_id, event.timestamp) in sent for event in others)
-        changed = sum(conflict.first.uuid in self._sent for conflict in await self._sandbox.conflicts()) + doubles
-        return DemoVerdict(self.sent, len(own), self.sent - len(own), changed, self.snapshot(), extra=len(others) - doubles)
+        changed = (
+            sum(conflict.first.uuid in self._sent for conflict in await self._sandbox.conflicts())
+            + doubles
+        )
+        return DemoVerdict(
+            self.sent,
+            len(own),
+            self.sent - len(own),
+            changed,
+            self.snapshot(),
+            extra=len(others) - doubles,
+        )
 
     def _play(self, visitors: int | None, pause: float) -> None:
         try:
@@ -165,12 +191,17 @@ class Demo:
 
 
 @contextlib.asynccontextmanager
-async def open_demo(ports: Ports, connect_sdk: Callable[[str], Sdk] = connect) -> AsyncIterator[Demo]:
-    """Start sandbox, forwarder and admin server; at the end drain, and close all. Raises `ConfigurationError` without the SDK."""
+async def open_demo(
+    ports: Ports, connect_sdk: Callable[[str], Sdk] = connect
+) -> AsyncIterator[Demo]:
+    """Start sandbox, forwarder and admin server; at the end drain, and close all. Raises
+    `ConfigurationError` without the SDK.
+    """
     ingestion = f"127.0.0.1:{ports.ingestion}"
     host = f"http://{ingestion}"
     client = connect_sdk(host)
-    with tempfile.TemporaryDirectory(prefix="forwarder-demo-") as letters:  # never beside those of a real forwarder
+    # never beside those of a real forwarder
+    with tempfile.TemporaryDirectory(prefix="forwarder-demo-") as letters:
         async with Sandbox(SandboxOptions(listen=f"127.0.0.1:{ports.sandbox}")) as sandbox:
             settings = _settings(sandbox.url, ingestion, letters)
             async with running(settings, f"127.0.0.1:{ports.admin}") as forwarder:
@@ -179,7 +210,13 @@ async def open_demo(ports: Ports, connect_sdk: Callable[[str], Sdk] = connect) -
 
 def _settings(upstream: str, ingestion: str, letters: str) -> Settings:
     """The default settings, except for addresses and the directory of dead letters."""
-    return Settings.parse({"upstream": {"url": upstream}, "sources": {"http": {"listen": ingestion}}, "dead_letters": {"path": letters}})
+    return Settings.parse(
+        {
+            "upstream": {"url": upstream},
+            "sources": {"http": {"listen": ingestion}},
+            "dead_letters": {"path": letters},
+        }
+    )
 
 
 @contextlib.asynccontextmanager
@@ -209,8 +246,14 @@ async def settled(clock: Clock, done: Callable[[], bool], seconds: float) -> boo
 
 
 def choose_ports(first: int) -> Ports:
-    """`first` and the two ports after it, as far as they are free; others are any free ports. 0: any free ports."""
-    wanted = {"ingestion": first, "admin": first + 1 if first else 0, "sandbox": first + 2 if first else 0}
+    """`first` and the two ports after it, as far as they are free; others are any free ports. 0:
+    any free ports.
+    """
+    wanted = {
+        "ingestion": first,
+        "admin": first + 1 if first else 0,
+        "sandbox": first + 2 if first else 0,
+    }
     with contextlib.ExitStack() as held:
         found = {name: _free(port, held) for name, port in wanted.items()}
     moved = tuple(name for name, port in wanted.items() if port and found[name] != port)

@@ -1,11 +1,12 @@
 """The demo with Kafka: a broker, the sandbox, and a forwarder that reads two topics.
 
-The records are the shop's story, with what real topics contain beside events: a tombstone, an unreadable record, and foreign JSON (the
-payments), which `MAPPING` turns into events.
+The records are the shop's story, with what real topics contain beside events: a tombstone, an
+unreadable record, and foreign JSON (the payments), which `MAPPING` turns into events.
 
-Invariants: it is the product's own pipeline; the verdict compares event by event with the sandbox: each event that was produced is there
-once, with its own uuid where it has one. Each event carries a number among its properties, which identifies it at the other end; every
-other one has neither uuid nor timestamp.
+Invariants: it is the product's own pipeline; the verdict compares event by event with the sandbox:
+each event that was produced is there once, with its own uuid where it has one. Each event carries
+a number among its properties, which identifies it at the other end; every other one has neither
+uuid nor timestamp.
 """
 
 from __future__ import annotations
@@ -41,10 +42,15 @@ _SKIPPED: Final = {"tombstone": "tombstones", "filtered": "filtered out"}
 class KafkaDemo:
     """A running demo; `open_kafka_demo` makes one."""
 
-    def __init__(self, sandbox: Sandbox, forwarder: Forwarder, producer: AIOKafkaProducer, bootstrap: str) -> None:
+    def __init__(
+        self, sandbox: Sandbox, forwarder: Forwarder, producer: AIOKafkaProducer, bootstrap: str
+    ) -> None:
         self.sandbox_url = sandbox.url
         self.admin_address = forwarder.admin.address
-        self.entrance = f"send records to   Kafka {bootstrap}  (topic {EVENTS_TOPIC} for events; {PAYMENTS_TOPIC} for JSON that is mapped)"
+        self.entrance = (
+            f"send records to   Kafka {bootstrap}  (topic {EVENTS_TOPIC} for events; "
+            f"{PAYMENTS_TOPIC} for JSON that is mapped)"
+        )
         self._sandbox = sandbox
         self._forwarder = forwarder
         self._producer = producer
@@ -63,9 +69,14 @@ class KafkaDemo:
         """More about what was sent, for the progress line."""
         clusters = self.snapshot().kafka
         read = sum((Counter(cluster.records) for cluster in clusters), Counter[str]())
-        rest = ", ".join(f"{words} {read[name]:,}" for name, words in _SKIPPED.items() if read[name])
+        rest = ", ".join(
+            f"{words} {read[name]:,}" for name, words in _SKIPPED.items() if read[name]
+        )
         lag = sum(cluster.lag for cluster in clusters)
-        return f" in {self._produced:,} records, of which {read.total():,} are read{rest and f' ({rest})'}; lag {lag:,}"
+        return (
+            f" in {self._produced:,} records, of which {read.total():,} are "
+            f"read{rest and f' ({rest})'}; lag {lag:,}"
+        )
 
     @property
     def stopping(self) -> bool:
@@ -77,7 +88,9 @@ class KafkaDemo:
         return self._forwarder.pipeline.snapshot()
 
     async def traffic(self, visitors: int | None, pause: float = 0.0) -> None:
-        """Produce the story's records. Cancelled, or after `stop_traffic`, it ends at the next record, and flushes what was produced."""
+        """Produce the story's records. Cancelled, or after `stop_traffic`, it ends at the next
+        record, and flushes what was produced.
+        """
         try:
             for record in records(visitors):
                 if self.stopping:
@@ -93,7 +106,9 @@ class KafkaDemo:
         self._stop.set()
 
     async def settle(self, seconds: float = SETTLE_SECONDS) -> bool:
-        """Wait until all that was produced is read and nothing is buffered, for at most `seconds`; whether that happened."""
+        """Wait until all that was produced is read and nothing is buffered, for at most `seconds`;
+        whether that happened.
+        """
         return await settled(self._clock, self._all_settled, seconds)
 
     async def verdict(self) -> DemoVerdict:
@@ -103,21 +118,37 @@ class KafkaDemo:
         for event in await self._sandbox.events():
             properties = json.loads(event.properties)
             number = properties.get(NUMBER) if isinstance(properties, dict) else None
-            if type(number) is not int or number not in self._events:  # somebody else's event may have any value there
+            # somebody else's event may have any value there
+            if type(number) is not int or number not in self._events:
                 extra += 1
                 continue
             changed += number in found
             found[number] = event.uuid
             changed += self._events[number] not in {None, event.uuid}
-        changed += sum(conflict.first.uuid in set(found.values()) for conflict in await self._sandbox.conflicts())
+        changed += sum(
+            conflict.first.uuid in set(found.values())
+            for conflict in await self._sandbox.conflicts()
+        )
         missing = len(self._events) - len(found)
-        return DemoVerdict(self.sent, len(found), missing, changed, self.snapshot(), unreadable=self._broken, extra=extra)
+        return DemoVerdict(
+            self.sent,
+            len(found),
+            missing,
+            changed,
+            self.snapshot(),
+            unreadable=self._broken,
+            extra=extra,
+        )
 
     def _all_settled(self) -> bool:
         snapshot = self.snapshot()
         read = sum(sum(cluster.records.values()) for cluster in snapshot.kafka)
         behind = any(cluster.lag for cluster in snapshot.kafka)
-        return read >= self._produced and not behind and not any(lane.buffered for lane in snapshot.lanes)
+        return (
+            read >= self._produced
+            and not behind
+            and not any(lane.buffered for lane in snapshot.lanes)
+        )
 
     async def _produce(self, record: SampleRecord) -> None:
         await self._producer.send(record.topic, record.value, key=record.key.encode())
@@ -129,16 +160,23 @@ class KafkaDemo:
 
 @contextlib.asynccontextmanager
 async def open_kafka_demo(ports: Ports) -> AsyncIterator[KafkaDemo]:
-    """Start broker, sandbox, forwarder and admin server; at the end drain, and close all. Raises `BrokerUnavailable`.
+    """Start broker, sandbox, forwarder and admin server; at the end drain, and close all. Raises
+    `BrokerUnavailable`.
 
     The first time, the broker's files are fetched, which takes some ten seconds more.
     """
-    async with open_broker() as bootstrap, Sandbox(SandboxOptions(listen=f"127.0.0.1:{ports.sandbox}")) as sandbox:
+    async with (
+        open_broker() as bootstrap,
+        Sandbox(SandboxOptions(listen=f"127.0.0.1:{ports.sandbox}")) as sandbox,
+    ):
         await _make_topics(bootstrap)
-        with tempfile.TemporaryDirectory(prefix="forwarder-demo-") as letters:  # never beside those of a real forwarder
+        # never beside those of a real forwarder
+        with tempfile.TemporaryDirectory(prefix="forwarder-demo-") as letters:
             settings = _settings(sandbox.url, f"127.0.0.1:{ports.ingestion}", letters, bootstrap)
             async with (
-                AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True, linger_ms=10) as producer,
+                AIOKafkaProducer(
+                    bootstrap_servers=bootstrap, enable_idempotence=True, linger_ms=10
+                ) as producer,
                 running(settings, f"127.0.0.1:{ports.admin}") as forwarder,
             ):
                 yield KafkaDemo(sandbox, forwarder, producer, bootstrap)
@@ -159,17 +197,27 @@ async def _make_topics(bootstrap: str) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     try:
-        await admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in (EVENTS_TOPIC, PAYMENTS_TOPIC)])
+        await admin.create_topics(
+            [NewTopic(name, PARTITIONS, 1) for name in (EVENTS_TOPIC, PAYMENTS_TOPIC)]
+        )
     finally:
         await admin.close()
 
 
 def _settings(upstream: str, ingestion: str, letters: str, bootstrap: str) -> Settings:
-    """The default settings, except for addresses, the directory of dead letters, and the topics: plain events, and mapped payments."""
+    """The default settings, except for addresses, the directory of dead letters, and the topics:
+    plain events, and mapped payments.
+    """
     cluster: dict[str, Any] = {"bootstrap_servers": bootstrap, "api_key": PROJECT_KEY}
     events = {**cluster, "name": "events", "topics": [EVENTS_TOPIC], "group_id": f"{GROUP}-events"}
     mapped = {"format": "json", "mapping": MAPPING}
-    payments = {**cluster, "name": "payments", "topics": [PAYMENTS_TOPIC], "group_id": f"{GROUP}-payments", **mapped}
+    payments = {
+        **cluster,
+        "name": "payments",
+        "topics": [PAYMENTS_TOPIC],
+        "group_id": f"{GROUP}-payments",
+        **mapped,
+    }
     return Settings.parse(
         {
             "upstream": {"url": upstream},
@@ -225,7 +273,12 @@ def records(visitors: int | None) -> Iterator[SampleRecord]:
         if place == TOMBSTONE_AT:
             yield SampleRecord(EVENTS_TOPIC, "customer-0", None)
         if place == BROKEN_AT:
-            yield SampleRecord(EVENTS_TOPIC, "customer-0", b'{"event": "order placed", "distinct_id": "custom', broken=True)
+            yield SampleRecord(
+                EVENTS_TOPIC,
+                "customer-0",
+                b'{"event": "order placed", "distinct_id": "custom',
+                broken=True,
+            )
 
 
 def _event(event: dict[str, Any], number: int) -> SampleRecord:
@@ -264,13 +317,19 @@ class _EventRecorder:
     def capture(self, event: str, **kwargs: Any) -> None:
         """An event as a record holds it."""
         groups = {"$groups": kwargs["groups"]} if kwargs.get("groups") else {}
-        self._record(event, kwargs["distinct_id"], {**kwargs["properties"], **groups}, kwargs["uuid"])
+        self._record(
+            event, kwargs["distinct_id"], {**kwargs["properties"], **groups}, kwargs["uuid"]
+        )
 
     def alias(self, *, previous_id: str, distinct_id: str, uuid: str) -> None:
         """Two ids of one person."""
-        self._record("$create_alias", previous_id, {"distinct_id": previous_id, "alias": distinct_id}, uuid)
+        self._record(
+            "$create_alias", previous_id, {"distinct_id": previous_id, "alias": distinct_id}, uuid
+        )
 
-    def group_identify(self, *, group_type: str, group_key: str, properties: dict[str, Any], uuid: str) -> None:
+    def group_identify(
+        self, *, group_type: str, group_key: str, properties: dict[str, Any], uuid: str
+    ) -> None:
         """A group."""
         group = {"$group_type": group_type, "$group_key": group_key, "$group_set": properties}
         self._record("$groupidentify", f"{group_type}_{group_key}", group, uuid)
@@ -279,4 +338,9 @@ class _EventRecorder:
         """Nothing is queued."""
 
     def _record(self, event: str, distinct_id: str, properties: dict[str, Any], uuid: str) -> None:
-        self.event = {"event": event, "distinct_id": distinct_id, "properties": properties, "uuid": uuid}
+        self.event = {
+            "event": event,
+            "distinct_id": distinct_id,
+            "properties": properties,
+            "uuid": uuid,
+        }

@@ -1,7 +1,9 @@
-"""Load for `forwarder generate`: the shop's crowd, encoded as SDKs send it, at a steady rate, over a few connections.
+"""Load for `forwarder generate`: the shop's crowd, encoded as SDKs send it, at a steady rate, over
+a few connections.
 
-Invariants: a request that is answered 503 is repeated with the same events once Retry-After is over, and until then none is sent; a rate
-that can't be kept is not caught up with later. Latencies are those of single requests, from the first byte sent to the whole answer.
+Invariants: a request that is answered 503 is repeated with the same events once Retry-After is
+over, and until then none is sent; a rate that can't be kept is not caught up with later. Latencies
+are those of single requests, from the first byte sent to the whole answer.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from forwarder.demo.traffic import ShopEvent, crowd
 
 CONNECTIONS: Final = 8
 LONGEST_INTERVAL: Final = 0.5
-"""Seconds between two requests, at most, as SDKs flush: at low rates they hold fewer events than `batch`."""
+"""Seconds between two requests, at most, as SDKs flush: at low rates they hold fewer events than
+`batch`.
+"""
 CATCH_UP: Final = 1.0
 """Seconds that the load may lag behind its rate and still catch up."""
 RECONNECT: Final = 0.5
@@ -45,7 +49,9 @@ class TargetUnreachable(ForwarderError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """What is sent. `rate` is events a second, `seconds` and `count` (events) end it, whichever comes first; None for no limit."""
+    """What is sent. `rate` is events a second, `seconds` and `count` (events) end it, whichever
+    comes first; None for no limit.
+    """
 
     rate: float | None
     users: int
@@ -56,7 +62,11 @@ class LoadPlan:
 
     def request_events(self) -> int:
         """Events in a request."""
-        return self.batch if self.rate is None else max(1, min(self.batch, ceil(self.rate * LONGEST_INTERVAL)))
+        return (
+            self.batch
+            if self.rate is None
+            else max(1, min(self.batch, ceil(self.rate * LONGEST_INTERVAL)))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +158,18 @@ class LoadGenerator:
         self._stopping.set()
 
     async def run(self) -> None:
-        """Send until the plan is fulfilled or `stop` is called. Raises `TargetUnreachable`. Cancelled, it drops requests in flight."""
+        """Send until the plan is fulfilled or `stop` is called. Raises `TargetUnreachable`.
+        Cancelled, it drops requests in flight.
+        """
         self._began = self._clock.monotonic()
         pace = Pace(self._plan.rate, self._began)
-        connector = aiohttp.UnixConnector(self._endpoint.socket) if self._endpoint.socket else self._tcp()
+        connector = (
+            aiohttp.UnixConnector(self._endpoint.socket) if self._endpoint.socket else self._tcp()
+        )
         timeout = aiohttp.ClientTimeout(total=60, connect=5)
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False) as session:
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=timeout, auto_decompress=False
+        ) as session:
             try:
                 async with asyncio.TaskGroup() as group:
                     for _ in range(CONNECTIONS):
@@ -188,7 +204,9 @@ class LoadGenerator:
     async def _send(self, session: aiohttp.ClientSession, body: bytes, events: int) -> None:
         """Post it until it has a final answer, or the load ends."""
         while True:
-            if self._paused_until > self._clock.monotonic() and not await self._until(self._paused_until):
+            if self._paused_until > self._clock.monotonic() and not await self._until(
+                self._paused_until
+            ):
                 self.figures.unanswered += events
                 return
             began = self._clock.monotonic()
@@ -206,10 +224,14 @@ class LoadGenerator:
             self._paused_until = max(self._paused_until, ended + pause)
 
     async def _post(self, session: aiohttp.ClientSession, body: bytes) -> tuple[int, float]:
-        """Status (0: no answer) and the seconds before a repeat. Raises `TargetUnreachable` if no request was ever answered."""
+        """Status (0: no answer) and the seconds before a repeat. Raises `TargetUnreachable` if no
+        request was ever answered.
+        """
         figures = self.figures
         try:
-            async with session.post(self._endpoint.url, data=body, headers={"Content-Type": "application/json"}) as response:
+            async with session.post(
+                self._endpoint.url, data=body, headers={"Content-Type": "application/json"}
+            ) as response:
                 await response.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             what = error_text(error)
@@ -226,7 +248,10 @@ class LoadGenerator:
 
     async def _until(self, when: float) -> bool:
         """Wait until then; whether the load goes on."""
-        now, end = self._clock.monotonic(), self._began + (inf if self._plan.seconds is None else self._plan.seconds)
+        now, end = (
+            self._clock.monotonic(),
+            self._began + (inf if self._plan.seconds is None else self._plan.seconds),
+        )
         if when > now:
             await wait_for_event(self._stopping, min(when, end) - now, self._clock)
         return not self._stopping.is_set() and self._clock.monotonic() < end
@@ -244,4 +269,11 @@ def encoded(events: list[ShopEvent], now: str) -> Iterator[bytes]:
     """Events as SDKs send them, each with a uuid of its own."""
     for each in events:
         stamps = {"uuid": str(uuid4()), "timestamp": now}
-        yield msgspec.json.encode({"event": each.event, "distinct_id": each.distinct_id, **stamps, "properties": each.properties})
+        yield msgspec.json.encode(
+            {
+                "event": each.event,
+                "distinct_id": each.distinct_id,
+                **stamps,
+                "properties": each.properties,
+            }
+        )

@@ -1,11 +1,13 @@
-"""The demo with log files: a website's access log that grows and rotates, the sandbox, and a forwarder that follows the log.
+"""The demo with log files: a website's access log that grows and rotates, the sandbox, and a
+forwarder that follows the log.
 
-The log is one of nginx: visitors who look at pages, and what such a log contains beside them: crawlers, images and scripts, forms, errors,
-and a line of another format. The mapping is that of `config/recipes/nginx.yaml`. Every `ROTATE_EVERY` lines the log is rotated as logrotate
-does it: renamed, and compressed the next time.
+The log is one of nginx: visitors who look at pages, and what such a log contains beside them:
+crawlers, images and scripts, forms, errors, and a line of another format. The mapping is that of
+`config/recipes/nginx.yaml`. Every `ROTATE_EVERY` lines the log is rotated as logrotate does it:
+renamed, and compressed the next time.
 
-Invariants: it is the product's own pipeline; the verdict compares the page views that were written with the sandbox's events, by time and
-path: there are as many of each.
+Invariants: it is the product's own pipeline; the verdict compares the page views that were written
+with the sandbox's events, by time and path: there are as many of each.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ ROTATE_EVERY: Final = 150
 KEPT: Final = 20
 """Rotated files that are kept: logrotate deletes older ones too."""
 
-_FILE_ENDINGS: Final = ".css .js .map .json .ico .png .jpg .jpeg .gif .svg .webp .avif .woff .woff2 .mp4 .txt .xml .webmanifest"
+_FILE_ENDINGS: Final = (
+    ".css .js .map .json .ico .png .jpg .jpeg .gif .svg .webp .avif .woff .woff2 .mp4 .txt "
+    ".xml .webmanifest"
+)
 _CRAWLERS: Final = ("http", "bot", "Bot", "Headless")
 
 
@@ -56,7 +61,8 @@ MAPPING: Final[Mapping[str, Any]] = {
     "properties": {
         "$current_url": (
             '"https://shop.example.com" + .path'
-            ' + (.query // "" | split("&") | map(select(startswith("utm_"))) | if . == [] then "" else "?" + join("&") end)'
+            ' + (.query // "" | split("&") | map(select(startswith("utm_"))) | if . == [] then "" '
+            'else "?" + join("&") end)'
         ),
         "$pathname": ".path",
         "$host": '"shop.example.com"',
@@ -97,7 +103,8 @@ class LogDemo:
         rest = f"filtered out {filtered:,}, unmatched {unmatched:,}"
         files = sum(log.followed for log in logs)
         return (
-            f" in {self._log.lines:,} lines, of which {read.total():,} are read ({rest}); rotated {self._log.rotations:,}, files {files:,}"
+            f" in {self._log.lines:,} lines, of which {read.total():,} are read ({rest}); "
+            f"rotated {self._log.rotations:,}, files {files:,}"
         )
 
     @property
@@ -110,7 +117,9 @@ class LogDemo:
         return self._forwarder.pipeline.snapshot()
 
     async def traffic(self, visitors: int | None, pause: float = 0.0) -> None:
-        """Write the lines of `visitors` visitors, without end for None. Cancelled, or after `stop_traffic`, it ends at the next line."""
+        """Write the lines of `visitors` visitors, without end for None. Cancelled, or after
+        `stop_traffic`, it ends at the next line.
+        """
         for line in lines(visitors):
             if self.stopping:
                 return
@@ -126,15 +135,25 @@ class LogDemo:
         self._stop.set()
 
     async def settle(self, seconds: float = SETTLE_SECONDS) -> bool:
-        """Wait until all lines are read and nothing is buffered, for at most `seconds`; whether that happened."""
+        """Wait until all lines are read and nothing is buffered, for at most `seconds`; whether
+        that happened.
+        """
         return await settled(self._clock, self._all_settled, seconds)
 
     async def verdict(self) -> DemoVerdict:
         """Compare the page views that were written with the sandbox's events."""
-        views = {event.uuid: (event.timestamp[:19], _pathname(event.properties)) for event in await self._sandbox.events()}
+        views = {
+            event.uuid: (event.timestamp[:19], _pathname(event.properties))
+            for event in await self._sandbox.events()
+        }
         own = (self._views & Counter(views.values())).total()
-        changed = sum(views.get(conflict.first.uuid) in self._views for conflict in await self._sandbox.conflicts())
-        return DemoVerdict(self.sent, own, self.sent - own, changed, self.snapshot(), extra=len(views) - own)
+        changed = sum(
+            views.get(conflict.first.uuid) in self._views
+            for conflict in await self._sandbox.conflicts()
+        )
+        return DemoVerdict(
+            self.sent, own, self.sent - own, changed, self.snapshot(), extra=len(views) - own
+        )
 
     def _all_settled(self) -> bool:
         snapshot = self.snapshot()
@@ -150,8 +169,11 @@ def _pathname(text: str) -> str:
 
 @contextlib.asynccontextmanager
 async def open_log_demo(ports: Ports) -> AsyncIterator[LogDemo]:
-    """Start sandbox, forwarder and admin server on an empty log; at the end drain, and close all."""
-    with tempfile.TemporaryDirectory(prefix="forwarder-demo-") as folder:  # state and dead letters: never beside those of a real forwarder
+    """Start sandbox, forwarder and admin server on an empty log; at the end drain, and
+    close all.
+    """
+    # state and dead letters: never beside those of a real forwarder
+    with tempfile.TemporaryDirectory(prefix="forwarder-demo-") as folder:
         async with Sandbox(SandboxOptions(listen=f"127.0.0.1:{ports.sandbox}")) as sandbox:
             with RotatingLog(Path(folder) / "log") as log:
                 settings = _settings(sandbox.url, f"127.0.0.1:{ports.ingestion}", Path(folder), log)
@@ -164,7 +186,13 @@ def _settings(upstream: str, ingestion: str, folder: Path, log: RotatingLog) -> 
     salt = folder / "salt"
     salt.write_text(secrets.token_hex(32))
     mapping = {**MAPPING, "hash": {**MAPPING["hash"], "salt_file": str(salt)}}
-    source = {"name": "nginx", "path": f"{log.path}*", "format": "combined", "mapping": mapping, "api_key": PROJECT_KEY}
+    source = {
+        "name": "nginx",
+        "path": f"{log.path}*",
+        "format": "combined",
+        "mapping": mapping,
+        "api_key": PROJECT_KEY,
+    }
     return Settings.parse(
         {
             "upstream": {"url": upstream},
@@ -175,7 +203,9 @@ def _settings(upstream: str, ingestion: str, folder: Path, log: RotatingLog) -> 
 
 
 class RotatingLog:
-    """A log file in a folder of its own, rotated every `ROTATE_EVERY` lines: `access.log.1`, and `access.log.2.gz` and so on."""
+    """A log file in a folder of its own, rotated every `ROTATE_EVERY` lines: `access.log.1`, and
+    `access.log.2.gz` and so on.
+    """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -218,14 +248,41 @@ class RotatingLog:
         return self.path.with_name(f"{LOG}.{number}" + (".gz" if number > 1 else ""))
 
 
-_PAGES: Final = ("/", "/teapots", "/bowls", "/sale", "/about", "/%C3%A7ay-setleri", "/teapots/celadon", "/bowls/raku")
-_QUERIES: Final = ("", "", "", "?utm_source=newsletter&token=s3cret", "?sort=price", "?q=green+tea&page=2")
-_REFERRERS: Final = ("-", "-", "https://www.example.org/search?q=teapot", "https://news.example.net/")
+_PAGES: Final = (
+    "/",
+    "/teapots",
+    "/bowls",
+    "/sale",
+    "/about",
+    "/%C3%A7ay-setleri",
+    "/teapots/celadon",
+    "/bowls/raku",
+)
+_QUERIES: Final = (
+    "",
+    "",
+    "",
+    "?utm_source=newsletter&token=s3cret",
+    "?sort=price",
+    "?q=green+tea&page=2",
+)
+_REFERRERS: Final = (
+    "-",
+    "-",
+    "https://www.example.org/search?q=teapot",
+    "https://news.example.net/",
+)
 _FILES: Final = ("/static/shop.css", "/static/shop.js", "/images/teapot.webp", "/favicon.ico")
 _BROWSERS: Final = (
     "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
-    "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Safari/537.36",
-    "Mozilla/5.0 (iPhone; CPU iPhone OS 19_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/19.0 Safari/604.1",
+    (
+        "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) "
+        "Chrome/142.0.0.0 Safari/537.36"
+    ),
+    (
+        "Mozilla/5.0 (iPhone; CPU iPhone OS 19_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like "
+        "Gecko) Version/19.0 Safari/604.1"
+    ),
 )
 _BOTS: Final = (
     "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)",
@@ -238,7 +295,9 @@ _OTHER_AT: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class AccessLine:
-    """One line of the log, without its time. `page` is the path of the page view that it is to become; None if none is."""
+    """One line of the log, without its time. `page` is the path of the page view that it is to
+    become; None if none is.
+    """
 
     before: str
     after: str
@@ -250,24 +309,47 @@ class AccessLine:
 
 
 def lines(visitors: int | None, seed: int = 2026) -> Iterator[AccessLine]:
-    """The lines of `visitors` visitors, one after the other, with what comes between them; without end for None."""
+    """The lines of `visitors` visitors, one after the other, with what comes between them; without
+    end for None.
+    """
     random = Random(seed)  # noqa: S311 - a story, not a secret
     number = 0
     while visitors is None or number < visitors:
         number += 1
         yield from _visit(random, number)
         if number == _OTHER_AT:
-            yield AccessLine("", ' [error] 17#17: *3 open() "/srv/shop/robots.txt" failed (2: No such file or directory)')
+            yield AccessLine(
+                "",
+                (
+                    ' [error] 17#17: *3 open() "/srv/shop/robots.txt" failed (2: No such file or '
+                    "directory)"
+                ),
+            )
 
 
 def _visit(random: Random, number: int) -> Iterator[AccessLine]:
-    address = f"2001:db8::{number % 0xFFFF:x}" if number % 5 == 0 else f"203.0.113.{number % 250 + 1}"
+    address = (
+        f"2001:db8::{number % 0xFFFF:x}" if number % 5 == 0 else f"203.0.113.{number % 250 + 1}"
+    )
     browser = random.choice(_BROWSERS)
     for _ in range(random.randint(2, 5)):
         path = random.choice(_PAGES)
-        yield _line(address, f"GET {path}{random.choice(_QUERIES)}", 200, random.choice(_REFERRERS), browser, page=path)
+        yield _line(
+            address,
+            f"GET {path}{random.choice(_QUERIES)}",
+            200,
+            random.choice(_REFERRERS),
+            browser,
+            page=path,
+        )
         for file in random.sample(_FILES, k=random.randint(0, 2)):
-            yield _line(address, f"GET {file}", random.choice((200, 304)), f"https://shop.example.com{path}", browser)
+            yield _line(
+                address,
+                f"GET {file}",
+                random.choice((200, 304)),
+                f"https://shop.example.com{path}",
+                browser,
+            )
     if random.random() < 0.3:
         yield _line(address, "POST /cart", 303, "https://shop.example.com/", browser)
     if random.random() < 0.2:
@@ -276,6 +358,10 @@ def _visit(random: Random, number: int) -> Iterator[AccessLine]:
         yield _line("198.51.100.7", f"GET {random.choice(_PAGES)}", 200, "-", random.choice(_BOTS))
 
 
-def _line(address: str, request: str, status: int, referrer: str, agent: str, *, page: str | None = None) -> AccessLine:
+def _line(
+    address: str, request: str, status: int, referrer: str, agent: str, *, page: str | None = None
+) -> AccessLine:
     size = 0 if status == 304 else 512 + len(request) * 37
-    return AccessLine(f"{address} - - ", f' "{request} HTTP/1.1" {status} {size} "{referrer}" "{agent}"', page)
+    return AccessLine(
+        f"{address} - - ", f' "{request} HTTP/1.1" {status} {size} "{referrer}" "{agent}"', page
+    )

@@ -1,8 +1,10 @@
-"""Sample traffic: visitors of a small shop. The demo sends it with the official Python SDK, `forwarder generate` as raw events.
+"""Sample traffic: visitors of a small shop. The demo sends it with the official Python SDK,
+`forwarder generate` as raw events.
 
-Invariants: the events are the same for the same seed, apart from uuids and times; every event carries a uuid of its own, which
-identifies it at the other end. They contain what tends to break on the way: text beyond ASCII, nested values, integers beyond 2**53,
-an anonymous visitor who becomes known, an alias, a group.
+Invariants: the events are the same for the same seed, apart from uuids and times; every event
+carries a uuid of its own, which identifies it at the other end. They contain what tends to break
+on the way: text beyond ASCII, nested values, integers beyond 2**53, an anonymous visitor who
+becomes known, an alias, a group.
 """
 
 from __future__ import annotations
@@ -25,13 +27,43 @@ FLUSH_SECONDS = 0.5
 """How often the SDK sends what it has: some versions wait for 5 s, which is slow for a demo."""
 
 _PAGES = ("/", "/teapots", "/bowls", "/sale", "/about", "/çay-setleri")
-_PRODUCTS = (("Celadon teapot", 4900), ("Raku bowl", 3250), ("Çay bardak, alti", 2400), ("茶碗", 11800), ("Glaze sample", 150))
+_PRODUCTS = (
+    ("Celadon teapot", 4900),
+    ("Raku bowl", 3250),
+    ("Çay bardak, alti", 2400),
+    ("茶碗", 11800),
+    ("Glaze sample", 150),
+)
 _COMPANIES = (("company-7", "Müller & Söhne"), ("company-12", "Tea Room Ltd"))
 _BROWSERS = (
-    {"$os": "Mac OS X", "$browser": "Safari", "$browser_version": 18.4, "$device_type": "Desktop", "$screen_width": 1728},
-    {"$os": "Windows", "$browser": "Chrome", "$browser_version": 138, "$device_type": "Desktop", "$screen_width": 1920},
-    {"$os": "iOS", "$browser": "Mobile Safari", "$browser_version": 18.5, "$device_type": "Mobile", "$screen_width": 390},
-    {"$os": "Android", "$browser": "Firefox Mobile", "$browser_version": 140, "$device_type": "Mobile", "$screen_width": 412},
+    {
+        "$os": "Mac OS X",
+        "$browser": "Safari",
+        "$browser_version": 18.4,
+        "$device_type": "Desktop",
+        "$screen_width": 1728,
+    },
+    {
+        "$os": "Windows",
+        "$browser": "Chrome",
+        "$browser_version": 138,
+        "$device_type": "Desktop",
+        "$screen_width": 1920,
+    },
+    {
+        "$os": "iOS",
+        "$browser": "Mobile Safari",
+        "$browser_version": 18.5,
+        "$device_type": "Mobile",
+        "$screen_width": 390,
+    },
+    {
+        "$os": "Android",
+        "$browser": "Firefox Mobile",
+        "$browser_version": 140,
+        "$device_type": "Mobile",
+        "$screen_width": 412,
+    },
 )
 _LIBRARY = {
     "$lib": "web",
@@ -46,7 +78,9 @@ _REFERRERS = ("https://www.example.org/search?q=teapot", "https://news.example.n
 ALIAS: Final = "$create_alias"
 GROUP: Final = "$groupidentify"
 _OWN_CALLS: Final = {
-    ALIAS: lambda client, event, uuid: client.alias(previous_id=event.distinct_id, distinct_id=event.properties["alias"], uuid=uuid),
+    ALIAS: lambda client, event, uuid: client.alias(
+        previous_id=event.distinct_id, distinct_id=event.properties["alias"], uuid=uuid
+    ),
     GROUP: lambda client, event, uuid: client.group_identify(
         group_type=event.properties["$group_type"],
         group_key=event.properties["$group_key"],
@@ -72,7 +106,13 @@ class ShopEvent:
         if own is not None:
             own(client, self, uuid)
         else:
-            client.capture(self.event, distinct_id=self.distinct_id, properties=self.properties, groups=self.groups, uuid=uuid)
+            client.capture(
+                self.event,
+                distinct_id=self.distinct_id,
+                properties=self.properties,
+                groups=self.groups,
+                uuid=uuid,
+            )
 
 
 class Sdk(Protocol):
@@ -84,7 +124,9 @@ class Sdk(Protocol):
     def alias(self, *, previous_id: str, distinct_id: str, uuid: str) -> object:
         """Say that two ids are one person."""
 
-    def group_identify(self, *, group_type: str, group_key: str, properties: dict[str, Any], uuid: str) -> object:
+    def group_identify(
+        self, *, group_type: str, group_key: str, properties: dict[str, Any], uuid: str
+    ) -> object:
         """Describe a group."""
 
     def shutdown(self) -> None:
@@ -92,7 +134,9 @@ class Sdk(Protocol):
 
 
 def connect(host: str, project_key: str = PROJECT_KEY) -> Sdk:
-    """The official SDK, as an application would use it: only `host` points to the forwarder. Raises `ConfigurationError` without it."""
+    """The official SDK, as an application would use it: only `host` points to the forwarder.
+    Raises `ConfigurationError` without it.
+    """
     try:
         from posthog import Posthog  # noqa: PLC0415 - an extra, needed by nothing else
     except ImportError as error:
@@ -104,8 +148,16 @@ def connect(host: str, project_key: str = PROJECT_KEY) -> Sdk:
     return client
 
 
-def play(client: Sdk, story: Iterator[ShopEvent], sent: set[str], stop: threading.Event, pause: float = 0.0) -> None:
-    """Send the story until it ends or `stop` is set, `pause` seconds apart; the uuids of what was sent go to `sent`. Blocks."""
+def play(
+    client: Sdk,
+    story: Iterator[ShopEvent],
+    sent: set[str],
+    stop: threading.Event,
+    pause: float = 0.0,
+) -> None:
+    """Send the story until it ends or `stop` is set, `pause` seconds apart; the uuids of what was
+    sent go to `sent`. Blocks.
+    """
     for event in story:
         if stop.wait(pause) if pause else stop.is_set():
             return
@@ -125,7 +177,9 @@ def story(visitors: int | None, seed: int = SEED) -> Iterator[ShopEvent]:
 
 
 def crowd(users: int, seed: int = SEED) -> Iterator[ShopEvent]:
-    """What `users` people do in sessions of their own, mixed as they come, without end. Events have what a browser's SDK adds."""
+    """What `users` people do in sessions of their own, mixed as they come, without end. Events
+    have what a browser's SDK adds.
+    """
     random = Random(seed)  # noqa: S311
     yield from _companies()
     visitors = [_Visitor(random, number) for number in range(1, users + 1)]
@@ -152,9 +206,17 @@ class _Visitor:
     def session(self) -> Iterator[ShopEvent]:
         """A visit, with what a browser's SDK adds to each event of it."""
         random = self._random
-        browser = {**random.choice(_BROWSERS), "$session_id": f"0199{random.getrandbits(112):028x}", **_LIBRARY}
+        browser = {
+            **random.choice(_BROWSERS),
+            "$session_id": f"0199{random.getrandbits(112):028x}",
+            **_LIBRARY,
+        }
         for event in self.visit():
-            yield ShopEvent(event.event, event.distinct_id, {**event.properties, **browser, **_groups(event.groups)})
+            yield ShopEvent(
+                event.event,
+                event.distinct_id,
+                {**event.properties, **browser, **_groups(event.groups)},
+            )
 
     def visit(self) -> Iterator[ShopEvent]:
         """Pages, a basket, and often an order."""
@@ -172,8 +234,14 @@ class _Visitor:
     def _buy(self, basket: list[tuple[str, int]]) -> Iterator[ShopEvent]:
         random, number, person = self._random, self._number, f"customer-{self._number}"
         if not self._person:
-            yield ShopEvent("$identify", person, {"$anon_distinct_id": self._anonymous, "$set": self._known})
-            yield ShopEvent("signed up", person, {"plan": random.choice(("free", "team")), "newsletter": random.random() < 0.5})
+            yield ShopEvent(
+                "$identify", person, {"$anon_distinct_id": self._anonymous, "$set": self._known}
+            )
+            yield ShopEvent(
+                "signed up",
+                person,
+                {"plan": random.choice(("free", "team")), "newsletter": random.random() < 0.5},
+            )
             self._person = person
         order = {
             "order_id": 9_007_199_254_740_993 + number,  # beyond what a double can hold
@@ -190,12 +258,18 @@ class _Visitor:
 
 def _companies() -> Iterator[ShopEvent]:
     for key, name in _COMPANIES:
-        yield ShopEvent(GROUP, key, {"$group_type": "company", "$group_key": key, "$group_set": {"name": name}})
+        yield ShopEvent(
+            GROUP, key, {"$group_type": "company", "$group_key": key, "$group_set": {"name": name}}
+        )
 
 
 def _page(random: Random) -> dict[str, Any]:
     path = random.choice(_PAGES)
-    return {"$current_url": f"https://shop.example.com{path}", "$pathname": path, "$referrer": random.choice(_REFERRERS)}
+    return {
+        "$current_url": f"https://shop.example.com{path}",
+        "$pathname": path,
+        "$referrer": random.choice(_REFERRERS),
+    }
 
 
 def _groups(groups: Mapping[str, str]) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """The books of a daemon that is down, computed from its files.
 
-The log has what was received, delivered and dropped; the dead-letter file has its letters and counts that only it knows. Buffered events
-are counted, not derived, so that the equation is a check. Between two commits the same event may be in both files: a dead letter is
-durable before the mark that settles its event, and a replayed one is in the log before it leaves the dead letters. Their log positions
-identify both, as at the next start.
+The log has what was received, delivered and dropped; the dead-letter file has its letters and
+counts that only it knows. Buffered events are counted, not derived, so that the equation is a
+check. Between two commits the same event may be in both files: a dead letter is durable before the
+mark that settles its event, and a replayed one is in the log before it leaves the dead letters.
+Their log positions identify both, as at the next start.
 """
 
 from __future__ import annotations
@@ -33,12 +34,16 @@ K = TypeVar("K")
 
 
 def books_of(workers: Iterable[WorkerFiles]) -> tuple[LaneSnapshot, ...]:
-    """The books of all lanes over these workers. Raises `ConfigurationError` if their files can't be read."""
+    """The books of all lanes over these workers. Raises `ConfigurationError` if their files can't
+    be read.
+    """
     return by_label([lane for files in workers for lane in _named(files)])
 
 
 def _named(files: WorkerFiles) -> list[LaneSnapshot]:
-    """The books of one worker and destination; each lane says of which destination it is, as in the status of a daemon."""
+    """The books of one worker and destination; each lane says of which destination it is, as in
+    the status of a daemon.
+    """
     directory = files.log or (files.dead_letters and files.dead_letters.parent)
     name, lanes = destination_of(directory) if directory else "", _of_worker(files)
     return [replace(lane, label=f"{lane.label}@{name}") for lane in lanes] if name else lanes
@@ -50,7 +55,12 @@ def _of_worker(files: WorkerFiles) -> list[LaneSnapshot]:
     try:
         with contextlib.closing(open_readable(files.dead_letters)) as connection:
             found = _log(files, read_places(connection, 0))
-            return _lanes(found, read_lane_totals(connection, logged=files.log is not None, without=sorted(found.origins)))
+            return _lanes(
+                found,
+                read_lane_totals(
+                    connection, logged=files.log is not None, without=sorted(found.origins)
+                ),
+            )
     except (sqlite3.Error, UnreadableDatabase, OSError) as error:
         raise unreadable_letters(files.dead_letters, error) from error
 
@@ -59,16 +69,29 @@ def _log(files: WorkerFiles, places: Sequence[tuple[int, int]]) -> RecoveredLog:
     return RecoveredLog(Path(LOG)) if files.log is None else read_log(files.log, letters=places)
 
 
-def _lanes(found: RecoveredLog, letters: Mapping[Lane | None, DeadLetterTotals]) -> list[LaneSnapshot]:
+def _lanes(
+    found: RecoveredLog, letters: Mapping[Lane | None, DeadLetterTotals]
+) -> list[LaneSnapshot]:
     logged, others = found.books.lanes, found.books.others
     lanes = [
-        _lane(lane, logged.get(lane, LaneTotals()), letters.get(lane, DeadLetterTotals()), found.events(lane) if lane else 0)
+        _lane(
+            lane,
+            logged.get(lane, LaneTotals()),
+            letters.get(lane, DeadLetterTotals()),
+            found.events(lane) if lane else 0,
+        )
         for lane in dict.fromkeys([*logged, *letters, *found.runs])
     ]
-    return [*lanes, LaneSnapshot(OTHER, others.received, others.delivered, 0, {}, others.dropped)] if others.received else lanes
+    return (
+        [*lanes, LaneSnapshot(OTHER, others.received, others.delivered, 0, {}, others.dropped)]
+        if others.received
+        else lanes
+    )
 
 
-def _lane(lane: Lane | None, log: LaneTotals, letters: DeadLetterTotals, buffered: int) -> LaneSnapshot:
+def _lane(
+    lane: Lane | None, log: LaneTotals, letters: DeadLetterTotals, buffered: int
+) -> LaneSnapshot:
     return LaneSnapshot(
         UNDECODABLE if lane is None else lane_label(lane),
         _sum(log.received, letters.received),

@@ -1,8 +1,10 @@
-"""Reads a disk buffer's files, with or without a daemon that uses them: lanes, damage, quarantined files, and the unsettled records.
+"""Reads a disk buffer's files, with or without a daemon that uses them: lanes, damage, quarantined
+files, and the unsettled records.
 
-Invariants: nothing is changed, and no lock is taken. Beside a running daemon a log is read while it is written: damage is reported only if
-several reads agree on it. Records are yielded only if their segment was still the same after the read. If it was reused meanwhile, its
-records are settled or were copied forward: the next pass looks for them among what was unsettled at first.
+Invariants: nothing is changed, and no lock is taken. Beside a running daemon a log is read while
+it is written: damage is reported only if several reads agree on it. Records are yielded only if
+their segment was still the same after the read. If it was reused meanwhile, its records are
+settled or were copied forward: the next pass looks for them among what was unsettled at first.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ PAUSE: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class LaneContent:
-    """A lane's buffered events. `bytes` is what they count for against the limit; `oldest` is wall-clock seconds."""
+    """A lane's buffered events. `bytes` is what they count for against the limit; `oldest` is
+    wall-clock seconds.
+    """
 
     label: str
     historical: bool
@@ -49,7 +53,9 @@ class LaneContent:
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """Damage in `file`: `size` bytes from `offset` on (0 and 0: the whole file), with this many events in it."""
+    """Damage in `file`: `size` bytes from `offset` on (0 and 0: the whole file), with this many
+    events in it.
+    """
 
     file: Path
     what: str
@@ -62,7 +68,9 @@ class Flaw:
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedFile:
-    """A damaged file that a daemon quarantined, or a copy of damage. `what`: the daemon's description."""
+    """A damaged file that a daemon quarantined, or a copy of damage. `what`: the daemon's
+    description.
+    """
 
     file: Path
     size: int
@@ -97,17 +105,28 @@ class BufferContent:
 
 
 def read_contents(directory: Path, pause: Callable[[float], None] = time.sleep) -> BufferContent:
-    """The contents of a worker's directory. Raises `ConfigurationError` if its files can't be read at all."""
+    """The contents of a worker's directory. Raises `ConfigurationError` if its files can't be read
+    at all.
+    """
     found = read_log(directory, pause)
     lanes = [_content(lane, found) for lane in found.runs]
     aside = _aside(directory)
     generations = {scan.path: scan.header.generation for scan in (*found.segments, *found.free)}
-    flaws = tuple(_flaw(finding, generations.get(finding.path, 0), aside) for finding in found.problems)
-    return BufferContent(directory, process_of(directory), tuple(lane for lane in lanes if lane.events), flaws, aside)
+    flaws = tuple(
+        _flaw(finding, generations.get(finding.path, 0), aside) for finding in found.problems
+    )
+    return BufferContent(
+        directory, process_of(directory), tuple(lane for lane in lanes if lane.events), flaws, aside
+    )
 
 
-def read_log(directory: Path, pause: Callable[[float], None] = time.sleep, letters: Collection[tuple[int, int]] = ()) -> RecoveredLog:
-    """A worker's log as it is now; `letters` are the log positions of events that are dead letters, and settled by that.
+def read_log(
+    directory: Path,
+    pause: Callable[[float], None] = time.sleep,
+    letters: Collection[tuple[int, int]] = (),
+) -> RecoveredLog:
+    """A worker's log as it is now; `letters` are the log positions of events that are dead
+    letters, and settled by that.
 
     Raises `ConfigurationError` if its files can't be read at all.
     """
@@ -133,13 +152,22 @@ def process_of(directory: Path) -> int | None:
 def unreadable(directory: Path, error: OSError) -> ConfigurationError:
     """The error for files that can't be read."""
     where = error.filename or directory
-    return ConfigurationError(f"{where} can't be read: {error_text(error)}", hint="Run this as the user that forwarder runs as.")
+    return ConfigurationError(
+        f"{where} can't be read: {error_text(error)}",
+        hint="Run this as the user that forwarder runs as.",
+    )
 
 
 def _content(lane: Lane, found: RecoveredLog) -> LaneContent:
     runs = found.runs[lane]
     oldest = min((run.received_at for run in runs if run.events), default=None)
-    return LaneContent(lane_label(lane), lane.historical, found.events(lane), sum(run.bytes for run in runs), oldest)
+    return LaneContent(
+        lane_label(lane),
+        lane.historical,
+        found.events(lane),
+        sum(run.bytes for run in runs),
+        oldest,
+    )
 
 
 def _flaw(finding: FileProblem, generation: int, aside: Sequence[QuarantinedFile]) -> Flaw:
@@ -154,12 +182,23 @@ def _flaw(finding: FileProblem, generation: int, aside: Sequence[QuarantinedFile
 def _aside(directory: Path) -> tuple[QuarantinedFile, ...]:
     folder = directory / ASIDE
     try:
-        files = [(file, file.stat()) for file in sorted(folder.rglob("*")) if file.is_file() and file != folder / _NOTES]
-        lines = (folder / _NOTES).read_text("utf-8", "replace").splitlines() if (folder / _NOTES).is_file() else []
+        files = [
+            (file, file.stat())
+            for file in sorted(folder.rglob("*"))
+            if file.is_file() and file != folder / _NOTES
+        ]
+        lines = (
+            (folder / _NOTES).read_text("utf-8", "replace").splitlines()
+            if (folder / _NOTES).is_file()
+            else []
+        )
     except OSError as error:
         raise unreadable(folder, error) from error
     notes = {name: what for name, _, what in (line.partition(": ") for line in lines)}
-    return tuple(QuarantinedFile(file, stat.st_size, stat.st_mtime, notes.get(file.name, "")) for file, stat in files)
+    return tuple(
+        QuarantinedFile(file, stat.st_size, stat.st_mtime, notes.get(file.name, ""))
+        for file, stat in files
+    )
 
 
 PASSES: Final = 5
@@ -186,7 +225,9 @@ def unsettled(directory: Path) -> Iterator[UnsettledRecord]:
         raise unreadable(directory, error) from error
 
 
-def _pass(found: RecoveredLog, missed: _Missed, wanted: _Missed | None = None) -> Iterator[UnsettledRecord]:
+def _pass(
+    found: RecoveredLog, missed: _Missed, wanted: _Missed | None = None
+) -> Iterator[UnsettledRecord]:
     paths = {scan.header.generation: scan.path for scan in found.segments}
     for lane, runs in found.runs.items():
         for run in runs:
@@ -194,10 +235,14 @@ def _pass(found: RecoveredLog, missed: _Missed, wanted: _Missed | None = None) -
             if records is None:
                 missed.append((lane, run.first, run.last))
             else:
-                yield from (record for record in records if wanted is None or _is_among(record, wanted))
+                yield from (
+                    record for record in records if wanted is None or _is_among(record, wanted)
+                )
 
 
-def _read(found: RecoveredLog, lane: Lane, run: BacklogRun, path: Path) -> list[UnsettledRecord] | None:
+def _read(
+    found: RecoveredLog, lane: Lane, run: BacklogRun, path: Path
+) -> list[UnsettledRecord] | None:
     """The records of one run; None if its segment has changed."""
     try:
         records = list(replace(found, runs={lane: [run]}).records())
@@ -218,13 +263,21 @@ def _generation(path: Path) -> int | None:
 def _among(found: RecoveredLog, wanted: _Missed) -> RecoveredLog:
     """The log's runs that may contain missed records."""
     lanes = {lane for lane, _, _ in wanted}
-    runs = {lane: [run for run in runs if _overlaps(lane, run, wanted)] for lane, runs in found.runs.items() if lane in lanes}
+    runs = {
+        lane: [run for run in runs if _overlaps(lane, run, wanted)]
+        for lane, runs in found.runs.items()
+        if lane in lanes
+    }
     return replace(found, runs=runs)
 
 
 def _overlaps(lane: Lane, run: BacklogRun, wanted: _Missed) -> bool:
-    return any(each == lane and run.first <= last and run.last >= first for each, first, last in wanted)
+    return any(
+        each == lane and run.first <= last and run.last >= first for each, first, last in wanted
+    )
 
 
 def _is_among(record: UnsettledRecord, wanted: _Missed) -> bool:
-    return any(lane == record.lane and first <= record.sequence <= last for lane, first, last in wanted)
+    return any(
+        lane == record.lane and first <= record.sequence <= last for lane, first, last in wanted
+    )

@@ -1,6 +1,8 @@
-"""The dead letters of all workers together, as a command line names them: found, selected, and dropped, with a daemon or without one.
+"""The dead letters of all workers together, as a command line names them: found, selected, and
+dropped, with a daemon or without one.
 
-Invariant: letters are dropped directly only while this process has the lock of their directory; a running daemon is asked by marks.
+Invariant: letters are dropped directly only while this process has the lock of their directory; a
+running daemon is asked by marks.
 """
 
 from __future__ import annotations
@@ -34,7 +36,13 @@ from forwarder.deadletter.selection import (
     still_marked,
     summaries,
 )
-from forwarder.storage.directory import Locked, LockedDirectory, destination_of, is_locked, worker_number
+from forwarder.storage.directory import (
+    Locked,
+    LockedDirectory,
+    destination_of,
+    is_locked,
+    worker_number,
+)
 
 DROP_TIMEOUT: Final = 10.0
 """Seconds to wait for a running daemon, which drops marked letters within one."""
@@ -44,7 +52,9 @@ _NUMBER: Final = re.compile(r"(?:(?P<worker>[a-z0-9_-]{1,40})/)?(?P<number>\d{1,
 
 @dataclass(frozen=True, slots=True)
 class WorkerLetters:
-    """One worker's file, or a destination's of it. `worker` is its number, its destination or both if there are several, else empty."""
+    """One worker's file, or a destination's of it. `worker` is its number, its destination or both
+    if there are several, else empty.
+    """
 
     path: Path
     worker: str = ""
@@ -56,7 +66,9 @@ class WorkerLetters:
 
     @property
     def number(self) -> str:
-        """The worker's number, also if its file is the only one; empty if no worker's directory holds it."""
+        """The worker's number, also if its file is the only one; empty if no worker's directory
+        holds it.
+        """
         number = worker_number(self.path.parent)
         return self.worker or ("" if number is None else str(number))
 
@@ -89,7 +101,10 @@ class WorkerLetters:
         except (UnreadableDatabase, sqlite3.Error, OSError) as error:
             raise ConfigurationError(
                 f"{self.path} can't be used: {error_text(error)}",
-                hint="Run this as the user that forwarder runs as. The next start quarantines a damaged file and recovers what it can.",
+                hint=(
+                    "Run this as the user that forwarder runs as. The next start quarantines "
+                    "a damaged file and recovers what it can."
+                ),
             ) from error
 
 
@@ -125,14 +140,30 @@ def letter_files(paths: Sequence[Path]) -> list[WorkerLetters]:
         return [WorkerLetters(paths[0])]
     found = [(worker_number(path.parent), destination_of(path.parent)) for path in paths]
     one = len({number for number, _ in found}) == 1
-    numbers = ["" if number is None else name if one and name else f"{number}-{name}" if name else str(number) for number, name in found]
+    numbers = [
+        ""
+        if number is None
+        else name
+        if one and name
+        else f"{number}-{name}"
+        if name
+        else str(number)
+        for number, name in found
+    ]
     if "" in numbers or len(set(numbers)) < len(numbers):
         numbers = [str(index) for index in range(len(paths))]
     return [WorkerLetters(path, number) for path, number in zip(paths, numbers, strict=True)]
 
 
 def parse_query(
-    names: Sequence[str], files: Sequence[WorkerLetters], *, reason: str = "", event: str = "", lane: str = "", since: str = "", now: float
+    names: Sequence[str],
+    files: Sequence[WorkerLetters],
+    *,
+    reason: str = "",
+    event: str = "",
+    lane: str = "",
+    since: str = "",
+    now: float,
 ) -> LetterQuery:
     """The query for these arguments at the time `now`. Raises `ConfigurationError`."""
     numbers: list[tuple[str, int]] = []
@@ -148,11 +179,19 @@ def parse_query(
             )
         else:
             numbers.append((match["worker"] or "", int(match["number"])))
-    criteria = DeadLetterFilter(uuids=tuple(uuids), reason=reason, event=event, lane=lane, since=_time(since, now) if since else None)
+    criteria = DeadLetterFilter(
+        uuids=tuple(uuids),
+        reason=reason,
+        event=event,
+        lane=lane,
+        since=_time(since, now) if since else None,
+    )
     return LetterQuery(tuple(numbers), criteria)
 
 
-def newest(files: Sequence[WorkerLetters], query: LetterQuery, limit: int) -> tuple[list[tuple[WorkerLetters, DeadLetterSummary]], int]:
+def newest(
+    files: Sequence[WorkerLetters], query: LetterQuery, limit: int
+) -> tuple[list[tuple[WorkerLetters, DeadLetterSummary]], int]:
     """The newest matching letters, and the number of all."""
     found: list[tuple[WorkerLetters, DeadLetterSummary]] = []
     total = 0
@@ -163,7 +202,9 @@ def newest(files: Sequence[WorkerLetters], query: LetterQuery, limit: int) -> tu
     return sorted(found, key=lambda each: -each[1].at)[:limit], total
 
 
-def with_content(files: Sequence[WorkerLetters], query: LetterQuery) -> list[tuple[WorkerLetters, DeadLetterSummary, DeadLetterContent]]:
+def with_content(
+    files: Sequence[WorkerLetters], query: LetterQuery
+) -> list[tuple[WorkerLetters, DeadLetterSummary, DeadLetterContent]]:
     """The matching letters with their bytes."""
     found: list[tuple[WorkerLetters, DeadLetterSummary, DeadLetterContent]] = []
     for file, criteria in _criteria(files, query):
@@ -175,7 +216,9 @@ def with_content(files: Sequence[WorkerLetters], query: LetterQuery) -> list[tup
     return found
 
 
-def select(files: Sequence[WorkerLetters], query: LetterQuery, limit: int | None) -> list[SelectedLetters]:
+def select(
+    files: Sequence[WorkerLetters], query: LetterQuery, limit: int | None
+) -> list[SelectedLetters]:
     """The matching letters, at most `limit`, file by file, the oldest of each first."""
     selected: list[SelectedLetters] = []
     left = limit
@@ -190,8 +233,12 @@ def select(files: Sequence[WorkerLetters], query: LetterQuery, limit: int | None
     return selected
 
 
-def drop(selected: Sequence[SelectedLetters], pause: Callable[[float], None] = time.sleep) -> tuple[int, int]:
-    """Drop the letters: at once where no daemon has them, else by marking them. Returns how many are dropped, and how many still marked."""
+def drop(
+    selected: Sequence[SelectedLetters], pause: Callable[[float], None] = time.sleep
+) -> tuple[int, int]:
+    """Drop the letters: at once where no daemon has them, else by marking them. Returns how many
+    are dropped, and how many still marked.
+    """
     dropped = left = 0
     for each in selected:
         try:
@@ -220,7 +267,9 @@ def _mark_and_wait(selected: SelectedLetters, pause: Callable[[float], None]) ->
     return len(marked), len(remaining)
 
 
-def _criteria(files: Sequence[WorkerLetters], query: LetterQuery) -> Iterator[tuple[WorkerLetters, DeadLetterFilter]]:
+def _criteria(
+    files: Sequence[WorkerLetters], query: LetterQuery
+) -> Iterator[tuple[WorkerLetters, DeadLetterFilter]]:
     for file in files:
         criteria = query.of(file)
         if criteria is not None:
@@ -232,7 +281,9 @@ def _uuid(text: str) -> str:
         return uuid.UUID(text).hex
     except ValueError:
         what = f"{text!r} is neither the number of a dead letter nor a uuid"
-        raise ConfigurationError(what, hint=f"`{proposed('dead-letters ls')}` shows both.") from None
+        raise ConfigurationError(
+            what, hint=f"`{proposed('dead-letters ls')}` shows both."
+        ) from None
 
 
 def _time(text: str, now: float) -> float:
@@ -242,5 +293,7 @@ def _time(text: str, now: float) -> float:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigurationError(f"--since: {text!r} is not a time", hint="Write 2h, 3d, or 2026-01-31T12:00:00Z.") from None
+        raise ConfigurationError(
+            f"--since: {text!r} is not a time", hint="Write 2h, 3d, or 2026-01-31T12:00:00Z."
+        ) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

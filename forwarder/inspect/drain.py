@@ -1,7 +1,9 @@
-"""Delivers what a disk buffer holds while its daemon is down: the pipeline without a listener, until nothing is left.
+"""Delivers what a disk buffer holds while its daemon is down: the pipeline without a listener,
+until nothing is left.
 
-It ends early when the rest can't be delivered: when only halted lanes are left and a last probe failed, or when the upstream fails as a
-whole and nothing was delivered for `UPSTREAM_PATIENCE` seconds.
+It ends early when the rest can't be delivered: when only halted lanes are left and a last probe
+failed, or when the upstream fails as a whole and nothing was delivered for `UPSTREAM_PATIENCE`
+seconds.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ class Drainable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DrainResult:
-    """The result, in events; `left` are the lanes that still have some, `unreachable` is why the upstream could not be used."""
+    """The result, in events; `left` are the lanes that still have some, `unreachable` is why the
+    upstream could not be used.
+    """
 
     delivered: int
     buried: int
@@ -62,24 +66,31 @@ class DrainResult:
         return sum(lane.buffered for lane in self.left)
 
 
-async def drain_directory(settings: Settings, directory: Path, clock: Clock, report: Callable[[int], None]) -> DrainResult:
-    """Deliver what a worker's directory holds; `report` is called with the number of events that were settled since its last call.
+async def drain_directory(
+    settings: Settings, directory: Path, clock: Clock, report: Callable[[int], None]
+) -> DrainResult:
+    """Deliver what a worker's directory holds; `report` is called with the number of events that
+    were settled since its last call.
 
-    Raises `Locked` if a process has the directory, `ConfigurationError` if it can't be used. Cancelled, it closes what it opened;
-    undelivered events stay.
+    Raises `Locked` if a process has the directory, `ConfigurationError` if it can't be used.
+    Cancelled, it closes what it opened; undelivered events stay.
     """
     alone, role = _alone(settings, directory)
     return await drain_pipeline(build(alone, clock, role), clock, report)
 
 
-async def drain_pipeline(pipeline: Drainable, clock: Clock, report: Callable[[int], None]) -> DrainResult:
+async def drain_pipeline(
+    pipeline: Drainable, clock: Clock, report: Callable[[int], None]
+) -> DrainResult:
     """Deliver what a pipeline that isn't started holds, and close it."""
     reporter: asyncio.Task[None] | None = None
     try:
         await pipeline.start()
         before = pipeline.snapshot()
         progress = _Progress(report, before)
-        reporter = asyncio.create_task(_report_regularly(pipeline, clock, progress), name="report progress")
+        reporter = asyncio.create_task(
+            _report_regularly(pipeline, clock, progress), name="report progress"
+        )
         unreachable = await _drain(pipeline, clock)
         after = pipeline.snapshot()
         progress.update(after)
@@ -92,7 +103,9 @@ async def drain_pipeline(pipeline: Drainable, clock: Clock, report: Callable[[in
 
 
 def of_directory(settings: Settings, directory: Path) -> Settings:
-    """The settings of the destination that a worker's directory belongs to. Raises `ConfigurationError` if it isn't configured."""
+    """The settings of the destination that a worker's directory belongs to. Raises
+    `ConfigurationError` if it isn't configured.
+    """
     name = destination_of(directory)
     if name and name not in settings.destinations:
         raise ConfigurationError(
@@ -107,9 +120,13 @@ def _alone(settings: Settings, directory: Path) -> tuple[Settings, Role]:
     """The settings and the role of a process for this directory alone."""
     number = worker_number(directory)
     if number is None:
-        raise ConfigurationError(f"{directory} isn't named worker-<n>", hint="Rename it, for example to worker-0.")
+        raise ConfigurationError(
+            f"{directory} isn't named worker-<n>", hint="Rename it, for example to worker-0."
+        )
     buffer = replace(settings.buffer, kind="disk", path=directory.resolve().parent)
-    return replace(of_directory(settings, directory), buffer=buffer, workers=1), Role(number, listens=False)
+    return replace(of_directory(settings, directory), buffer=buffer, workers=1), Role(
+        number, listens=False
+    )
 
 
 async def _drain(pipeline: Drainable, clock: Clock) -> str:
@@ -126,10 +143,16 @@ async def _drain(pipeline: Drainable, clock: Clock) -> str:
 
 
 async def _replayed(pipeline: Drainable, clock: Clock) -> bool:
-    """Whether marked dead letters have moved into the buffer; waits as long as there are marked ones."""
+    """Whether marked dead letters have moved into the buffer; waits as long as there are marked
+    ones.
+    """
     wanted = pipeline.snapshot().dead_letters_wanted
     began = clock.monotonic()
-    while wanted and pipeline.snapshot().dead_letters_wanted >= wanted and clock.monotonic() - began < UPSTREAM_PATIENCE:
+    while (
+        wanted
+        and pipeline.snapshot().dead_letters_wanted >= wanted
+        and clock.monotonic() - began < UPSTREAM_PATIENCE
+    ):
         await clock.sleep(_CHECK_SECONDS)
     return pipeline.snapshot().dead_letters_wanted < wanted
 

@@ -1,4 +1,6 @@
-"""Where one event is: in the files of a disk buffer, among the dead letters, or in the memory of a running daemon."""
+"""Where one event is: in the files of a disk buffer, among the dead letters, or in the memory of a
+running daemon.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,18 @@ _MEANINGS: Final = {
     DEAD_LETTER: "dead letter in memory only",
 }
 
-_PLAIN_UUID: Final = "replace(replace(replace(replace(lower(uuid), '-', ''), 'urn:uuid:', ''), '{', ''), '}', '')"
+_PLAIN_UUID: Final = (
+    "replace(replace(replace(replace(lower(uuid), '-', ''), 'urn:uuid:', ''), '{', ''), '}', '')"
+)
 _LETTERS: Final = f"""SELECT number, reason, api_key, historical, at, why, mark, data FROM letters
     WHERE uuid IS NULL OR {_PLAIN_UUID} = ? ORDER BY number"""  # noqa: S608 - a constant
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A copy of an event. `since` is wall-clock seconds; `note` says what to do, or what is unknown."""
+    """A copy of an event. `since` is wall-clock seconds; `note` says what to do, or what is
+    unknown.
+    """
 
     where: str
     lane: str
@@ -59,7 +65,9 @@ def _meaning(sighting: Sighting) -> str:
 
 
 def search_files(wanted: WantedUuid, workers: Iterable[WorkerFiles]) -> Iterator[Trace]:
-    """Every copy in the buffers and dead letters of these workers. Raises `ConfigurationError` if they can't be read."""
+    """Every copy in the buffers and dead letters of these workers. Raises `ConfigurationError` if
+    they can't be read.
+    """
     for files in workers:
         if files.log is not None:
             yield from _in_buffer(wanted, files.log)
@@ -86,11 +94,21 @@ def _in_letters(wanted: WantedUuid, file: Path) -> Iterator[Trace]:
 
 def unreadable_letters(file: Path, error: Exception) -> ConfigurationError:
     """The error for a dead letters' file that can't be read."""
-    return ConfigurationError(f"{file} can't be read: {error_text(error)}", hint="Run this as the user that forwarder runs as.")
+    return ConfigurationError(
+        f"{file} can't be read: {error_text(error)}",
+        hint="Run this as the user that forwarder runs as.",
+    )
 
 
 def _letter(row: Sequence[Any], file: Path) -> Trace:
     number, reason, api_key, historical, at, why, mark, _ = row
     lane = UNDECODABLE if api_key is None else lane_label(Lane(api_key, bool(historical)))
     wish = f", marked: {mark}" if mark else ""
-    return Trace(f"dead letter {number}", lane, at, reason, why, f"in {file}{wish}; `{proposed(f'dead-letters show {number}')}` shows it")
+    return Trace(
+        f"dead letter {number}",
+        lane,
+        at,
+        reason,
+        why,
+        f"in {file}{wish}; `{proposed(f'dead-letters show {number}')}` shows it",
+    )

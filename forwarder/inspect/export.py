@@ -1,7 +1,7 @@
 """Exports a disk buffer: one line for each event, in a form that can be sent to forwarder again.
 
-A line is `{"api_key":…,"historical_migration":…,"batch":[EVENT]}` with the event's original bytes; only line breaks between its tokens
-become blanks. The lines contain project keys.
+A line is `{"api_key":…,"historical_migration":…,"batch":[EVENT]}` with the event's original bytes;
+only line breaks between its tokens become blanks. The lines contain project keys.
 """
 
 from __future__ import annotations
@@ -36,11 +36,16 @@ def check_lane(contents: Iterable[BufferContent], label: str) -> None:
         raise NoSuchLane(f"no lane {label} has events here", hint=hint)
 
 
-def export(directory: Path, label: str | None, write: Callable[[bytes], object], report: Callable[[int], None]) -> int:
+def export(
+    directory: Path,
+    label: str | None,
+    write: Callable[[bytes], object],
+    report: Callable[[int], None],
+) -> int:
     """Write a line for each event of a worker's buffer, or of one lane; return how many.
 
-    `report` is called with the number of events of each record. Raises `ConfigurationError` if the files can't be read,
-    and what `write` raises.
+    `report` is called with the number of events of each record. Raises `ConfigurationError` if the
+    files can't be read, and what `write` raises.
     """
     count = 0
     for record in unsettled(directory):
@@ -61,4 +66,7 @@ def lines(record: UnsettledRecord) -> Iterator[bytes]:
 @lru_cache(maxsize=256)
 def _head(lane: Lane) -> bytes:
     historical = b"true" if lane.historical else b"false"
-    return b'{"api_key":%b,"historical_migration":%b,"batch":[' % (msgspec.json.encode(lane.api_key), historical)
+    return b'{"api_key":%b,"historical_migration":%b,"batch":[' % (
+        msgspec.json.encode(lane.api_key),
+        historical,
+    )

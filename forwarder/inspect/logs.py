@@ -1,6 +1,8 @@
-"""How far log files are read while no daemon runs: the stored positions, beside the files as they are now. Nothing is written.
+"""How far log files are read while no daemon runs: the stored positions, beside the files as they
+are now. Nothing is written.
 
-A file that was renamed since is looked for in its directory, by device and inode. Files that appeared since aren't known here.
+A file that was renamed since is looked for in its directory, by device and inode. Files that
+appeared since aren't known here.
 """
 
 from __future__ import annotations
@@ -16,7 +18,15 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.daemon.logs import DIRECTORY
 from forwarder.inspect.state_files import dead_letter_roots
 from forwarder.sources.logs.followed import SKIPPED
-from forwarder.sources.logs.positions import DONE, FILE, GONE, PACKED, REPLACED, StoredPosition, read_positions
+from forwarder.sources.logs.positions import (
+    DONE,
+    FILE,
+    GONE,
+    PACKED,
+    REPLACED,
+    StoredPosition,
+    read_positions,
+)
 from forwarder.telemetry.readable import line_excerpt, plain
 from forwarder.telemetry.snapshot import LogFile, LogSourceState
 
@@ -26,18 +36,33 @@ _LINE: Final = 64 << 10
 """Bytes before a position among which its last line is looked for."""
 
 
-def stored_logs(settings: Settings, environment: Mapping[str, str], *, everything: bool = False) -> tuple[LogSourceState, ...] | None:
-    """The configured log sources with the files that are to be read further; None if no positions are stored.
+def stored_logs(
+    settings: Settings, environment: Mapping[str, str], *, everything: bool = False
+) -> tuple[LogSourceState, ...] | None:
+    """The configured log sources with the files that are to be read further; None if no positions
+    are stored.
 
-    `everything`: also files that are gone. They come with the largest lag first. Raises `ConfigurationError` if positions can't be read.
+    `everything`: also files that are gone. They come with the largest lag first. Raises
+    `ConfigurationError` if positions can't be read.
     """
-    roots = [settings.buffer.path] if settings.buffer.kind == "disk" else dead_letter_roots(settings, environment)
+    roots = (
+        [settings.buffer.path]
+        if settings.buffer.kind == "disk"
+        else dead_letter_roots(settings, environment)
+    )
     path = next(filter(_is_file, [root / DIRECTORY / FILE for root in roots]), None)
     if path is None:
         return None
     rows = read_positions(path)
     return tuple(
-        _source(source.name, [row for row in rows.get(source.name, ()) if everything or not row.state & (GONE | REPLACED)])
+        _source(
+            source.name,
+            [
+                row
+                for row in rows.get(source.name, ())
+                if everything or not row.state & (GONE | REPLACED)
+            ],
+        )
         for source in settings.sources.logs
     )
 
@@ -53,8 +78,20 @@ def _is_file(path: Path) -> bool:
 def _source(name: str, rows: Sequence[StoredPosition]) -> LogSourceState:
     places = _Places()
     files = sorted((_file(row, places) for row in rows), key=lambda file: (-file.lag, file.path))
-    missing = f"{places.missing:,} of the files aren't there any more, with bytes that weren't read" if places.missing else ""
-    return LogSourceState(name, STOPPED, why=missing, files=tuple(files), followed=len(files), open=0, lag=sum(file.lag for file in files))
+    missing = (
+        f"{places.missing:,} of the files aren't there any more, with bytes that weren't read"
+        if places.missing
+        else ""
+    )
+    return LogSourceState(
+        name,
+        STOPPED,
+        why=missing,
+        files=tuple(files),
+        followed=len(files),
+        open=0,
+        lag=sum(file.lag for file in files),
+    )
 
 
 class _Places:

@@ -1,6 +1,7 @@
 """Resolves the directories that a command works on: those of a PATH, or those of the configuration.
 
-A PATH is a state directory (`buffer.path`), which stands for all workers' directories in it, or a single worker's directory.
+A PATH is a state directory (`buffer.path`), which stands for all workers' directories in it, or a
+single worker's directory.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ from pathlib import Path
 from forwarder.config.settings import Settings
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
-from forwarder.storage.directory import DEAD_LETTERS, LOCK, LOG, state_directories, worker_directories
+from forwarder.storage.directory import (
+    DEAD_LETTERS,
+    LOCK,
+    LOG,
+    state_directories,
+    worker_directories,
+)
 
 
 class NotABuffer(ConfigurationError):
@@ -28,7 +35,10 @@ def buffers_at(path: Path) -> list[Path]:
     if not found:
         raise NotABuffer(
             f"{path} isn't a disk buffer: {_what_is_wrong(path)}",
-            hint="Name the directory of `buffer.path`, one of the `worker-<n>` directories in it, or a configuration with `--config FILE`.",
+            hint=(
+                "Name the directory of `buffer.path`, one of the `worker-<n>` directories in "
+                "it, or a configuration with `--config FILE`."
+            ),
         )
     return found
 
@@ -38,34 +48,46 @@ def buffers_of(settings: Settings) -> list[Path]:
     if settings.buffer.kind != "disk":
         raise NotABuffer(
             "the configured buffer is in memory (buffer.kind: memory) and has no files",
-            hint="Name the directory of a disk buffer, or a configuration that has one with `--config FILE`.",
+            hint=(
+                "Name the directory of a disk buffer, or a configuration that has one with "
+                "`--config FILE`."
+            ),
         )
     return buffers_at(settings.buffer.path)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerFiles:
-    """One worker's files: its directory if there is a log in it, and its dead letters' file if there is one."""
+    """One worker's files: its directory if there is a log in it, and its dead letters' file if
+    there is one.
+    """
 
     log: Path | None
     dead_letters: Path | None
 
 
 def files_at(path: Path) -> list[WorkerFiles]:
-    """The files of the workers that `path` names; none if there are none. Raises `NotABuffer` if it can't be read."""
+    """The files of the workers that `path` names; none if there are none. Raises `NotABuffer` if
+    it can't be read.
+    """
     found = [_files(directory, directory) for directory in _directories(path)]
     return [files for files in found if files != WorkerFiles(None, None)]
 
 
 def files_of(settings: Settings, environment: Mapping[str, str]) -> list[WorkerFiles]:
-    """The files of the configuration's workers; none if there are none. Raises `NotABuffer` if they can't be read."""
+    """The files of the configuration's workers; none if there are none. Raises `NotABuffer` if
+    they can't be read.
+    """
     roots = dead_letter_roots(settings, environment)
     if settings.buffer.kind != "disk":
         return [files for root in roots for files in files_at(root)]
     (letters,) = roots
     if letters == settings.buffer.path:
         return files_at(letters)
-    directories = {directory.name: directory for directory in (*_directories(letters), *_directories(settings.buffer.path))}
+    directories = {
+        directory.name: directory
+        for directory in (*_directories(letters), *_directories(settings.buffer.path))
+    }
     found = [_files(settings.buffer.path / name, letters / name) for name in sorted(directories)]
     return [files for files in found if files != WorkerFiles(None, None)]
 
@@ -76,10 +98,16 @@ def _files(log: Path, letters: Path) -> WorkerFiles:
 
 
 def dead_letter_roots(settings: Settings, environment: Mapping[str, str]) -> list[Path]:
-    """Where the configuration's dead letters may be: without `dead_letters.path`, every directory that a daemon would have tried."""
+    """Where the configuration's dead letters may be: without `dead_letters.path`, every directory
+    that a daemon would have tried.
+    """
     if settings.dead_letters.path is not None:
         return [settings.dead_letters.path]
-    return [settings.buffer.path] if settings.buffer.kind == "disk" else list(state_directories(environment, is_root=os.geteuid() == 0))
+    return (
+        [settings.buffer.path]
+        if settings.buffer.kind == "disk"
+        else list(state_directories(environment, is_root=os.geteuid() == 0))
+    )
 
 
 def holder(directory: Path) -> int | None:
@@ -110,7 +138,10 @@ def _has_log(directory: Path) -> bool:
 
 
 def _unreadable(path: Path, error: OSError) -> NotABuffer:
-    return NotABuffer(f"{path} can't be read: {error_text(error)}", hint="Run this as the user that forwarder runs as.")
+    return NotABuffer(
+        f"{path} can't be read: {error_text(error)}",
+        hint="Run this as the user that forwarder runs as.",
+    )
 
 
 def _what_is_wrong(path: Path) -> str:

@@ -1,15 +1,17 @@
 """Admission: the one way of events into the pipeline, for requests and for records.
 
-The steps, in order: reserve room for dead letters, check lanes and quotas, offer all chunks to the buffer or none, count them in the books,
-write dead letters, acknowledge. `Admission` does them; a `Submission` is the content of one request, or of one batch of records.
+The steps, in order: reserve room for dead letters, check lanes and quotas, offer all chunks to the
+buffer or none, count them in the books, write dead letters, acknowledge. `Admission` does them; a
+`Submission` is the content of one request, or of one batch of records.
 
-Senders and sources differ in one thing: a sender is answered within a limit of time, a source waits (`source_waits`). So at the level
-`delivered` the events of a sender that was answered 503 are withdrawn, and `when_full` may drop events of senders. A source's events are
-never dropped for want of room, and its dead letters may use the whole store, not only the share of those at receipt.
+Senders and sources differ in one thing: a sender is answered within a limit of time, a source
+waits (`source_waits`). So at the level `delivered` the events of a sender that was answered 503
+are withdrawn, and `when_full` may drop events of senders. A source's events are never dropped for
+want of room, and its dead letters may use the whole store, not only the share of those at receipt.
 
-Invariants: books and buffer change in the same callback, so that they balance whenever both are read; of a submission that the buffer
-rejects, at once or later, nothing is counted. The callback is called at most once. What is dropped because its sender repeats it had not
-been sent.
+Invariants: books and buffer change in the same callback, so that they balance whenever both are
+read; of a submission that the buffer rejects, at once or later, nothing is counted. The callback
+is called at most once. What is dropped because its sender repeats it had not been sent.
 """
 
 from __future__ import annotations
@@ -25,9 +27,26 @@ import structlog
 
 from forwarder.core.ack import Ack, AckCallback, AckLevel
 from forwarder.core.clock import Clock, Timer
-from forwarder.core.errors import Backpressure, BufferFull, DeadLettersFull, Draining, LaneFull, NotAcknowledged, RequestTooLarge
+from forwarder.core.errors import (
+    Backpressure,
+    BufferFull,
+    DeadLettersFull,
+    Draining,
+    LaneFull,
+    NotAcknowledged,
+    RequestTooLarge,
+)
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.ports import Buffer, DeadLetter, DropReason, Ledger, Reason, Revived, WhenFull, letters_of
+from forwarder.core.ports import (
+    Buffer,
+    DeadLetter,
+    DropReason,
+    Ledger,
+    Reason,
+    Revived,
+    WhenFull,
+    letters_of,
+)
 from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import Quotas
@@ -42,13 +61,19 @@ _log = structlog.get_logger(__name__)
 
 
 class ReceiptDeadLetters(Protocol):
-    """The dead letters, as far as they accept what is rejected at receipt, and what is rejected of a source's records."""
+    """The dead letters, as far as they accept what is rejected at receipt, and what is rejected of
+    a source's records.
+    """
 
     def bury_at_receipt(self, letters: Sequence[DeadLetter]) -> int:
-        """Keep as many of the letters, from the first on, as fit the share for such; how many those were."""
+        """Keep as many of the letters, from the first on, as fit the share for such; how many
+        those were.
+        """
 
     def reserve_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
-        """Reserve room for letters at receipt that have to be kept, all or none; whether there was room."""
+        """Reserve room for letters at receipt that have to be kept, all or none; whether there was
+        room.
+        """
 
     def could_hold_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
         """Whether letters at receipt would have room if there were no others."""
@@ -60,23 +85,33 @@ class ReceiptDeadLetters(Protocol):
         """Keep letters that room was reserved for."""
 
     def reserve(self, size: int, count: int) -> int | None:
-        """Reserve room for so many letters of `size` bytes together; how much that is. None: there is none, or nothing can be written."""
+        """Reserve room for so many letters of `size` bytes together; how much that is. None: there
+        is none, or nothing can be written.
+        """
 
     def could_hold(self, size: int, count: int) -> bool:
-        """Whether so many letters of `size` bytes together would have room if there were no others."""
+        """Whether so many letters of `size` bytes together would have room if there
+        were no others.
+        """
 
     def release(self, reserved: int) -> None:
         """Reserved room is not needed."""
 
     def bury_reserved(self, letters: Sequence[DeadLetter], reserved: int) -> None:
-        """Keep letters in the room that was reserved for them; what they don't need of it is free again."""
+        """Keep letters in the room that was reserved for them; what they don't need of it is free
+        again.
+        """
 
     def when_durable(self, callback: AckCallback) -> bool:
-        """Whether all letters that were buried so far are durable, or never will be; else `callback` is called once, later."""
+        """Whether all letters that were buried so far are durable, or never will be; else
+        `callback` is called once, later.
+        """
 
 
 class Submission:
-    """The content of one request, or of one batch of records; from the offer to the acknowledgement."""
+    """The content of one request, or of one batch of records; from the offer to the
+    acknowledgement.
+    """
 
     __slots__ = (
         "ack",
@@ -100,7 +135,13 @@ class Submission:
     )
 
     def __init__(
-        self, admission: Admission, chunks: Sequence[Chunk], source: str, callback: AckCallback, *, source_waits: bool = False
+        self,
+        admission: Admission,
+        chunks: Sequence[Chunk],
+        source: str,
+        callback: AckCallback,
+        *,
+        source_waits: bool = False,
     ) -> None:
         self.admission = admission
         self.chunks = chunks
@@ -132,10 +173,14 @@ class Submission:
         """Bounds how long a sender waits for the delivery of its events."""
         self.counted = False
         self.given_up: Collection[Lane] = ()
-        """Lanes whose events become dead letters where they have no room, because they have been halted for too long."""
+        """Lanes whose events become dead letters where they have no room, because they have been
+        halted for too long.
+        """
 
     def offered(self, error: Backpressure | None) -> None:
-        """The buffer holds the events as safely as it can, or has rejected them late (`core.ack.AckCallback`)."""
+        """The buffer holds the events as safely as it can, or has rejected them late
+        (`core.ack.AckCallback`).
+        """
         if error is not None:
             self.admission.release(self)
             if self.ack is None:
@@ -145,13 +190,17 @@ class Submission:
             return
         self.admission.count(self)
         if self.ack is None:
-            if (not self.letters and not self.droppable) or self.admission.dead_letters.when_durable(self.written):
+            if (
+                not self.letters and not self.droppable
+            ) or self.admission.dead_letters.when_durable(self.written):
                 self.answer(None)
         elif self.callback is None:
             self.admission.withdraw(self.ack)
 
     def settled(self, error: Backpressure | None) -> None:
-        """All events are settled, or one was dropped. Dead letters have to be durable before the sender may forget their events."""
+        """All events are settled, or one was dropped. Dead letters have to be durable before the
+        sender may forget their events.
+        """
         if self.callback is None:
             return
         if error is not None:
@@ -160,7 +209,9 @@ class Submission:
             self.answer(None)
 
     def written(self, error: Backpressure | None) -> None:
-        """The dead letters are durable, or can't be written now: the store retries, and a source waits for that."""
+        """The dead letters are durable, or can't be written now: the store retries, and a source
+        waits for that.
+        """
         if error is None or not self.source_waits:
             self.answer(error)
         elif self.callback is not None and self.admission.dead_letters.when_durable(self.written):
@@ -171,14 +222,22 @@ class Submission:
         self.fail(NotAcknowledged("the events could not be delivered in time"))
 
     def fail(self, error: Backpressure) -> None:
-        """Ask the sender to repeat the request, and drop what it will send again: all that was not sent yet."""
+        """Ask the sender to repeat the request, and drop what it will send again: all that was not
+        sent yet.
+        """
         ack, results = self.ack, self.results
         if ack is None or self.source_waits:
             self.answer(error)
             return
         chunks = self.admission.buffer.withdraw((ack,)) if self.counted else []
-        ack.watch = None  # a later change comes too late: a dead letter, say, that is not durable when the answer is given
-        if results is not None and self.counted and results.retry_rest([chunk.data for chunk in chunks]):
+        # a later change comes too late: a dead letter, say, that is not durable when the answer is
+        # given
+        ack.watch = None
+        if (
+            results is not None
+            and self.counted
+            and results.retry_rest([chunk.data for chunk in chunks])
+        ):
             callback = self._leave(error)
             if callback is not None and self.admission.dead_letters.when_durable(callback):
                 callback(None)
@@ -203,7 +262,9 @@ class Submission:
 
 
 class OfferedChunk:
-    """One chunk with nothing beside it, from the offer until the buffer holds it: lighter than a `Submission`, which it stands in for."""
+    """One chunk with nothing beside it, from the offer until the buffer holds it: lighter than a
+    `Submission`, which it stands in for.
+    """
 
     __slots__ = ("admission", "callback", "chunk")
 
@@ -213,7 +274,9 @@ class OfferedChunk:
         self.callback = callback
 
     def __call__(self, error: Backpressure | None) -> None:
-        """The buffer holds the chunk as safely as it can, or has rejected it late (`core.ack.AckCallback`)."""
+        """The buffer holds the chunk as safely as it can, or has rejected it late
+        (`core.ack.AckCallback`).
+        """
         if error is None:
             self.count()
         self.callback(error)
@@ -241,9 +304,11 @@ class Admission:
         logs_rejected: bool = True,
         taps: TapPoint | None = None,
     ) -> None:
-        """`on_accepted`: called when new events are in the buffer. `ack_timeout`: how long a sender waits for delivery, in seconds.
+        """`on_accepted`: called when new events are in the buffer. `ack_timeout`: how long a
+        sender waits for delivery, in seconds.
 
-        `logs_rejected`: whether what a source rejects of its records is logged; a command reports it in its own way.
+        `logs_rejected`: whether what a source rejects of its records is logged; a command reports
+        it in its own way.
         """
         self.buffer = buffer
         self.dead_letters = dead_letters
@@ -271,7 +336,14 @@ class Admission:
         """Requests whose senders wait for the delivery of their events."""
         return len(self._awaited)
 
-    def submission(self, chunks: Sequence[Chunk], source: str, callback: AckCallback, *, source_waits: bool = False) -> Submission:
+    def submission(
+        self,
+        chunks: Sequence[Chunk],
+        source: str,
+        callback: AckCallback,
+        *,
+        source_waits: bool = False,
+    ) -> Submission:
         """What is to be admitted here."""
         return Submission(self, chunks, source, callback, source_waits=source_waits)
 
@@ -280,7 +352,9 @@ class Admission:
         self.quotas.check_room(lane, size)
 
     def admit_one(self, chunk: Chunk, level: AckLevel, callback: AckCallback) -> bool:
-        """`admit` for one chunk with nothing beside it, the most frequent submission: at the level `memory` it needs no object."""
+        """`admit` for one chunk with nothing beside it, the most frequent submission: at the level
+        `memory` it needs no object.
+        """
         chunks = (chunk,)
         if level is AckLevel.MEMORY:
             try:
@@ -320,10 +394,11 @@ class Admission:
         self._on_accepted()
 
     def admit(self, submission: Submission, level: AckLevel) -> bool:
-        """Put all chunks into the buffer, and what was rejected to the dead letters; whether `level` is reached.
+        """Put all chunks into the buffer, and what was rejected to the dead letters; whether
+        `level` is reached.
 
-        If not, the submission's callback is called later. Raises what lanes, quotas, buffer and dead letters raise; then nothing was
-        accepted.
+        If not, the submission's callback is called later. Raises what lanes, quotas, buffer and
+        dead letters raise; then nothing was accepted.
         """
         while True:
             if submission.letters:
@@ -334,25 +409,36 @@ class Admission:
                 self.release(submission)
                 if isinstance(error, LaneFull) and self._give_up(submission):
                     continue
-                submission.chunks, submission.ack = (), None  # they refer to each other, and would wait for the garbage collector
+                # they refer to each other, and would wait for the garbage collector
+                submission.chunks, submission.ack = (), None
                 raise
 
     def _give_up(self, submission: Submission) -> bool:
-        """Make dead letters of events that have no room, as far as their lanes were halted for too long; whether there are any."""
-        chunks = [chunk for chunk in submission.chunks if chunk.lane in submission.given_up and self.quotas.is_halted(chunk.lane)]
+        """Make dead letters of events that have no room, as far as their lanes were halted for too
+        long; whether there are any.
+        """
+        chunks = [
+            chunk
+            for chunk in submission.chunks
+            if chunk.lane in submission.given_up and self.quotas.is_halted(chunk.lane)
+        ]
         if not chunks:
             return False
         why = "its project key was halted for too long, and the buffer has no room for its events"
         now = self.clock.now()
-        buried = [letter for chunk in chunks for letter in letters_of(chunk, Reason.LANE_HALTED, why, now)]
+        buried = [
+            letter for chunk in chunks for letter in letters_of(chunk, Reason.LANE_HALTED, why, now)
+        ]
         submission.letters = [*submission.letters, *buried]
         submission.chunks = [chunk for chunk in submission.chunks if chunk not in chunks]
         return True
 
     def prepare(self, submission: Submission) -> None:
-        """Reserve what `admit_prepared` needs, where several admissions accept together or not at all.
+        """Reserve what `admit_prepared` needs, where several admissions accept together or not at
+        all.
 
-        Raises what `admit` would raise now; then nothing is reserved. `release` undoes it. Between the two nothing else may be admitted.
+        Raises what `admit` would raise now; then nothing is reserved. `release` undoes it. Between
+        the two nothing else may be admitted.
         """
         while True:
             if submission.letters:
@@ -377,12 +463,17 @@ class Admission:
 
     def _makes_room(self, submission: Submission, error: BaseException) -> bool:
         """Whether events are dropped where the buffer is full, instead of rejecting these."""
-        return not (self.rejects or submission.source_waits or submission.revived is not None) and type(error) in _FULL
+        return (
+            not (self.rejects or submission.source_waits or submission.revived is not None)
+            and type(error) in _FULL
+        )
 
     def _admit(self, submission: Submission, level: AckLevel) -> bool:
         if submission.chunks and level is AckLevel.DELIVERED:
             return self._admit_until_delivered(submission)
-        if submission.chunks and not self._offer(submission, None if level is AckLevel.MEMORY else submission.offered):
+        if submission.chunks and not self._offer(
+            submission, None if level is AckLevel.MEMORY else submission.offered
+        ):
             return False
         return self._accepted(submission, level)
 
@@ -419,7 +510,9 @@ class Admission:
         return False
 
     def _offer(self, submission: Submission, callback: AckCallback | None) -> bool:
-        """Into the buffer, or raise; whether the buffer holds the chunks already. If new events are dropped instead, no chunks are left."""
+        """Into the buffer, or raise; whether the buffer holds the chunks already. If new events
+        are dropped instead, no chunks are left.
+        """
         try:
             return self._try(submission.chunks, callback)
         except _FULL as error:
@@ -467,7 +560,9 @@ class Admission:
             submission.results.drop_rest(BUFFER_FULL)
 
     def _drop_oldest(self, chunks: Sequence[Chunk], full: Backpressure) -> None:
-        """Make some room: in the lane whose share is full, or anywhere. Raises `full` if nothing is pending there."""
+        """Make some room: in the lane whose share is full, or anywhere. Raises `full` if nothing
+        is pending there.
+        """
         for lane in self.quotas.lanes_to_shorten(chunks) if isinstance(full, LaneFull) else (None,):
             dropped = self.buffer.drop_oldest(lane)
             if dropped:
@@ -476,7 +571,9 @@ class Admission:
         raise full
 
     def drop(self, chunks: Sequence[Chunk], reason: DropReason) -> None:
-        """Count and settle chunks that were removed from their queues. Senders that wait for their delivery have to repeat the request."""
+        """Count and settle chunks that were removed from their queues. Senders that wait for their
+        delivery have to repeat the request.
+        """
         for lane, group in groupby(chunks, attrgetter("lane")):
             of_lane = list(group)
             self.books.drop(lane, reason, sum([chunk.count for chunk in of_lane]))
@@ -495,7 +592,9 @@ class Admission:
         self._on_accepted()
 
     def count(self, submission: Submission) -> None:
-        """Count the events in the books, and write the dead letters. Nothing can fail from here on."""
+        """Count the events in the books, and write the dead letters. Nothing can fail
+        from here on.
+        """
         chunks, submission.chunks = submission.chunks, ()
         for chunk in chunks:
             if submission.revived is None:
@@ -503,7 +602,9 @@ class Admission:
             else:
                 self.books.revive(chunk.lane, submission.revived.reason, chunk.count)
         if self._taps.tap is not None:
-            self._taps.tap.chunks(TapOutcome.RECEIVED if submission.revived is None else TapOutcome.REPLAYED, chunks)
+            self._taps.tap.chunks(
+                TapOutcome.RECEIVED if submission.revived is None else TapOutcome.REPLAYED, chunks
+            )
         if submission.ruling is not None:
             self._count_ruling(submission.ruling)
         if submission.letters:
@@ -525,10 +626,14 @@ class Admission:
             ruled.count()
 
     def _reserve(self, submission: Submission) -> None:
-        """Room for the dead letters that have to be kept. Raises `DeadLettersFull`, or `RequestTooLarge` if there is never enough."""
+        """Room for the dead letters that have to be kept. Raises `DeadLettersFull`, or
+        `RequestTooLarge` if there is never enough.
+        """
         letters, store = submission.letters, self.dead_letters
         if submission.source_waits:
-            size = sum([len(letter.data) + len(letter.why) + len(letter.attributes) for letter in letters])
+            size = sum(
+                [len(letter.data) + len(letter.why) + len(letter.attributes) for letter in letters]
+            )
             submission.reserved = store.reserve(size, len(letters))
             fits = submission.reserved is not None or store.could_hold(size, len(letters))
         else:
@@ -536,7 +641,10 @@ class Admission:
             fits = submission.reserved is not None or store.could_hold_at_receipt(letters)
         if submission.reserved is not None:
             return
-        what = f"{len(letters)} of its events can't be delivered ({letters[0].reason.value}: {letters[0].why}), and the dead letters"
+        what = (
+            f"{len(letters)} of its events can't be delivered ({letters[0].reason.value}: "
+            f"{letters[0].why}), and the dead letters"
+        )
         if not fits:
             raise RequestTooLarge(f"{what} could never hold them (dead_letters.max_bytes)")
         if not submission.source_waits:
@@ -580,7 +688,9 @@ class Admission:
     def _count_buried(self, letters: Sequence[DeadLetter]) -> None:
         if self._taps.tap is not None:
             self._taps.tap.letters(TapOutcome.DEAD_LETTERED, letters)
-        for (lane, source, reason), count in Counter((letter.lane, letter.source, letter.reason) for letter in letters).items():
+        for (lane, source, reason), count in Counter(
+            (letter.lane, letter.source, letter.reason) for letter in letters
+        ).items():
             self.books.receive(lane, source, count)
             self.books.bury(lane, reason, count)
 
@@ -595,7 +705,9 @@ class Admission:
             self.not_acknowledged += 1
 
     def end_waiting(self) -> None:
-        """Ask every sender that waits for delivery to repeat its request, and drop what it will send again."""
+        """Ask every sender that waits for delivery to repeat its request, and drop what it will
+        send again.
+        """
         for awaited in list(self._awaited):
             awaited.fail(Draining("shutting down", retry_after=2.0))
 
@@ -607,5 +719,10 @@ def log_buried(letters: Sequence[DeadLetter]) -> None:
     for (lane, reason), count in counted.items():
         label, letter = lane_label(lane) if lane else UNDECODABLE, first[lane, reason]
         _log.warning(
-            "events became dead letters", lane=label, reason=reason.value, events=count, why=letter.why, coordinates=letter.coordinates
+            "events became dead letters",
+            lane=label,
+            reason=reason.value,
+            events=count,
+            why=letter.why,
+            coordinates=letter.coordinates,
         )

@@ -1,7 +1,9 @@
-"""The jobs of the decoder process and their results: frames of a head in MessagePack, and bytes as they are.
+"""The jobs of the decoder process and their results: frames of a head in MessagePack, and bytes as
+they are.
 
-A large body becomes pieces of at most `PIECE_BYTES` and `PIECE_EVENTS` (or one event), each a chunk by itself, so that nothing which is
-done with one of them later takes long. Of rejected events at most `MAX_REJECTED` are returned; the others are counted.
+A large body becomes pieces of at most `PIECE_BYTES` and `PIECE_EVENTS` (or one event), each a
+chunk by itself, so that nothing which is done with one of them later takes long. Of rejected
+events at most `MAX_REJECTED` are returned; the others are counted.
 
 Invariant: the result is that of reading the same body on the loop, but for where it is cut.
 """
@@ -17,7 +19,15 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from forwarder.core.errors import ForwarderError, InvalidRequest, InvalidToken, NoKey, RequestTooLarge, UnknownKey, UnsupportedMedia
+from forwarder.core.errors import (
+    ForwarderError,
+    InvalidRequest,
+    InvalidToken,
+    NoKey,
+    RequestTooLarge,
+    UnknownKey,
+    UnsupportedMedia,
+)
 from forwarder.core.event import NO_IDS, Chunk, Lane
 from forwarder.core.ports import EventResults, Incoming, OtlpHead, Reason, V1Head
 from forwarder.core.records import RecordFacts, RejectedRecord
@@ -37,7 +47,9 @@ FRAME: Final = struct.Struct("!IQ")
 """Before each frame: the lengths of its head and of what follows the head."""
 
 CPU_SECONDS: Final = 10
-"""CPU time that one body may take; the process is ended by a signal when it is used up, also within a call of C."""
+"""CPU time that one body may take; the process is ended by a signal when it is used up, also
+within a call of C.
+"""
 
 PIECE_BYTES: Final = 256 * 1024
 PIECE_EVENTS: Final = 1000
@@ -45,7 +57,8 @@ MAX_REJECTED: Final = 5000
 """Of events that the service wouldn't ingest either, and again of others."""
 
 _ERRORS: Final[dict[str, type[ForwarderError]]] = {
-    each.code: each for each in (InvalidRequest, InvalidToken, NoKey, UnknownKey, RequestTooLarge, UnsupportedMedia)
+    each.code: each
+    for each in (InvalidRequest, InvalidToken, NoKey, UnknownKey, RequestTooLarge, UnsupportedMedia)
 }
 _NO_LANE: Final = -1
 
@@ -80,8 +93,9 @@ class RecordJob(Struct, tag="record", array_like=True):
 
 
 class DecodedHead(Struct, array_like=True):
-    """What was read. The bytes follow: data and ids of each piece; data, lengths and kinds of each group of rejected events; and, for a
-    sender whose answer says what became of its events, that answer, and the results as `ResultsState` where they can change.
+    """What was read. The bytes follow: data and ids of each piece; data, lengths and kinds of each
+    group of rejected events; and, for a sender whose answer says what became of its events, that
+    answer, and the results as `ResultsState` where they can change.
     """
 
     error: str = ""
@@ -121,7 +135,11 @@ class DecoderReply(NamedTuple):
         kinds = [(self._lane(lane), Reason(reason), why) for lane, reason, why in self.head.kinds]
         first = 2 * len(self.head.pieces)
         for at in range(first, first + 3 * len(self.head.groups), 3):
-            data, lengths, indexes = self.parts[at], array("I", self.parts[at + 1]), array("I", self.parts[at + 2])
+            data, lengths, indexes = (
+                self.parts[at],
+                array("I", self.parts[at + 1]),
+                array("I", self.parts[at + 2]),
+            )
             group: list[tuple[Lane | None, RejectedEvent]] = []
             start = 0
             for length, kind in zip(lengths, indexes, strict=True):
@@ -131,7 +149,9 @@ class DecoderReply(NamedTuple):
             yield group
 
     def results(self) -> tuple[bytes, Callable[[], Results] | None] | None:
-        """The answer, and what makes the results of each event where they can change; None if the sender gets the usual answer."""
+        """The answer, and what makes the results of each event where they can change; None if the
+        sender gets the usual answer.
+        """
         if not self.head.with_results:
             return None
         answer, state = self.parts[-2:]
@@ -140,7 +160,10 @@ class DecoderReply(NamedTuple):
     def overflow(self) -> list[tuple[Lane | None, Reason, int]]:
         """Rejected events that were not returned."""
         kinds = self.head.kinds
-        return [(self._lane(kinds[kind][0]), Reason(kinds[kind][1]), count) for kind, count in self.head.overflow]
+        return [
+            (self._lane(kinds[kind][0]), Reason(kinds[kind][1]), count)
+            for kind, count in self.head.overflow
+        ]
 
     def _lane(self, index: int) -> Lane | None:
         return None if index == _NO_LANE else Lane(*self.head.lanes[index])
@@ -172,7 +195,9 @@ def failed(code: str, message: str) -> bytes:
 
 
 def work(head: bytes, body: bytes) -> tuple[bytes, list[bytes]]:
-    """Do a job; the head of what was read, and the parts that follow it. Raises only what is a bug."""
+    """Do a job; the head of what was read, and the parts that follow it. Raises only
+    what is a bug.
+    """
     job = _decode_job(head)
     try:
         parts = _read(job, body) if isinstance(job, RequestJob) else _read_record(job, body)
@@ -184,8 +209,13 @@ def work(head: bytes, body: bytes) -> tuple[bytes, list[bytes]]:
 
 
 def _read(job: RequestJob, body: bytes) -> _Parts:
-    reader = RequestReader(job.rules, LaneRegistry(job.max_lanes, {}, KnownKeys((), (), verifiable=False), api_keys=job.api_keys))
-    incoming = Incoming(body, job.query, job.content_type, job.content_encoding, job.client, event=job.event)
+    reader = RequestReader(
+        job.rules,
+        LaneRegistry(job.max_lanes, {}, KnownKeys((), (), verifiable=False), api_keys=job.api_keys),
+    )
+    incoming = Incoming(
+        body, job.query, job.content_type, job.content_encoding, job.client, event=job.event
+    )
     del body
     protocol = _protocol_of(job)
     if protocol is None:
@@ -237,7 +267,8 @@ class _OneRecord:
     def times(self, indexes: Sequence[int]) -> list[float | None]:
         return [self._facts.at for _ in indexes]
 
-    def attributes(self, index: int) -> str:  # noqa: ARG002 - the dead letters are written where they are known
+    # the dead letters are written where they are known
+    def attributes(self, index: int) -> str:  # noqa: ARG002
         return ""
 
 
@@ -250,7 +281,10 @@ def _read_record(job: RecordJob, value: bytes) -> _Parts:
     parts = _Parts(content.nulled)
     for lane, stamped in content.events:
         parts.add(lane, stamped)
-    parts.reject((letter.lane, RejectedEvent(letter.reason, letter.data, why=letter.why)) for letter in content.letters)
+    parts.reject(
+        (letter.lane, RejectedEvent(letter.reason, letter.data, why=letter.why))
+        for letter in content.letters
+    )
     return parts
 
 
@@ -277,7 +311,8 @@ class _Parts:
         overflow: Counter[int] = Counter()
         data: list[bytes] = []
         kinds = array("I")
-        kept: Counter[bool] = Counter()  # those that have to be kept never give way to those that may be dropped
+        # those that have to be kept never give way to those that may be dropped
+        kept: Counter[bool] = Counter()
         for lane, each in rejected:
             key = (_NO_LANE if lane is None else self._lane(lane), each.reason.value, each.why)
             kind = self._kinds.setdefault(key, len(self._kinds))
@@ -298,7 +333,10 @@ class _Parts:
     def add_results(self, results: EventResults) -> None:
         """The results of all events. To be called last."""
         self._head.with_results = True
-        self._parts += [results.body(), _encode(results.state()) if isinstance(results, Results) else b""]
+        self._parts += [
+            results.body(),
+            _encode(results.state()) if isinstance(results, Results) else b"",
+        ]
 
     def _group(self, data: list[bytes], kinds: array[int]) -> None:
         self._groups.append(len(data))

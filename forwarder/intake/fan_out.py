@@ -1,12 +1,15 @@
-"""Admission to several destinations: each event goes to those that its route names, and is stored once for each of them.
+"""Admission to several destinations: each event goes to those that its route names, and is stored
+once for each of them.
 
-A destination has an admission of its own, with its own buffer, quotas, books and dead letters (`admission.py`). `FanOut` stands above them
-and looks like one of them. The steps, in order: divide the submission by destination, prepare all parts, admit all parts, join what they
+A destination has an admission of its own, with its own buffer, quotas, books and dead letters
+(`admission.py`). `FanOut` stands above them and looks like one of them. The steps, in order:
+divide the submission by destination, prepare all parts, admit all parts, join what they
 acknowledge.
 
-Invariants: a submission is accepted by all required destinations that it is routed to, or by none: all are asked before the first accepts.
-An optional destination never rejects and is never waited for: what it has no room for is dropped and counted there. A chunk belongs to one
-destination; the bytes of its events are shared.
+Invariants: a submission is accepted by all required destinations that it is routed to, or by none:
+all are asked before the first accepts. An optional destination never rejects and is never waited
+for: what it has no room for is dropped and counted there. A chunk belongs to one destination; the
+bytes of its events are shared.
 """
 
 from __future__ import annotations
@@ -42,13 +45,19 @@ class HaltedLanes(Protocol):
 
 
 class RouteTable(Protocol):
-    """Which destinations events go to, by their numbers in the order in which they are configured."""
+    """Which destinations events go to, by their numbers in the order in which they are
+    configured.
+    """
 
     def whole(self, lane: Lane, source: str) -> Sequence[int] | None:
         """Where all events of this lane and source go; None if that depends on the event."""
 
-    def of_events(self, lane: Lane, source: str, data: bytes, count: int) -> Sequence[Sequence[int]]:
-        """Where each of the events goes that are joined in `data`. Of one that can't be read only lane and source count."""
+    def of_events(
+        self, lane: Lane, source: str, data: bytes, count: int
+    ) -> Sequence[Sequence[int]]:
+        """Where each of the events goes that are joined in `data`. Of one that can't be read only
+        lane and source count.
+        """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +80,9 @@ class Branch:
         if mapped is None:
             if len(self.lanes) >= MAX_REMEMBERED:
                 self.lanes.clear()
-            mapped = self.lanes[lane] = Lane(self.api_keys.get(lane.api_key, lane.api_key), lane.historical)
+            mapped = self.lanes[lane] = Lane(
+                self.api_keys.get(lane.api_key, lane.api_key), lane.historical
+            )
         return mapped
 
 
@@ -79,7 +90,9 @@ class FanOut:
     """Admits to all destinations that the routes name; otherwise as an `Admission`."""
 
     def __init__(self, branches: Sequence[Branch], routes: RouteTable, lanes: LaneRegistry) -> None:
-        """`branches`: the destinations in the order in which the routes number them; the first is the default. `lanes`: of senders."""
+        """`branches`: the destinations in the order in which the routes number them; the first is
+        the default. `lanes`: of senders.
+        """
         self._branches = branches
         self._all_required = all(branch.required for branch in branches)
         self._routes = routes
@@ -106,12 +119,23 @@ class FanOut:
         """See `Admission`; each record counts once."""
         return sum(branch.admission.filtered_records for branch in self._branches)
 
-    def submission(self, chunks: Sequence[Chunk], source: str, callback: AckCallback, *, source_waits: bool = False) -> Submission:
+    def submission(
+        self,
+        chunks: Sequence[Chunk],
+        source: str,
+        callback: AckCallback,
+        *,
+        source_waits: bool = False,
+    ) -> Submission:
         """See `Admission.submission`."""
-        return self._branches[0].admission.submission(chunks, source, callback, source_waits=source_waits)
+        return self._branches[0].admission.submission(
+            chunks, source, callback, source_waits=source_waits
+        )
 
     def check_room(self, lane: Lane, size: int) -> None:
-        """See `Quotas.check_room`: of all required destinations where events of the lane go for certain."""
+        """See `Quotas.check_room`: of all required destinations where events of the lane go for
+        certain.
+        """
         for number in self._routes.whole(lane, "") or ():
             branch = self._branches[number]
             if branch.required:
@@ -125,8 +149,11 @@ class FanOut:
         if len(numbers) == 1 and (branch := self._branches[numbers[0]]).required:
             chunk.lane = branch.lane(lane)
             return branch.admission.admit_one(chunk, level, callback)
-        if level is AckLevel.MEMORY and self.rejects and self._all_required:  # the most frequent submission: it needs no objects beside
-            copies = [(self._branches[number].admission, self._copy(chunk, number)) for number in numbers]
+        # the most frequent submission: it needs no objects beside
+        if level is AckLevel.MEMORY and self.rejects and self._all_required:
+            copies = [
+                (self._branches[number].admission, self._copy(chunk, number)) for number in numbers
+            ]
             for admission, copy in copies:
                 admission.check_one(copy)
             for admission, copy in copies:
@@ -160,36 +187,56 @@ class FanOut:
                 continue
             for number in whole:
                 chunks.setdefault(number, []).append(self._copy(chunk, number))
-        for kept, of_destination in ((submission.letters, letters), (submission.droppable, droppable)):
+        for kept, of_destination in (
+            (submission.letters, letters),
+            (submission.droppable, droppable),
+        ):
             for letter in kept:
                 for number in self._of_letter(letter):
                     of_destination.setdefault(number, []).append(self._mapped(letter, number))
         for lane, count in submission.overflow:
             for number in self._routes.whole(lane, source) or (0,):
                 overflow.setdefault(number, []).append((self._branches[number].lane(lane), count))
-        numbers = sorted({*chunks, *letters, *droppable, *overflow, *((0,) if submission.ruling is not None else ())}) or [0]
+        numbers = sorted(
+            {
+                *chunks,
+                *letters,
+                *droppable,
+                *overflow,
+                *((0,) if submission.ruling is not None else ()),
+            }
+        ) or [0]
         parts = []
         for number in numbers:
-            part = self._part(number, chunks.get(number, ()), source, source_waits=submission.source_waits)
+            part = self._part(
+                number, chunks.get(number, ()), source, source_waits=submission.source_waits
+            )
             part.submission.letters = letters.get(number, ())
             part.submission.droppable = droppable.get(number, ())
             part.submission.overflow = overflow.get(number, ())
             part.submission.given_up = submission.given_up
             parts.append(part)
-        parts[0].submission.nulled, parts[0].submission.filtered = submission.nulled, submission.filtered
-        if submission.ruling is not None:  # what rules drop goes nowhere: it is counted once, by the first destination
+        parts[0].submission.nulled, parts[0].submission.filtered = (
+            submission.nulled,
+            submission.filtered,
+        )
+        # what rules drop goes nowhere: it is counted once, by the first destination
+        if submission.ruling is not None:
             parts[0].submission.ruling = self._ruling(submission.ruling)
         required = next((part for part in parts if part.branch.required), parts[0])
         required.submission.results = submission.results
         return parts
 
     def _divide_chunk(self, chunk: Chunk, chunks: dict[int, list[Chunk]]) -> None:
-        """Divide a chunk whose events go different ways; neighbours that go the same way stay together, in their order."""
+        """Divide a chunk whose events go different ways; neighbours that go the same way stay
+        together, in their order.
+        """
         events = chunk.events()
         routed = self._routes.of_events(chunk.lane, chunk.source, chunk.data, chunk.count)
         for number in sorted({number for numbers in routed for number in numbers}):
             here = [at for at, numbers in enumerate(routed) if number in numbers]
-            runs = [here] if type(chunk) is Chunk else _neighbours(here)  # others know where their events were, by their first
+            # others know where their events were, by their first
+            runs = [here] if type(chunk) is Chunk else _neighbours(here)
             for run in runs:
                 data = b",".join([events[at] for at in run])
                 part = chunk.part(data, len(run), chunk.ids, run[0])
@@ -197,36 +244,53 @@ class FanOut:
                 chunks.setdefault(number, []).append(part)
 
     def _copy(self, chunk: Chunk, number: int) -> Chunk:
-        """The whole chunk for a destination. The original stays as it is: if it is rejected, its source offers it again."""
+        """The whole chunk for a destination. The original stays as it is: if it is rejected, its
+        source offers it again.
+        """
         copy = chunk.part(chunk.data, chunk.count, chunk.ids, 0)
         copy.lane = self._branches[number].lane(chunk.lane)
         return copy
 
     def _ruling(self, ruling: Ruling) -> Ruling:
         """What the rules did, in the first destination's own lanes."""
-        return Ruling(dropped=[(reason, self._copy(chunk, 0)) for reason, chunk in ruling.dropped], ruled=ruling.ruled)
+        return Ruling(
+            dropped=[(reason, self._copy(chunk, 0)) for reason, chunk in ruling.dropped],
+            ruled=ruling.ruled,
+        )
 
     def _of_letter(self, letter: DeadLetter) -> Sequence[int]:
         if letter.lane is None:
             return (0,)
         whole = self._routes.whole(letter.lane, letter.source)
-        return self._routes.of_events(letter.lane, letter.source, letter.data, 1)[0] if whole is None else whole
+        return (
+            self._routes.of_events(letter.lane, letter.source, letter.data, 1)[0]
+            if whole is None
+            else whole
+        )
 
     def _mapped(self, letter: DeadLetter, number: int) -> DeadLetter:
         """The letter with the destination's own lane."""
         lane = letter.lane and self._branches[number].lane(letter.lane)
         return letter if lane == letter.lane else replace(letter, lane=lane)
 
-    def _part(self, number: int, chunks: Sequence[Chunk], source: str, *, source_waits: bool = False) -> SubmissionPart:
+    def _part(
+        self, number: int, chunks: Sequence[Chunk], source: str, *, source_waits: bool = False
+    ) -> SubmissionPart:
         """What one destination gets: chunks of its own, with its own lanes."""
         branch = self._branches[number]
-        submission = branch.admission.submission(chunks, source, _no_callback, source_waits=source_waits and branch.required)
+        submission = branch.admission.submission(
+            chunks, source, _no_callback, source_waits=source_waits and branch.required
+        )
         return SubmissionPart(branch, submission, sizes_of(chunks) if source_waits else {})
 
     # Admitting
 
-    def admit_parts(self, parts: Sequence[SubmissionPart], level: AckLevel, callback: AckCallback) -> bool:
-        """Have all parts accepted, or raise, with nothing accepted by a required destination; whether `level` is reached."""
+    def admit_parts(
+        self, parts: Sequence[SubmissionPart], level: AckLevel, callback: AckCallback
+    ) -> bool:
+        """Have all parts accepted, or raise, with nothing accepted by a required destination;
+        whether `level` is reached.
+        """
         prepared: list[SubmissionPart] = []
         try:
             prepared.extend(part for part in parts if _prepare(part))
@@ -270,11 +334,14 @@ class SubmissionPart:
     def release(self) -> None:
         """It is not accepted."""
         self.branch.admission.release(self.submission)
-        self.submission.chunks, self.submission.ack = (), None  # they refer to each other, and would wait for the garbage collector
+        # they refer to each other, and would wait for the garbage collector
+        self.submission.chunks, self.submission.ack = (), None
 
 
 def _prepare(part: SubmissionPart) -> bool:
-    """Whether the part can be admitted. An optional destination without room drops its part; a required one raises why."""
+    """Whether the part can be admitted. An optional destination without room drops its part; a
+    required one raises why.
+    """
     admission, submission = part.branch.admission, part.submission
     try:
         admission.prepare(submission)

@@ -1,11 +1,14 @@
-"""Accepts requests, whole or not at all. `Intake.accept` is the way of every event that comes over HTTP.
+"""Accepts requests, whole or not at all. `Intake.accept` is the way of every event that comes over
+HTTP.
 
-The steps, in order: decode the body (`wire`), read its shape and stamp its events by lane (`stamping.py`, `requests.py`), admit them
-(`admission.py`: lanes, quotas, buffer, books, dead letters, acknowledgement). A body that takes more work than other requests may wait for
-is decoded by another process (`large.py`) and admitted when it comes back.
+The steps, in order: decode the body (`wire`), read its shape and stamp its events by lane
+(`stamping.py`, `requests.py`), admit them (`admission.py`: lanes, quotas, buffer, books, dead
+letters, acknowledgement). A body that takes more work than other requests may wait for is decoded
+by another process (`large.py`) and admitted when it comes back.
 
-Invariant: when `accept` returns True, each event of the request is in the buffer, among the dead letters, or dropped and counted as such;
-when it returns False, that holds once the callback is called without an error; when it raises, nothing was accepted and nothing counted.
+Invariant: when `accept` returns True, each event of the request is in the buffer, among the dead
+letters, or dropped and counted as such; when it returns False, that holds once the callback is
+called without an error; when it raises, nothing was accepted and nothing counted.
 """
 
 from __future__ import annotations
@@ -17,15 +20,37 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from forwarder.core.ack import AckCallback, AckLevel
-from forwarder.core.errors import Backpressure, Draining, ForwarderError, InvalidAck, InvalidRequest, RequestTooLarge
+from forwarder.core.errors import (
+    Backpressure,
+    Draining,
+    ForwarderError,
+    InvalidAck,
+    InvalidRequest,
+    RequestTooLarge,
+)
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.path import ForwarderPath, RequestPath
-from forwarder.core.ports import DeadLetter, EventResults, Incoming, Ordering, OtlpHead, PatientWaiter, V1Head
+from forwarder.core.ports import (
+    DeadLetter,
+    EventResults,
+    Incoming,
+    Ordering,
+    OtlpHead,
+    PatientWaiter,
+    V1Head,
+)
 from forwarder.core.shares import Headroom
 from forwarder.intake.admission import Admission, Submission
 from forwarder.intake.decoder_jobs import DecoderReply, RequestJob, encode_job
 from forwarder.intake.fan_out import FanOut
-from forwarder.intake.large import DECODE_SECONDS, WAIT_SECONDS, Decoder, LargeBodies, LargeBody, peek_key
+from forwarder.intake.large import (
+    DECODE_SECONDS,
+    WAIT_SECONDS,
+    Decoder,
+    LargeBodies,
+    LargeBody,
+    peek_key,
+)
 from forwarder.intake.requests import ReadingRules, RequestContent, RequestReader
 from forwarder.intake.result_protocols import ResultProtocol, V1Protocol
 from forwarder.intake.ruling import BEFORE_RULES, Ruling, check_work
@@ -42,7 +67,9 @@ if TYPE_CHECKING:
     from forwarder.rules.rules import EventRules
 
 OTLP: Final = "otlp"
-"""The source of events that were log records of OpenTelemetry; all others that come over HTTP have the source `http`."""
+"""The source of events that were log records of OpenTelemetry; all others that come over HTTP have
+the source `http`.
+"""
 
 LARGE_TEXT: Final = 1 << 20
 """Bytes from which on a request is read only if there is headroom for its copy."""
@@ -100,8 +127,9 @@ class Intake:
         otlp: OtlpMapping | None = None,
         event_rules: EventRules | None = None,
     ) -> None:
-        """`headroom`: bounds the bytes in progress; None: `policy` alone does. `decoder`: does what takes more than `effort`; None: it is
-        done at once, however long it takes. `path`: remembers the forwarders that events have passed. `otlp`: makes events of log records.
+        """`headroom`: bounds the bytes in progress; None: `policy` alone does. `decoder`: does
+        what takes more than `effort`; None: it is done at once, however long it takes. `path`:
+        remembers the forwarders that events have passed. `otlp`: makes events of log records.
         """
         self.admission = admission
         self.clock = clock = admission.clock
@@ -114,13 +142,23 @@ class Intake:
         self._rejects = admission.rejects
         self._headroom = headroom
         self._path = path or ForwarderPath(clock)
-        ordered = [ordering_of(Lane("", historical)) is Ordering.PER_DISTINCT_ID for historical in (False, True)]
-        self._live_is_ordered = ordered[0]  # `read_single` needs it before the lane is known: all live lanes are alike in it
+        ordered = [
+            ordering_of(Lane("", historical)) is Ordering.PER_DISTINCT_ID
+            for historical in (False, True)
+        ]
+        # `read_single` needs it before the lane is known: all live lanes are alike in it
+        self._live_is_ordered = ordered[0]
         limits = policy.max_body, policy.max_event, quotas.max_events
-        self.rules = ReadingRules(*limits, policy.clock_skew_tolerance, ordered=(ordered[0], ordered[1]))
+        self.rules = ReadingRules(
+            *limits, policy.clock_skew_tolerance, ordered=(ordered[0], ordered[1])
+        )
         self._otlp = otlp
-        self._reader = RequestReader(self.rules, lanes, admission.check_room if self._rejects else None)
-        self._large = None if decoder is None else LargeBodies(decoder, clock, headroom, self._on_change)
+        self._reader = RequestReader(
+            self.rules, lanes, admission.check_room if self._rejects else None
+        )
+        self._large = (
+            None if decoder is None else LargeBodies(decoder, clock, headroom, self._on_change)
+        )
         self.effort = UNBOUNDED if decoder is None else effort
         self._inline_body = min(policy.max_body, self.effort.text)
         self._max_single = min(policy.max_event, self.effort.text)
@@ -133,17 +171,30 @@ class Intake:
         """See `core.ports.RequestIntake.accept`."""
         if self._attentive and self._is_behind_large(incoming, callback):
             return False
-        level = self._level if incoming.ack is None and incoming.revived is None else self._level_of(incoming)
+        level = (
+            self._level
+            if incoming.ack is None and incoming.revived is None
+            else self._level_of(incoming)
+        )
         now = self._now()
         if incoming.head is not None:
             return self._accept_with_results(incoming, incoming.head, level, now, callback)
         body = incoming.body
         try:
-            text = decode_body(incoming, self._inline_body) if len(body) <= SMALL_BODY else self._decode_medium(incoming)
+            text = (
+                decode_body(incoming, self._inline_body)
+                if len(body) <= SMALL_BODY
+                else self._decode_medium(incoming)
+            )
         except (RequestTooLarge, TooMuchWork) as error:
             self._check_elsewhere(incoming, error)
             return self._decode_elsewhere(incoming, body, level, now, callback)
-        if incoming.client is None and len(text) <= self._max_single and incoming.revived is None and b"_=" not in incoming.query:
+        if (
+            incoming.client is None
+            and len(text) <= self._max_single
+            and incoming.revived is None
+            and b"_=" not in incoming.query
+        ):
             single = read_single(text, now, self._max_single, ordered=self._live_is_ordered)
             if single is not None:
                 api_key, ids, data = single
@@ -158,29 +209,43 @@ class Intake:
         try:
             if len(text) > self._usual_text:
                 self._check_headroom(incoming, len(text), effort)
-            outlined = len(text) > OUTLINED_TEXT and incoming.revived is None and text.startswith(b"{")
+            outlined = (
+                len(text) > OUTLINED_TEXT and incoming.revived is None and text.startswith(b"{")
+            )
             content = self._read_outlined(text, incoming, now) if outlined else None
             if content is None:
                 request = read_request(text, self._quotas.max_events, effort=effort)
-                content = self._reader.read(request, incoming, self._received(incoming, now), effort)
+                content = self._reader.read(
+                    request, incoming, self._received(incoming, now), effort
+                )
             if self.event_rules is not None:
-                check_work(self.event_rules, [(lane, stamped.count) for lane, stamped in content.stamped], effort.events)
+                check_work(
+                    self.event_rules,
+                    [(lane, stamped.count) for lane, stamped in content.stamped],
+                    effort.events,
+                )
         except TooMuchWork:
             return self._decode_elsewhere(incoming, body, level, now, callback)
         return self.admission.admit(self._submission(content, incoming, now, callback), level)
 
     def _read_outlined(self, text: bytes, incoming: Incoming, now: float) -> RequestContent | None:
-        """What is in a batch in its usual form, without a pass that only finds its events; None: all else, which is read the whole way."""
+        """What is in a batch in its usual form, without a pass that only finds its events; None:
+        all else, which is read the whole way.
+        """
         try:
             request = read_outline(text) if text.isascii() or is_utf8(text) else None
             if request is None:
                 return None
-            return with_spare_frames(lambda _: self._reader.read_together(request, incoming, now, self.effort), text)
+            return with_spare_frames(
+                lambda _: self._reader.read_together(request, incoming, now, self.effort), text
+            )
         except (ForwarderError, *MALFORMED):  # the whole way says what is wrong
             return None
 
     def _is_behind_large(self, incoming: Incoming, callback: AckCallback) -> bool:
-        """Whether the request was queued behind a large one of its connection. Raises `Draining`."""
+        """Whether the request was queued behind a large one of its connection. Raises
+        `Draining`.
+        """
         if self._draining:
             raise Draining("shutting down", retry_after=2.0)
         origin = callback.origin if isinstance(callback, PatientWaiter) else None
@@ -190,25 +255,39 @@ class Intake:
         return not self._decode_elsewhere(incoming, incoming.body, level, self._now(), callback)
 
     def _check_elsewhere(self, incoming: Incoming, error: Exception) -> None:
-        """Raises `error` where the decoder process would end with it, too. A replayed dead letter is one event: never too much."""
+        """Raises `error` where the decoder process would end with it, too. A replayed dead letter
+        is one event: never too much.
+        """
         if incoming.revived is not None or self._large is None:
             raise error
         if isinstance(error, RequestTooLarge) and self._inline_body >= self.rules.max_body:
             raise error
 
     def _decode_medium(self, incoming: Incoming) -> bytes:
-        """The text of a body that is not small. Raises `TooMuchWork` if decoding it could take long."""
+        """The text of a body that is not small. Raises `TooMuchWork` if decoding it could take
+        long.
+        """
         body, limit = incoming.body, self.effort
-        plain = body.startswith((b"{", b"[")) and not incoming.content_encoding and b"data=" not in incoming.query
+        plain = (
+            body.startswith((b"{", b"["))
+            and not incoming.content_encoding
+            and b"data=" not in incoming.query
+        )
         if incoming.revived is None and len(body) > (limit.text if plain else limit.encoded):
             raise TooMuchWork
-        form = not plain and not body.startswith(_COMPRESSED) and incoming.content_encoding.lower() not in _BY_HEADER
+        form = (
+            not plain
+            and not body.startswith(_COMPRESSED)
+            and incoming.content_encoding.lower() not in _BY_HEADER
+        )
         if form and incoming.revived is None and len(body) > limit.repaired:
             raise TooMuchWork
         return decode_body(incoming, self._inline_body)
 
     def _check_headroom(self, incoming: Incoming, size: int, effort: Effort) -> None:
-        """Called before a text of `size` bytes is read. Raises `TooMuchWork`, or `BufferFull` if there is no headroom for it."""
+        """Called before a text of `size` bytes is read. Raises `TooMuchWork`, or `BufferFull` if
+        there is no headroom for it.
+        """
         if size > effort.text:
             raise TooMuchWork
         if size > LARGE_TEXT:
@@ -217,20 +296,33 @@ class Intake:
                 self._headroom.check(size)
 
     def _level_of(self, incoming: Incoming) -> AckLevel:
-        """The required level: the configured one, or the higher one that the sender requests. Raises `InvalidAck`."""
-        if incoming.revived is not None:  # never `delivered`: what isn't delivered in time is dropped, for its sender still has it
+        """The required level: the configured one, or the higher one that the sender requests.
+        Raises `InvalidAck`.
+        """
+        # never `delivered`: what isn't delivered in time is dropped, for its sender still has it
+        if incoming.revived is not None:
             return AckLevel.DISK if self._durable else AckLevel.MEMORY
         asked = incoming.ack or self._level
         level = asked if asked.rank > self._level.rank else self._level
         if level is AckLevel.DISK and not self._durable:
-            raise InvalidAck("Forwarder-Ack: disk is not available: the buffer is in memory (buffer.kind).")
+            raise InvalidAck(
+                "Forwarder-Ack: disk is not available: the buffer is in memory (buffer.kind)."
+            )
         return level
 
-    def _accept_with_results(self, incoming: Incoming, head: V1Head | OtlpHead, level: AckLevel, now: float, callback: AckCallback) -> bool:
+    def _accept_with_results(
+        self,
+        incoming: Incoming,
+        head: V1Head | OtlpHead,
+        level: AckLevel,
+        now: float,
+        callback: AckCallback,
+    ) -> bool:
         """A request of a protocol whose answers say what became of the events."""
         protocol = self._protocol_of(head)
         if isinstance(head, OtlpHead):
-            incoming.source, incoming.client = OTLP, None  # who exports log records isn't the one whom they are about
+            # who exports log records isn't the one whom they are about
+            incoming.source, incoming.client = OTLP, None
         self._lanes.check_key(protocol.key())
         body = incoming.body
         try:
@@ -244,7 +336,11 @@ class Intake:
             request = protocol.read(text, self._quotas.max_events, self.effort)
             content = self._reader.read(request, incoming, now, self.effort)
             if self.event_rules is not None:
-                check_work(self.event_rules, [(lane, stamped.count) for lane, stamped in content.stamped], self.effort.events)
+                check_work(
+                    self.event_rules,
+                    [(lane, stamped.count) for lane, stamped in content.stamped],
+                    self.effort.events,
+                )
         except TooMuchWork:
             return self._decode_elsewhere(incoming, body, level, now, callback)
         head.results = protocol.results(content)
@@ -267,13 +363,20 @@ class Intake:
 
     def _received(self, incoming: Incoming, now: float) -> float:
         """When the events were received; that of a replayed dead letter, when it became one."""
-        return now if incoming.revived is None or incoming.revived.at is None else incoming.revived.at
+        return (
+            now if incoming.revived is None or incoming.revived.at is None else incoming.revived.at
+        )
 
-    def _submission(self, content: RequestContent, incoming: Incoming, now: float, callback: AckCallback) -> Submission:
+    def _submission(
+        self, content: RequestContent, incoming: Incoming, now: float, callback: AckCallback
+    ) -> Submission:
         """What is to be admitted of a request."""
         source, revived = incoming.source, incoming.revived
         self.note_path([lane for lane, _ in content.stamped], incoming.path)
-        chunks = [Chunk(lane, stamped.data, stamped.count, stamped.ids, now, source) for lane, stamped in content.stamped]
+        chunks = [
+            Chunk(lane, stamped.data, stamped.count, stamped.ids, now, source)
+            for lane, stamped in content.stamped
+        ]
         ruling: Ruling | None = None
         if self.event_rules is not None and (revived is None or revived.reason in BEFORE_RULES):
             ruling = Ruling()
@@ -286,18 +389,25 @@ class Intake:
         submission = self.admission.submission(chunks, source, callback)
         if content.rejected:
             if revived is not None:
-                raise InvalidRequest(AT_RECEIPT[content.rejected[0][1].reason].why)  # it would be rejected at receipt again
+                # it would be rejected at receipt again
+                raise InvalidRequest(AT_RECEIPT[content.rejected[0][1].reason].why)
             submission.letters, submission.droppable = _letters(content.rejected, source, now)
         if ruling is not None:
             submission.ruling, submission.letters = ruling, [*submission.letters, *ruling.failed]
-        submission.nulled, submission.filtered, submission.results = content.nulled, content.filtered, content.results
+        submission.nulled, submission.filtered, submission.results = (
+            content.nulled,
+            content.filtered,
+            content.results,
+        )
         if revived is not None:
             submission.revived = revived
             for chunk in chunks:
                 chunk.origin = revived.number
         return submission
 
-    def _admit_ruled(self, chunk: Chunk, rules: EventRules, level: AckLevel, callback: AckCallback) -> bool:
+    def _admit_ruled(
+        self, chunk: Chunk, rules: EventRules, level: AckLevel, callback: AckCallback
+    ) -> bool:
         """One event, which rules may change or drop."""
         ruling = Ruling()
         ruling.add(rules, chunk)
@@ -307,8 +417,12 @@ class Intake:
         submission.ruling, submission.letters = ruling, ruling.failed
         return self.admission.admit(submission, level)
 
-    def _decode_elsewhere(self, incoming: Incoming, body: bytes, level: AckLevel, now: float, callback: AckCallback) -> bool:
-        """Have the decoder process read the request; never acknowledged at once. Raises `InvalidToken` if its first bytes show the key."""
+    def _decode_elsewhere(
+        self, incoming: Incoming, body: bytes, level: AckLevel, now: float, callback: AckCallback
+    ) -> bool:
+        """Have the decoder process read the request; never acknowledged at once. Raises
+        `InvalidToken` if its first bytes show the key.
+        """
         large, head, otlp = self._large, incoming.head, self._otlp
         if large is None:
             raise TypeError("there is no decoder process")
@@ -326,14 +440,28 @@ class Intake:
             incoming.content_encoding,
             incoming.client,
             incoming.event,
-            (head.authorization, head.sdk_info, head.request_timestamp) if isinstance(head, V1Head) else None,
-            (otlp.encoded, head.authorization, head.protobuf) if isinstance(head, OtlpHead) and otlp is not None else None,
+            (head.authorization, head.sdk_info, head.request_timestamp)
+            if isinstance(head, V1Head)
+            else None,
+            (otlp.encoded, head.authorization, head.protobuf)
+            if isinstance(head, OtlpHead) and otlp is not None
+            else None,
         )
         results = None if head is None else LateResults()
-        request = _LargeRequest(self, job, body, origin=(incoming.source, incoming.path), level=level, callback=callback, results=results)
+        request = _LargeRequest(
+            self,
+            job,
+            body,
+            origin=(incoming.source, incoming.path),
+            level=level,
+            callback=callback,
+            results=results,
+        )
         patient = callback if isinstance(callback, PatientWaiter) else None
         sender, origin = (None, None) if patient is None else (patient.sender, patient.origin)
-        large.submit(LargeBody(sender, origin, len(body), partial(request.run, large), request.fail))
+        large.submit(
+            LargeBody(sender, origin, len(body), partial(request.run, large), request.fail)
+        )
         if head is not None:
             head.results = results
         if patient is not None:
@@ -367,7 +495,9 @@ class Intake:
 
     @property
     def large(self) -> LargeBodies | None:
-        """The queue before the decoder process; None if there is none, and everything is done at once."""
+        """The queue before the decoder process; None if there is none, and everything is done at
+        once.
+        """
         return self._large
 
     async def drain(self, seconds: float) -> bool:
@@ -380,13 +510,20 @@ class Intake:
             await self._large.close()
 
     def end_waiting(self) -> None:
-        """Answer every sender that still waits for delivery. Call it when nothing will be delivered any more."""
+        """Answer every sender that still waits for delivery. Call it when nothing will be
+        delivered any more.
+        """
         self.admission.end_waiting()
 
     def statistics(self) -> IntakeStatistics:
         """Figures for metrics, health and tests."""
         admission = self.admission
-        return IntakeStatistics(admission.nulled_numbers, admission.awaited, admission.not_acknowledged, admission.filtered_records)
+        return IntakeStatistics(
+            admission.nulled_numbers,
+            admission.awaited,
+            admission.not_acknowledged,
+            admission.filtered_records,
+        )
 
 
 class LateResults:
@@ -447,7 +584,12 @@ class _LargeRequest:
             return
         lanes = {chunk.lane for chunk in submission.chunks}
         self._intake.note_path(lanes, self._path)
-        rejected = [letter.lane for letters in (submission.letters, submission.droppable) for letter in letters if letter.lane]
+        rejected = [
+            letter.lane
+            for letters in (submission.letters, submission.droppable)
+            for letter in letters
+            if letter.lane
+        ]
         self._intake.admission.lanes.check(lanes.union(rejected))
         if self._intake.admission.admit(submission, self._level):
             self._callback(None)
@@ -487,21 +629,31 @@ class _LargeRequest:
             self._callback(error)
 
 
-def _letters(rejected: Iterable[tuple[Lane, RejectedEvent]], source: str, now: float) -> tuple[list[DeadLetter], list[DeadLetter]]:
-    """The dead letters of rejected events: those that have to be kept, and those that may be dropped."""
+def _letters(
+    rejected: Iterable[tuple[Lane, RejectedEvent]], source: str, now: float
+) -> tuple[list[DeadLetter], list[DeadLetter]]:
+    """The dead letters of rejected events: those that have to be kept, and those that may be
+    dropped.
+    """
     kept: list[DeadLetter] = []
     droppable: list[DeadLetter] = []
     for lane, each in rejected:
-        letter = DeadLetter(each.reason, lane, each.data, now, each.why or AT_RECEIPT[each.reason].why, source)
+        letter = DeadLetter(
+            each.reason, lane, each.data, now, each.why or AT_RECEIPT[each.reason].why, source
+        )
         (droppable if each.reason in NOT_INGESTED else kept).append(letter)
     return kept, droppable
 
 
 def _overflow(decoded: DecoderReply) -> list[tuple[Lane, int]]:
-    """How many rejected events of each lane exceed what one request may bring. Raises for those that must not be dropped."""
+    """How many rejected events of each lane exceed what one request may bring. Raises for those
+    that must not be dropped.
+    """
     counts: Counter[Lane] = Counter()
     for lane, reason, count in decoded.overflow():
         if lane is None or reason not in NOT_INGESTED:
-            raise RequestTooLarge("more of its events are rejected than one request may bring dead letters")
+            raise RequestTooLarge(
+                "more of its events are rejected than one request may bring dead letters"
+            )
         counts[lane] += count
     return list(counts.items())

@@ -1,12 +1,14 @@
 """Which project keys may open a lane, and which of them are known.
 
-A lane exists while the buffer holds events of it; idle lanes are forgotten. Unknown keys may have half of `max_lanes`, so that made-up ones
-can't lock out a valid one: it is checked with the upstream, and accepted when its sender repeats the request.
+A lane exists while the buffer holds events of it; idle lanes are forgotten. Unknown keys may have
+half of `max_lanes`, so that made-up ones can't lock out a valid one: it is checked with the
+upstream, and accepted when its sender repeats the request.
 
-A key is known if it is configured, or if the key check verified it, now or before the last restart. Keys of earlier runs are known by their
-hashes alone (`storage.key_file`). Invariants: at most `MAX_KEYS` verified keys are remembered, and the one verified longest ago is
-forgotten first; a key that the upstream refuses later stays known, for its lane is halted then, and an upstream that refuses every key for
-an hour would make all of them unknown.
+A key is known if it is configured, or if the key check verified it, now or before the last
+restart. Keys of earlier runs are known by their hashes alone (`storage.key_file`). Invariants: at
+most `MAX_KEYS` verified keys are remembered, and the one verified longest ago is forgotten first;
+a key that the upstream refuses later stays known, for its lane is halted then, and an upstream
+that refuses every key for an hour would make all of them unknown.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ class LaneRegistry:
         api_keys: Collection[str] = (),
         ask: Callable[[str], object] = lambda _key: None,
     ) -> None:
-        """`api_keys`: the only ones that HTTP senders may use, if there are any; `ask`: called with an unknown key that found no room."""
+        """`api_keys`: the only ones that HTTP senders may use, if there are any; `ask`: called
+        with an unknown key that found no room.
+        """
         self._held = held
         self._known = known
         self._ask = ask
@@ -72,14 +76,20 @@ class LaneRegistry:
             raise UnknownKey("this project key isn't in sources.http.api_keys")
 
     def check(self, lanes: Collection[Lane]) -> None:
-        """Raises `RequestTooLarge` for more lanes in one request than there may ever be, and what `check_key` raises for each."""
+        """Raises `RequestTooLarge` for more lanes in one request than there may ever be, and what
+        `check_key` raises for each.
+        """
         if len(lanes) > self.max_lanes:
-            raise RequestTooLarge(f"the request has more project keys than can be held ({self.max_lanes})")
+            raise RequestTooLarge(
+                f"the request has more project keys than can be held ({self.max_lanes})"
+            )
         for lane in lanes:
             self.check_key(lane.api_key)
 
     def live(self, api_key: str) -> Lane:
-        """The live lane of a key. Raises `InvalidToken` if it can't be a key, or isn't in the configured list."""
+        """The live lane of a key. Raises `InvalidToken` if it can't be a key, or isn't in the
+        configured list.
+        """
         lane = self._live.get(api_key)
         if lane is None:
             self.check_key(check_token(api_key))
@@ -89,7 +99,9 @@ class LaneRegistry:
         return lane
 
     def of_record(self, api_key: str) -> Lane:
-        """The live lane of a key that a source's record names: any valid one. Raises `InvalidToken` if it can't."""
+        """The live lane of a key that a source's record names: any valid one. Raises
+        `InvalidToken` if it can't.
+        """
         lane = self._recorded.get(api_key)
         if lane is None:
             check_token(api_key)
@@ -102,25 +114,43 @@ class LaneRegistry:
         """Raises `TooManyLanes` if one of the chunks opens a lane and there is no room for it."""
         for chunk in chunks:
             if chunk.lane not in self._held:
-                self._admit_new(list({chunk.lane: None for chunk in chunks if chunk.lane not in self._held}))
+                self._admit_new(
+                    list({chunk.lane: None for chunk in chunks if chunk.lane not in self._held})
+                )
                 return
 
     def _admit_new(self, new: Sequence[Lane]) -> None:
         if len(self._held) + len(new) > self.max_lanes:
-            raise TooManyLanes(f"events of {self.max_lanes} project keys are buffered already", retry_after=5.0)
+            raise TooManyLanes(
+                f"events of {self.max_lanes} project keys are buffered already", retry_after=5.0
+            )
         unknown = [lane for lane in new if lane.api_key not in self._known]
-        most = self.max_lanes // 2 if self._known.verifiable or self._known.protects else self.max_lanes
+        most = (
+            self.max_lanes // 2
+            if self._known.verifiable or self._known.protects
+            else self.max_lanes
+        )
         if unknown and self._known.unknown.lanes + len(unknown) > max(most, 1):
             for lane in unknown:
                 self._ask(lane.api_key)
-            raise TooManyLanes("too many unknown project keys have buffered events; this one is being checked", retry_after=5.0)
+            raise TooManyLanes(
+                "too many unknown project keys have buffered events; this one is being checked",
+                retry_after=5.0,
+            )
 
 
 class KnownKeys:
     """`key in known` is cheap: the buffer uses it for each lane that it begins to hold."""
 
-    def __init__(self, api_keys: Collection[str] = (), source_keys: Collection[str] = (), *, verifiable: bool = True) -> None:
-        """`api_keys`: the only ones that HTTP senders may use, if there are any; `source_keys`: those that sources are configured with.
+    def __init__(
+        self,
+        api_keys: Collection[str] = (),
+        source_keys: Collection[str] = (),
+        *,
+        verifiable: bool = True,
+    ) -> None:
+        """`api_keys`: the only ones that HTTP senders may use, if there are any; `source_keys`:
+        those that sources are configured with.
 
         `verifiable`: whether the key check is on, so that other keys can become known.
         """
@@ -150,9 +180,12 @@ class KnownKeys:
     def protects(self) -> bool:
         """Whether there are known keys whose room is protected from unknown ones.
 
-        Without the key check only `api_keys` makes a sender's key known: keys of sources alone then don't make all senders unknown.
+        Without the key check only `api_keys` makes a sender's key known: keys of sources alone
+        then don't make all senders unknown.
         """
-        return bool(self._api_keys) or (self.verifiable and bool(self._source_keys or self._verified or self._hashes.count))
+        return bool(self._api_keys) or (
+            self.verifiable and bool(self._source_keys or self._verified or self._hashes.count)
+        )
 
     def pool_of(self, lane: Lane) -> LanePool | None:
         """The pool of unknown keys' lanes, if the lane's is unknown."""

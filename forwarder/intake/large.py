@@ -1,11 +1,14 @@
-"""Large bodies: those that take more work than may be done while other requests wait. They take turns in the decoder process.
+"""Large bodies: those that take more work than may be done while other requests wait. They take
+turns in the decoder process.
 
-`peek_key` reads the project key of one from its first bytes, so that nothing costly is done for a key that is not allowed.
+`peek_key` reads the project key of one from its first bytes, so that nothing costly is done for a
+key that is not allowed.
 
-Invariants: one is worked on at a time, the senders take turns, and what waits is bounded in number and bytes; each has its answer within
-`WAIT_SECONDS` and the decoder's limit. Of one sender they are accepted in the order in which they came, and whatever comes on the same
-connection meanwhile waits behind them. What is done on the loop is done in slices of `SLICE_SECONDS`, but for the last step, which
-accepts the whole or nothing.
+Invariants: one is worked on at a time, the senders take turns, and what waits is bounded in number
+and bytes; each has its answer within `WAIT_SECONDS` and the decoder's limit. Of one sender they
+are accepted in the order in which they came, and whatever comes on the same connection meanwhile
+waits behind them. What is done on the loop is done in slices of `SLICE_SECONDS`, but for the last
+step, which accepts the whole or nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +39,9 @@ MAX_OF_SENDER: Final = 16
 WAIT_SECONDS: Final = 30.0
 """How long a body waits for its turn."""
 DECODE_SECONDS: Final = 20.0
-"""How long decoding one may take, on a machine that is busy; the process itself bounds its CPU time."""
+"""How long decoding one may take, on a machine that is busy; the process itself bounds its CPU
+time.
+"""
 SLICE_SECONDS: Final = 0.005
 """How long the loop works on one before it turns to something else."""
 
@@ -60,11 +65,15 @@ _BASE64: Final = re.compile(rb"[A-Za-z0-9+/=\r\n]*")
 class Decoder(Protocol):
     """The process that reads large bodies."""
 
-    async def decode(self, head: bytes, body: bytes, accept: Callable[[int], None]) -> tuple[bytes, list[bytes]]:
-        """Have the process do `decoder_jobs.work`. `accept` is called with the size of its answer before that is read, and may raise.
+    async def decode(
+        self, head: bytes, body: bytes, accept: Callable[[int], None]
+    ) -> tuple[bytes, list[bytes]]:
+        """Have the process do `decoder_jobs.work`. `accept` is called with the size of its answer
+        before that is read, and may raise.
 
-        Raises `RequestTooLarge` for a body that takes more CPU time or memory than it may, and a `Backpressure` if there is no process to
-        be had or the machine is too busy. Cancellation ends the process; the next call starts another.
+        Raises `RequestTooLarge` for a body that takes more CPU time or memory than it may, and a
+        `Backpressure` if there is no process to be had or the machine is too busy. Cancellation
+        ends the process; the next call starts another.
         """
 
 
@@ -86,7 +95,13 @@ class LargeBody:
 class LargeBodies:
     """The queue before the decoder."""
 
-    def __init__(self, decoder: Decoder, clock: Clock, headroom: Headroom | None, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        clock: Clock,
+        headroom: Headroom | None,
+        on_change: Callable[[], None],
+    ) -> None:
         """`on_change`: called when `origins` has become empty, or isn't empty any more."""
         self._decoder = decoder
         self._clock = clock
@@ -113,7 +128,11 @@ class LargeBodies:
         if self._closed:
             raise Draining("shutting down", retry_after=2.0)
         if self.waiting >= MAX_WAITING or self._counts[body.sender] >= MAX_OF_SENDER:
-            raise BufferFull("too many large requests wait to be decoded", retry_after=2.0, hint="send smaller batches")
+            raise BufferFull(
+                "too many large requests wait to be decoded",
+                retry_after=2.0,
+                hint="send smaller batches",
+            )
         self._headroom.check(body.size)
         self._headroom.decoding += body.size
         self._counts[body.sender] += 1
@@ -147,7 +166,9 @@ class LargeBodies:
         return found
 
     async def drain(self, seconds: float) -> bool:
-        """Wait until none is pending, at most `seconds`; whether that is so. Cancellation only ends the wait."""
+        """Wait until none is pending, at most `seconds`; whether that is so. Cancellation only
+        ends the wait.
+        """
         return await wait_for_event(self._idle, seconds, self._clock)
 
     async def close(self) -> None:
@@ -190,7 +211,14 @@ class LargeBodies:
         queue.remove(body)
         if not queue:
             del self._queues[body.sender]
-        self._drop(body, BufferFull("too many large requests wait to be decoded", retry_after=5.0, hint="send smaller batches"))
+        self._drop(
+            body,
+            BufferFull(
+                "too many large requests wait to be decoded",
+                retry_after=5.0,
+                hint="send smaller batches",
+            ),
+        )
 
     def _drop(self, body: LargeBody, error: Exception) -> None:
         _stop(body)
@@ -214,7 +242,9 @@ def _stop(body: LargeBody) -> None:
 
 
 def peek_key(incoming: Incoming, body: bytes) -> str | None:
-    """The project key that the first members of the request's envelope name; None if they name none, or can't be read that simply."""
+    """The project key that the first members of the request's envelope name; None if they name
+    none, or can't be read that simply.
+    """
     seen = _first_bytes(incoming, body)
     found: dict[bytes, bytes] = {}
     if seen[:1] == b"{":
@@ -239,7 +269,11 @@ def _first_bytes(incoming: Incoming, body: bytes) -> bytes:
     try:
         if encoding in (b"br", b"deflate") and incoming.head is None:
             seen = peek(seen, encoding.decode(), _SEEN)
-        seen = _field(incoming.query) or (_field(seen) if _is_form(incoming.content_type) else b"") or seen
+        seen = (
+            _field(incoming.query)
+            or (_field(seen) if _is_form(incoming.content_type) else b"")
+            or seen
+        )
         for _ in range(_LAYERS):
             if seen.startswith(_JSON):
                 break

@@ -1,13 +1,17 @@
-"""Log records of OpenTelemetry become events by the rules of `sources.http.otlp.mapping` (docs/reference/otlp.md).
+"""Log records of OpenTelemetry become events by the rules of `sources.http.otlp.mapping`
+(docs/reference/otlp.md).
 
-Each record is mapped by itself: one that the rules leave out is counted, one of which they make no event is rejected, and becomes a dead
-letter with the record as the rules see it. All events of a request are of the one configured project.
+Each record is mapped by itself: one that the rules leave out is counted, one of which they make no
+event is rejected, and becomes a dead letter with the record as the rules see it. All events of a
+request are of the one configured project.
 
-An event's time is the mapping's, else the record's. Where it has one of them its uuid is the mapping's, else derived from the request's
-bytes and the record's index: an exporter that repeats a request sends the same bytes, so it repeats the same events. Without any time the
-time of receipt counts, which a repetition doesn't share, and the uuid is a new one.
+An event's time is the mapping's, else the record's. Where it has one of them its uuid is the
+mapping's, else derived from the request's bytes and the record's index: an exporter that repeats a
+request sends the same bytes, so it repeats the same events. Without any time the time of receipt
+counts, which a repetition doesn't share, and the uuid is a new one.
 
-It runs on the loop, and for more than a hundred records in the decoder process, which compiles the same rules.
+It runs on the loop, and for more than a hundred records in the decoder process, which compiles the
+same rules.
 """
 
 from __future__ import annotations
@@ -92,7 +96,11 @@ class ExportResults:
         first = self._first
         if first is None:
             return export_response(0, "", protobuf=self._protobuf)
-        what = "1 log record is no event" if self._count == 1 else f"{self._count} log records are no events, the first"
+        what = (
+            "1 log record is no event"
+            if self._count == 1
+            else f"{self._count} log records are no events, the first"
+        )
         why = f"{what}: {first.reason.value}: {first.why or AT_RECEIPT[first.reason].why}"
         return export_response(self._count, why, protobuf=self._protobuf)
 
@@ -100,13 +108,20 @@ class ExportResults:
 class OtlpProtocol:
     """See `forwarder.intake.result_protocols.ResultProtocol`."""
 
-    def __init__(self, parts_of: Callable[[bytes, float | None], EventParts | None], api_key: str, head: OtlpHead) -> None:
+    def __init__(
+        self,
+        parts_of: Callable[[bytes, float | None], EventParts | None],
+        api_key: str,
+        head: OtlpHead,
+    ) -> None:
         self._parts_of = parts_of
         self._api_key = api_key
         self._head = head
 
     def key(self) -> str:
-        """See `ResultProtocol`: the configured one; a request that names another as its bearer token was meant for another project."""
+        """See `ResultProtocol`: the configured one; a request that names another as its bearer
+        token was meant for another project.
+        """
         named = BEARER.fullmatch(self._head.authorization)
         if named is not None and named[1].decode("latin-1") != self._api_key:
             raise UnknownKey(f"the request's bearer token isn't the project key of {KEY}")
@@ -122,14 +137,18 @@ class OtlpProtocol:
             raise TooMuchWork
         request = MappedRequest(b"", self._api_key)
         digest, events, size = blake2b(text, digest_size=16).hexdigest(), list[bytes](), 0
-        for index, record in enumerate(read_logs(text, protobuf=self._head.protobuf, effort=effort)):
+        for index, record in enumerate(
+            read_logs(text, protobuf=self._head.protobuf, effort=effort)
+        ):
             size += len(record.data)
             if index >= effort.events // EVENTS_PER_RECORD or size > effort.text:
                 raise TooMuchWork
             try:
                 parts = self._parts_of(record.data, record.seconds)
             except (NotJson, Unmappable) as error:
-                request.rejected.append(RejectedEvent(Reason.UNMAPPABLE, record.data, index, error.message))
+                request.rejected.append(
+                    RejectedEvent(Reason.UNMAPPABLE, record.data, index, error.message)
+                )
                 continue
             if parts is None:
                 request.filtered += 1

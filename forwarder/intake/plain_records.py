@@ -1,14 +1,16 @@
-"""The fast way of records: one typed pass each says all that is needed of a record that is one event in its usual form.
+"""The fast way of records: one typed pass each says all that is needed of a record that is one
+event in its usual form.
 
-A record is plain if it is one event, with nothing that would have to be resolved, in valid UTF-8, not nested too deep, and its uuid, time
-and distinct_id are valid or absent. All others are read by `record_reader.py`. Each record is decoded by itself: several broken ones could
-be valid together.
+A record is plain if it is one event, with nothing that would have to be resolved, in valid UTF-8,
+not nested too deep, and its uuid, time and distinct_id are valid or absent. All others are read by
+`record_reader.py`. Each record is decoded by itself: several broken ones could be valid together.
 
-What a plain record lacks is inserted at its beginning: uuid, time, distinct_id, from its position, its own time and its key. Invariant: the
-bytes are those that `stamping.py` makes of the same event, and the same each time the record is read.
+What a plain record lacks is inserted at its beginning: uuid, time, distinct_id, from its position,
+its own time and its key. Invariant: the bytes are those that `stamping.py` makes of the same
+event, and the same each time the record is read.
 
-Measured per record of 600 bytes, in batches of 500 on one core: 1.2 µs, and 5.5 µs where uuid and time are inserted; 20 and 47 µs where
-`record_reader.py` reads each.
+Measured per record of 600 bytes, in batches of 500 on one core: 1.2 µs, and 5.5 µs where uuid and
+time are inserted; 20 and 47 µs where `record_reader.py` reads each.
 """
 
 from __future__ import annotations
@@ -22,7 +24,13 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from forwarder.core.records import RecordBatch, RecordFacts
-from forwarder.intake.stamp_event import EventName, all_hyphenated, derived_uuid, derived_uuids, time_text
+from forwarder.intake.stamp_event import (
+    EventName,
+    all_hyphenated,
+    derived_uuid,
+    derived_uuids,
+    time_text,
+)
 from forwarder.intake.stamping import MAX_FLAT, STAMP_BYTES, OneEvent, may_be_deep
 from forwarder.wire.identity import ABSENT
 from forwarder.wire.shapes import is_utf8
@@ -90,10 +98,14 @@ _decode_keyless: Final = msgspec.json.Decoder(_KeylessHead).decode
 _decode_plain: Final = msgspec.json.Decoder(PlainHead).decode
 
 
-def of_one_key(values: Sequence[bytes], joined: bytes, default: str | None, max_event: int) -> tuple[str, Sequence[IdentifiedHead]] | None:
-    """The project key of plain records (`joined`: by commas) if they have the same, and their heads; else None, also if one has no id.
+def of_one_key(
+    values: Sequence[bytes], joined: bytes, default: str | None, max_event: int
+) -> tuple[str, Sequence[IdentifiedHead]] | None:
+    """The project key of plain records (`joined`: by commas) if they have the same, and their
+    heads; else None, also if one has no id.
 
-    `default`: the key of those that name none. For lanes without order: it reads nothing that only order needs.
+    `default`: the key of those that name none. For lanes without order: it reads nothing that only
+    order needs.
     """
     heads: Sequence[IdentifiedHead]
     try:
@@ -111,7 +123,12 @@ def of_one_key(values: Sequence[bytes], joined: bytes, default: str | None, max_
         key = keys[0]
         if keys.count(key) < len(keys):
             return None
-    return (key, heads) if _are_named(heads, [head.distinct_id for head in heads]) and _are_texts(values, joined, max_event) else None
+    return (
+        (key, heads)
+        if _are_named(heads, [head.distinct_id for head in heads])
+        and _are_texts(values, joined, max_event)
+        else None
+    )
 
 
 def all_plain(values: Sequence[bytes], joined: bytes, max_event: int) -> list[PlainHead] | None:
@@ -120,7 +137,11 @@ def all_plain(values: Sequence[bytes], joined: bytes, max_event: int) -> list[Pl
         heads = [*map(_decode_plain, values)]
     except _MALFORMED:
         return None
-    return heads if _are_texts(values, joined, max_event) and _are_named(heads, _ids_of(heads)) else None
+    return (
+        heads
+        if _are_texts(values, joined, max_event) and _are_named(heads, _ids_of(heads))
+        else None
+    )
 
 
 def plain_or_none(values: Sequence[bytes], max_event: int) -> list[PlainHead | None]:
@@ -133,7 +154,11 @@ def _plain(value: bytes, max_event: int) -> PlainHead | None:
         head = _decode_plain(value)
     except _MALFORMED:
         return None
-    return head if _are_texts((value,), value, max_event) and _are_named((head,), _ids_of((head,))) else None
+    return (
+        head
+        if _are_texts((value,), value, max_event) and _are_named((head,), _ids_of((head,)))
+        else None
+    )
 
 
 def _ids_of(heads: Sequence[PlainHead]) -> list[str]:
@@ -142,12 +167,19 @@ def _ids_of(heads: Sequence[PlainHead]) -> list[str]:
 
 def _are_named(heads: Sequence[Head], ids: list[str]) -> bool:
     """Whether all have a name, and no invalid uuid, and none of these distinct_ids is blank."""
-    uuids = [head.uuid for head in heads if head.uuid is not UNSET]  # by identity: to compare a text with UNSET takes longer
-    return "" not in [head.event for head in heads] and all(map(str.strip, ids)) and all_hyphenated(uuids)
+    # by identity: to compare a text with UNSET takes longer
+    uuids = [head.uuid for head in heads if head.uuid is not UNSET]
+    return (
+        "" not in [head.event for head in heads]
+        and all(map(str.strip, ids))
+        and all_hyphenated(uuids)
+    )
 
 
 def _are_texts(values: Sequence[bytes], joined: bytes, max_event: int) -> bool:
-    """Whether all are UTF-8, no larger than an event may be, begin with their braces, and are nowhere nested too deep."""
+    """Whether all are UTF-8, no larger than an event may be, begin with their braces, and are
+    nowhere nested too deep.
+    """
     if [*map(_first, values)].count(_BEGIN) < len(values):
         return False  # white space comes first, or nothing at all
     longest = max(map(len, values))
@@ -163,13 +195,17 @@ def all_ids(heads: Sequence[PlainHead]) -> list[str] | None:
 
 
 def common_key(heads: Sequence[PlainHead], default: str | None) -> str | None:
-    """The project key of all these records; None if it is not the same for all, or not in their top level."""
+    """The project key of all these records; None if it is not the same for all, or not in their
+    top level.
+    """
     keys = [head.api_key for head in heads]
     if keys.count(keys[0]) < len(keys):
         return None
     if keys[0] is not None:
         return keys[0]
-    return default if [head.properties.token for head in heads].count(ABSENT) == len(heads) else None
+    return (
+        default if [head.properties.token for head in heads].count(ABSENT) == len(heads) else None
+    )
 
 
 def time_of(facts: RecordFacts) -> float | None:
@@ -182,7 +218,9 @@ def _is_time(at: float | None) -> TypeGuard[float]:
 
 
 def id_of(facts: RecordFacts) -> str:
-    """The distinct_id of the record's events without one; empty if its source knows none that is text."""
+    """The distinct_id of the record's events without one; empty if its source knows none that is
+    text.
+    """
     text = facts.distinct_id or ""
     try:
         text.encode()
@@ -196,8 +234,11 @@ def uuid_of(facts: RecordFacts, index: int) -> bytes:
     return derived_uuid(f"{facts.name}/{index}")
 
 
-def completed_all(records: RecordBatch, heads: Sequence[Head], joined: bytes, max_event: int) -> bytes | None:
-    """Plain records joined by commas, with the uuids and the times that they lack; `joined`: as they are.
+def completed_all(
+    records: RecordBatch, heads: Sequence[Head], joined: bytes, max_event: int
+) -> bytes | None:
+    """Plain records joined by commas, with the uuids and the times that they lack; `joined`: as
+    they are.
 
     None if one has no time for that, or could be too large then.
     """
@@ -210,7 +251,9 @@ def completed_all(records: RecordBatch, heads: Sequence[Head], joined: bytes, ma
     if not all(map(_is_time, moments)) or max(map(len, values)) + STAMP_BYTES > max_event:
         return None
     # neighbouring records share their times
-    texts: dict[float | None, bytes] = {time: b'"timestamp":%b,' % time_text(time) for time in moments if time is not None}
+    texts: dict[float | None, bytes] = {
+        time: b'"timestamp":%b,' % time_text(time) for time in moments if time is not None
+    }
     begins, stamps = [b",{"] * len(values), [b""] * len(values)
     uuids = derived_uuids([f"{name}/0" for name in records.names(nameless)], b',{"uuid":"', b'",')
     for index, begin in zip(nameless, uuids, strict=True):
@@ -223,8 +266,12 @@ def completed_all(records: RecordBatch, heads: Sequence[Head], joined: bytes, ma
     return b"".join(parts)
 
 
-def completed(value: bytes, head: PlainHead, facts: RecordFacts, max_event: int) -> tuple[bytes, str] | None:
-    """The record with what it lacks, and its distinct_id; None if `record_reader.py` has to read it."""
+def completed(
+    value: bytes, head: PlainHead, facts: RecordFacts, max_event: int
+) -> tuple[bytes, str] | None:
+    """The record with what it lacks, and its distinct_id; None if `record_reader.py` has to read
+    it.
+    """
     members: list[bytes] = []
     if head.uuid is UNSET:
         members.append(b'"uuid":"%b"' % uuid_of(facts, 0))
@@ -236,7 +283,11 @@ def completed(value: bytes, head: PlainHead, facts: RecordFacts, max_event: int)
     distinct_id = head.distinct_id
     if distinct_id is UNSET:
         distinct_id = id_of(facts)
-        if not distinct_id or head.dollar_distinct_id is not ABSENT or head.properties.distinct_id is not ABSENT:
+        if (
+            not distinct_id
+            or head.dollar_distinct_id is not ABSENT
+            or head.properties.distinct_id is not ABSENT
+        ):
             return None
         members.append(b'"distinct_id":%b' % msgspec.json.encode(distinct_id))
     data = b"{%b,%b" % (b",".join(members), value[1:])

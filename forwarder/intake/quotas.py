@@ -1,15 +1,18 @@
-"""How much of the buffer a lane may hold: one rule over the bytes that are free, so that one lane's trouble does not affect the others.
+"""How much of the buffer a lane may hold: one rule over the bytes that are free, so that one
+lane's trouble does not affect the others.
 
-With `free` the bytes that no lane holds, those that are offered counted as held already, a lane may hold at most
+With `free` the bytes that no lane holds, those that are offered counted as held already, a lane
+may hold at most
 
     7 x free      a live lane: alone it may fill seven eighths of the buffer
     free          a historical lane: half of it
     free / 3      a halted lane: a quarter of it
     free / 7      the lanes of all unknown project keys together: an eighth of it
 
-and the least of what applies. The fuller the buffer is the less a lane may hold that fills it, so a lane that comes late finds room. While
-no key is known (`KnownKeys.protects`) unknown ones may hold 7 x free together: all but the reserve of the one that is verified first.
-Nothing that is held is evicted for it. Past its share only that lane's senders have to wait.
+and the least of what applies. The fuller the buffer is the less a lane may hold that fills it, so
+a lane that comes late finds room. While no key is known (`KnownKeys.protects`) unknown ones may
+hold 7 x free together: all but the reserve of the one that is verified first. Nothing that is held
+is evicted for it. Past its share only that lane's senders have to wait.
 """
 
 from __future__ import annotations
@@ -27,9 +30,14 @@ HISTORICAL: Final = 1
 HALTED_DIVISOR: Final = 3
 UNKNOWN_DIVISOR: Final = 7
 UNHINDERED: Final = 1 + UNKNOWN_DIVISOR
-"""While all lanes together hold no more than this part of the buffer, none holds too much: the usual case, decided by one comparison."""
+"""While all lanes together hold no more than this part of the buffer, none holds too much: the
+usual case, decided by one comparison.
+"""
 
-_UNKNOWN_SHARE_IS_FULL: Final = "the buffer's share for unknown project keys is full; this one is being checked with the upstream"
+_UNKNOWN_SHARE_IS_FULL: Final = (
+    "the buffer's share for unknown project keys is full; this one is being checked with the "
+    "upstream"
+)
 
 
 class SharedBuffer(Protocol):
@@ -47,10 +55,16 @@ class SharedBuffer(Protocol):
 
 
 class Quotas:
-    """Rejects before the buffer is asked. Holds no state of its own: what is held is the buffer's, `halted` is delivery's."""
+    """Rejects before the buffer is asked. Holds no state of its own: what is held is the buffer's,
+    `halted` is delivery's.
+    """
 
     def __init__(
-        self, buffer: SharedBuffer, halted: Collection[Lane], known: KnownKeys, ask: Callable[[str], object] = lambda _key: None
+        self,
+        buffer: SharedBuffer,
+        halted: Collection[Lane],
+        known: KnownKeys,
+        ask: Callable[[str], object] = lambda _key: None,
     ) -> None:
         """`ask`: called with an unknown key that found no room, so that it is checked."""
         self._buffer = buffer
@@ -62,10 +76,11 @@ class Quotas:
         self._ask = ask
 
     def check(self, chunks: Sequence[Chunk]) -> None:
-        """Raises `LaneFull` if a lane's share has no room for its chunk now, `RequestTooLarge` if in an empty buffer it had none.
+        """Raises `LaneFull` if a lane's share has no room for its chunk now, `RequestTooLarge` if
+        in an empty buffer it had none.
 
-        `BufferFull`, as the buffer does, where all of it is used up; but not for a lane that may hold little: `when_full` drops nothing of
-        others for that.
+        `BufferFull`, as the buffer does, where all of it is used up; but not for a lane that may
+        hold little: `when_full` drops nothing of others for that.
         """
         if len(chunks) == 1:
             chunk = chunks[0]
@@ -82,7 +97,8 @@ class Quotas:
             self._check_together(costs)
 
     def check_room(self, lane: Lane, size: int) -> None:
-        """Raises `LaneFull` or `BufferFull` if the lane has no room now for `size` bytes of events: checked before work on them.
+        """Raises `LaneFull` or `BufferFull` if the lane has no room now for `size` bytes of
+        events: checked before work on them.
 
         What fits no empty buffer is left to `check`, which knows what the events count for.
         """
@@ -100,11 +116,15 @@ class Quotas:
             if why:
                 raise self._rejection(costs, lane, why)
         unknown = {lane: cost for lane, cost in costs.items() if self._is_unknown(lane)}
-        if len(unknown) > 1 and self._unknown.bytes + sum(unknown.values()) > self._unknown_limit(self._free(total)):
+        if len(unknown) > 1 and self._unknown.bytes + sum(unknown.values()) > self._unknown_limit(
+            self._free(total)
+        ):
             raise self._rejection(costs, next(iter(unknown)), _UNKNOWN_SHARE_IS_FULL)
 
     def _why_not(self, lane: Lane, cost: int, total: int) -> str:
-        """Why a lane's chunk has no room now, if it has none. `total`: of all that are offered with it."""
+        """Why a lane's chunk has no room now, if it has none. `total`: of all that are offered
+        with it.
+        """
         buffer = self._buffer
         free = buffer.max_bytes - buffer.used - total
         holding = self._held.get(lane)
@@ -116,24 +136,41 @@ class Quotas:
         if self._halted and held > free // HALTED_DIVISOR and lane in self._halted:
             return "deliveries for this project key are halted, and its share of the buffer is full"
         unknown = self._unknown.bytes + cost
-        if unknown > free // UNKNOWN_DIVISOR and self._is_unknown(lane) and unknown > self._unknown_limit(free):
+        if (
+            unknown > free // UNKNOWN_DIVISOR
+            and self._is_unknown(lane)
+            and unknown > self._unknown_limit(free)
+        ):
             return _UNKNOWN_SHARE_IS_FULL
         return ""
 
-    def _rejection(self, costs: Mapping[Lane, int], lane: Lane, why: str) -> LaneFull | BufferFull | RequestTooLarge:
-        """What to raise for chunks that have no room, for want of it in `lane`. Unknown keys among them are asked about."""
+    def _rejection(
+        self, costs: Mapping[Lane, int], lane: Lane, why: str
+    ) -> LaneFull | BufferFull | RequestTooLarge:
+        """What to raise for chunks that have no room, for want of it in `lane`. Unknown keys among
+        them are asked about.
+        """
         empty, size = self._buffer.max_bytes - sum(costs.values()), self._buffer.max_bytes
         unknown = {each: cost for each, cost in costs.items() if self._is_unknown(each)}
         for each, cost in costs.items():
-            # a halted lane may resume, and an unknown key may be verified: their shares are no reason to say that it is never enough
+            # a halted lane may resume, and an unknown key may be verified: their shares are no
+            # reason to say that it is never enough
             if cost > empty * (HISTORICAL if each.historical else LIVE):
                 share = "half" if each.historical else "seven eighths"
-                return RequestTooLarge(f"with these events one lane would take over {share} of the buffer ({size} bytes)")
+                return RequestTooLarge(
+                    f"with these events one lane would take over {share} of the buffer ({size} "
+                    "bytes)"
+                )
         if not self._known.verifiable and sum(unknown.values()) > self._unknown_limit(empty):
-            return RequestTooLarge(f"these events would take over an eighth of the buffer ({size} bytes), and their keys are unknown")
+            return RequestTooLarge(
+                f"these events would take over an eighth of the buffer ({size} bytes), and their "
+                "keys are unknown"
+            )
         for each in unknown:
             self._ask(each.api_key)
-        if self._free(sum(costs.values())) < 0 and not (lane.historical or lane in self._halted or lane in unknown):
+        if self._free(sum(costs.values())) < 0 and not (
+            lane.historical or lane in self._halted or lane in unknown
+        ):
             return BufferFull("the buffer is full", hint=BUFFER_FULL_HINT)
         return LaneFull(why)
 
@@ -157,15 +194,26 @@ class Quotas:
         return (lane.api_key not in self._known) if holding is None else holding.pool is not None
 
     def lanes_to_shorten(self, chunks: Sequence[Chunk]) -> Sequence[Lane | None]:
-        """Where the oldest chunk may be dropped to make room for these, after `check` said that there is none; None: anywhere.
+        """Where the oldest chunk may be dropped to make room for these, after `check` said that
+        there is none; None: anywhere.
 
-        First the lanes of the chunks without room. An unknown key shortens unknown ones only, and no lane that may hold little another.
+        First the lanes of the chunks without room. An unknown key shortens unknown ones only, and
+        no lane that may hold little another.
         """
-        lanes: list[Lane | None] = [chunk.lane for chunk in chunks if not self._fits(chunk)] or [chunk.lane for chunk in chunks]
+        lanes: list[Lane | None] = [chunk.lane for chunk in chunks if not self._fits(chunk)] or [
+            chunk.lane for chunk in chunks
+        ]
         for lane in list(lanes):
             if lane is not None and self._is_unknown(lane):
-                return [*lanes, *(each for each, holding in self._held.items() if holding.pool is not None)]
-        return lanes if any(lane and (lane.historical or lane in self._halted) for lane in lanes) else [*lanes, None]
+                return [
+                    *lanes,
+                    *(each for each, holding in self._held.items() if holding.pool is not None),
+                ]
+        return (
+            lanes
+            if any(lane and (lane.historical or lane in self._halted) for lane in lanes)
+            else [*lanes, None]
+        )
 
     def _fits(self, chunk: Chunk) -> bool:
         try:
@@ -186,7 +234,9 @@ class Quotas:
 
 
 class UnsharedBuffer(Quotas):
-    """Where one lane has the buffer to itself: only the buffer's own limit counts, whether its key is verified or not."""
+    """Where one lane has the buffer to itself: only the buffer's own limit counts, whether its key
+    is verified or not.
+    """
 
     def check(self, chunks: Sequence[Chunk]) -> None:
         """Raises nothing."""

@@ -1,8 +1,10 @@
-"""Reads a batch of records: its events by lane, in the order of the records, and the dead letters of what is invalid.
+"""Reads a batch of records: its events by lane, in the order of the records, and the dead letters
+of what is invalid.
 
-Ways, fastest first: all records at once, where each is complete and of one project key (`plain_records.py`); each plain record by itself;
-and a record of any form as a request's body is read: encodings, shapes, tokens, stamps. Such a record is a batch, an array or an event; its
-events may have project keys of their own, and each that has none, or an invalid one, is rejected alone.
+Ways, fastest first: all records at once, where each is complete and of one project key
+(`plain_records.py`); each plain record by itself; and a record of any form as a request's body is
+read: encodings, shapes, tokens, stamps. Such a record is a batch, an array or an event; its events
+may have project keys of their own, and each that has none, or an invalid one, is rejected alone.
 """
 
 from __future__ import annotations
@@ -15,7 +17,13 @@ from typing import Final
 from msgspec import Raw
 
 from forwarder.core.error_text import error_text
-from forwarder.core.errors import ForwarderError, InvalidRequest, InvalidToken, RequestTooLarge, TogetherTooLarge
+from forwarder.core.errors import (
+    ForwarderError,
+    InvalidRequest,
+    InvalidToken,
+    RequestTooLarge,
+    TogetherTooLarge,
+)
 from forwarder.core.event import EVENT_OVERHEAD, NO_IDS, Lane, split_events
 from forwarder.core.ports import DeadLetter, Incoming, Reason
 from forwarder.core.records import RecordBatch, RecordFacts
@@ -60,7 +68,9 @@ class BatchContent:
     letters: list[DeadLetter] = field(default_factory=list)
     nulled: int = 0
     ruling: Ruling | None = None
-    """What the rules made of a large record, whose `events` are those that are left; None: they weren't applied yet."""
+    """What the rules made of a large record, whose `events` are those that are left; None: they
+    weren't applied yet.
+    """
 
 
 class RecordBatchReader:
@@ -76,8 +86,9 @@ class RecordBatchReader:
         report: Callable[[str], None],
         effort: Effort = UNBOUNDED,
     ) -> None:
-        """`max_bytes`: of events; more than an empty lane could hold is not read. `report`: called with the position of a record that
-        made reading it fail, while the exception is handled. `effort`: what may be done with the records of one batch.
+        """`max_bytes`: of events; more than an empty lane could hold is not read. `report`: called
+        with the position of a record that made reading it fail, while the exception is handled.
+        `effort`: what may be done with the records of one batch.
         """
         self._report = report
         self._lanes = lanes
@@ -87,7 +98,9 @@ class RecordBatchReader:
         self._effort = effort
 
     def read(self, records: RecordBatch, now: float) -> BatchContent:
-        """Read a batch, at the wall-clock time `now`. Raises `TogetherTooLarge`, and `TooMuchWork` for one record that takes too much."""
+        """Read a batch, at the wall-clock time `now`. Raises `TogetherTooLarge`, and `TooMuchWork`
+        for one record that takes too much.
+        """
         content = BatchContent()
         values = records.values
         if values:
@@ -97,23 +110,33 @@ class RecordBatchReader:
                 self._read_values(records, values, now, content)
             except TooMuchWork:
                 if len(values) + len(records.rejected) > 1:
-                    raise TogetherTooLarge("these records take too much work to be read together") from None
+                    raise TogetherTooLarge(
+                        "these records take too much work to be read together"
+                    ) from None
                 raise
         for each in records.rejected:
             rejected = RejectedEvent(each.reason, each.data, why=each.why)
             content.letters.append(self.letter(None, rejected, each.facts, each.attributes, now))
         return content
 
-    def _read_values(self, records: RecordBatch, values: Sequence[bytes], now: float, content: BatchContent) -> None:
+    def _read_values(
+        self, records: RecordBatch, values: Sequence[bytes], now: float, content: BatchContent
+    ) -> None:
         joined, max_event = b",".join(values), self._rules.max_event
         if not self._rules.ordered[False]:
             found = of_one_key(values, joined, records.api_key, max_event)
             if found is not None and self._read_together(records, *found, content, joined=joined):
                 return
         heads = all_plain(values, joined, max_event)
-        ids, key = (None, None) if heads is None else (all_ids(heads), common_key(heads, records.api_key))
+        ids, key = (
+            (None, None) if heads is None else (all_ids(heads), common_key(heads, records.api_key))
+        )
         if heads is not None and ids is not None and key is not None:
-            keys = order_keys(ids, [head.properties for head in heads]) if self._rules.ordered[False] else NO_IDS
+            keys = (
+                order_keys(ids, [head.properties for head in heads])
+                if self._rules.ordered[False]
+                else NO_IDS
+            )
             if self._read_together(records, key, heads, content, joined=joined, keys=keys):
                 return
         self._read_each(records, heads or plain_or_none(values, max_event), now, content)
@@ -126,23 +149,41 @@ class RecordBatchReader:
             return None
 
     def _read_together(
-        self, records: RecordBatch, key: str, heads: Sequence[Head], content: BatchContent, *, joined: bytes, keys: frozenset[str] = NO_IDS
+        self,
+        records: RecordBatch,
+        key: str,
+        heads: Sequence[Head],
+        content: BatchContent,
+        *,
+        joined: bytes,
+        keys: frozenset[str] = NO_IDS,
     ) -> bool:
-        """All records, plain, with distinct_ids, and of one project key; `joined`: by commas; `keys`: of their order.
+        """All records, plain, with distinct_ids, and of one project key; `joined`: by commas;
+        `keys`: of their order.
 
         False if one of them has to be read by itself.
         """
         lane = self._lane_of(key)
-        data = None if lane is None else completed_all(records, heads, joined, self._rules.max_event)
+        data = (
+            None if lane is None else completed_all(records, heads, joined, self._rules.max_event)
+        )
         if lane is None or data is None:
             return False
         content.events.append((lane, StampedEvents(data, len(heads), keys)))
         return True
 
-    def _keys(self, lane: Lane, ids: list[str], properties: list[PlainProperties]) -> frozenset[str]:
+    def _keys(
+        self, lane: Lane, ids: list[str], properties: list[PlainProperties]
+    ) -> frozenset[str]:
         return order_keys(ids, properties) if self._rules.ordered[lane.historical] else NO_IDS
 
-    def _read_each(self, records: RecordBatch, heads: Sequence[PlainHead | None], now: float, content: BatchContent) -> None:
+    def _read_each(
+        self,
+        records: RecordBatch,
+        heads: Sequence[PlainHead | None],
+        now: float,
+        content: BatchContent,
+    ) -> None:
         """The records one by one."""
         gathered: dict[Lane, _Gathered] = {}
         size = 0
@@ -158,12 +199,16 @@ class RecordBatchReader:
                 content.nulled += unwrapped.nulled
                 effort = effort.without(unwrapped.one_by_one)
             if size > self._max_bytes and len(values) > 1:
-                raise TogetherTooLarge("these records hold more events than a lane may have in the buffer")
+                raise TogetherTooLarge(
+                    "these records hold more events than a lane may have in the buffer"
+                )
         for lane, found in gathered.items():
             keys = self._keys(lane, found.ids, found.properties).union(found.keys)
             content.events.append((lane, StampedEvents(b",".join(found.data), found.count, keys)))
 
-    def _read_plain(self, records: RecordBatch, index: int, head: PlainHead, gathered: dict[Lane, _Gathered]) -> bool:
+    def _read_plain(
+        self, records: RecordBatch, index: int, head: PlainHead, gathered: dict[Lane, _Gathered]
+    ) -> bool:
         """A plain record; False if it has to be read as any other."""
         data: bytes = records.values[index]
         key, distinct_id = head.api_key, head.distinct_id
@@ -176,7 +221,9 @@ class RecordBatchReader:
             key = key or records.api_key or facts.api_key
         elif key is None:
             key = records.api_key or records.facts(index).api_key
-        if key is None or (head.api_key is None and head.properties.token is not ABSENT and not records.foreign):
+        if key is None or (
+            head.api_key is None and head.properties.token is not ABSENT and not records.foreign
+        ):
             return False
         lane = self._lane_of(key)
         if lane is None:
@@ -194,18 +241,31 @@ class RecordBatchReader:
         """A record of any form. Raises `TooMuchWork` beyond `effort`."""
         value, facts = records.values[index], records.facts(index)
         try:
-            return _unwrap(value, facts, records.api_key or facts.api_key, self._rules, foreign=records.foreign, effort=effort)
+            return _unwrap(
+                value,
+                facts,
+                records.api_key or facts.api_key,
+                self._rules,
+                foreign=records.foreign,
+                effort=effort,
+            )
         except TooMuchWork:
             raise
         except ForwarderError as error:
             reason, why = _REASONS.get(type(error), Reason.UNDECODABLE), error.message
-        except Exception as error:  # a record that makes it fail would make it fail each time, and hold up its partition for ever
+        except Exception as error:
+            # a record that makes it fail would make it fail each time, and hold up its partition
+            # for ever
             self._report(facts.name)
             reason, why = Reason.UNDECODABLE, error_text(error)
         return _RecordContent(rejected=[(None, RejectedEvent(reason, value, why=why))])
 
     def _letters(
-        self, records: RecordBatch, index: int, rejected: Sequence[tuple[Lane | None, RejectedEvent]], now: float
+        self,
+        records: RecordBatch,
+        index: int,
+        rejected: Sequence[tuple[Lane | None, RejectedEvent]],
+        now: float,
     ) -> list[DeadLetter]:
         """The dead letters of a record's rejected events."""
         if not rejected:
@@ -213,17 +273,37 @@ class RecordBatchReader:
         facts, attributes = records.facts(index), records.attributes(index)
         return [self.letter(known, each, facts, attributes, now) for known, each in rejected]
 
-    def letter(self, lane: Lane | None, rejected: RejectedEvent, facts: RecordFacts, attributes: str, now: float) -> DeadLetter:
-        """The dead letter of a record, or of an event of it. Its time is the record's, if that isn't to come yet."""
+    def letter(
+        self,
+        lane: Lane | None,
+        rejected: RejectedEvent,
+        facts: RecordFacts,
+        attributes: str,
+        now: float,
+    ) -> DeadLetter:
+        """The dead letter of a record, or of an event of it. Its time is the record's, if that
+        isn't to come yet.
+        """
         at = time_of(facts)
         moment = now if at is None else min(at, now)
         why = rejected.why or AT_RECEIPT[rejected.reason].why
-        return DeadLetter(rejected.reason, lane, rejected.data, moment, why, self._source, facts.name, attributes=attributes)
+        return DeadLetter(
+            rejected.reason,
+            lane,
+            rejected.data,
+            moment,
+            why,
+            self._source,
+            facts.name,
+            attributes=attributes,
+        )
 
 
 @dataclass(slots=True)
 class _Gathered:
-    """A lane's events, while they are gathered. `ids` and `properties` are of those whose ordering keys aren't among `keys` yet."""
+    """A lane's events, while they are gathered. `ids` and `properties` are of those whose ordering
+    keys aren't among `keys` yet.
+    """
 
     data: list[bytes] = field(default_factory=list)
     count: int = 0
@@ -256,18 +336,29 @@ class _RecordContent:
     @property
     def one_by_one(self) -> int:
         """Events that were stamped one by one."""
-        return sum([stamped.count for _, stamped in self.stamped if stamped.one_by_one], len(self.rejected))
+        return sum(
+            [stamped.count for _, stamped in self.stamped if stamped.one_by_one], len(self.rejected)
+        )
 
 
 def _unwrap(
-    value: bytes, facts: RecordFacts, default: str | None, rules: ReadingRules, *, foreign: bool = False, effort: Effort = UNBOUNDED
+    value: bytes,
+    facts: RecordFacts,
+    default: str | None,
+    rules: ReadingRules,
+    *,
+    foreign: bool = False,
+    effort: Effort = UNBOUNDED,
 ) -> _RecordContent:
-    """Read a record; `default`: the project key of events that name none. `foreign`: see `core.records.RecordBatch`.
+    """Read a record; `default`: the project key of events that name none. `foreign`: see
+    `core.records.RecordBatch`.
 
-    Raises `InvalidRequest` where it can't be read, `InvalidToken` where the one key of all its events can't be one, `RequestTooLarge`
-    over a limit, and `TooMuchWork` beyond `effort`.
+    Raises `InvalidRequest` where it can't be read, `InvalidToken` where the one key of all its
+    events can't be one, `RequestTooLarge` over a limit, and `TooMuchWork` beyond `effort`.
     """
-    request = read_request(_text(value, rules, effort), rules.max_events, foreign=foreign, effort=effort)
+    request = read_request(
+        _text(value, rules, effort), rules.max_events, foreign=foreign, effort=effort
+    )
     check_count(request.events, rules.max_events)
     if request.token is None:
         check_effort(request.events, effort.events)
@@ -282,7 +373,9 @@ def _unwrap(
         if stamped.count:
             content.stamped.append((lane, stamped))
     for masked, original in request.garbled:
-        content.rejected.append((_lane_of(masked, request, default), RejectedEvent(Reason.LONE_SURROGATE, original)))
+        content.rejected.append(
+            (_lane_of(masked, request, default), RejectedEvent(Reason.LONE_SURROGATE, original))
+        )
     if not content.stamped and not content.rejected:
         raise InvalidRequest("there are no events in it")
     return content
@@ -290,7 +383,9 @@ def _unwrap(
 
 def _text(value: bytes, rules: ReadingRules, effort: Effort) -> bytes:
     """The record's text."""
-    if len(value) > effort.encoded and (len(value) > effort.text or not value.startswith((b"{", b"["))):
+    if len(value) > effort.encoded and (
+        len(value) > effort.text or not value.startswith((b"{", b"["))
+    ):
         raise TooMuchWork
     try:
         return decode_body(Incoming(value), min(rules.max_body, effort.text))
@@ -311,7 +406,9 @@ def _checked(default: str | None) -> tuple[str | None, str]:
 def _events_by_key(
     request: Request, default: str | None, content: _RecordContent, unusable: str
 ) -> list[tuple[str, bytes | Raw, list[int] | None]]:
-    """The events as an array for each project key, with their places in the record; None: as they stand."""
+    """The events as an array for each project key, with their places in the record; None: as they
+    stand.
+    """
     if request.token is not None:
         return [(request.token, request.events, None)]
     try:
@@ -327,13 +424,19 @@ def _events_by_key(
             (token,) = split_by_token(b"[%b]" % event, default, foreign=request.foreign)
         except ForwarderError as error:
             no_key = isinstance(error, InvalidToken)
-            reason, why = (Reason.INVALID_TOKEN, error.message + unusable) if no_key else (Reason.INVALID_EVENT, error.message)
+            reason, why = (
+                (Reason.INVALID_TOKEN, error.message + unusable)
+                if no_key
+                else (Reason.INVALID_EVENT, error.message)
+            )
             content.rejected.append((None, RejectedEvent(reason, event, place, why)))
             continue
         events, places = groups.setdefault(token, ([], []))
         events.append(event)
         places.append(place)
-    return [(token, b"[%b]" % b",".join(events), places) for token, (events, places) in groups.items()]
+    return [
+        (token, b"[%b]" % b",".join(events), places) for token, (events, places) in groups.items()
+    ]
 
 
 def _uuid_at(facts: RecordFacts, places: Sequence[int] | None, index: int) -> bytes:
@@ -342,13 +445,17 @@ def _uuid_at(facts: RecordFacts, places: Sequence[int] | None, index: int) -> by
 
 def _lane_of(event: bytes, request: Request, default: str | None) -> Lane | None:
     try:
-        token = request.token or next(iter(split_by_token(b"[%b]" % event, default, foreign=request.foreign)))
+        token = request.token or next(
+            iter(split_by_token(b"[%b]" % event, default, foreign=request.foreign))
+        )
     except (InvalidToken, InvalidRequest):
         return None
     return Lane(token, request.historical)
 
 
-def _context(request: Request, facts: RecordFacts, lane: Lane, rules: ReadingRules, effort: Effort) -> StampContext:
+def _context(
+    request: Request, facts: RecordFacts, lane: Lane, rules: ReadingRules, effort: Effort
+) -> StampContext:
     """As at a request's context, at the record's own time."""
     now = time_of(facts)
     skew = 0.0 if request.sent_at is None or now is None else request.sent_at - now

@@ -1,8 +1,10 @@
-"""Accepts batches of records, or of events made of them, from sources with positions; releases them, and buries what a halted lane holds.
+"""Accepts batches of records, or of events made of them, from sources with positions; releases
+them, and buries what a halted lane holds.
 
-Invariants: a batch is accepted whole, or nothing of it is accepted and counted. What is rejected of a record uses the dead letters' whole
-room and is never dropped for want of it, and neither is an event because the buffer is full: its source waits. `when_full: drop_oldest` may
-drop events later, for a newer request; those are counted, and count as settled.
+Invariants: a batch is accepted whole, or nothing of it is accepted and counted. What is rejected
+of a record uses the dead letters' whole room and is never dropped for want of it, and neither is
+an event because the buffer is full: its source waits. `when_full: drop_oldest` may drop events
+later, for a newer request; those are counted, and count as settled.
 """
 
 from __future__ import annotations
@@ -31,7 +33,14 @@ from forwarder.core.ports import Buffer, DeadLetter, DropReason, Fate, Ledger, R
 from forwarder.core.records import AcceptedBatch, RecordBatch
 from forwarder.intake.admission import Admission, ReceiptDeadLetters, log_buried
 from forwarder.intake.decoder_jobs import RecordJob, encode_job
-from forwarder.intake.fan_out import Branch, FanOut, HaltedLanes, ResendQueue, SubmissionPart, sizes_of
+from forwarder.intake.fan_out import (
+    Branch,
+    FanOut,
+    HaltedLanes,
+    ResendQueue,
+    SubmissionPart,
+    sizes_of,
+)
 from forwarder.intake.intake import Intake
 from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.large import LargeBodies, LargeBody
@@ -68,11 +77,20 @@ class OnlyDelivery(ResendQueue, Protocol):
 
 
 class SourceIntake:
-    """See `core.records.RecordIntake` and `core.records.EventIntake`. `intake_for_one_source` makes the one of a process with no other."""
+    """See `core.records.RecordIntake` and `core.records.EventIntake`. `intake_for_one_source`
+    makes the one of a process with no other.
+    """
 
-    def __init__(self, admission: Admission | FanOut, branches: Sequence[Branch], requests: Intake | None = None, *, source: str) -> None:
-        """`admission`: to all of `branches`. `requests`: records are read within its limits, and in its decoder process; None: only events
-        are accepted that are made.
+    def __init__(
+        self,
+        admission: Admission | FanOut,
+        branches: Sequence[Branch],
+        requests: Intake | None = None,
+        *,
+        source: str,
+    ) -> None:
+        """`admission`: to all of `branches`. `requests`: records are read within its limits, and
+        in its decoder process; None: only events are accepted that are made.
         """
         self._admission = admission
         self._branches = branches
@@ -80,14 +98,28 @@ class SourceIntake:
         self._now = admission.clock.now
         self._reading = None if requests is None else _RecordReading(requests, source)
 
-    def accept_made(self, chunks: Sequence[Chunk], letters: Sequence[DeadLetter], callback: AckCallback) -> AcceptedBatch | None:
+    def accept_made(
+        self, chunks: Sequence[Chunk], letters: Sequence[DeadLetter], callback: AckCallback
+    ) -> AcceptedBatch | None:
         """See `core.records.EventIntake.accept_made`."""
         try:
-            return self._submit(chunks, BatchContent(letters=list(letters)), callback, AckLevel.DELIVERED, self._now())
+            return self._submit(
+                chunks,
+                BatchContent(letters=list(letters)),
+                callback,
+                AckLevel.DELIVERED,
+                self._now(),
+            )
         except RequestTooLarge as error:
             raise _no_room(error) from None
 
-    def accept(self, records: RecordBatch, callback: AckCallback, level: AckLevel, given_up: Collection[Lane] = ()) -> AcceptedBatch | None:
+    def accept(
+        self,
+        records: RecordBatch,
+        callback: AckCallback,
+        level: AckLevel,
+        given_up: Collection[Lane] = (),
+    ) -> AcceptedBatch | None:
         """See `core.records.RecordIntake.accept`."""
         reading, now = self._reading, self._now()
         if reading is None:
@@ -98,15 +130,27 @@ class SourceIntake:
         except RequestTooLarge as error:
             if len(records.values) + len(records.rejected) > 1:
                 raise TogetherTooLarge(error.message) from None
-            accepted = self._admit_letter(reading.too_large(records, content, error.message, now), callback, level, now)
+            accepted = self._admit_letter(
+                reading.too_large(records, content, error.message, now), callback, level, now
+            )
         reading.forget(records)
         return accepted
 
     def _admit(
-        self, content: BatchContent, callback: AckCallback, level: AckLevel, now: float, given_up: Collection[Lane]
+        self,
+        content: BatchContent,
+        callback: AckCallback,
+        level: AckLevel,
+        now: float,
+        given_up: Collection[Lane],
     ) -> AcceptedBatch | None:
-        """What was read of a batch into buffer, dead letters and books. Raises a `Backpressure`, or `RequestTooLarge` if it never fits."""
-        chunks = [Chunk(lane, events.data, events.count, events.ids, now, self._source) for lane, events in content.events]
+        """What was read of a batch into buffer, dead letters and books. Raises a `Backpressure`,
+        or `RequestTooLarge` if it never fits.
+        """
+        chunks = [
+            Chunk(lane, events.data, events.count, events.ids, now, self._source)
+            for lane, events in content.events
+        ]
         rules = None if self._reading is None else self._reading.event_rules
         if rules is not None and content.ruling is None:
             content.ruling = ruling = Ruling()
@@ -117,7 +161,9 @@ class SourceIntake:
             content.letters += content.ruling.failed
         keys = len({chunk.lane for chunk in chunks})
         if keys > max(self._admission.lanes.max_lanes // 2, 1):
-            raise RequestTooLarge(f"events of {keys} project keys are more than can be accepted at once")
+            raise RequestTooLarge(
+                f"events of {keys} project keys are more than can be accepted at once"
+            )
         return self._submit(chunks, content, callback, level, now, given_up)
 
     def _submit(  # noqa: PLR0917 - one for each batch
@@ -130,7 +176,11 @@ class SourceIntake:
         given_up: Collection[Lane] = (),
     ) -> AcceptedBatch | None:
         submission = self._admission.submission(chunks, self._source, callback, source_waits=True)
-        submission.letters, submission.nulled, submission.ruling = content.letters, content.nulled, content.ruling
+        submission.letters, submission.nulled, submission.ruling = (
+            content.letters,
+            content.nulled,
+            content.ruling,
+        )
         submission.given_up = self.halted().keys() & given_up if given_up else ()
         if isinstance(self._admission, FanOut):
             parts = self._admission.divide(submission)
@@ -138,17 +188,27 @@ class SourceIntake:
         else:
             parts = [SubmissionPart(self._branches[0], submission, sizes_of(chunks))]
             settled = self._admission.admit(submission, level)
-        return None if settled else _SubmittedBatch(now, [part for part in parts if part.branch.required])
+        return (
+            None
+            if settled
+            else _SubmittedBatch(now, [part for part in parts if part.branch.required])
+        )
 
-    def _admit_letter(self, letter: DeadLetter, callback: AckCallback, level: AckLevel, now: float) -> AcceptedBatch | None:
-        """Admit a dead letter instead of its record. It can't be made smaller: if there is no room for it, its source waits."""
+    def _admit_letter(
+        self, letter: DeadLetter, callback: AckCallback, level: AckLevel, now: float
+    ) -> AcceptedBatch | None:
+        """Admit a dead letter instead of its record. It can't be made smaller: if there is no room
+        for it, its source waits.
+        """
         try:
             return self._submit((), BatchContent(letters=[letter]), callback, level, now)
         except RequestTooLarge as error:
             raise _no_room(error) from None
 
     def give_back(self, batches: Collection[AcceptedBatch]) -> int:
-        """See `core.records.RecordIntake.give_back`. What waits for its fsync stays in the buffer, too."""
+        """See `core.records.RecordIntake.give_back`. What waits for its fsync stays in the buffer,
+        too.
+        """
         parts = _parts(batches)
         for part in parts:
             part.submission.callback = None
@@ -168,19 +228,32 @@ class SourceIntake:
     def bury(self, batches: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
         """See `core.records.RecordIntake.bury`: at each destination where the lane is halted."""
         parts = [part for part in _parts(batches) if lane in part.sizes]
-        branches = [branch for branch in self._branches if len(self._branches) == 1 or lane in branch.halts.since()]
-        kept = [self._bury(branch, [part for part in parts if part.branch is branch], lane, why) for branch in branches]
+        branches = [
+            branch
+            for branch in self._branches
+            if len(self._branches) == 1 or lane in branch.halts.since()
+        ]
+        kept = [
+            self._bury(branch, [part for part in parts if part.branch is branch], lane, why)
+            for branch in branches
+        ]
         return all(kept)
 
     def _bury(self, branch: Branch, parts: Sequence[SubmissionPart], lane: Lane, why: str) -> bool:
         admission = branch.admission
         sizes = [part.sizes[lane] for part in parts]
         count = sum([events for _, events in sizes])
-        reserved = admission.dead_letters.reserve(sum([size for size, _ in sizes]) + count * len(why), count)
+        reserved = admission.dead_letters.reserve(
+            sum([size for size, _ in sizes]) + count * len(why), count
+        )
         if reserved is None:
             return False
         chunks = [chunk for _, group in self._withdraw(parts, lane) for chunk in group]
-        letters = [letter for chunk in chunks for letter in letters_of(chunk, Reason.LANE_HALTED, why, self._now())]
+        letters = [
+            letter
+            for chunk in chunks
+            for letter in letters_of(chunk, Reason.LANE_HALTED, why, self._now())
+        ]
         admission.dead_letters.bury_reserved(letters, reserved)
         if letters:
             admission.books.bury(lane, Reason.LANE_HALTED, len(letters))
@@ -188,13 +261,21 @@ class SourceIntake:
             log_buried(letters)
         return True
 
-    def _withdraw(self, parts: Sequence[SubmissionPart], lane: Lane | None) -> Iterator[tuple[Branch, list[Chunk]]]:
-        """The pending chunks of these parts, to be sent again or for the first time, by destination."""
+    def _withdraw(
+        self, parts: Sequence[SubmissionPart], lane: Lane | None
+    ) -> Iterator[tuple[Branch, list[Chunk]]]:
+        """The pending chunks of these parts, to be sent again or for the first time, by
+        destination.
+        """
         for branch in self._branches:
             mine = [part.submission.ack for part in parts if part.branch is branch]
             acks = [ack for ack in mine if ack is not None and not ack.settled]
             if acks:
-                yield branch, branch.delivery.withdraw(acks, lane) + branch.admission.buffer.withdraw(acks, lane)
+                yield (
+                    branch,
+                    branch.delivery.withdraw(acks, lane)
+                    + branch.admission.buffer.withdraw(acks, lane),
+                )
 
     def halted(self) -> Mapping[Lane, float]:
         """See `core.records.RecordIntake.halted`: at any destination, the longest first."""
@@ -217,7 +298,11 @@ class _SubmittedBatch:
     @property
     def lanes(self) -> Collection[Lane]:
         """See `core.records.AcceptedBatch`: those of the destinations."""
-        return self.parts[0].sizes.keys() if len(self.parts) == 1 else {lane for part in self.parts for lane in part.sizes}
+        return (
+            self.parts[0].sizes.keys()
+            if len(self.parts) == 1
+            else {lane for part in self.parts for lane in part.sizes}
+        )
 
 
 def _parts(batches: Collection[AcceptedBatch]) -> list[SubmissionPart]:
@@ -232,7 +317,9 @@ class _RecordReading:
         self._source = source
         self._max_bytes = requests.admission.quotas.max_lane_bytes
         lanes, rules, effort = requests.admission.lanes, requests.rules, requests.effort
-        self._reader = RecordBatchReader(lanes, rules, source, self._max_bytes, report=_report, effort=effort)
+        self._reader = RecordBatchReader(
+            lanes, rules, source, self._max_bytes, report=_report, effort=effort
+        )
         self._decoded: dict[int, _LargeRecord] = {}
         """Records in the decoder process or back from it, by the identity of their batches."""
 
@@ -242,7 +329,9 @@ class _RecordReading:
         return self._requests.event_rules
 
     def read(self, records: RecordBatch, now: float) -> BatchContent:
-        """What is in the batch. Raises `TogetherTooLarge`, `Draining`, and `StillDecoding` for one large record that is not read yet."""
+        """What is in the batch. Raises `TogetherTooLarge`, `Draining`, and `StillDecoding` for one
+        large record that is not read yet.
+        """
         if self._requests.draining:
             raise Draining("shutting down", retry_after=2.0)
         large = self._decoded.get(id(records)) if self._decoded else None
@@ -269,25 +358,54 @@ class _RecordReading:
         )  # it is requested again if there is no room now
 
     def _check_work(self, rules: EventRules, records: RecordBatch, content: BatchContent) -> None:
-        """Raises `TooMuchWork` for one record, `TogetherTooLarge` for several, on which the rules would hold the loop for too long."""
+        """Raises `TooMuchWork` for one record, `TogetherTooLarge` for several, on which the rules
+        would hold the loop for too long.
+        """
         try:
-            check_work(rules, [(lane, stamped.count) for lane, stamped in content.events], self._requests.effort.events)
+            check_work(
+                rules,
+                [(lane, stamped.count) for lane, stamped in content.events],
+                self._requests.effort.events,
+            )
         except TooMuchWork:
             if len(records.values) > 1:
-                raise TogetherTooLarge("the rules take too long for so many records at once") from None
+                raise TogetherTooLarge(
+                    "the rules take too long for so many records at once"
+                ) from None
             raise
 
     def _decode(self, records: RecordBatch, now: float) -> _LargeRecord:
-        """Have the only record of a batch read by the decoder process. Raises a `Backpressure` if that can't be done now."""
+        """Have the only record of a batch read by the decoder process. Raises a `Backpressure` if
+        that can't be done now.
+        """
         bodies, requests = self._requests.large, self._requests
         if bodies is None:
             raise TypeError("there is no decoder process")
-        self._decoded = {key: each for key, each in self._decoded.items() if each.content is None or now - each.requested < STALE_SECONDS}
+        self._decoded = {
+            key: each
+            for key, each in self._decoded.items()
+            if each.content is None or now - each.requested < STALE_SECONDS
+        }
         if len(self._decoded) >= MAX_LARGE:
             raise BufferFull("other large records wait for room in the buffer")
-        job = RecordJob(requests.rules, self._max_bytes, now, records.facts(0), records.api_key, foreign=records.foreign)
+        job = RecordJob(
+            requests.rules,
+            self._max_bytes,
+            now,
+            records.facts(0),
+            records.api_key,
+            foreign=records.foreign,
+        )
         large = _LargeRecord(records, self._reader, now, self._source)
-        bodies.submit(LargeBody(self, None, len(records.values[0]), partial(large.run, bodies, job, requests), large.fail))
+        bodies.submit(
+            LargeBody(
+                self,
+                None,
+                len(records.values[0]),
+                partial(large.run, bodies, job, requests),
+                large.fail,
+            )
+        )
         self._decoded[id(records)] = large
         return large
 
@@ -296,8 +414,12 @@ class _RecordReading:
         if self._decoded:
             self._decoded.pop(id(records), None)
 
-    def too_large(self, records: RecordBatch, content: BatchContent, why: str, now: float) -> DeadLetter:
-        """The dead letter of a batch's only record, as it was read, because it can't be accepted."""
+    def too_large(
+        self, records: RecordBatch, content: BatchContent, why: str, now: float
+    ) -> DeadLetter:
+        """The dead letter of a batch's only record, as it was read, because it can't
+        be accepted.
+        """
         lanes = {lane for lane, _ in content.events}
         lane = lanes.pop() if len(lanes) == 1 else None
         rejected = RejectedEvent(Reason.TOO_LARGE, records.values[0], why=why)
@@ -307,7 +429,9 @@ class _RecordReading:
 class _LargeRecord:
     """A record that is read by the decoder process, until it is accepted."""
 
-    def __init__(self, records: RecordBatch, reader: RecordBatchReader, now: float, source: str) -> None:
+    def __init__(
+        self, records: RecordBatch, reader: RecordBatchReader, now: float, source: str
+    ) -> None:
         self._records = records
         """Kept, so that its identity is not reused."""
         self._reader = reader
@@ -328,7 +452,9 @@ class _LargeRecord:
             if isinstance(error, Backpressure):
                 raise
             reason = Reason.TOO_LARGE if isinstance(error, RequestTooLarge) else Reason.UNDECODABLE
-            content.letters = [self._letter(None, RejectedEvent(reason, value, why=error_text(error)))]
+            content.letters = [
+                self._letter(None, RejectedEvent(reason, value, why=error_text(error)))
+            ]
         else:
             content.nulled = decoded.head.nulled
             chunks: Iterable[Chunk] = decoded.chunks(self.requested, self._source)
@@ -337,7 +463,9 @@ class _LargeRecord:
                 await bodies.sliced(ruling.sliced(requests.event_rules, chunks))
                 chunks = ruling.chunks
             for chunk in await bodies.sliced(chunks):
-                content.events.append((chunk.lane, StampedEvents(chunk.data, chunk.count, chunk.ids)))
+                content.events.append(
+                    (chunk.lane, StampedEvents(chunk.data, chunk.count, chunk.ids))
+                )
             for group in await bodies.sliced(decoded.rejected()):
                 content.letters += [self._letter(lane, each) for lane, each in group]
         self.content = content
@@ -345,11 +473,17 @@ class _LargeRecord:
 
     def _letter(self, lane: Lane | None, rejected: RejectedEvent) -> DeadLetter:
         records = self._records
-        return self._reader.letter(lane, rejected, records.facts(0), records.attributes(0), self.requested)
+        return self._reader.letter(
+            lane, rejected, records.facts(0), records.attributes(0), self.requested
+        )
 
     def fail(self, error: Exception) -> None:
         """It couldn't be read now: its source repeats it."""
-        self.error = error if isinstance(error, Backpressure) else Backpressure(f"a large record could not be decoded: {error_text(error)}")
+        self.error = (
+            error
+            if isinstance(error, Backpressure)
+            else Backpressure(f"a large record could not be decoded: {error_text(error)}")
+        )
         self._finish()
 
     def _finish(self) -> None:
@@ -359,11 +493,15 @@ class _LargeRecord:
 
 
 def _report(name: str) -> None:
-    _log.exception("reading a record failed in an unforeseen way; it becomes a dead letter", record=name)
+    _log.exception(
+        "reading a record failed in an unforeseen way; it becomes a dead letter", record=name
+    )
 
 
 def _no_room(error: RequestTooLarge) -> DeadLettersFull:
-    """What is raised for dead letters that can't be made smaller and never fit: their source waits."""
+    """What is raised for dead letters that can't be made smaller and never fit: their
+    source waits.
+    """
     return DeadLettersFull(error.message, retry_after=5.0, hint="raise dead_letters.max_bytes")
 
 
@@ -377,9 +515,20 @@ def intake_for_one_source(
     lane: Lane,
     source: str,
 ) -> SourceIntake:
-    """The intake of a process whose only source makes its events itself, all of one lane, which may use the whole buffer."""
+    """The intake of a process whose only source makes its events itself, all of one lane, which
+    may use the whole buffer.
+    """
     known = KnownKeys(source_keys=[lane.api_key])
     lanes = LaneRegistry(1, buffer.holdings, known)
     quotas = UnsharedBuffer(buffer, (), known)
-    admission = Admission(buffer, dead_letters, books, lanes, quotas, clock=clock, on_accepted=delivery.wake, logs_rejected=False)
+    admission = Admission(
+        buffer,
+        dead_letters,
+        books,
+        lanes,
+        quotas,
+        clock=clock,
+        on_accepted=delivery.wake,
+        logs_rejected=False,
+    )
     return SourceIntake(admission, [Branch(admission, delivery, delivery.halts)], source=source)

@@ -1,4 +1,6 @@
-"""Protocols whose requests name their project in the head, and whose answers say what became of the events: v1, and OTLP (`otlp.py`)."""
+"""Protocols whose requests name their project in the head, and whose answers say what became of
+the events: v1, and OTLP (`otlp.py`).
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,14 @@ class ResultProtocol(Protocol):
         """Its project key. Raises `InvalidToken`."""
 
     def decode(self, incoming: Incoming, limit: int) -> bytes:
-        """Its body, not compressed. Raises `InvalidRequest`, `UnsupportedMedia`, and `RequestTooLarge` over `limit` bytes."""
+        """Its body, not compressed. Raises `InvalidRequest`, `UnsupportedMedia`, and
+        `RequestTooLarge` over `limit` bytes.
+        """
 
     def read(self, text: bytes, max_events: int, effort: Effort) -> Request:
-        """Its events. Raises `InvalidRequest`, `RequestTooLarge` for over `max_events` events, and `TooMuchWork` beyond `effort`."""
+        """Its events. Raises `InvalidRequest`, `RequestTooLarge` for over `max_events` events, and
+        `TooMuchWork` beyond `effort`.
+        """
 
     def results(self, content: RequestContent) -> EventResults | None:
         """What is answered if the content is accepted."""

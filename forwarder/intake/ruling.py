@@ -1,4 +1,6 @@
-"""Rules on stamped chunks, before they are admitted: what is left of the chunks, what was dropped, and what becomes dead letters."""
+"""Rules on stamped chunks, before they are admitted: what is left of the chunks, what was dropped,
+and what becomes dead letters.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ BEFORE_RULES: Final = frozenset(Reason) - {
     Reason.UNDELIVERED_AT_EXIT,
     Reason.LANE_HALTED,
 }
-"""Reasons of dead letters to which rules were not applied, or may not have been: they are when one is replayed."""
+"""Reasons of dead letters to which rules were not applied, or may not have been: they are when one
+is replayed.
+"""
 
 
 @dataclass(slots=True)
@@ -43,8 +47,16 @@ class Ruling:
         self.ruled.append(ruled)
         lane, source, at = chunk.lane, chunk.source, chunk.received_at
         for dropped in ruled.dropped:
-            self.dropped.append((dropped.rule.drop_reason, Chunk(lane, dropped.data, dropped.count, chunk.ids, at, source)))
-        self.failed += [DeadLetter(Reason.RULE_FAILED, lane, each.data, at, each.why, source) for each in ruled.failed]
+            self.dropped.append(
+                (
+                    dropped.rule.drop_reason,
+                    Chunk(lane, dropped.data, dropped.count, chunk.ids, at, source),
+                )
+            )
+        self.failed += [
+            DeadLetter(Reason.RULE_FAILED, lane, each.data, at, each.why, source)
+            for each in ruled.failed
+        ]
         if ruled.kept:
             left = Chunk(lane, ruled.data, ruled.kept, chunk.ids, at, source)
             if ruled.new_ids and chunk.ids:
@@ -58,7 +70,9 @@ class Ruling:
             yield
 
     def note(self, results: Results | None) -> None:
-        """Tell the results of a request which events are settled already: the dropped ones as accepted."""
+        """Tell the results of a request which events are settled already: the dropped ones as
+        accepted.
+        """
         if results is None:
             return
         for _, chunk in self.dropped:

@@ -1,7 +1,9 @@
-"""Stamping one event of any form, and UUIDs: which texts are one for the service, and new ones (RFC 9562).
+"""Stamping one event of any form, and UUIDs: which texts are one for the service, and new ones
+(RFC 9562).
 
-What an event lacks is inserted at its beginning; what is null, empty or invalid is replaced in place. A key that is present is never
-repeated: the service refuses a second `timestamp`, and one bad `uuid` fails the whole request.
+What an event lacks is inserted at its beginning; what is null, empty or invalid is replaced in
+place. A key that is present is never repeated: the service refuses a second `timestamp`, and one
+bad `uuid` fails the whole request.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from forwarder.wire.timestamps import at, format_timestamp, parse_timestamp, shi
 from forwarder.wire.v1_event import MALFORMED_EVENT
 
 EventName: TypeAlias = str
-"""The names of events that the fast ways accept (`stamping.py`, `plain_records.py`). A bound on names goes here and in `_name_problem`."""
+"""The names of events that the fast ways accept (`stamping.py`, `plain_records.py`). A bound on
+names goes here and in `_name_problem`.
+"""
 
 
 class ReceiptReason(NamedTuple):
@@ -36,16 +40,26 @@ class ReceiptReason(NamedTuple):
     detail: str
     """What the result of a v1 event says: the service's word where it has one."""
     droppable: bool = False
-    """Whether the service itself answers 200 to such an event and does not ingest it: then its dead letter may be dropped."""
+    """Whether the service itself answers 200 to such an event and does not ingest it: then its
+    dead letter may be dropped.
+    """
 
 
 AT_RECEIPT: Final = {
-    Reason.MISSING_EVENT: ReceiptReason("the event has no name", "missing_event_name", droppable=True),
-    Reason.MISSING_DISTINCT_ID: ReceiptReason("the event has no distinct_id", "missing_distinct_id", droppable=True),
-    Reason.INVALID_EVENT: ReceiptReason("the event is no object, or its name no string", MALFORMED_EVENT, droppable=True),
+    Reason.MISSING_EVENT: ReceiptReason(
+        "the event has no name", "missing_event_name", droppable=True
+    ),
+    Reason.MISSING_DISTINCT_ID: ReceiptReason(
+        "the event has no distinct_id", "missing_distinct_id", droppable=True
+    ),
+    Reason.INVALID_EVENT: ReceiptReason(
+        "the event is no object, or its name no string", MALFORMED_EVENT, droppable=True
+    ),
     Reason.LONE_SURROGATE: ReceiptReason("a lone surrogate is no text", "lone_surrogate"),
     Reason.TOO_LARGE: ReceiptReason("the event is over upstream.max_event", "event_too_big"),
-    Reason.MISSING_TIMESTAMP: ReceiptReason("neither the event nor its record has a time", "missing_timestamp"),
+    Reason.MISSING_TIMESTAMP: ReceiptReason(
+        "neither the event nor its record has a time", "missing_timestamp"
+    ),
 }
 """Every reason of `stamp_event` and `stamp`."""
 
@@ -96,7 +110,8 @@ class StampContext:
     timeless: bool = False
     """Whether there is no such time: then an event without a timestamp is rejected."""
     has_sent_at: bool = False
-    """Whether its sender said when it was sent; then an event's timestamp counts before its offset."""
+    """Whether its sender said when it was sent; then an event's timestamp counts before its offset.
+    """
     skew: float = 0.0
     """By how many seconds the sender's clock is ahead, if that is to be corrected."""
     offset_base: float | None = None
@@ -114,7 +129,9 @@ class StampContext:
     reports_changes: bool = False
     """Whether the sender gets to know which of its uuids and timestamps were replaced."""
     uuid_of: Callable[[int], bytes] | None = None
-    """The uuid of the event with an index among those that are stamped together, if it has none; None: a new one."""
+    """The uuid of the event with an index among those that are stamped together, if it has none;
+    None: a new one.
+    """
     distinct_id: str = ""
     """That of an event without one, if its source knows it."""
     event: bytes = b""
@@ -133,28 +150,47 @@ class StampedEvent(NamedTuple):
 
 
 def stamp_event(data: bytes, context: StampContext, index: int = 0) -> StampedEvent | Reason:
-    """Validate and stamp an event; the reason if it is rejected. `index`: its own among those that are stamped together."""
+    """Validate and stamp an event; the reason if it is rejected. `index`: its own among those that
+    are stamped together.
+    """
     try:
         head = _decode_loose(data)
     except msgspec.ValidationError:
         return Reason.INVALID_EVENT
-    properties = _decode_loose_properties(head.properties) if first_byte(head.properties) == _OBJECT else _NO_PROPERTIES
-    named = id_text(head.distinct_id) or id_text(head.dollar_distinct_id) or id_text(properties.distinct_id)
+    properties = (
+        _decode_loose_properties(head.properties)
+        if first_byte(head.properties) == _OBJECT
+        else _NO_PROPERTIES
+    )
+    named = (
+        id_text(head.distinct_id)
+        or id_text(head.dollar_distinct_id)
+        or id_text(properties.distinct_id)
+    )
     own = named or canonical_id(context.distinct_id)
     nameless = bool(context.event) and bytes(head.event) in _NO_NAME
-    reason = (None if nameless else _name_problem(head.event)) or (None if own else Reason.MISSING_DISTINCT_ID)
+    reason = (None if nameless else _name_problem(head.event)) or (
+        None if own else Reason.MISSING_DISTINCT_ID
+    )
     if reason:
         return reason
     time = own_time(head.timestamp)
     if context.timeless and time is None:
         return Reason.MISSING_TIMESTAMP
     uuid = b"" if _is_valid_uuid(head.uuid) else _new_uuid(context, index)
-    new = _New(uuid, b"" if named else msgspec.json.encode(context.distinct_id), time, context.event if nameless else b"")
+    new = _New(
+        uuid,
+        b"" if named else msgspec.json.encode(context.distinct_id),
+        time,
+        context.event if nameless else b"",
+    )
     stamped = _edited(data, head, properties, context, new)
     if len(stamped) > context.max_event:
         return Reason.TOO_LARGE
     second = (id_text(properties.alias), id_text(properties.anonymous)) if context.ordered else ()
-    return StampedEvent(stamped, (own, *filter(None, second)), uuid, context.reports_changes and time is None)
+    return StampedEvent(
+        stamped, (own, *filter(None, second)), uuid, context.reports_changes and time is None
+    )
 
 
 def _name_problem(name: Raw) -> Reason | None:
@@ -201,7 +237,9 @@ class _Stamps:
         return self.edits.made()
 
 
-def _edited(data: bytes, head: LooseHead, properties: LooseProperties, context: StampContext, new: _New) -> bytes:
+def _edited(
+    data: bytes, head: LooseHead, properties: LooseProperties, context: StampContext, new: _New
+) -> bytes:
     """The event with its stamps."""
     stamps = _Stamps(data)
     if new.uuid:
@@ -222,7 +260,9 @@ def _edited(data: bytes, head: LooseHead, properties: LooseProperties, context: 
 
 
 def _stamp_ip(stamps: _Stamps, raw: Raw, properties: LooseProperties, ip: bytes) -> None:
-    """Put `$ip` into the properties; those that are no object stay as they are, for the service to validate."""
+    """Put `$ip` into the properties; those that are no object stay as they are, for the service to
+    validate.
+    """
     if raw is ABSENT or bytes(raw) == _NULL:
         stamps.set(b"properties", raw, b'{"$ip":%b}' % ip)
     elif first_byte(raw) == _OBJECT and properties.ip is ABSENT:
@@ -236,11 +276,16 @@ def _is_valid_uuid(raw: Raw) -> bool:
 def _offset(raw: Raw) -> float | None:
     """How long before it was sent the event happened, in milliseconds."""
     text = bytes(raw)
-    return float(text) if text[:1] and text[:1] in _NUMBER_STARTS else None  # of any size: what is too large is infinite
+    # of any size: what is too large is infinite
+    return float(text) if text[:1] and text[:1] in _NUMBER_STARTS else None
 
 
-def _timestamp(own: datetime | None, properties: LooseProperties, offset: float | None, context: StampContext) -> bytes | None:
-    """The event's time as JSON text, by the service's rules at receipt (wire facts: Time); None if its own stays as it is."""
+def _timestamp(
+    own: datetime | None, properties: LooseProperties, offset: float | None, context: StampContext
+) -> bytes | None:
+    """The event's time as JSON text, by the service's rules at receipt (wire facts: Time); None if
+    its own stays as it is.
+    """
     corrected = context.has_sent_at and bytes(properties.ignore_sent_at) in FALSY
     if own and (corrected or offset is None or context.timeless):
         return corrected_time(own, context) if corrected and context.skew else None
@@ -249,7 +294,9 @@ def _timestamp(own: datetime | None, properties: LooseProperties, offset: float 
 
 
 def corrected_time(own: datetime | None, context: StampContext) -> bytes:
-    """An event's own time by a right clock, as JSON text; that of receipt where it has none, or where the calendar ends."""
+    """An event's own time by a right clock, as JSON text; that of receipt where it has none, or
+    where the calendar ends.
+    """
     return _receipt_unless(None if own is None else shifted(own, -context.skew), context)
 
 
@@ -284,7 +331,9 @@ def _second_text(second: int) -> bytes:
 
 
 _HYPHENATED_FORM: Final = rb"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-_ACCEPTED: Final = re.compile(rb"(?:urn:uuid:)?%(f)b|\{%(f)b\}|[0-9a-fA-F]{32}" % {b"f": _HYPHENATED_FORM})
+_ACCEPTED: Final = re.compile(
+    rb"(?:urn:uuid:)?%(f)b|\{%(f)b\}|[0-9a-fA-F]{32}" % {b"f": _HYPHENATED_FORM}
+)
 _SHAPE: Final = bytes.maketrans(b"0123456789abcdefABCDEFx", b"x" * 22 + b"?")
 _HYPHENATED: Final = b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
 
@@ -295,7 +344,9 @@ def is_uuid(text: bytes) -> bool:
 
 
 def all_hyphenated(uuids: Sequence[str]) -> bool:
-    """Whether all are UUIDs in the usual form; one pass over all of them, because every event needs it."""
+    """Whether all are UUIDs in the usual form; one pass over all of them, because every event
+    needs it.
+    """
     if [*map(len, uuids)].count(len(_HYPHENATED)) != len(uuids):
         return False  # joined, a short one and a long one could make up for each other
     joined = "".join(uuids)
@@ -303,7 +354,9 @@ def all_hyphenated(uuids: Sequence[str]) -> bool:
 
 
 RECORD_NAMESPACE: Final = bytes.fromhex("6f3c7b0a2d5e4c1f9a8b5d7e1c0f4a62")
-"""The namespace of events that are named by their positions in a source. It never changes: a second read would make another event."""
+"""The namespace of events that are named by their positions in a source. It never changes: a
+second read would make another event.
+"""
 
 
 def derived_uuid(name: str) -> bytes:
@@ -313,7 +366,9 @@ def derived_uuid(name: str) -> bytes:
 
 def derived_uuids(names: Sequence[str], before: bytes = b"", after: bytes = b"") -> list[bytes]:
     """`derived_uuid` of each, between two texts."""
-    encoded = "\0".join(names).encode("utf-8", "replace").split(b"\0")  # in half of the time that one after the other takes
+    # in half of the time that one after the other takes
+    encoded = "\0".join(names).encode("utf-8", "replace").split(b"\0")
     if len(encoded) != len(names):
-        encoded = [name.encode("utf-8", "replace") for name in names]  # there are NULs in them, or there is none
+        # there are NULs in them, or there is none
+        encoded = [name.encode("utf-8", "replace") for name in names]
     return uuids5(RECORD_NAMESPACE, encoded, before, after)

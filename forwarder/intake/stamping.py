@@ -1,15 +1,19 @@
 """Stamps events: the hot path of forwarder.
 
-Every event leaves with a uuid and a timestamp that do not change, so that each later delivery is the same event, and with the sender's
-address where the service would have seen it. All other bytes stay as they were received.
+Every event leaves with a uuid and a timestamp that do not change, so that each later delivery is
+the same event, and with the sender's address where the service would have seen it. All other bytes
+stay as they were received.
 
 Three ways, fastest first; a request takes the first that fits all its events:
-- *single* (`read_single`): the body is one event in its usual form. One typed pass reads it; a uuid and a time that it lacks go in front.
-- *together*: events in their usual form. One typed pass over all of them validates them. Where nothing is to be stamped, their bytes are
-  never split; else uuids, times and `$ip` are spliced into the text of all.
+- *single* (`read_single`): the body is one event in its usual form. One typed pass reads it; a
+  uuid and a time that it lacks go in front.
+- *together*: events in their usual form. One typed pass over all of them validates them. Where
+  nothing is to be stamped, their bytes are never split; else uuids, times and `$ip` are spliced
+  into the text of all.
 - *loose* (`stamp_event.py`): anything else, event by event.
 
-Measured, CPU time per event of 600 bytes in `stamp`, batches of 50: complete 0.5 µs; with `$ip`, or with a uuid and a time, 1.5; loose 7.
+Measured, CPU time per event of 600 bytes in `stamp`, batches of 50: complete 0.5 µs; with `$ip`,
+or with a uuid and a time, 1.5; loose 7.
 """
 
 from __future__ import annotations
@@ -93,8 +97,8 @@ class StampedEvents:
     """The events' names, where they were read together."""
 
 
-# Typed views of an event: no more than routing needs. An event that does not fit one (another type, an absent key) makes its whole request
-# use the next way.
+# Typed views of an event: no more than routing needs. An event that does not fit one (another
+# type, an absent key) makes its whole request use the next way.
 
 
 class OrderingIds(Protocol):
@@ -120,7 +124,9 @@ class _StampableProperties(Struct, frozen=True, gc=False):
 
 
 class OneEvent(Struct, kw_only=True, gc=False):
-    """A text that is one event: what would make it a batch, or need resolving, is absent or null."""
+    """A text that is one event: what would make it a batch, or need resolving, is
+    absent or null.
+    """
 
     batch: None = None
     token: None = None
@@ -202,7 +208,8 @@ def read_single(text: bytes, now: float, max_event: int, *, ordered: bool) -> Si
     None if it is anything else, valid or not, or names a second id to be ordered with.
     """
     try:
-        head = _decode_ordered_single(text) if ordered else _decode_single(text)  # first, for it ends early at what makes a batch
+        # first, for it ends early at what makes a batch
+        head = _decode_ordered_single(text) if ordered else _decode_single(text)
         if not text.isascii():
             text.decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -231,10 +238,11 @@ def may_be_deep(text: bytes) -> bool:
 
 
 def stamp(events: bytes | Raw, context: StampContext) -> StampedEvents:
-    """Validate and stamp a JSON array of events. Raises `msgspec.DecodeError` only if it is not one.
+    """Validate and stamp a JSON array of events. Raises `msgspec.DecodeError` only if it is not
+    one.
 
-    Where each event has to be stamped by itself: raises `RequestTooLarge` for more events than `context.max_events`, and `TooMuchWork` for
-    more than `context.effort`.
+    Where each event has to be stamped by itself: raises `RequestTooLarge` for more events than
+    `context.max_events`, and `TooMuchWork` for more than `context.effort`.
     """
     return stamp_together(events, context) or _stamp_loose(events, context)
 
@@ -254,7 +262,8 @@ def stamp_together(events: bytes | Raw, context: StampContext) -> StampedEvents 
         if context.ip is not None:
             heads = located = _decode_located(events)
             places = [head.properties for head in located]
-            properties = _decode_properties(b"[%b]" % b",".join(places))  # less than to pass over them once more to find them
+            # less than to pass over them once more to find them
+            properties = _decode_properties(b"[%b]" % b",".join(places))
         elif context.ordered or has_skew:
             heads = full = _decode_full(events)
             properties = [head.properties for head in full]
@@ -266,7 +275,8 @@ def stamp_together(events: bytes | Raw, context: StampContext) -> StampedEvents 
     if "" in names or not all(map(str.strip, ids)):
         return None
     uuids = [head.uuid for head in heads if head.uuid is not UNSET]
-    timeless = [head for head in heads if head.timestamp is UNSET]  # by identity: to compare a time with UNSET takes long
+    # by identity: to compare a time with UNSET takes long
+    timeless = [head for head in heads if head.timestamp is UNSET]
     if not all_hyphenated(uuids):
         return None
     is_complete = len(uuids) == len(heads) and not timeless
@@ -277,7 +287,15 @@ def stamp_together(events: bytes | Raw, context: StampContext) -> StampedEvents 
         return StampedEvents(memoryview(events)[1:-1].tobytes(), len(heads), keys, names=names)
     kinds: list[Callable[[Locator], Splices | None]] = []
     if not is_complete:
-        kinds.append(partial(_missing_stamps, events, heads, context, bare=not uuids and len(timeless) == len(heads)))
+        kinds.append(
+            partial(
+                _missing_stamps,
+                events,
+                heads,
+                context,
+                bare=not uuids and len(timeless) == len(heads),
+            )
+        )
     if has_skew:
         kinds.append(partial(_corrected_times, events, heads, properties, context))
     if context.ip is not None:
@@ -286,8 +304,12 @@ def stamp_together(events: bytes | Raw, context: StampContext) -> StampedEvents 
     return None if data is None else StampedEvents(data, len(heads), keys, names=names)
 
 
-def _spliced(events: bytes | Raw, kinds: Sequence[Callable[[Locator], Splices | None]], context: StampContext) -> bytes | None:
-    """The events with splices of one or more kinds, joined by commas; None if a kind can't be, or an event could be too large then."""
+def _spliced(
+    events: bytes | Raw, kinds: Sequence[Callable[[Locator], Splices | None]], context: StampContext
+) -> bytes | None:
+    """The events with splices of one or more kinds, joined by commas; None if a kind can't be, or
+    an event could be too large then.
+    """
     most = STAMP_BYTES + (0 if context.ip is None else len(context.ip))
     if len(memoryview(events)) + most > context.max_event:
         return None
@@ -295,18 +317,34 @@ def _spliced(events: bytes | Raw, kinds: Sequence[Callable[[Locator], Splices | 
     made = [splices for kind in kinds if (splices := kind(locator)) is not None]
     if len(made) < len(kinds):
         return None
-    splices = made[0] if len(made) == 1 else in_order(chain.from_iterable([zip(*each, strict=True) for each in made]))
+    splices = (
+        made[0]
+        if len(made) == 1
+        else in_order(chain.from_iterable([zip(*each, strict=True) for each in made]))
+    )
     text = bytes(events)
     return spliced(text, splices, 1, len(text) - 1)
 
 
-def _missing_stamps(events: bytes | Raw, heads: Sequence[_Head], context: StampContext, locator: Locator, *, bare: bool) -> Splices | None:
-    """The uuids and times that events lack, each in front of its event; None where only `stamp_event` does what the context asks for.
+def _missing_stamps(
+    events: bytes | Raw,
+    heads: Sequence[_Head],
+    context: StampContext,
+    locator: Locator,
+    *,
+    bare: bool,
+) -> Splices | None:
+    """The uuids and times that events lack, each in front of its event; None where only
+    `stamp_event` does what the context asks for.
 
     `bare`: all of them lack both.
     """
-    nameless = range(len(heads)) if bare else [at for at, head in enumerate(heads) if head.uuid is UNSET]
-    timeless = nameless if bare else [at for at, head in enumerate(heads) if head.timestamp is UNSET]
+    nameless = (
+        range(len(heads)) if bare else [at for at, head in enumerate(heads) if head.uuid is UNSET]
+    )
+    timeless = (
+        nameless if bare else [at for at, head in enumerate(heads) if head.timestamp is UNSET]
+    )
     if context.reports_changes or (context.timeless and timeless):
         return None
     time = b'"timestamp":%b,' % time_text(context.now)
@@ -323,7 +361,9 @@ def _missing_stamps(events: bytes | Raw, heads: Sequence[_Head], context: StampC
     return Splices(begins, begins, stamps)
 
 
-def _uuid_members(nameless: Sequence[int], context: StampContext, after: bytes = b"") -> list[bytes]:
+def _uuid_members(
+    nameless: Sequence[int], context: StampContext, after: bytes = b""
+) -> list[bytes]:
     """The member that names each of these events by a UUID, with its comma and what comes after."""
     if context.uuid_of is None:
         return new_uuids7(context.now, len(nameless), b'"uuid":"', b'",' + after)
@@ -331,7 +371,11 @@ def _uuid_members(nameless: Sequence[int], context: StampContext, after: bytes =
 
 
 def _corrected_times(
-    events: bytes | Raw, heads: Sequence[_Head], properties: Sequence[_StampableProperties], context: StampContext, locator: Locator
+    events: bytes | Raw,
+    heads: Sequence[_Head],
+    properties: Sequence[_StampableProperties],
+    context: StampContext,
+    locator: Locator,
 ) -> Splices:
     """The times by a right clock, where the events' own are by their sender's."""
     own = [
@@ -345,13 +389,18 @@ def _corrected_times(
 
 
 def _addresses(
-    events: bytes | Raw, places: Sequence[Raw], properties: Sequence[_StampableProperties], ip: bytes, locator: Locator
+    events: bytes | Raw,
+    places: Sequence[Raw],
+    properties: Sequence[_StampableProperties],
+    ip: bytes,
+    locator: Locator,
 ) -> Splices | None:
     """`$ip` at the beginning of the properties that want it; None if some may be empty."""
     wanting = [
         place
         for place, each in zip(places, properties, strict=True)
-        if each.ip is ABSENT and (each.geoip_disable is ABSENT or bytes(each.geoip_disable) in FALSY)
+        if each.ip is ABSENT
+        and (each.geoip_disable is ABSENT or bytes(each.geoip_disable) in FALSY)
     ]
     if _NO_PROPERTIES in wanting:
         return None  # an event has none
@@ -366,7 +415,12 @@ def order_keys(ids: list[str], properties: Sequence[OrderingIds]) -> frozenset[s
     """The ids that order is kept by: each event's own, and those that some name beside it."""
     if max(map(len, ids), default=0) > MAX_ID_CHARACTERS or "\0" in "".join(ids):
         ids = [canonical_id(text) for text in ids]
-    second = [id_text(raw) for each in properties for raw in (each.alias, each.anonymous) if raw is not ABSENT]
+    second = [
+        id_text(raw)
+        for each in properties
+        for raw in (each.alias, each.anonymous)
+        if raw is not ABSENT
+    ]
     return frozenset(ids).union(filter(None, second)) if second else frozenset(ids)
 
 
@@ -398,7 +452,9 @@ def _stamp_loose(events: bytes | Raw, context: StampContext) -> StampedEvents:
 
 
 def _joined(events: Iterator[bytes]) -> bytes:
-    """The events joined by commas. Those of a large request are never in memory both one by one and joined."""
+    """The events joined by commas. Those of a large request are never in memory both one by one
+    and joined.
+    """
     group = list(islice(events, _JOINED_AT_ONCE))
     if len(group) < _JOINED_AT_ONCE:
         return b",".join(group)

@@ -1,4 +1,6 @@
-"""The typed client of the management API: `Client` for asyncio, `SyncClient` for programs that block, `ApiError` for both."""
+"""The typed client of the management API: `Client` for asyncio, `SyncClient` for programs that
+block, `ApiError` for both.
+"""
 
 from forwarder.management.client import Client
 from forwarder.management.errors import ApiError, InvalidCall

@@ -1,6 +1,8 @@
-"""The details in the body of an error, in any shape: the service's own, other servers' forms, plain text, a web page, nothing.
+"""The details in the body of an error, in any shape: the service's own, other servers' forms,
+plain text, a web page, nothing.
 
-Details are for people and logs: short, on one line, without control characters, and without anything that looks like a key.
+Details are for people and logs: short, on one line, without control characters, and without
+anything that looks like a key.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ _DEEPEST: Final = 5
 _LEAST_SECRET: Final = 6
 """Characters: a shorter text is part of many words."""
 _TITLE: Final = re.compile(r"<title[^>]*>([^<]*)", re.IGNORECASE)
-_PAGE: Final = re.compile(rb"\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
+_PAGE: Final = re.compile(
+    rb"\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
+)
 _TYPES: Final = {
     400: ErrorType.VALIDATION,
     401: ErrorType.AUTHENTICATION,
@@ -59,7 +63,9 @@ def read_error_body(reply: HttpReply, secret: str) -> ErrorDetails:
     usual = ErrorType.SERVER if reply.status >= 500 else ErrorType.INVALID_REQUEST
     kind = presentable(found.type, secret) or _TYPES.get(reply.status, usual)
     code = presentable(found.code, secret) or _phrase(reply.status).lower().replace(" ", "_")
-    return ErrorDetails(str(kind), code, detail, None if found.field is None else presentable(found.field, secret))
+    return ErrorDetails(
+        str(kind), code, detail, None if found.field is None else presentable(found.field, secret)
+    )
 
 
 def presentable(text: str, secret: str) -> str:
@@ -71,7 +77,9 @@ def presentable(text: str, secret: str) -> str:
 
 def is_web_page(reply: HttpReply) -> bool:
     """Whether the body is a web page."""
-    return bool(reply.body.strip()) and (reply.content_type.lower().startswith("text/html") or _PAGE.match(reply.body) is not None)
+    return bool(reply.body.strip()) and (
+        reply.content_type.lower().startswith("text/html") or _PAGE.match(reply.body) is not None
+    )
 
 
 def web_page_title(reply: HttpReply) -> str:
@@ -93,7 +101,9 @@ def _details_of(body: dict[str, Any], deep: int = 0) -> ErrorDetails:
         if isinstance(body.get(name), str | dict) and (words := _first_text(body[name])):
             if isinstance(body[name], dict) and deep < _DEEPEST:
                 inner = _details_of(body[name], deep + 1)
-                return ErrorDetails(kind or inner.type, code or inner.code, words, field or inner.field)
+                return ErrorDetails(
+                    kind or inner.type, code or inner.code, words, field or inner.field
+                )
             return ErrorDetails(kind, code, words, field or None)
     for name, value in body.items():
         if name not in {"type", "code", "attr", "status"} and (words := _first_text(value)):
@@ -123,7 +133,8 @@ def _text_details(reply: HttpReply) -> str:
     if is_web_page(reply):
         title = web_page_title(reply)
         return f"a web page, {title!r}" if title else "a web page"
-    text = reply.body[:LARGEST_HEAD].decode(errors="replace")  # far more than is shown: a truncated key would not be masked
+    # far more than is shown: a truncated key would not be masked
+    text = reply.body[:LARGEST_HEAD].decode(errors="replace")
     return "" if text.strip() in {"", "{}", "[]", "null", '""'} else text
 
 

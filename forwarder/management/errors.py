@@ -1,4 +1,5 @@
-"""The client's one exception, and how each kind of failure becomes one: what happened, and what to do.
+"""The client's one exception, and how each kind of failure becomes one: what happened, and what to
+do.
 
 An error has what a program distinguishes and a person reads, and nothing that is secret.
 """
@@ -15,7 +16,14 @@ from forwarder.contract.endpoints import Endpoint, Method
 from forwarder.contract.resources import LEVELS
 from forwarder.core.errors import ForwarderError
 from forwarder.core.host_port import join_host_port
-from forwarder.management.error_body import LARGEST_HEAD, ErrorDetails, is_web_page, presentable, read_error_body, web_page_title
+from forwarder.management.error_body import (
+    LARGEST_HEAD,
+    ErrorDetails,
+    is_web_page,
+    presentable,
+    read_error_body,
+    web_page_title,
+)
 from forwarder.management.transport import TIMEOUT, ConnectionFailure, HttpReply
 
 CONNECTION: Final = "connection_error"
@@ -46,7 +54,9 @@ class ApiError(ForwarderError):
         self.status = status
         """Of the answer; None if there is none, or nothing was sent."""
         self.type = type
-        """As the service names it; `connection_error`, `answer_error` and `usage_error` are the client's own."""
+        """As the service names it; `connection_error`, `answer_error` and `usage_error` are the
+        client's own.
+        """
         self.code = code
         self.detail = detail
         self.field = field
@@ -61,7 +71,9 @@ class InvalidCall(ApiError, ValueError):
     """The call is invalid: nothing was sent."""
 
     def __init__(self, message: str, *, hint: str = "", field: str | None = None) -> None:
-        super().__init__(message, hint=hint, type="usage_error", code="invalid_call", detail=message, field=field)
+        super().__init__(
+            message, hint=hint, type="usage_error", code="invalid_call", detail=message, field=field
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +91,21 @@ class CallContext:
         return self.endpoint.method is not Method.GET
 
 
-def connection_error(context: CallContext, failure: ConnectionFailure, attempts: int = 1) -> ApiError:
+def connection_error(
+    context: CallContext, failure: ConnectionFailure, attempts: int = 1
+) -> ApiError:
     """No response."""
     status, sent = failure.status, failure.sent
-    return _error(context, failure.words, failure.hint, CONNECTION, failure.code, attempts=attempts, status=status, unsure=sent)
+    return _error(
+        context,
+        failure.words,
+        failure.hint,
+        CONNECTION,
+        failure.code,
+        attempts=attempts,
+        status=status,
+        unsure=sent,
+    )
 
 
 def timeout_error(context: CallContext, seconds: float, attempts: int, last: str) -> ApiError:
@@ -101,7 +124,10 @@ def status_error(context: CallContext, reply: HttpReply, attempts: int = 1) -> A
     unsure = context.changes and (reply.status >= 500 or reply.status == 408)
     hint = _hint(context, details, reply).strip()
     return ApiError(
-        f"{context.endpoint.name}: HTTP {reply.status} {details.code}: {where}{details.detail}{_tries(attempts)}",
+        (
+            f"{context.endpoint.name}: HTTP {reply.status} {details.code}: "
+            f"{where}{details.detail}{_tries(attempts)}"
+        ),
         hint=f"{LOOK_FIRST} {hint}" if unsure else hint,
         status=reply.status,
         type=details.type,
@@ -118,22 +144,51 @@ def unreadable_error(context: CallContext, reply: HttpReply, wanted: str) -> Api
     if is_web_page(reply):
         title = presentable(web_page_title(reply), context.secret)
         words = f"a web page{f' ({title})' if title else ''} was answered, not {wanted}"
-        hint = "Check `url`: something else than the service answers there, such as a login page of the network or of a proxy."
+        hint = (
+            "Check `url`: something else than the service answers there, such as a login page "
+            "of the network or of a proxy."
+        )
     elif not reply.body.strip():
-        words, hint = f"the answer is empty, where {wanted} is due", "Check that `url` is the service's."
+        words, hint = (
+            f"the answer is empty, where {wanted} is due",
+            "Check that `url` is the service's.",
+        )
     else:
-        start = presentable(reply.body[:LARGEST_HEAD].decode(errors="replace"), context.secret)[:120]
-        words, hint = f"the answer isn't {wanted}: it begins {start!r}", "Check that `url` is the service's, and its version."
-    return _error(context, f"HTTP {reply.status}, but {words}", hint, ANSWER, "unreadable", status=reply.status, unsure=True)
+        start = presentable(reply.body[:LARGEST_HEAD].decode(errors="replace"), context.secret)[
+            :120
+        ]
+        words, hint = (
+            f"the answer isn't {wanted}: it begins {start!r}",
+            "Check that `url` is the service's, and its version.",
+        )
+    return _error(
+        context,
+        f"HTTP {reply.status}, but {words}",
+        hint,
+        ANSWER,
+        "unreadable",
+        status=reply.status,
+        unsure=True,
+    )
 
 
 def _error(
-    context: CallContext, words: str, hint: str, kind: str, code: str, *, unsure: bool, attempts: int = 1, status: int | None = None
+    context: CallContext,
+    words: str,
+    hint: str,
+    kind: str,
+    code: str,
+    *,
+    unsure: bool,
+    attempts: int = 1,
+    status: int | None = None,
 ) -> ApiError:
     unsure = unsure and context.changes
     message = f"{context.endpoint.name}: {words}{_tries(attempts)}"
     full_hint = f"{LOOK_FIRST} {hint}" if unsure else hint
-    return ApiError(message, hint=full_hint, status=status, type=kind, code=code, detail=words, unsure=unsure)
+    return ApiError(
+        message, hint=full_hint, status=status, type=kind, code=code, detail=words, unsure=unsure
+    )
 
 
 def _redirected(context: CallContext, reply: HttpReply) -> ApiError:
@@ -144,8 +199,19 @@ def _redirected(context: CallContext, reply: HttpReply) -> ApiError:
         words = f"{place} redirects to another page of its own"
         hint = "Check `url`: the management API isn't there, or something wants a login before it."
     else:
-        words, hint = f"the service redirects to {place}", f"Set `url` to {place} if you trust it: no key is sent after a redirect."
-    return _error(context, f"HTTP {reply.status}, {words}", hint, ANSWER, "redirect", status=reply.status, unsure=False)
+        words, hint = (
+            f"the service redirects to {place}",
+            f"Set `url` to {place} if you trust it: no key is sent after a redirect.",
+        )
+    return _error(
+        context,
+        f"HTTP {reply.status}, {words}",
+        hint,
+        ANSWER,
+        "redirect",
+        status=reply.status,
+        unsure=False,
+    )
 
 
 def _origin(url: str) -> str:
@@ -164,7 +230,10 @@ def _hint(context: CallContext, details: ErrorDetails, reply: HttpReply) -> str:
     """What to check after this status."""
     match reply.status:
         case 401:
-            return "Check the key: it must be a personal API key (phx_…) that this service knows, and that is still valid."
+            return (
+                "Check the key: it must be a personal API key (phx_…) that this service "
+                "knows, and that is still valid."
+            )
         case 403:
             return _forbidden_hint(context, details)
         case 404:
@@ -185,10 +254,17 @@ def _retry_hint(reply: HttpReply) -> str:
 
 
 def _forbidden_hint(context: CallContext, details: ErrorDetails) -> str:
-    scope, level = context.endpoint.scope, LEVELS.get(context.endpoint.level, str(context.endpoint.level))
+    scope, level = (
+        context.endpoint.scope,
+        LEVELS.get(context.endpoint.level, str(context.endpoint.level)),
+    )
     if "scope" in details.detail.lower():
         return f"Give the key the scope {scope}."
-    above = "; members can't invite or change members above their level" if context.endpoint.resource in {"members", "invites"} else ""
+    above = (
+        "; members can't invite or change members above their level"
+        if context.endpoint.resource in {"members", "invites"}
+        else ""
+    )
     return f"It takes the scope {scope}, and membership of at least the level {level!r}{above}."
 
 

@@ -1,8 +1,9 @@
 """Lists, page by page. Of the address of the next page only the numbers are used.
 
-Invariants: a page is always requested at the client's own address; the offsets of pages increase, or the list is invalid; items are
-identified by their ids, and none is returned twice. If a list gets shorter while it is read, the items after the gap have moved up: the
-iteration goes back by as many, so that deleting listed items skips nothing.
+Invariants: a page is always requested at the client's own address; the offsets of pages increase,
+or the list is invalid; items are identified by their ids, and none is returned twice. If a list
+gets shorter while it is read, the items after the gap have moved up: the iteration goes back by as
+many, so that deleting listed items skips nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _DIGITS: Final = 15
 
 
 class Pages(Generic[T]):
-    """A list of the service. Nothing is requested before the iteration, and each iteration starts again."""
+    """A list of the service. Nothing is requested before the iteration, and each iteration starts
+    again.
+    """
 
     def __init__(self, name: str, fetch: Fetch[T], page_size: int | None = None) -> None:
         self._name = name
@@ -39,15 +42,18 @@ class Pages(Generic[T]):
             "limit": _check_number(self._name, "limit", limit, 1) or self._size,
             "offset": _check_number(self._name, "offset", offset, 0),
         }
-        return await self._fetch({name: number for name, number in wanted.items() if number is not None})
+        return await self._fetch(
+            {name: number for name, number in wanted.items() if number is not None}
+        )
 
     async def count(self) -> int:
         """How many items there are. Raises `ApiError`. Cancellation drops the connection."""
         return (await self.page(limit=1))["count"]
 
     async def pages(self) -> AsyncIterator[PageEnvelope[T]]:
-        """The pages as they are: if the list changes meanwhile, an item can be on two. Each has its own time limit. Cancellation
-        drops the connection."""
+        """The pages as they are: if the list changes meanwhile, an item can be on two. Each has
+        its own time limit. Cancellation drops the connection.
+        """
         place = PagePosition(self._size)
         while True:
             envelope = await self.page(place.limit, place.offset)
@@ -74,7 +80,9 @@ class PagePosition:
         self._count: int | None = None
 
     def moved_up(self, envelope: PageEnvelope[Any]) -> bool:
-        """Whether the list got shorter since the previous page, so that items can be missed. The position is then moved back to them."""
+        """Whether the list got shorter since the previous page, so that items can be missed. The
+        position is then moved back to them.
+        """
         before, self._count = self._count, envelope["count"]
         if before is None or not self.offset or envelope["count"] >= before:
             return False
@@ -82,7 +90,9 @@ class PagePosition:
         return True
 
     def advance(self, name: str, envelope: PageEnvelope[Any]) -> bool:
-        """Advance to the next page, if there is one. Raises `ApiError` if the address of the next page is invalid or a loop."""
+        """Advance to the next page, if there is one. Raises `ApiError` if the address of the next
+        page is invalid or a loop.
+        """
         if envelope["next"] is None:
             return False
         offset, limit = _number(envelope["next"], "offset"), _number(envelope["next"], "limit")
@@ -125,10 +135,16 @@ def _invalid_next(name: str, offset: int, following: int | None) -> ApiError:
     where = "nowhere" if following is None else f"to {following}"
     words = f"the page at offset {offset} has a next page, which leads {where}"
     hint = "The service's pages can't be followed; ask for them one by one, by limit and offset."
-    return ApiError(f"{name}: {words}", hint=hint, status=200, type="answer_error", code="pages", detail=words)
+    return ApiError(
+        f"{name}: {words}", hint=hint, status=200, type="answer_error", code="pages", detail=words
+    )
 
 
 def _check_number(name: str, what: str, number: Any, least: int) -> int | None:
-    if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < least):
-        raise InvalidCall(f"{name}: {what} must be a whole number from {least} on, not {number!r}", field=what)
+    if number is not None and (
+        isinstance(number, bool) or not isinstance(number, int) or number < least
+    ):
+        raise InvalidCall(
+            f"{name}: {what} must be a whole number from {least} on, not {number!r}", field=what
+        )
     return number

@@ -1,7 +1,9 @@
-"""The blocking client of the management API: the same operations, on an event loop in a thread of its own.
+"""The blocking client of the management API: the same operations, on an event loop in a thread of
+its own.
 
-Each blocking operation is derived from the asynchronous one, with its signature, so that they cannot differ. It works beside a running
-loop, too. A forked process does not have the thread: there, calls are rejected.
+Each blocking operation is derived from the asynchronous one, with its signature, so that they
+cannot differ. It works beside a running loop, too. A forked process does not have the thread:
+there, calls are rejected.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ GRACE: Final = 2.0
 
 
 class SyncClient:
-    """See `Client`. Calls are made in a thread, which starts with the first; any thread may call, and one with a running loop, too."""
+    """See `Client`. Calls are made in a thread, which starts with the first; any thread may call,
+    and one with a running loop, too.
+    """
 
     def __init__(
         self,
@@ -61,9 +65,13 @@ class SyncClient:
         clock: Clock = CLOCK,
     ) -> None:
         """See `Client`."""
-        client = self._client = Client(url, api_key, timeout=timeout, ca_file=ca_file, proxy=proxy, clock=clock)
+        client = self._client = Client(
+            url, api_key, timeout=timeout, ca_file=ca_file, proxy=proxy, clock=clock
+        )
         thread = self._thread = LoopThread(client.close)
-        self.organization_batch_exports = SyncOrganizationBatchExportOperations(client.organization_batch_exports, thread)
+        self.organization_batch_exports = SyncOrganizationBatchExportOperations(
+            client.organization_batch_exports, thread
+        )
         self.domains = SyncDomainOperations(client.domains, thread)
         self.invites = SyncInviteOperations(client.invites, thread)
         self.members = SyncMemberOperations(client.members, thread)
@@ -81,24 +89,37 @@ class SyncClient:
     def __enter__(self) -> SyncClient:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
         """Close all connections and end the thread; calls are rejected from then on."""
         self._thread.end()
 
-    def call(self, endpoint: Endpoint[Any, Any], ids: Mapping[str, object], body: Any = None) -> Any:
-        """What an endpoint answers (of a list: its first page); None if nothing. Raises `ApiError`."""
+    def call(
+        self, endpoint: Endpoint[Any, Any], ids: Mapping[str, object], body: Any = None
+    ) -> Any:
+        """What an endpoint answers (of a list: its first page); None if nothing.
+        Raises `ApiError`.
+        """
         return self._thread.run(self._client.call(endpoint, ids, body))
 
-    def pages(self, endpoint: Endpoint[Any, R], ids: Mapping[str, object], page_size: int | None = None) -> SyncPages[R]:
+    def pages(
+        self, endpoint: Endpoint[Any, R], ids: Mapping[str, object], page_size: int | None = None
+    ) -> SyncPages[R]:
         """The list that an endpoint gives."""
         return SyncPages(self._client.pages(endpoint, ids, page_size), self._thread)
 
 
 class SyncPages(Generic[T]):
-    """A list of the service. Nothing is requested before the iteration, and each iteration starts again."""
+    """A list of the service. Nothing is requested before the iteration, and each iteration starts
+    again.
+    """
 
     def __init__(self, pages: Pages[T], thread: LoopThread) -> None:
         self._pages = pages
@@ -116,7 +137,9 @@ class SyncPages(Generic[T]):
         return self._thread.run(self._pages.count())
 
     def pages(self) -> Iterator[PageEnvelope[T]]:
-        """The pages as they are: if the list changes meanwhile, an item can be on two. Each has its own time limit."""
+        """The pages as they are: if the list changes meanwhile, an item can be on two. Each has
+        its own time limit.
+        """
         steps = self._pages.pages()
 
         async def step() -> PageEnvelope[T] | None:
@@ -143,7 +166,9 @@ class SyncGroup(Generic[G]):
         return repr(self._group).replace("<", "<Sync", 1)
 
 
-def _blocking(method: Callable[Concatenate[G, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[SyncGroup[G], P], R]:
+def _blocking(
+    method: Callable[Concatenate[G, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[SyncGroup[G], P], R]:
     """The method, which returns when it is done."""
 
     @wraps(method)
@@ -154,7 +179,9 @@ def _blocking(method: Callable[Concatenate[G, P], Coroutine[Any, Any, R]]) -> Ca
     return call
 
 
-def _blocking_list(method: Callable[Concatenate[G, P], Pages[R]]) -> Callable[Concatenate[SyncGroup[G], P], SyncPages[R]]:
+def _blocking_list(
+    method: Callable[Concatenate[G, P], Pages[R]],
+) -> Callable[Concatenate[SyncGroup[G], P], SyncPages[R]]:
     """The method, whose list blocks while it is iterated."""
 
     @wraps(method)
@@ -163,7 +190,9 @@ def _blocking_list(method: Callable[Concatenate[G, P], Pages[R]]) -> Callable[Co
 
     signature = inspect.signature(method)
     call.__qualname__ = f"Sync{method.__qualname__}"
-    vars(call)["__signature__"] = signature.replace(return_annotation=f"Sync{signature.return_annotation}")
+    vars(call)["__signature__"] = signature.replace(
+        return_annotation=f"Sync{signature.return_annotation}"
+    )
     return call
 
 
@@ -235,7 +264,9 @@ class SyncDashboardOperations(SyncGroup[DashboardOperations]):
 
 
 class LoopThread:
-    """The thread starts with the first call and ends with `end`, or with the program. Any thread may call."""
+    """The thread starts with the first call and ends with `end`, or with the program. Any thread
+    may call.
+    """
 
     def __init__(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """`last`: what is to be done at the end, if anything was done before."""
@@ -247,7 +278,9 @@ class LoopThread:
         self._ended = False
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
-        """What the coroutine returns or raises. An interrupt cancels it, whenever it comes, and is raised once it has ended."""
+        """What the coroutine returns or raises. An interrupt cancels it, whenever it comes, and is
+        raised once it has ended.
+        """
         call = _Call(work)
         try:
             with self._lock:
@@ -255,7 +288,12 @@ class LoopThread:
                 future = asyncio.run_coroutine_threadsafe(call.run(), loop)
             return future.result()
         except CancelledError:
-            error = ApiError("the client was closed during a call", type="usage_error", code="closed", unsure=True)
+            error = ApiError(
+                "the client was closed during a call",
+                type="usage_error",
+                code="closed",
+                unsure=True,
+            )
         except BaseException:
             call.abandon()
             raise
@@ -280,10 +318,15 @@ class LoopThread:
             raise InvalidCall("the client is closed", hint="Make the call inside its `with`.")
         if self._loop is not None:
             if self._process != os.getpid():
-                raise InvalidCall("the client is of another process, which this one was forked from", hint="Make a client in each process.")
+                raise InvalidCall(
+                    "the client is of another process, which this one was forked from",
+                    hint="Make a client in each process.",
+                )
             return self._loop
         loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=_serve, args=(loop,), name="forwarder-management", daemon=True)
+        thread = threading.Thread(
+            target=_serve, args=(loop,), name="forwarder-management", daemon=True
+        )
         try:
             thread.start()
         except BaseException:
@@ -307,7 +350,9 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class _Call(Generic[R]):
-    """One coroutine, as the loop's thread runs it. Who waits for it can abandon it even before it has begun."""
+    """One coroutine, as the loop's thread runs it. Who waits for it can abandon it even before it
+    has begun.
+    """
 
     def __init__(self, work: Coroutine[Any, Any, R]) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -328,7 +373,9 @@ class _Call(Generic[R]):
             self._done.set()
 
     def abandon(self) -> None:
-        """End it, unless it has ended, and wait for that a moment. For other threads than the loop's."""
+        """End it, unless it has ended, and wait for that a moment. For other threads than the
+        loop's.
+        """
         if self.loop is None:
             self._work.close()
         elif not self._done.is_set():

@@ -1,9 +1,10 @@
 """One HTTP request to the service, and its result: an `HttpReply` or a `ConnectionFailure`.
 
-Nothing is followed, repeated or stored: no redirects, no cookies, no proxy from the environment, no request twice. The key is sent to the
-base address only. A response is read up to `LARGEST_ANSWER` bytes, decompressed. A request other than GET has a connection of its own: on a
-kept one, which the service can be closing at that moment, its effect would be unknown. A failure names hosts, never addresses or headers,
-and what to check.
+Nothing is followed, repeated or stored: no redirects, no cookies, no proxy from the environment,
+no request twice. The key is sent to the base address only. A response is read up to
+`LARGEST_ANSWER` bytes, decompressed. A request other than GET has a connection of its own: on a
+kept one, which the service can be closing at that moment, its effect would be unknown. A failure
+names hosts, never addresses or headers, and what to check.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ LARGEST_ANSWER: Final = 64 * 1024 * 1024
 LARGEST_ERROR: Final = 64 * 1024
 """Of an error no more is read."""
 KEPT: Final = 5.0
-"""Seconds that an idle connection is kept: less than servers keep theirs, so that requests rarely use one that is closing."""
+"""Seconds that an idle connection is kept: less than servers keep theirs, so that requests rarely
+use one that is closing.
+"""
 TIMEOUT: Final = "timeout"
 UNREACHABLE: Final = "unreachable"
 UNTRUSTED: Final = "untrusted"
@@ -69,10 +72,14 @@ class Transport:
         """By whether their connections are kept."""
 
     async def ask(self, request: HttpRequest, now: float) -> HttpReply | ConnectionFailure:
-        """Make the request once. `now` is for dates in `Retry-After`. Cancellation drops the connection."""
+        """Make the request once. `now` is for dates in `Retry-After`. Cancellation drops the
+        connection.
+        """
         kept = request.method == "GET"
         try:
-            return await self._exchange(self._sessions.get(kept) or self._open(kept=kept), request, now)
+            return await self._exchange(
+                self._sessions.get(kept) or self._open(kept=kept), request, now
+            )
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return connection_failure(error)
 
@@ -82,7 +89,9 @@ class Transport:
         for session in sessions.values():
             await session.close()
 
-    async def _exchange(self, session: aiohttp.ClientSession, request: HttpRequest, now: float) -> HttpReply | ConnectionFailure:
+    async def _exchange(
+        self, session: aiohttp.ClientSession, request: HttpRequest, now: float
+    ) -> HttpReply | ConnectionFailure:
         url = self._access.base + request.target
         async with session.request(
             request.method,
@@ -97,14 +106,31 @@ class Transport:
             except (aiohttp.ClientError, OSError, ValueError) as error:
                 broken = connection_failure(error)
                 return ConnectionFailure(
-                    broken.code, f"HTTP {response.status}, but {broken.words}", broken.hint, sent=True, status=response.status
+                    broken.code,
+                    f"HTTP {response.status}, but {broken.words}",
+                    broken.hint,
+                    sent=True,
+                    status=response.status,
                 )
             if body is None:
                 words = f"the answer is larger than {LARGEST_ANSWER >> 20} MiB"
-                return ConnectionFailure(TOO_LARGE, words, "Ask for smaller pages.", sent=True, again=False, status=response.status)
+                return ConnectionFailure(
+                    TOO_LARGE,
+                    words,
+                    "Ask for smaller pages.",
+                    sent=True,
+                    again=False,
+                    status=response.status,
+                )
             headers = response.headers
             waits = retry_after(headers.get("Retry-After"), now)
-            return HttpReply(response.status, body, headers.get("Content-Type", ""), waits, _target(url, headers.get("Location", "")))
+            return HttpReply(
+                response.status,
+                body,
+                headers.get("Content-Type", ""),
+                waits,
+                _target(url, headers.get("Location", "")),
+            )
 
     def _headers(self, request: HttpRequest) -> dict[str, str]:
         headers = {"Authorization": f"Bearer {self._access.api_key}"}
@@ -115,10 +141,16 @@ class Transport:
     def _open(self, *, kept: bool) -> aiohttp.ClientSession:
         tls = self._access.tls or True
         session = self._sessions[kept] = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=tls, keepalive_timeout=KEPT) if kept else aiohttp.TCPConnector(ssl=tls, force_close=True),
+            connector=aiohttp.TCPConnector(ssl=tls, keepalive_timeout=KEPT)
+            if kept
+            else aiohttp.TCPConnector(ssl=tls, force_close=True),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None),
-            headers={"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": f"forwarder/{__version__}"},
+            headers={
+                "Accept": "application/json",
+                "Accept-Encoding": "gzip",
+                "User-Agent": f"forwarder/{__version__}",
+            },
             skip_auto_headers=["Content-Type"],
             middlewares=[unrepeated],
         )
@@ -177,7 +209,9 @@ class ConnectionFailure:
 
 
 class ConnectionBroken(aiohttp.ClientError):
-    """A connection that ended while a request was on it. Not one of those errors after which aiohttp repeats a request by itself."""
+    """A connection that ended while a request was on it. Not one of those errors after which
+    aiohttp repeats a request by itself.
+    """
 
 
 def connection_failure(error: Exception) -> ConnectionFailure:
@@ -190,7 +224,9 @@ def _connect_failure(error: Exception) -> ConnectionFailure | None:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return ConnectionFailure(UNTRUSTED, error_text(error), _TRUST, sent=False, again=False)
     if isinstance(error, aiohttp.ClientHttpProxyError):
-        return ConnectionFailure(PROXY, error_text(error), _CHECK_PROXY, sent=False, again=error.status >= 500)
+        return ConnectionFailure(
+            PROXY, error_text(error), _CHECK_PROXY, sent=False, again=error.status >= 500
+        )
     if isinstance(error, aiohttp.ClientProxyConnectionError):
         return ConnectionFailure(PROXY, error_text(error), _CHECK_PROXY, sent=False)
     if isinstance(error, aiohttp.ClientConnectorError):
@@ -211,8 +247,12 @@ def _exchange_failure(error: Exception) -> ConnectionFailure:
     return ConnectionFailure(BROKEN, words, _CHECK_SERVICE, sent=True)
 
 
-async def unrepeated(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """A middleware that keeps aiohttp from repeating requests when a connection ends: it would repeat a DELETE, unseen."""
+async def unrepeated(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """A middleware that keeps aiohttp from repeating requests when a connection ends: it would
+    repeat a DELETE, unseen.
+    """
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:
@@ -221,5 +261,9 @@ async def unrepeated(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
         words = "the connection was closed before an answer came"
     except aiohttp.ClientOSError as error:
         # without a number it is aiohttp's own: it found the connection closed
-        words = error_text(error) if error.errno else "the connection was closed while the request was being sent"
+        words = (
+            error_text(error)
+            if error.errno
+            else "the connection was closed while the request was being sent"
+        )
     raise ConnectionBroken(words)

@@ -1,8 +1,10 @@
-"""Foreign records become events by rules that are compiled once: Kafka, logs and imports share them.
+"""Foreign records become events by rules that are compiled once: Kafka, logs and imports share
+them.
 
-Nothing here looks at a clock or draws a random value, and nothing knows where a record comes from: the same record, with the same time,
-gives the same bytes each time it is read. What the rules say nothing about (a missing uuid or timestamp) is left out, for the intake to
-derive from the record's place and time.
+Nothing here looks at a clock or draws a random value, and nothing knows where a record comes from:
+the same record, with the same time, gives the same bytes each time it is read. What the rules say
+nothing about (a missing uuid or timestamp) is left out, for the intake to derive from the record's
+place and time.
 """
 
 from __future__ import annotations
@@ -11,4 +13,13 @@ from forwarder.mapping.mapping import EventParts, Mapping, join_parts
 from forwarder.mapping.problems import NotJson, Unmappable
 from forwarder.mapping.rules import HashRule, MappingRules, TimestampRule
 
-__all__ = ["EventParts", "HashRule", "Mapping", "MappingRules", "NotJson", "TimestampRule", "Unmappable", "join_parts"]
+__all__ = [
+    "EventParts",
+    "HashRule",
+    "Mapping",
+    "MappingRules",
+    "NotJson",
+    "TimestampRule",
+    "Unmappable",
+    "join_parts",
+]

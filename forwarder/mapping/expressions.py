@@ -1,7 +1,9 @@
-"""Expressions, each by the cheapest way that leaves the record's bytes alone: fixed values, plain paths, and jq for the rest.
+"""Expressions, each by the cheapest way that leaves the record's bytes alone: fixed values, plain
+paths, and jq for the rest.
 
-Those of one mapping that need jq are one program: jq reads the record once, which is most of what it costs. jq writes its results itself,
-so that numbers which no expression touches keep all their digits (docs/decisions/0012).
+Those of one mapping that need jq are one program: jq reads the record once, which is most of what
+it costs. jq writes its results itself, so that numbers which no expression touches keep all their
+digits (docs/decisions/0012).
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ class Expressions:
         """Whether there is neither a condition nor a program."""
 
     def add(self, rule: str, expression: str) -> int:
-        """The slot of an expression; `rule` names it below the mapping's key. Raises `ConfigurationError` if it can't be compiled."""
+        """The slot of an expression; `rule` names it below the mapping's key. Raises
+        `ConfigurationError` if it can't be compiled.
+        """
         slot = len(self._constants)
         fixed = _fixed(expression)
         self._constants.append(fixed or b"")
@@ -72,13 +76,16 @@ class Expressions:
         if self._condition is not None and not self._programmed:
             self._program = ConditionProgram(self._condition)
         elif self._programmed:
-            self._program = Program(self._condition, [(rule, expression) for _, rule, expression in self._programmed])
+            self._program = Program(
+                self._condition, [(rule, expression) for _, rule, expression in self._programmed]
+            )
         self._is_simple = self._program is None and self._plain_condition is None
 
     def evaluate(self, record: bytes) -> Sequence[bytes] | None:
         """The values of a record, by slot; None if the condition says no.
 
-        Raises `Unmappable`, `UnicodeDecodeError`, `RecursionError`, and msgspec's errors for a record that isn't a JSON object.
+        Raises `Unmappable`, `UnicodeDecodeError`, `RecursionError`, and msgspec's errors for a
+        record that isn't a JSON object.
         """
         if not record.isascii():
             record.decode()
@@ -97,11 +104,13 @@ class Expressions:
         self._reader.fill(found, record, values)
         return values
 
-    def select(self, records: Sequence[bytes], failed: Callable[[int, Exception], object]) -> list[int]:
+    def select(
+        self, records: Sequence[bytes], failed: Callable[[int, Exception], object]
+    ) -> list[int]:
         """The indexes of the records for which the condition, which is all there is, holds.
 
-        A record for which it can't be evaluated is reported to `failed` with what `evaluate` raises. Those that need jq are read in one
-        call: a quarter of the time is that of calls.
+        A record for which it can't be evaluated is reported to `failed` with what `evaluate`
+        raises. Those that need jq are read in one call: a quarter of the time is that of calls.
         """
         if len(records) > 1 and isinstance(self._program, ConditionProgram):
             verdicts = self._program.run_all(records)
@@ -141,7 +150,9 @@ def _fixed(expression: str) -> bytes | None:
 
 _PRELUDE: Final = 'def now: error("now would differ each time that the record is read");'
 _BOUNDED: Final = "(try [limit(2; (\n{}\n\n))] catch {{error: (tostring | .[:200])}})"
-"""At most two results are made: an expression may have endlessly many. The empty line ends a comment, also one with a backslash."""
+"""At most two results are made: an expression may have endlessly many. The empty line ends a
+comment, also one with a backslash.
+"""
 _FALSE_IN_JQ: Final = (b"null", b"false")
 
 
@@ -155,7 +166,9 @@ _decode = msgspec.json.Decoder(list[list[Raw] | _Failed]).decode
 
 
 def check(key: str, expression: str) -> None:
-    """Raises `ConfigurationError` if jq can't compile the expression, or it may not be used; `key` is its setting."""
+    """Raises `ConfigurationError` if jq can't compile the expression, or it may not be used; `key`
+    is its setting.
+    """
     try:
         check_restrictions(expression)
         jq.compile(expression)
@@ -163,8 +176,15 @@ def check(key: str, expression: str) -> None:
     except Restricted as error:
         raise misconfigured(key, f"{glimpse(expression)}: {error}", error.hint) from error
     except ValueError as error:
-        said = str(error).removeprefix("jq: error: ").partition(" at <top-level>")[0].partition("\n")[0]
-        raise misconfigured(key, f"jq can't compile {glimpse(expression)}: {said}", _hint(expression)) from error
+        said = (
+            str(error)
+            .removeprefix("jq: error: ")
+            .partition(" at <top-level>")[0]
+            .partition("\n")[0]
+        )
+        raise misconfigured(
+            key, f"jq can't compile {glimpse(expression)}: {said}", _hint(expression)
+        ) from error
 
 
 def _hint(expression: str) -> str:
@@ -172,7 +192,10 @@ def _hint(expression: str) -> str:
     if word.replace("_", "").replace(" ", "").replace("-", "").replace("$", "").isalnum():
         return f"""A fixed text has quotes of its own: '"{word}"'. A field of the record begins with a dot: {_field(word)}"""
     tries = f"`{proposed('mapping try')}` tries them."
-    return f'Expressions are jq: .user.id is a field, "fixed" a text, .level == "error" a condition; {tries}'
+    return (
+        'Expressions are jq: .user.id is a field, "fixed" a text, .level == "error" a '
+        f"condition; {tries}"
+    )
 
 
 def _field(word: str) -> str:
@@ -180,7 +203,9 @@ def _field(word: str) -> str:
 
 
 class Program:
-    """A condition, if there is one, and expressions, each with the name of its rule. All have been checked."""
+    """A condition, if there is one, and expressions, each with the name of its rule. All have been
+    checked.
+    """
 
     def __init__(self, condition: str | None, expressions: Sequence[tuple[str, str]]) -> None:
         self._rules = [rule for rule, _ in expressions]
@@ -188,7 +213,10 @@ class Program:
         results = f"[{', '.join([_BOUNDED.format(expression) for _, expression in expressions])}]"
         if condition is not None:
             is_false = 'type == "array" and length == 1 and (.[0] | not)'
-            results = f"{_BOUNDED.format(condition)} as $where | if $where | {is_false} then [$where] else [$where] + {results} end"
+            results = (
+                f"{_BOUNDED.format(condition)} as $where | if $where | {is_false} then "
+                f"[$where] else [$where] + {results} end"
+            )
         everything = "\n".join([condition or "", *(expression for _, expression in expressions)])
         self._program: Any = jq.compile(f"{_PRELUDE}{bounds(everything)} {results} | tojson")
 
@@ -222,10 +250,14 @@ class ConditionProgram:
     """A condition alone, which has been checked."""
 
     def __init__(self, condition: str) -> None:
-        self._program: Any = jq.compile(f"{_PRELUDE}{bounds(condition)} {_VERDICTS.format(condition)}")
+        self._program: Any = jq.compile(
+            f"{_PRELUDE}{bounds(condition)} {_VERDICTS.format(condition)}"
+        )
 
     def run_all(self, records: Sequence[bytes]) -> list[bool] | None:
-        """For each record whether the condition holds; None if one can't be read, or the condition not be evaluated for it."""
+        """For each record whether the condition holds; None if one can't be read, or the condition
+        not be evaluated for it.
+        """
         try:
             found = self._program.input_text(b"\n".join(records).decode()).all()
         except ValueError:  # UnicodeDecodeError is one, too

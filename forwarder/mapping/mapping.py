@@ -1,4 +1,5 @@
-"""A mapping: compiled rules, and what they make of a record: its event, whose it is and which, its time and its properties.
+"""A mapping: compiled rules, and what they make of a record: its event, whose it is and which, its
+time and its properties.
 
 Invariants:
 - What is dropped or hashed is so before any expression sees the record: no rule can bring it back.
@@ -26,7 +27,9 @@ _NO_EVENT: Final = "is missing: the expression of the event's name"
 _EVENT_HINT: Final = "For example .type, or for one fixed name '\"signed up\"'."
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 EventParts: TypeAlias = tuple[bytes, bytes, bytes, bytes, bytes]
-"""Name, distinct_id, timestamp, uuid and properties of an event as JSON texts; empty for what the mapping gives nothing for."""
+"""Name, distinct_id, timestamp, uuid and properties of an event as JSON texts; empty for what the
+mapping gives nothing for.
+"""
 _T = TypeVar("_T")
 _split = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -34,7 +37,15 @@ _split = msgspec.json.Decoder(list[msgspec.Raw]).decode
 class Mapping:
     """Makes events of records."""
 
-    def __init__(self, rules: MappingRules, name: str, key: str, repair: Callable[[bytes], bytes] | None, *, has_time: bool) -> None:
+    def __init__(
+        self,
+        rules: MappingRules,
+        name: str,
+        key: str,
+        repair: Callable[[bytes], bytes] | None,
+        *,
+        has_time: bool,
+    ) -> None:
         expressions = Expressions(key)
         if not rules.event.strip():
             raise misconfigured(f"{key}.event", _NO_EVENT, _EVENT_HINT)
@@ -43,16 +54,36 @@ class Mapping:
         self._name = name
         self._repair = repair
         self._event = expressions.add("event", rules.event)
-        self._distinct_id = None if rules.distinct_id is None else expressions.add("distinct_id", rules.distinct_id)
-        self._timestamp = None if rules.timestamp is None else expressions.add("timestamp", rules.timestamp.source)
-        self._times = None if rules.timestamp is None else Times(f"{key}.timestamp", rules.timestamp, has_time=has_time)
-        self._privacy = Privacy(rules, key, self._times, has_time=has_time) if rules.drop or rules.hash is not None else None
+        self._distinct_id = (
+            None if rules.distinct_id is None else expressions.add("distinct_id", rules.distinct_id)
+        )
+        self._timestamp = (
+            None
+            if rules.timestamp is None
+            else expressions.add("timestamp", rules.timestamp.source)
+        )
+        self._times = (
+            None
+            if rules.timestamp is None
+            else Times(f"{key}.timestamp", rules.timestamp, has_time=has_time)
+        )
+        self._privacy = (
+            Privacy(rules, key, self._times, has_time=has_time)
+            if rules.drop or rules.hash is not None
+            else None
+        )
         self._uuid = None if rules.uuid is None else expressions.add("uuid", rules.uuid)
-        self._properties = ObjectValue("properties", "." if rules.properties is None else rules.properties, expressions)
+        self._properties = ObjectValue(
+            "properties", "." if rules.properties is None else rules.properties, expressions
+        )
         self._record = self._properties.slot if rules.properties is None else None
         """The slot of the whole record, where the properties are that."""
         written = (("set", rules.set), ("set_once", rules.set_once), ("groups", rules.groups))
-        added = [(f"${rule}", ObjectValue(rule, each, expressions)) for rule, each in written if each is not None]
+        added = [
+            (f"${rule}", ObjectValue(rule, each, expressions))
+            for rule, each in written
+            if each is not None
+        ]
         self._additions = Additions(added) if added else None
         expressions.compile()
         self._expressions = expressions
@@ -67,18 +98,21 @@ class Mapping:
         *,
         has_time: bool = True,
     ) -> Mapping:
-        """The mapping of the source called `name`, which natural keys of events belong to. Reads the file of the salt.
+        """The mapping of the source called `name`, which natural keys of events belong to. Reads
+        the file of the salt.
 
-        `key` is the name of the rules' setting, for errors. `repair` makes JSON of a record that is not; it gives the
-        record as it is if it can't. `has_time`: whether the source knows the times of its records. Raises `ConfigurationError` for a rule
-        that can't be used.
+        `key` is the name of the rules' setting, for errors. `repair` makes JSON of a record that
+        is not; it gives the record as it is if it can't. `has_time`: whether the source knows the
+        times of its records. Raises `ConfigurationError` for a rule that can't be used.
         """
         return cls(rules, name, key, repair, has_time=has_time)
 
     def map(self, data: bytes, time: float | None = None) -> bytes | None:
-        """The event that a record, one JSON object, becomes, as JSON text; None if `where` says that it is none.
+        """The event that a record, one JSON object, becomes, as JSON text; None if `where` says
+        that it is none.
 
-        `time`: the record's own, seconds since 1970, None if it isn't known: for years that are missing, and daily hashes.
+        `time`: the record's own, seconds since 1970, None if it isn't known: for years that are
+        missing, and daily hashes.
         Raises `NotJson`, and `Unmappable` if a rule finds something else than it needs.
         """
         parts = self.parts(data, time)
@@ -92,14 +126,17 @@ class Mapping:
             return self._repaired(self._parts, data, time)
 
     def map_record(self, data: bytes, time: float | None = None) -> bytes | None:
-        """The same for a record that may also be an array of objects: a JSON array of the events of those that `where` leaves.
+        """The same for a record that may also be an array of objects: a JSON array of the events
+        of those that `where` leaves.
 
         None if it leaves none. If one of them can't be mapped, none is.
         """
         is_array = data[:1] == b"[" or (data[:1] != b"{" and data.lstrip()[:1] == b"[")
         return self._repaired(self._map_all, data, time) if is_array else self.map(data, time)
 
-    def _repaired(self, make: Callable[[bytes, float | None], _T], data: bytes, time: float | None) -> _T:
+    def _repaired(
+        self, make: Callable[[bytes, float | None], _T], data: bytes, time: float | None
+    ) -> _T:
         """The result for a record, or for its repaired form where it is not JSON."""
         try:
             return _reported(make, data, time)
@@ -110,7 +147,11 @@ class Mapping:
         return _reported(make, repaired, time)
 
     def _map_all(self, data: bytes, time: float | None) -> bytes | None:
-        events = [event for event in [self._map_one(bytes(raw), time) for raw in _split(data)] if event is not None]
+        events = [
+            event
+            for event in [self._map_one(bytes(raw), time) for raw in _split(data)]
+            if event is not None
+        ]
         return b"[%b]" % b",".join(events) if events else None
 
     def _map_one(self, data: bytes, time: float | None) -> bytes | None:
@@ -128,17 +169,29 @@ class Mapping:
             raise problem
         event = values[self._event]
         if event[:1] != b'"' or event == b'""':
-            raise Unmappable(f"event: the expression gives {described(event)}; the event's name is needed")
+            raise Unmappable(
+                f"event: the expression gives {described(event)}; the event's name is needed"
+            )
         distinct_id = uuid = b""
         if self._distinct_id is not None:
             distinct_id = values[self._distinct_id]
-            if not distinct_id[1:2].isalnum() or distinct_id[:1] != b'"' or b"\\" in distinct_id:  # not plainly a string that isn't blank
+            # not plainly a string that isn't blank
+            if not distinct_id[1:2].isalnum() or distinct_id[:1] != b'"' or b"\\" in distinct_id:
                 distinct_id = read_distinct_id(distinct_id)
-        if self._timestamp is not None and self._times is not None and not when and values[self._timestamp]:
+        if (
+            self._timestamp is not None
+            and self._times is not None
+            and not when
+            and values[self._timestamp]
+        ):
             when = self._times.read(values[self._timestamp], time)
         if self._uuid is not None:
             uuid = read_uuid(values[self._uuid], self._name)
-        properties = values[self._record] if self._record is not None else self._properties.of(values) or b"{}"
+        properties = (
+            values[self._record]
+            if self._record is not None
+            else self._properties.of(values) or b"{}"
+        )
         if self._additions is not None:
             properties = self._additions.into(properties, values)
         return event, distinct_id, when, uuid, properties
@@ -163,7 +216,9 @@ def _reported(make: Callable[[bytes, float | None], _T], data: bytes, time: floa
     try:
         return make(data, time)
     except msgspec.ValidationError:
-        raise Unmappable(f"the record is {described(data.strip())}; the rules need an object") from None
+        raise Unmappable(
+            f"the record is {described(data.strip())}; the rules need an object"
+        ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise NotJson(_why_not(data, str(error))) from None
     except RecursionError:
@@ -178,7 +233,11 @@ def _why_not(data: bytes, said: str) -> str:
         data.decode()
     except UnicodeDecodeError:
         return "it isn't UTF-8"
-    return "a string in it holds half a surrogate pair, or it isn't JSON" if _SURROGATE.search(data) else said
+    return (
+        "a string in it holds half a surrogate pair, or it isn't JSON"
+        if _SURROGATE.search(data)
+        else said
+    )
 
 
 class ObjectValue:
@@ -188,32 +247,46 @@ class ObjectValue:
         self._rule = rule
         self.slot = expressions.add(rule, written) if isinstance(written, str) else None
         pairs = [] if isinstance(written, str) else list(written.items())
-        self._members = [(msgspec.json.encode(name) + b":", expressions.add(f"{rule}.{name}", each)) for name, each in pairs]
+        self._members = [
+            (msgspec.json.encode(name) + b":", expressions.add(f"{rule}.{name}", each))
+            for name, each in pairs
+        ]
 
     def of(self, values: Sequence[bytes]) -> bytes:
-        """The object as JSON text; empty if there is none, or nothing in it. Raises `Unmappable` for another kind of value."""
+        """The object as JSON text; empty if there is none, or nothing in it. Raises `Unmappable`
+        for another kind of value.
+        """
         if self.slot is None:
             members = [name + values[slot] for name, slot in self._members if values[slot]]
             return b"{%b}" % b",".join(members) if members else b""
         value = values[self.slot]
         if value and value[:1] != b"{":
-            raise Unmappable(f"{self._rule}: the expression gives {described(value)}; an object is needed")
+            raise Unmappable(
+                f"{self._rule}: the expression gives {described(value)}; an object is needed"
+            )
         return value
 
 
 class Additions:
-    """Members that rules put into the properties; where those have one of that name, it gives way."""
+    """Members that rules put into the properties; where those have one of that name,
+    it gives way.
+    """
 
     def __init__(self, objects: Sequence[tuple[str, ObjectValue]]) -> None:
         self._objects = [(AddedMember(name), value) for name, value in objects]
 
     def into(self, properties: bytes, values: Sequence[bytes]) -> bytes:
         """The properties with the members, which come first. Raises `Unmappable`."""
-        return add_members(properties, [(member, text) for member, value in self._objects if (text := value.of(values))])
+        return add_members(
+            properties,
+            [(member, text) for member, value in self._objects if (text := value.of(values))],
+        )
 
 
 NATURAL_KEYS: Final = UUID("3f0d6f0e-6a55-4bb0-9c7e-6a1c2f1f5d83")
-"""Namespace of the uuids that are made from natural keys. Never to be changed: a record that is read again has to give the same one."""
+"""Namespace of the uuids that are made from natural keys. Never to be changed: a record that is
+read again has to give the same one.
+"""
 
 _HYPHENATED: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _UUID: Final = re.compile(rf"(?:urn:uuid:)?{_HYPHENATED}|\{{{_HYPHENATED}\}}|[0-9a-fA-F]{{32}}")
@@ -222,23 +295,34 @@ _decode_string = msgspec.json.Decoder(str).decode
 
 
 def read_distinct_id(value: bytes) -> bytes:
-    """A value as a distinct_id, JSON text: a string as it is, a number as the string of its own text; empty if it says nothing.
+    """A value as a distinct_id, JSON text: a string as it is, a number as the string of its own
+    text; empty if it says nothing.
 
     Raises `Unmappable` for anything else.
     """
-    return b"" if not _text("distinct_id", value).strip() else value if value[:1] == b'"' else b'"%b"' % value
+    return (
+        b""
+        if not _text("distinct_id", value).strip()
+        else value
+        if value[:1] == b'"'
+        else b'"%b"' % value
+    )
 
 
 def read_uuid(value: bytes, name: str) -> bytes:
     """A value as an event's uuid, JSON text; empty if it says nothing.
 
-    A UUID stays what it is; from any other text, a natural key of the source `name`, one is derived. Raises `Unmappable` for what is
-    neither a string nor a number.
+    A UUID stays what it is; from any other text, a natural key of the source `name`, one is
+    derived. Raises `Unmappable` for what is neither a string nor a number.
     """
     text = _text("uuid", value).strip()
     if not text:
         return b""
-    return b'"%b"' % (text.encode() if _UUID.fullmatch(text) else uuid5(NATURAL_KEYS.bytes, f"{name}/{text}".encode()))
+    return b'"%b"' % (
+        text.encode()
+        if _UUID.fullmatch(text)
+        else uuid5(NATURAL_KEYS.bytes, f"{name}/{text}".encode())
+    )
 
 
 def _text(rule: str, value: bytes) -> str:
@@ -248,4 +332,6 @@ def _text(rule: str, value: bytes) -> str:
         return _decode_string(value)
     if value[:1] in _NUMBER_STARTS:
         return value.decode()
-    raise Unmappable(f"{rule}: the expression gives {described(value)}; a string or a number is needed")
+    raise Unmappable(
+        f"{rule}: the expression gives {described(value)}; a string or a number is needed"
+    )

@@ -1,8 +1,9 @@
-"""Plain paths, which need no jq: `.user.id`, `.["odd name"]`, `.items[0].sku`; and how the values at them are read.
+"""Plain paths, which need no jq: `.user.id`, `.["odd name"]`, `.items[0].sku`; and how the values
+at them are read.
 
-Values are read by one typed pass a level, as the record's own bytes; none becomes a Python object. Where a name is there twice the last one
-counts, as it does for jq. What isn't there, and null, is empty. What is dropped and hashed is named by such paths too, and there also by
-`.items[].email`.
+Values are read by one typed pass a level, as the record's own bytes; none becomes a Python object.
+Where a name is there twice the last one counts, as it does for jq. What isn't there, and null, is
+empty. What is dropped and hashed is named by such paths too, and there also by `.items[].email`.
 """
 
 from __future__ import annotations
@@ -64,7 +65,11 @@ def spelled(path: Path) -> str:
 
 def _spelled(step: Step) -> str:
     if isinstance(step, str):
-        return f".{step}" if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", step) else f"[{msgspec.json.encode(step).decode()}]"
+        return (
+            f".{step}"
+            if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", step)
+            else f"[{msgspec.json.encode(step).decode()}]"
+        )
     return "[]" if step is None else f"[{step}]"
 
 
@@ -80,10 +85,14 @@ class PathReader:
         self._root = _PathNode(())
         self.open: Callable[[bytes], Sequence[Raw]] = _opener([])
         self._leaves: Sequence[tuple[int, int]] | None = None
-        """The members by their indexes, and the slot of each, where each is read into one, and nothing below or beside them is read."""
+        """The members by their indexes, and the slot of each, where each is read into one, and
+        nothing below or beside them is read.
+        """
 
     def add(self, path: Path, slot: int, rule: str) -> None:
-        """Read the value at `path` into `slot`; `rule` is whose error it is if there can't be any. Before the first record only."""
+        """Read the value at `path` into `slot`; `rule` is whose error it is if there can't be any.
+        Before the first record only.
+        """
         node = self._root
         for step in path:
             node = node.child(step, rule)
@@ -108,7 +117,8 @@ class PathReader:
         return values
 
     def fill(self, found: Sequence[Raw], record: bytes, values: list[bytes]) -> None:
-        """Put the values of a record into their slots; `found` is what `open` gave of it (it raises msgspec's errors).
+        """Put the values of a record into their slots; `found` is what `open` gave of it (it
+        raises msgspec's errors).
 
         Raises `Unmappable` where a path leads into something that has no such members, as jq does.
         """
@@ -135,7 +145,9 @@ class _PathNode:
         self.names: list[str] = []
         self.members: list[_PathNode] = []
         self.leaves: list[tuple[int, int | None, _PathNode]] = []
-        """The members by their indexes, each with its slot if it is read into one, and has nothing below."""
+        """The members by their indexes, each with its slot if it is read into one, and has nothing
+        below.
+        """
         self.elements: list[tuple[int, _PathNode]] = []
         self._open: Callable[[Raw], Sequence[Raw]] | None = None
 
@@ -150,12 +162,15 @@ class _PathNode:
         named = [(step, child) for step, child in self.children.items() if isinstance(step, str)]
         self.names = [step for step, _ in named]
         self.members = [child for _, child in named]
-        self.elements = [(step, child) for step, child in self.children.items() if isinstance(step, int)]
+        self.elements = [
+            (step, child) for step, child in self.children.items() if isinstance(step, int)
+        ]
         self._open = _opener(self.names) if named else None
         for child in self.children.values():
             child.compile()
         self.leaves = [
-            (index, each.slots[0] if len(each.slots) == 1 and not each.children else None, each) for index, each in enumerate(self.members)
+            (index, each.slots[0] if len(each.slots) == 1 and not each.children else None, each)
+            for index, each in enumerate(self.members)
         ]
 
     def read(self, raw: Raw, values: list[bytes]) -> None:
@@ -184,12 +199,17 @@ class _PathNode:
 
     def wrong(self, text: bytes, child: _PathNode) -> Unmappable:
         """The error for a value that can't have such a child."""
-        return Unmappable(f"{child.rule}: {spelled(self.path)} is {described(text)}, which has no {spelled(child.path[-1:])}")
+        return Unmappable(
+            f"{child.rule}: {spelled(self.path)} is {described(text)}, which has no "
+            f"{spelled(child.path[-1:])}"
+        )
 
 
 def _opener(names: Sequence[str]) -> Callable[[bytes | Raw], Sequence[Raw]]:
     """What decodes an object, and gives the values of these members."""
-    fields = [(f"m{at}", Raw, msgspec.field(name=name, default=_ABSENT)) for at, name in enumerate(names)]
+    fields = [
+        (f"m{at}", Raw, msgspec.field(name=name, default=_ABSENT)) for at, name in enumerate(names)
+    ]
     try:
         decode = msgspec.json.Decoder(msgspec.defstruct("Members", fields, gc=False)).decode
     except ValueError:  # a name that would have to be escaped

@@ -1,7 +1,9 @@
-"""What happens to a record before any expression sees it: fields are dropped or replaced by keyed hashes, and hashes of several are added.
+"""What happens to a record before any expression sees it: fields are dropped or replaced by keyed
+hashes, and hashes of several are added.
 
-A daily key is made of the salt and the day (UTC) of the record's time, which is the mapping's `timestamp` or else the time that its source
-knows. So the timestamp is evaluated first, on the record without everything that is dropped or hashed.
+A daily key is made of the salt and the day (UTC) of the record's time, which is the mapping's
+`timestamp` or else the time that its source knows. So the timestamp is evaluated first, on the
+record without everything that is dropped or hashed.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ from forwarder.mapping.redaction import Redaction, hash_content, keyed_hash
 from forwarder.mapping.rules import MappingRules
 from forwarder.mapping.times import Times
 
-_SALT_HINT: Final = "Name a file with a long secret, such as `openssl rand -hex 32` writes. Keep it: with another one all hashes change."
+_SALT_HINT: Final = (
+    "Name a file with a long secret, such as `openssl rand -hex 32` writes. Keep it: with "
+    "another one all hashes change."
+)
 _PATH_HINT: Final = 'Paths are such as .user.email, .["odd name"], .items[0].sku or .items[].email.'
 _ONE_PATH_HINT: Final = 'Paths are such as .user.email, .["odd name"] or .items[0].sku.'
 _SPACE: Final = b" \t\r\n"
@@ -31,24 +36,40 @@ _SPACE: Final = b" \t\r\n"
 class Privacy:
     """What is dropped, hashed and added by the rules of a mapping."""
 
-    def __init__(self, rules: MappingRules, key: str, times: Times | None, *, has_time: bool) -> None:
-        """Reads the file of the salt. Raises `ConfigurationError`; `key` is the setting of the rules."""
+    def __init__(
+        self, rules: MappingRules, key: str, times: Times | None, *, has_time: bool
+    ) -> None:
+        """Reads the file of the salt. Raises `ConfigurationError`; `key` is the setting of the
+        rules.
+        """
         rule = rules.hash
         dropped = parse_paths(rules.drop, f"{key}.drop")
         hashed = () if rule is None else parse_paths(rule.fields, f"{key}.hash.field")
         self._salt = b"" if rule is None else read_salt(rule.salt_file, f"{key}.hash.salt_file")
         self._redaction = Redaction(dropped, hashed) if dropped or hashed else None
         combined = {} if rule is None else rule.combine
-        self._combinations = [Combination(name, paths, f"{key}.hash.combine") for name, paths in combined.items()]
-        self._days = _RecordDays(rules, key, times, [*dropped, *hashed]) if rule is not None and rule.daily else None
+        self._combinations = [
+            Combination(name, paths, f"{key}.hash.combine") for name, paths in combined.items()
+        ]
+        self._days = (
+            _RecordDays(rules, key, times, [*dropped, *hashed])
+            if rule is not None and rule.daily
+            else None
+        )
         if self._days is not None and times is None and not has_time:
-            raise misconfigured(f"{key}.hash.daily", "needs the time of each record", f"Write the expression of the time: {key}.timestamp.")
+            raise misconfigured(
+                f"{key}.hash.daily",
+                "needs the time of each record",
+                f"Write the expression of the time: {key}.timestamp.",
+            )
         self._day_key = (b"", b"")
 
     def apply(self, record: bytes, time: float | None) -> tuple[bytes, bytes, Unmappable | None]:
-        """The record for the expressions; its timestamp as JSON text if it was evaluated (else empty); why it can't be an event.
+        """The record for the expressions; its timestamp as JSON text if it was evaluated (else
+        empty); why it can't be an event.
 
-        Of such a record `where` may still say that it is none. Raises msgspec's errors if it isn't a JSON object.
+        Of such a record `where` may still say that it is none. Raises msgspec's errors if it isn't
+        a JSON object.
         """
         key, found, problem = self._salt, b"", None
         try:
@@ -56,10 +77,16 @@ class Privacy:
                 day, found = self._days.of(record, time)
                 key = self._key_of(day)
             if self._combinations:
-                record = add_members(record, [(each.target, each.value(record, key)) for each in self._combinations])
+                record = add_members(
+                    record, [(each.target, each.value(record, key)) for each in self._combinations]
+                )
         except Unmappable as error:
             problem = error
-        return record if self._redaction is None else self._redaction.apply(record, key), found, problem
+        return (
+            record if self._redaction is None else self._redaction.apply(record, key),
+            found,
+            problem,
+        )
 
     def _key_of(self, day: bytes) -> bytes:
         """The key of a day; that of the last one is remembered."""
@@ -77,21 +104,29 @@ class Combination:
         self._reader = PathReader()
         self._count = len(paths)
         if not paths:
-            raise misconfigured(f"{key}.{name}", "has no paths: what is to be hashed", _ONE_PATH_HINT)
+            raise misconfigured(
+                f"{key}.{name}", "has no paths: what is to be hashed", _ONE_PATH_HINT
+            )
         for slot, text in enumerate(paths):
             path = parse_path(text)
             if not path or None in path:
-                raise misconfigured(f"{key}.{name}", f"{text!r} is not the path of one value", _ONE_PATH_HINT)
+                raise misconfigured(
+                    f"{key}.{name}", f"{text!r} is not the path of one value", _ONE_PATH_HINT
+                )
             self._reader.add(path, slot, f"hash.combine.{name}")
 
     def value(self, record: bytes, key: bytes) -> bytes:
-        """The hash as JSON text; empty if none of the values is there. Raises `Unmappable`, and msgspec's errors."""
+        """The hash as JSON text; empty if none of the values is there. Raises `Unmappable`, and
+        msgspec's errors.
+        """
         values = [b""] * self._count
         self._reader.fill(self._reader.open(record), record, values)
         contents = [*map(hash_content, values)]
         if not any(contents):
             return b""
-        return keyed_hash(key, b"".join([b"%d:%b," % (len(content), content) for content in contents]))
+        return keyed_hash(
+            key, b"".join([b"%d:%b," % (len(content), content) for content in contents])
+        )
 
 
 class AddedMember:
@@ -116,7 +151,9 @@ class AddedMember:
 
 
 def add_members(record: bytes, members: Iterable[tuple[AddedMember, bytes]]) -> bytes:
-    """An object with members, each with its value as JSON text, before its own. One without a value is only removed."""
+    """An object with members, each with its value as JSON text, before its own. One without a
+    value is only removed.
+    """
     added: list[bytes] = []
     for member, value in members:
         record = member.remove_from(record)
@@ -131,19 +168,27 @@ def add_members(record: bytes, members: Iterable[tuple[AddedMember, bytes]]) -> 
 class _RecordDays:
     """The day of each record, `2026-01-31`."""
 
-    def __init__(self, rules: MappingRules, key: str, times: Times | None, hidden: Sequence[Path]) -> None:
+    def __init__(
+        self, rules: MappingRules, key: str, times: Times | None, hidden: Sequence[Path]
+    ) -> None:
         self._times = times
         self._last = (-1, b"")
         if rules.timestamp is not None:
             self._expressions = Expressions(key)
             self._slot = self._expressions.add("timestamp", rules.timestamp.source)
             self._expressions.compile()
-            self._hiding = Redaction(hidden) if _may_hide(hidden, parse_path(rules.timestamp.source)) else None
+            self._hiding = (
+                Redaction(hidden) if _may_hide(hidden, parse_path(rules.timestamp.source)) else None
+            )
 
     def of(self, record: bytes, time: float | None) -> tuple[bytes, bytes]:
-        """The day, and the mapping's timestamp if it gives one. Raises `Unmappable` if there is none, and msgspec's errors."""
+        """The day, and the mapping's timestamp if it gives one. Raises `Unmappable` if there is
+        none, and msgspec's errors.
+        """
         if self._times is not None:
-            values = self._expressions.evaluate(record if self._hiding is None else self._hiding.apply(record))
+            values = self._expressions.evaluate(
+                record if self._hiding is None else self._hiding.apply(record)
+            )
             if values is not None and values[self._slot]:
                 found = self._times.read(values[self._slot], time)
                 return found[1:11], found
@@ -152,9 +197,15 @@ class _RecordDays:
         number = int(time // 86_400)
         if self._last[0] != number:
             try:
-                self._last = (number, datetime.fromtimestamp(number * 86_400, UTC).date().isoformat().encode())
+                self._last = (
+                    number,
+                    datetime.fromtimestamp(number * 86_400, UTC).date().isoformat().encode(),
+                )
             except (ValueError, OverflowError, OSError) as error:
-                raise Unmappable(f"hash.daily: the record's time, {time:.0f} s since 1970, is out of the calendar") from error
+                raise Unmappable(
+                    f"hash.daily: the record's time, {time:.0f} s since 1970, is out of the "
+                    "calendar"
+                ) from error
         return self._last[1], b""
 
 
@@ -171,7 +222,9 @@ def _names(path: Path) -> Path:
 
 
 def parse_paths(written: Iterable[str], key: str) -> Sequence[Path]:
-    """Paths of fields to drop or to hash. Raises `ConfigurationError`; `key` is the setting that has them."""
+    """Paths of fields to drop or to hash. Raises `ConfigurationError`; `key` is the setting that
+    has them.
+    """
     paths: list[Path] = []
     for text in written:
         path = parse_path(text)
@@ -187,7 +240,9 @@ def read_salt(path: FilePath, key: str) -> bytes:
     try:
         salt = path.read_bytes().strip()
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
-        raise misconfigured(key, f"{path} can't be read: {error_text(error)}", _SALT_HINT) from error
+        raise misconfigured(
+            key, f"{path} can't be read: {error_text(error)}", _SALT_HINT
+        ) from error
     if not salt:
         raise misconfigured(key, f"{path} is empty", _SALT_HINT)
     return salt

@@ -1,4 +1,6 @@
-"""Why no event was made of a record, in few words: of what the record holds no more than a glimpse is shown, and no key."""
+"""Why no event was made of a record, in few words: of what the record holds no more than a glimpse
+is shown, and no key.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from forwarder.core.secrets import mask_secrets
 _GLIMPSE: Final = 60
 _MASKED_AT_ONCE: Final = 500
 """Bytes that are looked at for keys: a key that is cut here isn't shown anyway."""
-_KINDS: Final = {b'"': "the string", b"{": "an object", b"[": "an array", b"t": "the boolean", b"f": "the boolean"}
+_KINDS: Final = {
+    b'"': "the string",
+    b"{": "an object",
+    b"[": "an array",
+    b"t": "the boolean",
+    b"f": "the boolean",
+}
 
 
 class Unmappable(ForwarderError):
@@ -36,7 +44,11 @@ def described(value: bytes) -> str:
     if not value:
         return "nothing"
     kind = _KINDS.get(value[:1], "the number")
-    return kind if kind.startswith("an ") else f"{kind} {glimpse(value[: 4 * _MASKED_AT_ONCE].decode('utf-8', 'replace'))}"
+    return (
+        kind
+        if kind.startswith("an ")
+        else f"{kind} {glimpse(value[: 4 * _MASKED_AT_ONCE].decode('utf-8', 'replace'))}"
+    )
 
 
 def misconfigured(key: str, problem: str, hint: str) -> ConfigurationError:

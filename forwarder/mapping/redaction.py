@@ -1,8 +1,10 @@
-"""Taking fields out of a record, and replacing others with keyed hashes, before anything else sees it.
+"""Taking fields out of a record, and replacing others with keyed hashes, before anything else sees
+it.
 
-Invariants: all other bytes of the record stay, white space and the spelling of names included. A field is found however its name is spelled
-(`\\u0070assword`), each time that its object has it, and also in the elements of arrays that stand where its path expects an object: so
-`.items.email` means the same as `.items[].email`.
+Invariants: all other bytes of the record stay, white space and the spelling of names included. A
+field is found however its name is spelled (`\\u0070assword`), each time that its object has it,
+and also in the elements of arrays that stand where its path expects an object: so `.items.email`
+means the same as `.items[].email`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from msgspec import Raw
 
 from forwarder.mapping.paths import Path, Step
 
-_NAME: Final = re.compile(rb'[ \t\r\n]*,?[ \t\r\n]*("(?:[^"\\]++|\\.)*+"[ \t\r\n]*:[ \t\r\n]*)', re.DOTALL)
+_NAME: Final = re.compile(
+    rb'[ \t\r\n]*,?[ \t\r\n]*("(?:[^"\\]++|\\.)*+"[ \t\r\n]*:[ \t\r\n]*)', re.DOTALL
+)
 _COMMA: Final = re.compile(rb"[ \t\r\n]*,?[ \t\r\n]*")
 _NULL: Final = b"null"
 _decode_any = msgspec.json.Decoder().decode
@@ -25,7 +29,9 @@ _decode_array = msgspec.json.Decoder(list[Raw]).decode
 
 
 class _Name:
-    """A member's name. Each is a key of its own, so that members of one name are all there, in the order of the text."""
+    """A member's name. Each is a key of its own, so that members of one name are all there, in the
+    order of the text.
+    """
 
     __slots__ = ("text",)
 
@@ -59,7 +65,9 @@ class _RedactedNode:
 
     def compile(self) -> None:
         """Find out what goes through arrays."""
-        names: dict[Step, _RedactedNode] = {step: node for step, node in self.below.items() if isinstance(step, str)}
+        names: dict[Step, _RedactedNode] = {
+            step: node for step, node in self.below.items() if isinstance(step, str)
+        }
         if names or self.hashes:
             self.through = _RedactedNode()
             self.through.hashes = self.hashes
@@ -81,7 +89,9 @@ class Redaction:
         self._root.compile()
 
     def apply(self, record: bytes, key: bytes = b"") -> bytes:
-        """The record without what is dropped, and with the hashes. Raises msgspec's errors if it isn't a JSON object."""
+        """The record without what is dropped, and with the hashes. Raises msgspec's errors if it
+        isn't a JSON object.
+        """
         return self._object(record.strip(), (self._root,), key)
 
     def _value(self, text: bytes, nodes: Sequence[_RedactedNode], key: bytes) -> bytes | None:
@@ -99,7 +109,9 @@ class Redaction:
         wanted = {step for node in nodes for step in node.below}
         for name, at, start, end in members_of(text):
             if name in wanted or None in wanted:
-                edits.element(at, start, end, self._value(text[start:end], _matching(nodes, name), key))
+                edits.element(
+                    at, start, end, self._value(text[start:end], _matching(nodes, name), key)
+                )
             else:
                 edits.untouched(at, end)
         return edits.made()
@@ -112,12 +124,18 @@ class Redaction:
             start = match.end() if match else edits.at
             end = start + len(memoryview(raw))
             found = [*through, *_matching(nodes, index)]
-            edits.element(start, start, end, self._value(text[start:end], found, key) if found else text[start:end])
+            edits.element(
+                start,
+                start,
+                end,
+                self._value(text[start:end], found, key) if found else text[start:end],
+            )
         return edits.made()
 
 
 def members_of(text: bytes) -> Iterator[tuple[str, int, int, int]]:
-    """Each member of an object that begins with its brace, in order: its name, and where name, value and its end are.
+    """Each member of an object that begins with its brace, in order: its name, and where name,
+    value and its end are.
 
     A name that is there twice comes twice. Raises msgspec's errors if the text is no object.
     """
@@ -132,7 +150,9 @@ def members_of(text: bytes) -> Iterator[tuple[str, int, int, int]]:
 
 
 def hash_content(text: bytes) -> bytes:
-    """What is hashed of a value: of a string its characters, of anything else its text; nothing of what identifies no person."""
+    """What is hashed of a value: of a string its characters, of anything else its text; nothing of
+    what identifies no person.
+    """
     if text[:1] == b'"':
         string: str = _decode_any(text)
         return string.encode() if string.strip() else b""
@@ -156,7 +176,9 @@ def _matching(nodes: Sequence[_RedactedNode], step: Step) -> list[_RedactedNode]
 
 
 class _Edits:
-    """An object or an array of which elements are replaced or taken out, one after the other; what is between them stays."""
+    """An object or an array of which elements are replaced or taken out, one after the other; what
+    is between them stays.
+    """
 
     __slots__ = ("_copied", "_empty", "_pieces", "_text", "at")
 
@@ -176,7 +198,9 @@ class _Edits:
         self.at = end
 
     def element(self, start: int, value: int, end: int, new: bytes | None) -> None:
-        """The next element, from its name on, gets another value; None takes it out, and the comma before it."""
+        """The next element, from its name on, gets another value; None takes it out, and the comma
+        before it.
+        """
         if new is None:
             self._pieces.append(self._text[self._copied : self.at])
             self._copied = end

@@ -1,7 +1,9 @@
-"""Times of foreign records, written as ISO 8601 in UTC: to the microsecond where there are any, else to the millisecond.
+"""Times of foreign records, written as ISO 8601 in UTC: to the microsecond where there are any,
+else to the millisecond.
 
-A time that can't be read is an error, never "now". Digits past the microsecond are cut off. Where a zone puts its clocks forward, a time
-that they skip counts by the offset from before; where it puts them back, a time that comes twice is the first of both.
+A time that can't be read is an error, never "now". Digits past the microsecond are cut off. Where
+a zone puts its clocks forward, a time that they skip counts by the offset from before; where it
+puts them back, a time that comes twice is the first of both.
 """
 
 from __future__ import annotations
@@ -22,9 +24,16 @@ from forwarder.mapping.problems import Unmappable, described, misconfigured
 from forwarder.mapping.rules import TimestampRule
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_UNITS: Final = {"unix": Decimal(1_000_000), "unix_ms": Decimal(1000), "unix_us": Decimal(1), "unix_ns": Decimal("0.001")}
+_UNITS: Final = {
+    "unix": Decimal(1_000_000),
+    "unix_ms": Decimal(1000),
+    "unix_us": Decimal(1),
+    "unix_ns": Decimal("0.001"),
+}
 """Microseconds of each."""
-_FORMATS: Final = "iso, unix, unix_ms, unix_us, unix_ns, or a format of strptime such as %d/%b/%Y:%H:%M:%S %z"
+_FORMATS: Final = (
+    "iso, unix, unix_ms, unix_us, unix_ns, or a format of strptime such as %d/%b/%Y:%H:%M:%S %z"
+)
 _NUMBER: Final = re.compile(r"-?\d{1,40}(\.\d{1,400})?([eE][+-]?\d{1,3})?", re.ASCII)
 _EXACT: Final = Context(prec=1000)
 _SAMPLE: Final = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
@@ -42,9 +51,11 @@ class Times:
     """Reads times of one kind."""
 
     def __init__(self, key: str, rule: TimestampRule, *, has_time: bool = False) -> None:
-        """Raises `ConfigurationError` for a zone or a format that isn't one; `key` is the setting of the rule.
+        """Raises `ConfigurationError` for a zone or a format that isn't one; `key` is the setting
+        of the rule.
 
-        `has_time`: whether the source knows times of its records, which years that are missing follow from.
+        `has_time`: whether the source knows times of its records, which years that are missing
+        follow from.
         """
         self._zone = zone_of(f"{key}.zone", rule.zone)
         self._parse = _parser(f"{key}.format", rule.format)
@@ -53,17 +64,24 @@ class Times:
             raise misconfigured(f"{key}.format", f"{rule.format!r} says no year", _NO_YEAR_HINT)
         self._format = rule.format
         self._seconds = set[bytes]()
-        """Times that are sent as they are written, but for what follows the milliseconds, without these: `"2026-01-31T12:00:00.+00:00"`.
+        """Times that are sent as they are written, but for what follows the milliseconds, without
+        these: `"2026-01-31T12:00:00.+00:00"`.
 
-        Neighbouring records share them."""
-        self._known: dict[bytes, tuple[float, float, bytes]] | None = {} if "%" in rule.format else None
-        """What values of strptime's formats stand for, and for which records' times (from, to before): a log repeats them."""
+        Neighbouring records share them.
+        """
+        self._known: dict[bytes, tuple[float, float, bytes]] | None = (
+            {} if "%" in rule.format else None
+        )
+        """What values of strptime's formats stand for, and for which records' times (from, to
+        before): a log repeats them.
+        """
 
     def read(self, value: bytes, reference: float | None = None) -> bytes:
-        """The time that a JSON value stands for, as JSON text. Raises `Unmappable` if it can't be read.
+        """The time that a JSON value stands for, as JSON text. Raises `Unmappable` if it can't be
+        read.
 
-        `reference`: the record's own time, seconds since 1970; a year that is missing is the latest in which the time isn't later than a
-        day after it.
+        `reference`: the record's own time, seconds since 1970; a year that is missing is the
+        latest in which the time isn't later than a day after it.
         """
         if self._known is None:
             if value[:21] + value[24:] in self._seconds and value[21:24].isdigit():
@@ -71,7 +89,10 @@ class Times:
             return self._read_number_or_iso(value)
         if reference is None:
             if self._years:
-                raise Unmappable(f"timestamp: {described(value)} says no year, and the record has no time that it would follow from")
+                raise Unmappable(
+                    f"timestamp: {described(value)} says no year, and the record has no time that "
+                    "it would follow from"
+                )
             reference = 0.0
         known = self._known.get(value)
         if known is None or not known[0] <= reference < known[1]:
@@ -97,9 +118,12 @@ class Times:
             text = (_decode_string(value) if value[:1] == b'"' else value.decode()).strip()
             if self._parse is not None:
                 return -math.inf, math.inf, _written(self._parse(text), self._zone)
-            begin, end, time = in_latest_year(lambda year: self._in_year(text, year), reference, self._zone)
+            begin, end, time = in_latest_year(
+                lambda year: self._in_year(text, year), reference, self._zone
+            )
             return begin, end, _written(time, self._zone)
-        except (ValueError, OverflowError, OSError) as error:  # OSError: a reference that is far out of the calendar
+        except (ValueError, OverflowError, OSError) as error:
+            # OSError: a reference that is far out of the calendar
             raise self._unreadable(value) from error
 
     def _in_year(self, text: str, year: int) -> datetime:
@@ -107,7 +131,9 @@ class Times:
         return time if time.tzinfo else time.replace(tzinfo=self._zone)
 
     def _unreadable(self, value: bytes) -> Unmappable:
-        return Unmappable(f"timestamp: {described(value)} can't be read as a time of the format {self._format}")
+        return Unmappable(
+            f"timestamp: {described(value)} can't be read as a time of the format {self._format}"
+        )
 
 
 def _written(time: datetime, zone: tzinfo) -> bytes:
@@ -116,10 +142,14 @@ def _written(time: datetime, zone: tzinfo) -> bytes:
     return b'"%bZ"' % text.removesuffix("+00:00").encode()
 
 
-def in_latest_year(in_year: Callable[[int], datetime], reference: float, zone: tzinfo) -> tuple[float, float, datetime]:
-    """A time (with its zone) whose year is missing: of the latest year in which it isn't later than a day after `reference`.
+def in_latest_year(
+    in_year: Callable[[int], datetime], reference: float, zone: tzinfo
+) -> tuple[float, float, datetime]:
+    """A time (with its zone) whose year is missing: of the latest year in which it isn't later
+    than a day after `reference`.
 
-    Comes with the references, from one to before another, for which it is this time. Raises `ValueError` if there is no such time.
+    Comes with the references, from one to before another, for which it is this time. Raises
+    `ValueError` if there is no such time.
     """
     latest = datetime.fromtimestamp(reference + _DAY, zone).year
     end = math.inf
@@ -136,7 +166,9 @@ def in_latest_year(in_year: Callable[[int], datetime], reference: float, zone: t
 
 
 def _parser(key: str, form: str) -> Callable[[str], datetime] | None:
-    """What reads texts of a format; None for one of strptime's without a year. Raises `ConfigurationError` if it is none."""
+    """What reads texts of a format; None for one of strptime's without a year. Raises
+    `ConfigurationError` if it is none.
+    """
     if form == "iso":
         return _parse_iso
     if form in _UNITS:
@@ -145,11 +177,17 @@ def _parser(key: str, form: str) -> Callable[[str], datetime] | None:
     if "%" not in form:
         raise misconfigured(key, f"{form!r} is no format", f"Write {_FORMATS}.")
     if "%Z" in form.replace("%%", ""):
-        raise misconfigured(key, f"{form!r} reads short names of zones, which aren't unique", "Read an offset by %z, or set the zone.")
+        raise misconfigured(
+            key,
+            f"{form!r} reads short names of zones, which aren't unique",
+            "Read an offset by %z, or set the zone.",
+        )
     try:
         read = datetime.strptime(_SAMPLE.strftime(form), form)
     except (ValueError, re.error) as error:  # re.error: %Y twice
-        raise misconfigured(key, f"{form!r} can't be read: {error_text(error)}", f"Write {_FORMATS}.") from error
+        raise misconfigured(
+            key, f"{form!r} can't be read: {error_text(error)}", f"Write {_FORMATS}."
+        ) from error
     if read.year != _SAMPLE.year:
         if (read.month, read.day) != (_SAMPLE.month, _SAMPLE.day):
             raise misconfigured(key, f"{form!r} says no day", f"Write {_FORMATS}.")
@@ -158,7 +196,9 @@ def _parser(key: str, form: str) -> Callable[[str], datetime] | None:
 
 
 def _parse_iso(text: str) -> datetime:
-    """ISO 8601 in the forms that `datetime.fromisoformat` knows, but no mere number: 1712010112345 isn't a day in 1712."""
+    """ISO 8601 in the forms that `datetime.fromisoformat` knows, but no mere number: 1712010112345
+    isn't a day in 1712.
+    """
     if "-" not in text and len(text) != len("20260131") and text.replace(".", "").isdigit():
         raise ValueError(text)
     return datetime.fromisoformat(text.replace("z", "Z"))
@@ -175,7 +215,9 @@ _OFFSET: Final = re.compile(r"([+-])(\d{2}):?(\d{2})", re.ASCII)
 
 
 def zone_of(key: str, name: str) -> tzinfo:
-    """The zone of a name such as Europe/Berlin, or of an offset such as +02:00. Raises `ConfigurationError`; `key` is its setting."""
+    """The zone of a name such as Europe/Berlin, or of an offset such as +02:00. Raises
+    `ConfigurationError`; `key` is its setting.
+    """
     if name.upper() in ("UTC", "Z"):
         return UTC
     offset = _OFFSET.fullmatch(name)
@@ -186,14 +228,22 @@ def zone_of(key: str, name: str) -> tzinfo:
             return timezone(-distance if sign == "-" else distance)
     try:
         return zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:  # OSError: the name of a folder
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
+        # OSError: the name of a folder
         if not zoneinfo.available_timezones():
-            hint = "Install the system's tzdata (or Python's package tzdata), or write an offset such as +02:00."
-            raise misconfigured(key, f"{name!r} can't be looked up: this machine has no data of zones", hint) from error
+            hint = (
+                "Install the system's tzdata (or Python's package tzdata), or write an offset "
+                "such as +02:00."
+            )
+            raise misconfigured(
+                key, f"{name!r} can't be looked up: this machine has no data of zones", hint
+            ) from error
         by_name = {each.lower(): each for each in sorted(zoneinfo.available_timezones())}
         last = {each.rpartition("/")[2]: each for each in by_name}
         wanted = name.strip().lower().replace(" ", "_")
-        close = get_close_matches(wanted, by_name, n=1, cutoff=0.75) or [last[each] for each in get_close_matches(wanted, last, n=1)]
+        close = get_close_matches(wanted, by_name, n=1, cutoff=0.75) or [
+            last[each] for each in get_close_matches(wanted, last, n=1)
+        ]
         meant = f"Did you mean {by_name[close[0]]}? " if close else ""
         hint = f"{meant}Write a name such as Europe/Berlin, or an offset such as +02:00."
         raise misconfigured(key, f"{name!r} is no zone", hint) from error

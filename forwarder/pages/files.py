@@ -1,7 +1,8 @@
 """The files of a page, out of the package, over HTTP.
 
-Invariants: only files that were named are served, each with its own content type; a file is read once; what is served carries a policy
-by which a browser loads, runs and sends nothing that isn't of this server, so text from outside stays text even where it looks like code.
+Invariants: only files that were named are served, each with its own content type; a file is read
+once; what is served carries a policy by which a browser loads, runs and sends nothing that isn't
+of this server, so text from outside stays text even where it looks like code.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ TYPES: Final = {
 }
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for "
+    "'script'"
 )
-"""Content-Security-Policy of every page: nothing inline, nothing from another host, and no text that becomes markup."""
+"""Content-Security-Policy of every page: nothing inline, nothing from another host, and no text
+that becomes markup.
+"""
 HEADERS: Final[Mapping[str, str]] = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -52,7 +56,9 @@ class File:
         headers = {**HEADERS, "Cache-Control": "no-cache", "ETag": f'"{self.tag}"'}
         if any(known.value == self.tag for known in request.if_none_match or ()):
             return web.Response(status=304, headers=headers)
-        return web.Response(body=self.body, content_type=self.content_type, charset="utf-8", headers=headers)
+        return web.Response(
+            body=self.body, content_type=self.content_type, charset="utf-8", headers=headers
+        )
 
 
 @cache
@@ -67,10 +73,12 @@ def load(package: str, name: str) -> File:
 
 
 def routes(prefix: str, package: str, names: Iterable[str]) -> list[web.AbstractRouteDef]:
-    """The files of a package, and those that every page has (its style, its icon, and how it says times), under `prefix`, which ends with a
-    slash.
+    """The files of a package, and those that every page has (its style, its icon, and how it says
+    times), under `prefix`, which ends with a slash.
     """
-    files = {name: load(package, name) for name in names} | {name: load("forwarder.pages", name) for name in _SHARED}
+    files = {name: load(package, name) for name in names} | {
+        name: load("forwarder.pages", name) for name in _SHARED
+    }
 
     async def serve(request: web.Request) -> web.Response:
         file = files.get(request.match_info["name"])

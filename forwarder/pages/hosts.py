@@ -1,12 +1,15 @@
 """The host names that a server without a password answers to.
 
-A page of any site can send a visitor's browser to this server under the site's own name, once that name resolves to this machine's
-address (DNS rebinding): for the browser, the answer is then the site's own. Such a request has the site's name as its host. An address
-can't be made to lead elsewhere, so every address is known; a name is known if it is a loopback name, this machine's or a configured one.
+A page of any site can send a visitor's browser to this server under the site's own name, once that
+name resolves to this machine's address (DNS rebinding): for the browser, the answer is then the
+site's own. Such a request has the site's name as its host. An address can't be made to lead
+elsewhere, so every address is known; a name is known if it is a loopback name, this machine's or a
+configured one.
 
-Under this server's own name, a page of another site can send requests whose answers it can't read. Where even that matters,
-`reject_other_sites` recognizes them. A browser says where a request comes from: by `Sec-Fetch-Site` (Fetch Metadata Request Headers,
-section 2), and by `Origin` with every method but GET and HEAD (Fetch standard, "append a request `Origin` header"). A request without
+Under this server's own name, a page of another site can send requests whose answers it can't read.
+Where even that matters, `reject_other_sites` recognizes them. A browser says where a request comes
+from: by `Sec-Fetch-Site` (Fetch Metadata Request Headers, section 2), and by `Origin` with every
+method but GET and HEAD (Fetch standard, "append a request `Origin` header"). A request without
 either is not a browser's.
 """
 
@@ -33,7 +36,9 @@ class KnownHosts:
     """The names that are known, beside those of the loopback, and all addresses."""
 
     def __init__(self, configured: Iterable[str], setting: str) -> None:
-        """`setting` is the key or option that names further hosts, for the answer to requests for others."""
+        """`setting` is the key or option that names further hosts, for the answer to requests for
+        others.
+        """
         self._names = {_plain(name) for name in (socket.gethostname(), *configured)} - {""}
         self._setting = setting
 
@@ -45,7 +50,12 @@ class KnownHosts:
         if match["v6"] is not None:
             return _is_address(IPv6Address, match["v6"])
         name = _plain(match["name"])
-        return name in self._names or name == "localhost" or name.endswith(".localhost") or _is_address(IPv4Address, name)
+        return (
+            name in self._names
+            or name == "localhost"
+            or name.endswith(".localhost")
+            or _is_address(IPv4Address, name)
+        )
 
     def middleware(self, exempt: Exempt) -> Middleware:
         """What answers 421 to requests for unknown hosts, except those that are `exempt`."""
@@ -62,8 +72,15 @@ class KnownHosts:
 
     def _misdirected(self, host: str) -> web.Response:
         shown = host.encode("ascii", "backslashreplace").decode()
-        text = f"{shown[:_SHOWN]!r} is not a known name of this server. If it is one, add it to {self._setting}; an address always works.\n"
-        return web.Response(status=421, text=text, headers={"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"})
+        text = (
+            f"{shown[:_SHOWN]!r} is not a known name of this server. If it is one, add it to "
+            f"{self._setting}; an address always works.\n"
+        )
+        return web.Response(
+            status=421,
+            text=text,
+            headers={"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"},
+        )
 
 
 def _plain(name: str) -> str:
@@ -81,7 +98,9 @@ def _is_address(kind: type[IPv4Address | IPv6Address], text: str) -> bool:
 def reject_other_sites(request: web.Request) -> None:
     """Raise 403 if a page of another or an unknown site sent the request."""
     site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
-    if (site is not None and site not in _OWN) or (origin is not None and not _is_of(origin, request.host)):
+    if (site is not None and site not in _OWN) or (
+        origin is not None and not _is_of(origin, request.host)
+    ):
         raise web.HTTPForbidden(text="a page of another site may not do this\n")
 
 

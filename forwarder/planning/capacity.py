@@ -1,8 +1,10 @@
 """How much of everything a load takes. Pure: a load and the settings in, figures out.
 
-What was measured is taken from `figures.py`; what the code counts (the cost of an event in a buffer, the share of a lane, the size of a
-segment, the limits of a batch and of concurrency) is taken from the code that counts it. A core is planned for half of what was measured
-(`RESERVE`), a buffer a quarter larger than the backlog (`UNEVEN`), and one machine may be missing (`SPARE`); nothing else is rounded.
+What was measured is taken from `figures.py`; what the code counts (the cost of an event in a
+buffer, the share of a lane, the size of a segment, the limits of a batch and of concurrency) is
+taken from the code that counts it. A core is planned for half of what was measured (`RESERVE`), a
+buffer a quarter larger than the backlog (`UNEVEN`), and one machine may be missing (`SPARE`);
+nothing else is rounded.
 """
 
 from __future__ import annotations
@@ -26,11 +28,21 @@ from forwarder.core.ports import Ordering
 from forwarder.core.segments import segment_size
 from forwarder.delivery.limiter import MAXIMUM as MOST_REQUESTS
 from forwarder.intake.quotas import LIVE
-from forwarder.planning.figures import BODY_EVENTS, HTTP, IMPORTS, KAFKA, OTHER, MeasuredQuantity, WorkKind
+from forwarder.planning.figures import (
+    BODY_EVENTS,
+    HTTP,
+    IMPORTS,
+    KAFKA,
+    OTHER,
+    MeasuredQuantity,
+    WorkKind,
+)
 from forwarder.wire.envelope import envelope_size
 
 RESERVE: Final = 2
-"""A core is planned for the measured throughput divided by this: for peaks, TLS, larger properties, a slower machine."""
+"""A core is planned for the measured throughput divided by this: for peaks, TLS, larger
+properties, a slower machine.
+"""
 
 UNEVEN: Final = 1.25
 """How much more than its part a process may get: a connection stays with one process."""
@@ -109,7 +121,8 @@ def kafka_of(settings: Settings) -> KafkaSettings:
 
 
 def event_cost(load: Load, settings: Settings) -> float:
-    """Seconds of a core for one event, as measured: that of the plain case and what each difference from it adds.
+    """Seconds of a core for one event, as measured: that of the plain case and what each
+    difference from it adds.
 
     Events larger than the measured ones cost in proportion, smaller ones as much.
     """
@@ -118,7 +131,10 @@ def event_cost(load: Load, settings: Settings) -> float:
         plain, measured_bytes = 1 / KAFKA[WorkKind.PLAIN], OTHER[MeasuredQuantity.RECORD_BYTES]
         extra = sum([1 / KAFKA[kind] - plain for kind in kinds])
     else:
-        plain, measured_bytes = _body_cost(WorkKind.PLAIN, load.request_events), OTHER[MeasuredQuantity.EVENT_BYTES]
+        plain, measured_bytes = (
+            _body_cost(WorkKind.PLAIN, load.request_events),
+            OTHER[MeasuredQuantity.EVENT_BYTES],
+        )
         extra = sum([_body_cost(kind, load.request_events) - plain for kind in kinds])
     return (plain + extra) * max(1.0, load.event_bytes / measured_bytes)
 
@@ -138,12 +154,16 @@ def _kinds(load: Load, settings: Settings) -> Iterator[WorkKind]:
 
 
 def _body_cost(kind: WorkKind, events: int) -> float:
-    """Seconds for one event in bodies of `events`: a part for the event and a part of the request's, between the measured bodies."""
+    """Seconds for one event in bodies of `events`: a part for the event and a part of the
+    request's, between the measured bodies.
+    """
     costs = [1 / rate for rate in HTTP[kind]]
     shares = [1 / count for count in BODY_EVENTS]
     share = min(max(1 / events, shares[-1]), shares[0])
     at = 0 if share >= shares[1] else 1
-    return costs[at + 1] + (costs[at] - costs[at + 1]) * (share - shares[at + 1]) / (shares[at] - shares[at + 1])
+    return costs[at + 1] + (costs[at] - costs[at + 1]) * (share - shares[at + 1]) / (
+        shares[at] - shares[at + 1]
+    )
 
 
 def core_rate(load: Load, settings: Settings) -> float:
@@ -156,14 +176,23 @@ def core_rate(load: Load, settings: Settings) -> float:
 
 def full_batch(load: Load, settings: Settings) -> int:
     """Events of a batch that is closed by bytes or by count."""
-    room = min(settings.batch.max_bytes, settings.upstream.max_body) - envelope_size(Lane(_KEY), ()) - 1
+    room = (
+        min(settings.batch.max_bytes, settings.upstream.max_body)
+        - envelope_size(Lane(_KEY), ())
+        - 1
+    )
     return max(1, min(settings.batch.max_events, room // (load.event_bytes + 1)))
 
 
 def batch_events(load: Load, settings: Settings, processes: int) -> float:
-    """Events of a batch of one of so many processes: full, or those of `batch.max_age`, or those that wait for a request to end."""
+    """Events of a batch of one of so many processes: full, or those of `batch.max_age`, or those
+    that wait for a request to end.
+    """
     rate = load.rate / processes
-    by_age, by_turn = rate / load.keys * settings.batch.max_age, rate * load.latency / most_requests(settings)
+    by_age, by_turn = (
+        rate / load.keys * settings.batch.max_age,
+        rate * load.latency / most_requests(settings),
+    )
     return max(1.0, min(full_batch(load, settings), max(by_age, by_turn)))
 
 
@@ -174,7 +203,9 @@ def most_requests(settings: Settings) -> int:
 
 
 def requests_for(load: Load, settings: Settings, processes: int) -> int:
-    """Requests that one process has in flight while the backlog is delivered as fast as the service accepts it, and a quarter more."""
+    """Requests that one process has in flight while the backlog is delivered as fast as the
+    service accepts it, and a quarter more.
+    """
     rate = max(load.rate, load.accepted_rate) / processes
     return min(LARGEST_CONCURRENCY, ceil(UNEVEN * rate * load.latency / full_batch(load, settings)))
 
@@ -187,18 +218,29 @@ def upstream_rate(load: Load, settings: Settings, processes: int) -> float:
 
 
 def in_flight_bytes(load: Load, settings: Settings, processes: int) -> int:
-    """Bytes of unsettled records that one process has while the group catches up: as fast as service, cores and requests allow."""
-    most = min(load.accepted_rate, processes * core_rate(load, settings), upstream_rate(load, settings, processes))
+    """Bytes of unsettled records that one process has while the group catches up: as fast as
+    service, cores and requests allow.
+    """
+    most = min(
+        load.accepted_rate,
+        processes * core_rate(load, settings),
+        upstream_rate(load, settings, processes),
+    )
     rate = max(load.rate, most) / processes
-    waits = min(settings.batch.max_age, load.keys * full_batch(load, settings) / rate) if rate else 0.0
+    waits = (
+        min(settings.batch.max_age, load.keys * full_batch(load, settings) / rate) if rate else 0.0
+    )
     return ceil(rate * (waits + load.latency) * load.event_bytes)
 
 
 def in_flight_rate(load: Load, settings: Settings, processes: int) -> float:
-    """Events a second from Kafka at which unsettled records reach half of `max_in_flight`: they wait for their batch and its answer."""
+    """Events a second from Kafka at which unsettled records reach half of `max_in_flight`: they
+    wait for their batch and its answer.
+    """
     held = settings.max_in_flight(kafka_of(settings)) / 2 / load.event_bytes
     by_age = held / (settings.batch.max_age + load.latency)
-    full = (held - load.keys * full_batch(load, settings)) / load.latency  # at a high rate a batch is full before it is old
+    # at a high rate a batch is full before it is old
+    full = (held - load.keys * full_batch(load, settings)) / load.latency
     return processes * max(by_age, full)
 
 
@@ -208,13 +250,18 @@ def in_flight_rate(load: Load, settings: Settings, processes: int) -> float:
 def room(max_bytes: int, kind: str, event_bytes: int, request_events: int) -> int:
     """Events that the buffer of one process holds at least, when they come in such requests.
 
-    A lane alone may hold seven eighths of the buffer (`intake.quotas`), and so may all keys together while none is known; several known
-    keys may hold more. On disk the files must hold the events, too: what a segment has left is less than a record, and the last segment is
-    kept for marks.
+    A lane alone may hold seven eighths of the buffer (`intake.quotas`), and so may all keys
+    together while none is known; several known keys may hold more. On disk the files must hold the
+    events, too: what a segment has left is less than a record, and the last segment is kept for
+    marks.
     """
     data = request_events * (event_bytes + 1) - 1
     on_disk = kind == "disk"
-    counts = backlog.cost(data, request_events) if on_disk else data + CHUNK_OVERHEAD + EVENT_OVERHEAD * request_events
+    counts = (
+        backlog.cost(data, request_events)
+        if on_disk
+        else data + CHUNK_OVERHEAD + EVENT_OVERHEAD * request_events
+    )
     requests = max_bytes * LIVE // (1 + LIVE) // counts
     if on_disk:
         requests = min(requests, _requests_in_files(max_bytes, data))
@@ -236,13 +283,19 @@ def _requests_in_files(max_bytes: int, data: int) -> int:
 
 
 def bytes_for(events: float, kind: str, event_bytes: int, request_events: int) -> int:
-    """The least `max_bytes` of one process whose buffer holds so many events, to a part in a thousand."""
+    """The least `max_bytes` of one process whose buffer holds so many events, to a part in a
+    thousand.
+    """
     low, high = MIB, MIB
     while room(high, kind, event_bytes, request_events) < events:
         low, high = high, high * 2
     while high - low > max(1, high // 1000):
         middle = (low + high) // 2
-        low, high = (low, middle) if room(middle, kind, event_bytes, request_events) >= events else (middle, high)
+        low, high = (
+            (low, middle)
+            if room(middle, kind, event_bytes, request_events) >= events
+            else (middle, high)
+        )
     return high
 
 
@@ -251,18 +304,25 @@ def process_memory(load: Load, settings: Settings, buffer_share: int) -> int:
     held = min(backlog.WINDOW, buffer_share) if settings.buffer.kind == "disk" else buffer_share
     kafka = 0
     if load.source is LoadSource.KAFKA:
-        kafka = OTHER[MeasuredQuantity.KAFKA_MEMORY] * MB + BROKERS * kafka_of(settings).fetch_max_bytes
+        kafka = (
+            OTHER[MeasuredQuantity.KAFKA_MEMORY] * MB + BROKERS * kafka_of(settings).fetch_max_bytes
+        )
     return OTHER[MeasuredQuantity.MEMORY] * MB + held + kafka
 
 
 def keeps_backlog(load: Load, settings: Settings) -> bool:
     """Whether an outage's events are in forwarder's buffer; else they stay in their topic."""
-    return load.source is LoadSource.HTTP or (kafka_of(settings).commit == "disk" and settings.buffer.kind == "disk")
+    return load.source is LoadSource.HTTP or (
+        kafka_of(settings).commit == "disk" and settings.buffer.kind == "disk"
+    )
 
 
 def keeps_order(load: Load, settings: Settings) -> bool:
     """Whether there can be one worker only: several keep no order among events over HTTP."""
-    return load.source is LoadSource.HTTP and settings.delivery.ordering not in (None, Ordering.NONE)
+    return load.source is LoadSource.HTTP and settings.delivery.ordering not in (
+        None,
+        Ordering.NONE,
+    )
 
 
 # All together
@@ -313,15 +373,26 @@ class Capacity:
         return self.carrying * self.workers
 
 
-def capacity_of(load: Load, settings: Settings, *, fixed_workers: bool = False, max_bytes: int | None = None) -> Capacity:
-    """What the load takes. `fixed_workers`: each machine has `settings.workers`; `max_bytes`: its buffer has that size."""
+def capacity_of(
+    load: Load, settings: Settings, *, fixed_workers: bool = False, max_bytes: int | None = None
+) -> Capacity:
+    """What the load takes. `fixed_workers`: each machine has `settings.workers`; `max_bytes`: its
+    buffer has that size.
+    """
     per_core = core_rate(load, settings)
     needed = max(1, ceil(load.rate / per_core))
-    most = settings.workers if fixed_workers else 1 if keeps_order(load, settings) else max(1, load.cores - 1)
+    most = (
+        settings.workers
+        if fixed_workers
+        else 1
+        if keeps_order(load, settings)
+        else max(1, load.cores - 1)
+    )
     backlog_events = ceil(load.rate * load.outage)
     carrying = max(1, load.machines - SPARE) if load.machines is not None else ceil(needed / most)
     workers, share, by_what = most, 0, "cpu" if load.machines is None else "given"
-    for _ in range(3):  # where a machine's buffer would be larger than a buffer can be, more machines share it
+    # where a machine's buffer would be larger than a buffer can be, more machines share it
+    for _ in range(3):
         workers = most if fixed_workers else min(most, ceil(needed / carrying))
         share = _buffer_share(load, settings, carrying * workers, backlog_events)
         if load.machines is not None or max_bytes is not None or share * workers <= LARGEST_BUFFER:
@@ -334,7 +405,11 @@ def capacity_of(load: Load, settings: Settings, *, fixed_workers: bool = False, 
     requests = load.rate / batch
     seconds, by = _catch_up(load, settings, processes, load.accepted_rate, backlog_events)
     supervisor = OTHER[MeasuredQuantity.SUPERVISOR_MEMORY] * MB if workers > 1 else 0
-    gzip = OTHER[MeasuredQuantity.GZIP_PERCENT] / 100 if settings.upstream.compression == "gzip" else 1.0
+    gzip = (
+        OTHER[MeasuredQuantity.GZIP_PERCENT] / 100
+        if settings.upstream.compression == "gzip"
+        else 1.0
+    )
     return Capacity(
         core_rate=per_core,
         busy=load.rate * event_cost(load, settings),
@@ -367,11 +442,23 @@ def _buffer_share(load: Load, settings: Settings, processes: int, events: int) -
 
 
 def max_in_flight_for(load: Load, settings: Settings, processes: int) -> int:
-    """`max_in_flight` of one process: a pause lasts until half of it is settled, so twice what is unsettled, and a quarter more."""
-    return ceil(max(settings.upstream.max_event, 2 * UNEVEN * in_flight_bytes(load, settings, processes)) / MIB) * MIB
+    """`max_in_flight` of one process: a pause lasts until half of it is settled, so twice what is
+    unsettled, and a quarter more.
+    """
+    return (
+        ceil(
+            max(
+                settings.upstream.max_event, 2 * UNEVEN * in_flight_bytes(load, settings, processes)
+            )
+            / MIB
+        )
+        * MIB
+    )
 
 
-def _catch_up(load: Load, settings: Settings, processes: int, accepted: float, events: int) -> tuple[float, str]:
+def _catch_up(
+    load: Load, settings: Settings, processes: int, accepted: float, events: int
+) -> tuple[float, str]:
     """Seconds until a backlog is delivered beside the load, and what limits it."""
     spare = {
         "service": accepted - load.rate,
@@ -383,12 +470,16 @@ def _catch_up(load: Load, settings: Settings, processes: int, accepted: float, e
 
 
 def _drain_rate(load: Load, settings: Settings, processes: int) -> float:
-    """Events of a backlog that the cores deliver a second beside the load, at half of what was measured."""
+    """Events of a backlog that the cores deliver a second beside the load, at half of what was
+    measured.
+    """
     left = max(0.0, processes - load.rate * event_cost(load, settings))
     if keeps_backlog(load, settings):
         cost = 1 / OTHER[MeasuredQuantity.DRAINED]
         if settings.upstream.compression == "gzip":
-            cost += _body_cost(WorkKind.GZIP, BODY_EVENTS[-1]) - _body_cost(WorkKind.PLAIN, BODY_EVENTS[-1])
+            cost += _body_cost(WorkKind.GZIP, BODY_EVENTS[-1]) - _body_cost(
+                WorkKind.PLAIN, BODY_EVENTS[-1]
+            )
         cost *= max(1.0, load.event_bytes / OTHER[MeasuredQuantity.EVENT_BYTES])
     else:
         cost = event_cost(load, settings)
@@ -404,14 +495,22 @@ def partitions_for(members: int) -> int:
 
 
 def lag_threshold(load: Load, settings: Settings) -> int:
-    """The lag of a group, in records, for each replica that it should have: what a busy replica works off in `LAG_SECONDS`."""
+    """The lag of a group, in records, for each replica that it should have: what a busy replica
+    works off in `LAG_SECONDS`.
+    """
     workers = settings.workers
-    rates = workers * core_rate(load, settings), upstream_rate(load, settings, workers), in_flight_rate(load, settings, workers)
+    rates = (
+        workers * core_rate(load, settings),
+        upstream_rate(load, settings, workers),
+        in_flight_rate(load, settings, workers),
+    )
     return int(min(rates) * LAG_SECONDS)
 
 
 def retention(load: Load, capacity: Capacity) -> float:
-    """Seconds that a topic has to keep its records: the outage and the time to catch up, and as long again."""
+    """Seconds that a topic has to keep its records: the outage and the time to catch up, and as
+    long again.
+    """
     return 2 * (load.outage + capacity.catch_up)
 
 
@@ -455,7 +554,9 @@ class ImportCapacity:
 
 
 def import_capacity(load: MigrationLoad, settings: Settings) -> ImportCapacity:
-    """What the import takes. Without a number of shards there are enough for the rate, and for a preflight of a day at most."""
+    """What the import takes. Without a number of shards there are enough for the rate, and for a
+    preflight of a day at most.
+    """
     larger = max(1.0, load.event_bytes / OTHER[MeasuredQuantity.EVENT_BYTES])
     sent = 1 / OTHER[MeasuredQuantity.IMPORTED] - 1 / IMPORTS["native"]
     shard_rate = 1 / (RESERVE * larger * (1 / IMPORTS[load.form] + sent))
@@ -472,7 +573,8 @@ def import_capacity(load: MigrationLoad, settings: Settings) -> ImportCapacity:
         reread=load.events / shards / shard_rate,
         memory=OTHER[MeasuredQuantity.IMPORT_MEMORY] * MB,
         source_bytes=load.events * load.event_bytes,
-        requests=rate / batch_events(Load(rate=rate, event_bytes=load.event_bytes), settings, shards),
+        requests=rate
+        / batch_events(Load(rate=rate, event_bytes=load.event_bytes), settings, shards),
     )
 
 
@@ -481,7 +583,9 @@ def import_capacity(load: MigrationLoad, settings: Settings) -> ImportCapacity:
 
 @dataclass(frozen=True, slots=True)
 class CapacityLimit:
-    """A limit of a configuration: `reached` and `needed` are events a second, or seconds of an outage (`name` is `buffer`)."""
+    """A limit of a configuration: `reached` and `needed` are events a second, or seconds of an
+    outage (`name` is `buffer`).
+    """
 
     name: str
     reached: float
@@ -494,16 +598,24 @@ class CapacityLimit:
 
 
 def limits_of(load: Load, settings: Settings, found: Capacity) -> Sequence[CapacityLimit]:
-    """How far the settings carry the load on the machines of `found`, one of them missing; the first limit that is reached first."""
+    """How far the settings carry the load on the machines of `found`, one of them missing; the
+    first limit that is reached first.
+    """
     processes = found.processes
     reached: Mapping[str, float] = {
         "cpu": processes * found.core_rate,
         "upstream": upstream_rate(load, settings, processes),
         "service": load.accepted_rate,
     }
-    limits = [CapacityLimit(name, rate, load.rate) for name, rate in reached.items() if name != "service" or load.service_rate]
+    limits = [
+        CapacityLimit(name, rate, load.rate)
+        for name, rate in reached.items()
+        if name != "service" or load.service_rate
+    ]
     if load.source is LoadSource.KAFKA:
-        limits.append(CapacityLimit("in_flight", in_flight_rate(load, settings, processes), load.rate))
+        limits.append(
+            CapacityLimit("in_flight", in_flight_rate(load, settings, processes), load.rate)
+        )
     if keeps_backlog(load, settings) and load.rate:
         share = found.max_bytes // found.workers
         held = room(share, settings.buffer.kind, load.event_bytes, load.request_events)

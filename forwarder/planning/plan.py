@@ -1,4 +1,5 @@
-"""A plan for a person: what a load needs, each figure with the limit that it comes from and the key that moves it; and settings to write.
+"""A plan for a person: what a load needs, each figure with the limit that it comes from and the
+key that moves it; and settings to write.
 
 Figures in texts are rounded to three digits; those beside them, for programs, are not.
 """
@@ -50,7 +51,9 @@ _LEAST_DELAY: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class PlannedFigure:
-    """One line: `value` for programs (None: without limit), `text` for a person, the limit that it comes from, and what moves it."""
+    """One line: `value` for programs (None: without limit), `text` for a person, the limit that it
+    comes from, and what moves it.
+    """
 
     name: str
     value: float | None
@@ -61,7 +64,9 @@ class PlannedFigure:
 
 @dataclass(frozen=True, slots=True)
 class PlannedLimit:
-    """How far one limit reaches: `factor` times the load. `fix` says what to do if that is less than 1."""
+    """How far one limit reaches: `factor` times the load. `fix` says what to do if that is less
+    than 1.
+    """
 
     name: str
     reached: str
@@ -93,7 +98,8 @@ class CapacityPlan:
 def plan_load(load: Load, settings: Settings, *, configured: bool) -> CapacityPlan:
     """The plan for events over HTTP or from Kafka.
 
-    `configured`: the settings are a daemon's own, whose limits are listed; else they are defaults, and the limits of what is planned are.
+    `configured`: the settings are a daemon's own, whose limits are listed; else they are defaults,
+    and the limits of what is planned are.
     """
     given = settings
     found = capacity_of(load, settings)
@@ -102,16 +108,31 @@ def plan_load(load: Load, settings: Settings, *, configured: bool) -> CapacityPl
         settings = replace(settings, delivery=replace(settings.delivery, concurrency=requests))
         found = capacity_of(load, settings)
     planned = _planned(load, settings, found)
-    figures = [*_machines(load, settings, found), *_storage(load, settings, found), *_upstream(load, settings, found)]
+    figures = [
+        *_machines(load, settings, found),
+        *_storage(load, settings, found),
+        *_upstream(load, settings, found),
+    ]
     if load.source is LoadSource.KAFKA:
         figures += _kafka(load, planned, found)
     if configured:
-        as_given = capacity_of(replace(load, machines=found.machines), given, fixed_workers=True, max_bytes=given.buffer.limit)
+        as_given = capacity_of(
+            replace(load, machines=found.machines),
+            given,
+            fixed_workers=True,
+            max_bytes=given.buffer.limit,
+        )
         limits = limits_of(load, given, as_given)
     else:
         limits = limits_of(load, planned, replace(found, max_bytes=planned.buffer.limit))
     shown = [_limit(limit, planned) for limit in limits]
-    return CapacityPlan(_title(load, settings), figures, shown, _settings(load, planned), list(_notes(load, settings)))
+    return CapacityPlan(
+        _title(load, settings),
+        figures,
+        shown,
+        _settings(load, planned),
+        list(_notes(load, settings)),
+    )
 
 
 def about(number: float) -> str:
@@ -136,11 +157,20 @@ def _bytes(size: float) -> str:
 
 def _title(load: Load, settings: Settings) -> str:
     if load.source is LoadSource.HTTP:
-        what = f"{about(load.rate)} events/s over HTTP, {plural(load.request_events, 'event')} of {load.event_bytes:,} bytes in a request"
+        what = (
+            f"{about(load.rate)} events/s over HTTP, {plural(load.request_events, 'event')} "
+            f"of {load.event_bytes:,} bytes in a request"
+        )
     else:
         what = f"{about(load.rate)} events/s from Kafka, {load.event_bytes:,} bytes each"
-    kept = f"buffered {_place(settings)}" if keeps_backlog(load, settings) else "kept in their topic"
-    return f"{what}; {kept} through an outage of {duration(load.outage)}" if load.outage else f"{what}; without an outage"
+    kept = (
+        f"buffered {_place(settings)}" if keeps_backlog(load, settings) else "kept in their topic"
+    )
+    return (
+        f"{what}; {kept} through an outage of {duration(load.outage)}"
+        if load.outage
+        else f"{what}; without an outage"
+    )
 
 
 def _place(settings: Settings) -> str:
@@ -154,69 +184,171 @@ def _machines(load: Load, settings: Settings, found: Capacity) -> Iterator[Plann
     busy = f"{found.busy:.2g}" if found.busy < 10 else about(found.busy)
     measured = f"half of the {about(found.core_rate * RESERVE)} that were measured for such events"
     moved = "events in a request, upstream.compression, buffer.kind"
-    yield PlannedFigure("cores", found.busy, f"{busy} busy", f"a core is planned for {about(found.core_rate)} events/s: {measured}", moved)
-    most = "several keep no order" if keeps_order(load, settings) else f"of {plural(load.cores, 'core')} one is left to the system"
-    yield PlannedFigure("workers", found.workers, f"{found.workers} a machine", f"a worker uses one core; {most}", "workers, --cores")
+    yield PlannedFigure(
+        "cores",
+        found.busy,
+        f"{busy} busy",
+        f"a core is planned for {about(found.core_rate)} events/s: {measured}",
+        moved,
+    )
+    most = (
+        "several keep no order"
+        if keeps_order(load, settings)
+        else f"of {plural(load.cores, 'core')} one is left to the system"
+    )
+    yield PlannedFigure(
+        "workers",
+        found.workers,
+        f"{found.workers} a machine",
+        f"a worker uses one core; {most}",
+        "workers, --cores",
+    )
     needed = {
         "cpu": f"{found.carrying:,} for the load, and {SPARE} that may be missing",
-        "buffer": f"{found.carrying:,} for the backlog, since a buffer has 1 TiB at most, and {SPARE} that may be missing",
+        "buffer": (
+            f"{found.carrying:,} for the backlog, since a buffer has 1 TiB at most, and "
+            f"{SPARE} that may be missing"
+        ),
         "given": f"as given; {SPARE} of them may be missing",
     }[found.carrying_by]
-    yield PlannedFigure("machines", found.machines, f"{found.machines:,}", f"{needed}; a pod counts as one", "replicas, --machines")
+    yield PlannedFigure(
+        "machines",
+        found.machines,
+        f"{found.machines:,}",
+        f"{needed}; a pod counts as one",
+        "replicas, --machines",
+    )
     share = format_size(rounded_size(found.max_bytes // found.workers))
-    held = "64MiB of what is on disk" if settings.buffer.kind == "disk" else f"its part of the buffer, {share}"
+    held = (
+        "64MiB of what is on disk"
+        if settings.buffer.kind == "disk"
+        else f"its part of the buffer, {share}"
+    )
     fetched = f", fetches of {BROKERS} brokers" if load.source is LoadSource.KAFKA else ""
     each = f"each worker: {OTHER[MeasuredQuantity.MEMORY]} MB at most, {held}{fetched}"
-    yield PlannedFigure("memory", found.memory, f"{_bytes(found.memory)} a machine", each, "buffer.kind, buffer.max_bytes")
-    left = f"gzip leaves {OTHER[MeasuredQuantity.GZIP_PERCENT]} %" if settings.upstream.compression == "gzip" else "not compressed"
+    yield PlannedFigure(
+        "memory",
+        found.memory,
+        f"{_bytes(found.memory)} a machine",
+        each,
+        "buffer.kind, buffer.max_bytes",
+    )
+    left = (
+        f"gzip leaves {OTHER[MeasuredQuantity.GZIP_PERCENT]} %"
+        if settings.upstream.compression == "gzip"
+        else "not compressed"
+    )
     traffic = f"{_bytes(found.traffic_in)}/s in, {_bytes(found.traffic_out)}/s out"
-    yield PlannedFigure("traffic", found.traffic_in, traffic, f"of all machines; towards the service {left}", "upstream.compression")
+    yield PlannedFigure(
+        "traffic",
+        found.traffic_in,
+        traffic,
+        f"of all machines; towards the service {left}",
+        "upstream.compression",
+    )
 
 
 def _storage(load: Load, settings: Settings, found: Capacity) -> Iterator[PlannedFigure]:
     if not keeps_backlog(load, settings):
         kept = retention(load, found)
-        stored = "" if kept == inf else f", {_bytes(load.rate * load.event_bytes * kept)} without compression"
+        stored = (
+            ""
+            if kept == inf
+            else f", {_bytes(load.rate * load.event_bytes * kept)} without compression"
+        )
         why = f"the outage and the time to catch up, twice{stored}"
         shown = duration(kept) if kept < inf else "without end"
-        yield PlannedFigure("retention", _finite(kept), shown, why, "the topic's retention.ms and retention.bytes")
+        yield PlannedFigure(
+            "retention", _finite(kept), shown, why, "the topic's retention.ms and retention.bytes"
+        )
         return
-    each = f"{found.max_bytes * found.carrying / found.backlog:,.0f} bytes each" if found.backlog else "none"
-    counted = (
-        f"{about(found.backlog)} events, {each}: JSON, overhead, a lane's share of 7/8, {UNEVEN - 1:.0%} more since senders spread unevenly"
+    each = (
+        f"{found.max_bytes * found.carrying / found.backlog:,.0f} bytes each"
+        if found.backlog
+        else "none"
     )
-    size, on_disk = f"{format_size(rounded_size(found.max_bytes))} a machine", settings.buffer.kind == "disk"
-    letters = f"; dead letters ({format_size(settings.dead_letter_limit)}) are beside it" if on_disk else ""
-    yield PlannedFigure("disk" if on_disk else "buffer", found.max_bytes, size, f"{counted}{letters}", "buffer.max_bytes, --outage")
+    counted = (
+        f"{about(found.backlog)} events, {each}: JSON, overhead, a lane's share of 7/8, "
+        f"{UNEVEN - 1:.0%} more since senders spread unevenly"
+    )
+    size, on_disk = (
+        f"{format_size(rounded_size(found.max_bytes))} a machine",
+        settings.buffer.kind == "disk",
+    )
+    letters = (
+        f"; dead letters ({format_size(settings.dead_letter_limit)}) are beside it"
+        if on_disk
+        else ""
+    )
+    yield PlannedFigure(
+        "disk" if on_disk else "buffer",
+        found.max_bytes,
+        size,
+        f"{counted}{letters}",
+        "buffer.max_bytes, --outage",
+    )
 
 
 def _upstream(load: Load, settings: Settings, found: Capacity) -> Iterator[PlannedFigure]:
     full = full_batch(load, settings)
-    closed = f"batch.max_age ({format_duration(settings.batch.max_age)}), in each worker and for each project key"
+    closed = (
+        f"batch.max_age ({format_duration(settings.batch.max_age)}), in each worker and for "
+        "each project key"
+    )
     if found.batch >= full:
         closed = "batch.max_events" if full == settings.batch.max_events else "batch.max_bytes"
     moved = "batch.max_events, batch.max_bytes, batch.max_age"
-    yield PlannedFigure("batch", found.batch, plural(ceil(found.batch), "event"), f"closed by {closed}", moved)
+    yield PlannedFigure(
+        "batch", found.batch, plural(ceil(found.batch), "event"), f"closed by {closed}", moved
+    )
     most, processes = most_requests(settings), found.machines * found.workers
     flight = f"{about(found.in_flight)} in flight at answers of {format_duration(load.latency)}"
     kind = "adaptive" if settings.delivery.concurrency == "adaptive" else "fixed"
     requests = f"{about(found.requests)} a second"
-    yield PlannedFigure("requests", found.requests, requests, f"{flight}; {most} a worker at most ({kind})", "delivery.concurrency")
+    yield PlannedFigure(
+        "requests",
+        found.requests,
+        requests,
+        f"{flight}; {most} a worker at most ({kind})",
+        "delivery.concurrency",
+    )
     why = f"{plural(processes, 'worker')}, a connection for each request in flight"
-    yield PlannedFigure("connections", found.connections, f"{found.connections:,} at most", why, "delivery.concurrency")
+    yield PlannedFigure(
+        "connections",
+        found.connections,
+        f"{found.connections:,} at most",
+        why,
+        "delivery.concurrency",
+    )
     if load.outage:
         yield _catch_up(load, settings, found)
 
 
 def _catch_up(load: Load, settings: Settings, found: Capacity) -> PlannedFigure:
     assumed = " (assumed: twice the load)" if load.service_rate is None else ""
-    own = f"; forwarder itself needs {_duration(found.own_catch_up)}" if found.own_catch_up < inf else ""
+    own = (
+        f"; forwarder itself needs {_duration(found.own_catch_up)}"
+        if found.own_catch_up < inf
+        else ""
+    )
     why, knob = {
-        "service": (f"the service accepts {about(load.accepted_rate)} events/s{assumed}{own}", "--service-rate"),
-        "upstream": (f"each worker has {most_requests(settings)} requests in flight at most", "delivery.concurrency, batch.max_events"),
+        "service": (
+            f"the service accepts {about(load.accepted_rate)} events/s{assumed}{own}",
+            "--service-rate",
+        ),
+        "upstream": (
+            f"each worker has {most_requests(settings)} requests in flight at most",
+            "delivery.concurrency, batch.max_events",
+        ),
         "cpu": ("half of the cores that the load leaves", "workers, replicas"),
     }[found.catch_up_by]
-    return PlannedFigure("catch-up", _finite(found.catch_up), _duration(found.catch_up), f"beside the load: {why}", knob)
+    return PlannedFigure(
+        "catch-up",
+        _finite(found.catch_up),
+        _duration(found.catch_up),
+        f"beside the load: {why}",
+        knob,
+    )
 
 
 def _kafka(load: Load, planned: Settings, found: Capacity) -> Iterator[PlannedFigure]:
@@ -226,11 +358,18 @@ def _kafka(load: Load, planned: Settings, found: Capacity) -> Iterator[PlannedFi
     yield PlannedFigure("partitions", count, f"{count:,} or more", each, "the topic's partitions")
     held = kafka_of(planned).max_in_flight or 0
     waiting = _bytes(in_flight_bytes(load, planned, found.processes))
-    why = f"{waiting} wait for their batch and its answer while the group catches up; a pause lasts until half is settled"
-    yield PlannedFigure("in flight", held, f"{format_size(held)} a worker", why, "max_in_flight of the source")
+    why = (
+        f"{waiting} wait for their batch and its answer while the group catches up; a pause "
+        "lasts until half is settled"
+    )
+    yield PlannedFigure(
+        "in flight", held, f"{format_size(held)} a worker", why, "max_in_flight of the source"
+    )
     threshold = lag_threshold(load, planned)
     why = f"to scale by the group's lag: what a busy replica works off in {LAG_SECONDS} s"
-    yield PlannedFigure("lag", threshold, f"{about(threshold)} records a replica", why, "lagThreshold")
+    yield PlannedFigure(
+        "lag", threshold, f"{about(threshold)} records a replica", why, "lagThreshold"
+    )
 
 
 def _finite(value: float) -> float | None:
@@ -246,22 +385,40 @@ def _duration(seconds: float) -> str:
 
 def _planned(load: Load, settings: Settings, found: Capacity) -> Settings:
     """The settings with what is planned."""
-    changed = replace(settings, workers=found.workers, buffer=replace(settings.buffer, max_bytes=rounded_size(found.max_bytes)))
+    changed = replace(
+        settings,
+        workers=found.workers,
+        buffer=replace(settings.buffer, max_bytes=rounded_size(found.max_bytes)),
+    )
     if load.source is LoadSource.KAFKA:
-        first = replace(kafka_of(settings), max_in_flight=max_in_flight_for(load, settings, found.processes))
-        changed = replace(changed, sources=replace(settings.sources, kafka=(first, *settings.sources.kafka[1:])))
+        first = replace(
+            kafka_of(settings), max_in_flight=max_in_flight_for(load, settings, found.processes)
+        )
+        changed = replace(
+            changed, sources=replace(settings.sources, kafka=(first, *settings.sources.kafka[1:]))
+        )
     return changed
 
 
 def _limit(limit: CapacityLimit, planned: Settings) -> PlannedLimit:
-    reached = f"an outage of {duration(limit.reached)}" if limit.name == "buffer" else f"{about(limit.reached)} events/s"
+    reached = (
+        f"an outage of {duration(limit.reached)}"
+        if limit.name == "buffer"
+        else f"{about(limit.reached)} events/s"
+    )
     in_flight = format_size(kafka_of(planned).max_in_flight or 0)
     name, fix = {
         "cpu": ("CPU", f"set workers to {planned.workers}, or run more machines"),
-        "upstream": ("requests to the service", f"set delivery.concurrency to {most_requests(planned)}, or use larger batches"),
+        "upstream": (
+            "requests to the service",
+            f"set delivery.concurrency to {most_requests(planned)}, or use larger batches",
+        ),
         "service": ("the service", "no setting of forwarder moves it"),
         "in_flight": ("max_in_flight", f"set max_in_flight of the source to {in_flight}"),
-        "buffer": ("buffer.max_bytes", f"set buffer.max_bytes to {format_size(planned.buffer.limit)}"),
+        "buffer": (
+            "buffer.max_bytes",
+            f"set buffer.max_bytes to {format_size(planned.buffer.limit)}",
+        ),
     }[limit.name]
     return PlannedLimit(name, reached, limit.factor, fix)
 
@@ -271,10 +428,29 @@ def _settings(load: Load, planned: Settings) -> Mapping[str, Any]:
     written: dict[str, Any] = {"upstream": {"url": planned.upstream.url or EXAMPLE_URL}}
     if load.source is LoadSource.KAFKA:
         cluster = kafka_of(planned)
-        topics = {"topics_pattern": cluster.topics_pattern} if cluster.topics_pattern else {"topics": list(cluster.topics or ("events",))}
-        source = {"name": cluster.name, "bootstrap_servers": list(cluster.bootstrap_servers or ("kafka:9092",)), **topics}
-        written["sources"] = {"kafka": [{**source, "group_id": cluster.group_id, "max_in_flight": format_size(cluster.max_in_flight or 0)}]}
-    written["buffer"] = {"kind": planned.buffer.kind, "max_bytes": format_size(planned.buffer.limit)}
+        topics = (
+            {"topics_pattern": cluster.topics_pattern}
+            if cluster.topics_pattern
+            else {"topics": list(cluster.topics or ("events",))}
+        )
+        source = {
+            "name": cluster.name,
+            "bootstrap_servers": list(cluster.bootstrap_servers or ("kafka:9092",)),
+            **topics,
+        }
+        written["sources"] = {
+            "kafka": [
+                {
+                    **source,
+                    "group_id": cluster.group_id,
+                    "max_in_flight": format_size(cluster.max_in_flight or 0),
+                }
+            ]
+        }
+    written["buffer"] = {
+        "kind": planned.buffer.kind,
+        "max_bytes": format_size(planned.buffer.limit),
+    }
     if planned.delivery.concurrency != "adaptive":
         written["delivery"] = {"concurrency": planned.delivery.concurrency}
     if planned.workers > 1:
@@ -285,9 +461,14 @@ def _settings(load: Load, planned: Settings) -> Mapping[str, Any]:
 
 
 def _notes(load: Load, settings: Settings) -> Iterator[str]:
-    yield "Measured on one core of a shared machine. TLS, rules and slower cores come out of the half that is in reserve."
+    yield (
+        "Measured on one core of a shared machine. TLS, rules and slower cores come out of "
+        "the half that is in reserve."
+    )
     if load.source is LoadSource.HTTP and not load.unstamped:
-        yield "Events have uuid and timestamp, as those of official SDKs; --unstamped is for others."
+        yield (
+            "Events have uuid and timestamp, as those of official SDKs; --unstamped is for others."
+        )
     if keeps_backlog(load, settings) and settings.buffer.kind == "memory":
         yield "Events in memory are lost with their process; buffer.kind: disk keeps them."
 
@@ -303,17 +484,64 @@ def plan_import(load: MigrationLoad, settings: Settings) -> CapacityPlan:
     limit = guidance if found.rate >= load.rate else core
     shard = "--shard K/N"
     figures = [
-        PlannedFigure("duration", found.duration, duration(found.duration), f"{about(found.rate)} events/s in all: {limit}", "--rate"),
-        PlannedFigure("shards", found.shards, f"{found.shards:,}", f"{core}, and a preflight for a day at most", shard),
-        PlannedFigure("preflight", found.preflight, duration(found.preflight), "everything is read once before anything is sent", shard),
-        PlannedFigure("resume", found.reread, f"up to {duration(found.reread)}", "a killed shard reads again what it has sent", shard),
-        PlannedFigure("memory", found.memory, f"{_bytes(found.memory)} a shard", "whatever the size of its files"),
-        PlannedFigure("source", found.source_bytes, _bytes(found.source_bytes), "the events' JSON, before compression"),
         PlannedFigure(
-            "requests", found.requests, f"{about(found.requests)} a second", "or more: a batch has one UTC day", "batch.max_events"
+            "duration",
+            found.duration,
+            duration(found.duration),
+            f"{about(found.rate)} events/s in all: {limit}",
+            "--rate",
+        ),
+        PlannedFigure(
+            "shards",
+            found.shards,
+            f"{found.shards:,}",
+            f"{core}, and a preflight for a day at most",
+            shard,
+        ),
+        PlannedFigure(
+            "preflight",
+            found.preflight,
+            duration(found.preflight),
+            "everything is read once before anything is sent",
+            shard,
+        ),
+        PlannedFigure(
+            "resume",
+            found.reread,
+            f"up to {duration(found.reread)}",
+            "a killed shard reads again what it has sent",
+            shard,
+        ),
+        PlannedFigure(
+            "memory",
+            found.memory,
+            f"{_bytes(found.memory)} a shard",
+            "whatever the size of its files",
+        ),
+        PlannedFigure(
+            "source",
+            found.source_bytes,
+            _bytes(found.source_bytes),
+            "the events' JSON, before compression",
+        ),
+        PlannedFigure(
+            "requests",
+            found.requests,
+            f"{about(found.requests)} a second",
+            "or more: a batch has one UTC day",
+            "batch.max_events",
         ),
     ]
     rate = "unlimited" if load.rate == inf else int(load.rate)
     written = {"upstream": {"url": settings.upstream.url or EXAMPLE_URL}, "import": {"rate": rate}}
-    note = "Imported events can't be deleted one by one: rehearse with a sample first, as `forwarder help migration` says."
-    return CapacityPlan(f"An import of {load.events:,} events in the format {load.form}", figures, [], written, [note])
+    note = (
+        "Imported events can't be deleted one by one: rehearse with a sample first, as "
+        "`forwarder help migration` says."
+    )
+    return CapacityPlan(
+        f"An import of {load.events:,} events in the format {load.form}",
+        figures,
+        [],
+        written,
+        [note],
+    )

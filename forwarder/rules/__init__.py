@@ -1,1 +1,3 @@
-"""Rules: which events are dropped, sampled or changed between stamping and the buffer. `matching.py` serves routes, too."""
+"""Rules: which events are dropped, sampled or changed between stamping and the buffer.
+`matching.py` serves routes, too.
+"""

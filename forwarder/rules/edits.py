@@ -1,6 +1,8 @@
-"""Changes to one event: values that are set, members that are renamed, fields that are removed or hashed. All other bytes stay.
+"""Changes to one event: values that are set, members that are renamed, fields that are removed or
+hashed. All other bytes stay.
 
-A name that an object has twice is changed each time, so that whichever a reader takes is the changed one.
+A name that an object has twice is changed each time, so that whichever a reader takes is the
+changed one.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ class EventEdit(Protocol):
         """Whether events in a text may be changed; quick, and true if in doubt."""
 
     def apply(self, event: bytes) -> bytes:
-        """The event with the change; the same bytes if it needs none. Raises `Unmappable`, `RecursionError` and msgspec's errors."""
+        """The event with the change; the same bytes if it needs none. Raises `Unmappable`,
+        `RecursionError` and msgspec's errors.
+        """
 
 
 class _Needle:
@@ -45,7 +49,9 @@ class _Needle:
 class Redact:
     """Fields are removed, or replaced by keyed hashes."""
 
-    def __init__(self, remove: Sequence[Path], hashed: Sequence[Path] = (), key: bytes = b"") -> None:
+    def __init__(
+        self, remove: Sequence[Path], hashed: Sequence[Path] = (), key: bytes = b""
+    ) -> None:
         """`key` is that of the hashes."""
         paths = [*remove, *hashed]
         names = [[step for step in path if isinstance(step, str)] for path in paths]
@@ -69,7 +75,8 @@ class SetValues:
         """Each path with its value as JSON text."""
         self._values = values
 
-    def may_change(self, text: bytes) -> bool:  # noqa: ARG002 - a value is set where there is none, too
+    # a value is set where there is none, too
+    def may_change(self, text: bytes) -> bool:  # noqa: ARG002
         """See `EventEdit`."""
         return True
 
@@ -99,7 +106,8 @@ class RenameFields:
 
 
 def with_value(text: bytes, path: Names, value: bytes, done: Names = ()) -> bytes:
-    """An object with a value at a path; objects on the way are created, and stand at the beginning. Raises `Unmappable`.
+    """An object with a value at a path; objects on the way are created, and stand at the
+    beginning. Raises `Unmappable`.
 
     `done`: the path of the object itself.
     """
@@ -117,7 +125,9 @@ def with_value(text: bytes, path: Names, value: bytes, done: Names = ()) -> byte
         elif old[:1] == b"{":
             edits.replace((start, end), with_value(old, rest, value, (*done, name)))
         else:
-            raise Unmappable(f"{spelled((*done, name))} is {described(old)}, which has no {spelled(rest[:1])}")
+            raise Unmappable(
+                f"{spelled((*done, name))} is {described(old)}, which has no {spelled(rest[:1])}"
+            )
     if not is_there:
         edits.insert_members(0, _encode(name) + b":" + _nested(rest, value))
     return edits.made()

@@ -1,10 +1,13 @@
-"""Files of people: one distinct_id, or one keyed hash of an id, a line; millions of lines, read again when the file changes.
+"""Files of people: one distinct_id, or one keyed hash of an id, a line; millions of lines, read
+again when the file changes.
 
-An id is known by the first 16 bytes of a digest (SHA-256 of its UTF-8, or HMAC-SHA256 with the file's key), in two sorted arrays of
-numbers: 16 bytes an id, found by bisection. A file is read by a process of its own, which sorts and returns the arrays, so that the loop
-isn't held and the memory that sorting needs is free again.
+An id is known by the first 16 bytes of a digest (SHA-256 of its UTF-8, or HMAC-SHA256 with the
+file's key), in two sorted arrays of numbers: 16 bytes an id, found by bisection. A file is read by
+a process of its own, which sorts and returns the arrays, so that the loop isn't held and the
+memory that sorting needs is free again.
 
-Invariant: an `IdFile` always holds one whole content. A file that can't be read any more leaves the last one in force, which is reported.
+Invariant: an `IdFile` always holds one whole content. A file that can't be read any more leaves
+the last one in force, which is reported.
 """
 
 from __future__ import annotations
@@ -34,8 +37,13 @@ POLL_SECONDS: Final = 1.0
 _KEPT: Final = 16
 """Bytes of a digest that are kept."""
 _HEX: Final = 64
-_HASH_HINT: Final = "Write one hash a line, 64 hex digits: HMAC-SHA256 of a distinct_id, with the content of salt_file as key."
-_HINT: Final = "Write one distinct_id a line, in UTF-8; replace the file by renaming another to its name."
+_HASH_HINT: Final = (
+    "Write one hash a line, 64 hex digits: HMAC-SHA256 of a distinct_id, with the content of "
+    "salt_file as key."
+)
+_HINT: Final = (
+    "Write one distinct_id a line, in UTF-8; replace the file by renaming another to its name."
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -53,23 +61,34 @@ class IdFile:
     """The ids of one file. `id in file` takes about a microsecond, however many there are."""
 
     def __init__(self, path: Path, salt_file: Path | None, key: str) -> None:
-        """Reads the file, which takes seconds for millions of lines. Raises `ConfigurationError`; `key` is the setting of the match."""
+        """Reads the file, which takes seconds for millions of lines. Raises `ConfigurationError`;
+        `key` is the setting of the match.
+        """
         self.path = path
         self._key = b"" if salt_file is None else read_salt(salt_file, f"{key}.salt_file")
         self.failing = ""
         """Why the last change couldn't be read; empty if it was."""
         try:
             self._version = _version(path)
-            answer = subprocess.run(self._command(), capture_output=True, check=False)  # noqa: S603 - this program itself
+            # this program itself
+            answer = subprocess.run(self._command(), capture_output=True, check=False)  # noqa: S603
         except (OSError, ValueError) as error:
-            raise misconfigured(f"{key}.distinct_id_file", f"{path} can't be read: {error_text(error)}", _HINT) from error
+            raise misconfigured(
+                f"{key}.distinct_id_file", f"{path} can't be read: {error_text(error)}", _HINT
+            ) from error
         if answer.returncode:
             hint = _HASH_HINT if self._key else _HINT
             raise misconfigured(f"{key}.distinct_id_file", f"{path}: {_said(answer.stderr)}", hint)
         self._use(answer.stdout)
 
     def _command(self) -> Sequence[str]:
-        return [sys.executable, "-m", "forwarder.rules.id_files", "hashes" if self._key else "ids", str(self.path)]
+        return [
+            sys.executable,
+            "-m",
+            "forwarder.rules.id_files",
+            "hashes" if self._key else "ids",
+            str(self.path),
+        ]
 
     def _use(self, data: bytes) -> None:
         half = len(data) // 2
@@ -96,7 +115,9 @@ class IdFile:
         return False
 
     async def refresh(self) -> bool:
-        """Read the file again if it has changed; whether it was. Cancelled, it ends the process that reads, and changes nothing."""
+        """Read the file again if it has changed; whether it was. Cancelled, it ends the process
+        that reads, and changes nothing.
+        """
         try:
             version = await asyncio.to_thread(_version, self.path)
             if version == self._version:
@@ -127,11 +148,18 @@ class IdFile:
     def _fail(self, why: str) -> None:
         if why != self.failing:
             self.failing = why
-            _log.error("the ids of a rule can't be read again; the last ones stay in force", path=str(self.path), why=why, hint=_HINT)
+            _log.error(
+                "the ids of a rule can't be read again; the last ones stay in force",
+                path=str(self.path),
+                why=why,
+                hint=_HINT,
+            )
 
 
 class IdFiles:
-    """All files of ids that rules and routes name; each is read once, and looked at every second from `start` to `close`."""
+    """All files of ids that rules and routes name; each is read once, and looked at every second
+    from `start` to `close`.
+    """
 
     def __init__(self, clock: Clock, known: IdFiles | None = None) -> None:
         """`known`: files that are open already, and needn't be read again."""
@@ -183,7 +211,8 @@ def _said(err: bytes) -> str:
 
 
 def sorted_arrays(lines: Iterable[bytes], *, hashed: bool) -> tuple[array[int], array[int]]:
-    """The digests of a file's lines, sorted, as their first and second halves. Raises `ValueError` with the number of a wrong line.
+    """The digests of a file's lines, sorted, as their first and second halves. Raises `ValueError`
+    with the number of a wrong line.
 
     Takes little more memory than the arrays: each first byte's digests are sorted by themselves.
     """
@@ -197,12 +226,16 @@ def sorted_arrays(lines: Iterable[bytes], *, hashed: bool) -> tuple[array[int], 
         except ValueError:
             digest = b""
         if not digest:
-            raise ValueError(f"line {number} is {'no hash of 64 hex digits' if hashed else 'no UTF-8'}")
+            raise ValueError(
+                f"line {number} is {'no hash of 64 hex digits' if hashed else 'no UTF-8'}"
+            )
         buckets[digest[0]] += digest[:_KEPT]
     first, second = array("Q"), array("Q")
     for bucket in buckets:
         both = array("Q")
-        both.frombytes(b"".join(sorted([bucket[at : at + _KEPT] for at in range(0, len(bucket), _KEPT)])))
+        both.frombytes(
+            b"".join(sorted([bucket[at : at + _KEPT] for at in range(0, len(bucket), _KEPT)]))
+        )
         if sys.byteorder == "little":
             both.byteswap()
         first.extend(both[0::2])

@@ -1,8 +1,9 @@
-"""Which events of a request match: by project key, source, name, distinct_id, and a condition in jq, the cheapest first.
+"""Which events of a request match: by project key, source, name, distinct_id, and a condition in
+jq, the cheapest first.
 
-`LaneEvents` are the stamped events of one lane and source, decoded only as far as matchers ask: first the names of all, at once. A
-`Matcher` answers with indexes, in order: a `range` where all events match and `()` where none does, so that the usual answers cost nothing
-by event.
+`LaneEvents` are the stamped events of one lane and source, decoded only as far as matchers ask:
+first the names of all, at once. A `Matcher` answers with indexes, in order: a `range` where all
+events match and `()` where none does, so that the usual answers cost nothing by event.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ LONGEST_NAME: Final = 200
 """Characters of the longest name that it remembers."""
 
 REPLAY: Final = "replay"
-"""The source of dead letters that are replayed. Where they came from first isn't known then, so they match any source."""
+"""The source of dead letters that are replayed. Where they came from first isn't known then, so
+they match any source.
+"""
 
 NONE: Final[Sequence[int]] = ()
 Failed = Callable[[int, str], object]
@@ -56,11 +59,25 @@ _decode_own_id = msgspec.json.Decoder(_OwnId).decode
 
 
 class LaneEvents:
-    """Stamped events of one project key and source, `count` of them, joined by commas as in `Chunk.data`."""
+    """Stamped events of one project key and source, `count` of them, joined by commas as in
+    `Chunk.data`.
+    """
 
-    __slots__ = ("_events", "_ids", "_names", "_raws", "api_key", "count", "data", "distinct_names", "source")
+    __slots__ = (
+        "_events",
+        "_ids",
+        "_names",
+        "_raws",
+        "api_key",
+        "count",
+        "data",
+        "distinct_names",
+        "source",
+    )
 
-    def __init__(self, data: bytes, count: int, api_key: str, source: str, names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, data: bytes, count: int, api_key: str, source: str, names: Sequence[str] | None = None
+    ) -> None:
         """`names`: those of the events, if they are known."""
         self.data = data
         self.count = count
@@ -110,7 +127,9 @@ class LaneEvents:
 
     @property
     def whole(self) -> bytes | None:
-        """The bytes of all events, as long as they are those that were received; None once they were split."""
+        """The bytes of all events, as long as they are those that were received; None once they
+        were split.
+        """
         return self.data if self._events is None else None
 
     def joined(self) -> bytes:
@@ -156,14 +175,18 @@ class OpenIdFiles(Protocol):
     """Opens files of distinct_ids."""
 
     def open(self, path: Path, salt_file: Path | None, key: str) -> Container[str]:
-        """The ids of a file, kept current from now on. Raises `ConfigurationError`; `key` is the setting of the match."""
+        """The ids of a file, kept current from now on. Raises `ConfigurationError`; `key` is the
+        setting of the match.
+        """
 
 
 class Matcher:
     """The conditions of one `match`."""
 
     def __init__(self, settings: MatchSettings, key: str, files: OpenIdFiles) -> None:
-        """`key` is the setting that holds them. Raises `ConfigurationError` for a condition or a file that can't be used."""
+        """`key` is the setting that holds them. Raises `ConfigurationError` for a condition or a
+        file that can't be used.
+        """
         self._api_keys = frozenset(settings.api_key)
         self._sources = frozenset[str](settings.source)
         self._plain_names = frozenset(map(_unescaped, filter(_is_plain, settings.event)))
@@ -174,7 +197,11 @@ class Matcher:
         if settings.distinct_id_file is not None:
             self._ids = files.open(settings.distinct_id_file, settings.salt_file, key)
         elif settings.salt_file is not None:
-            raise misconfigured(f"{key}.salt_file", "is the key of hashes in a distinct_id_file, and there is none", "Remove it.")
+            raise misconfigured(
+                f"{key}.salt_file",
+                "is the key of hashes in a distinct_id_file, and there is none",
+                "Remove it.",
+            )
         self._condition: Expressions | None = None
         if settings.where is not None:
             self._condition = Expressions(key)
@@ -202,8 +229,11 @@ class Matcher:
             return False
         return not self._api_keys or api_key in self._api_keys
 
-    def select(self, events: LaneEvents, among: Sequence[int] | None = None, failed: Failed | None = None) -> Sequence[int]:
-        """The indexes of the events that match, in order; `among`: only these are looked at; None: all.
+    def select(
+        self, events: LaneEvents, among: Sequence[int] | None = None, failed: Failed | None = None
+    ) -> Sequence[int]:
+        """The indexes of the events that match, in order; `among`: only these are looked at; None:
+        all.
 
         An event whose condition can't be evaluated is reported to `failed`, and doesn't match.
         """
@@ -239,7 +269,9 @@ class Matcher:
                 self._verdicts[name] = verdict
         return verdict
 
-    def _by_condition(self, events: LaneEvents, selected: Iterable[int], failed: Failed | None) -> Sequence[int]:
+    def _by_condition(
+        self, events: LaneEvents, selected: Iterable[int], failed: Failed | None
+    ) -> Sequence[int]:
         condition = self._condition
         if condition is None:
             raise TypeError("there is no condition")
@@ -249,7 +281,9 @@ class Matcher:
             if failed is not None:
                 failed(places[at], error_text(error))
 
-        matching = [places[at] for at in condition.select([events.event(index) for index in places], report)]
+        matching = [
+            places[at] for at in condition.select([events.event(index) for index in places], report)
+        ]
         return matching or NONE
 
 
@@ -265,7 +299,9 @@ def _unescaped(text: str) -> str:
 
 
 def _glob(text: str) -> re.Pattern[str]:
-    """The names that a glob matches. What stands between two stars is found once, never tried again: the time is linear in the name."""
+    """The names that a glob matches. What stands between two stars is found once, never tried
+    again: the time is linear in the name.
+    """
     fixed, at = [""], 0
     for match in _WILD.finditer(text):
         fixed[-1] += re.escape(text[at : match.start()])
@@ -285,12 +321,16 @@ def _glob(text: str) -> re.Pattern[str]:
 class PeopleSample:
     """A share of all people, each in or out whole, on every machine and in every release.
 
-    A person is in a sample of `rate` if the first 8 bytes of SHA-256 over the distinct_id (UTF-8), as a big-endian number, are below
-    rate times 2**64. So whoever is in a sample is in each larger one.
+    A person is in a sample of `rate` if the first 8 bytes of SHA-256 over the distinct_id (UTF-8),
+    as a big-endian number, are below rate times 2**64. So whoever is in a sample is in each larger
+    one.
     """
 
     def __init__(self, rate: float) -> None:
         self._below = int(rate * 2**64)
 
     def __contains__(self, distinct_id: str) -> bool:
-        return int.from_bytes(sha256(distinct_id.encode("utf-8", "surrogatepass")).digest()[:8]) < self._below
+        return (
+            int.from_bytes(sha256(distinct_id.encode("utf-8", "surrogatepass")).digest()[:8])
+            < self._below
+        )

@@ -1,6 +1,8 @@
-"""Routes: which destinations events go to. The first route that matches decides; events that none matches go to the first destination.
+"""Routes: which destinations events go to. The first route that matches decides; events that none
+matches go to the first destination.
 
-Where neither names, conditions nor samples count, a route is decided once for a project key and a source, and costs nothing by event.
+Where neither names, conditions nor samples count, a route is decided once for a project key and a
+source, and costs nothing by event.
 """
 
 from __future__ import annotations
@@ -36,9 +38,12 @@ class _Route:
 
 
 class _NoFiles:
-    """Routes choose by no files (`config.checks`): a person would change destinations with a line."""
+    """Routes choose by no files (`config.checks`): a person would change destinations
+    with a line.
+    """
 
-    def open(self, path: Path, salt_file: Path | None, key: str) -> Container[str]:  # noqa: ARG002 - as the protocol has it
+    # as the protocol has it
+    def open(self, path: Path, salt_file: Path | None, key: str) -> Container[str]:  # noqa: ARG002
         """Raises `ConfigurationError`."""
         raise misconfigured(f"{key}.distinct_id_file", "is only for rules", "Remove it.")
 
@@ -48,7 +53,10 @@ class EventRoutes:
 
     def __init__(self, routes: Sequence[RouteSettings], destinations: Sequence[str]) -> None:
         """Raises `ConfigurationError` for a condition that can't be used."""
-        self._routes = [_route(each, f"routes[{number}].match", list(destinations)) for number, each in enumerate(routes)]
+        self._routes = [
+            _route(each, f"routes[{number}].match", list(destinations))
+            for number, each in enumerate(routes)
+        ]
         self._decided: dict[tuple[str, str], tuple[int, ...] | None] = {}
 
     def whole(self, lane: Lane, source: str) -> Sequence[int] | None:
@@ -63,12 +71,16 @@ class EventRoutes:
             return decided
 
     def _decide(self, api_key: str, source: str) -> tuple[int, ...] | None:
-        route = next((each for each in self._routes if each.matcher.may_match(api_key, source)), None)
+        route = next(
+            (each for each in self._routes if each.matcher.may_match(api_key, source)), None
+        )
         if route is None:
             return DEFAULT
         return route.to if route.whole else None
 
-    def of_events(self, lane: Lane, source: str, data: bytes, count: int) -> Sequence[Sequence[int]]:
+    def of_events(
+        self, lane: Lane, source: str, data: bytes, count: int
+    ) -> Sequence[Sequence[int]]:
         """See `RouteTable.of_events`."""
         events = LaneEvents(data, count, lane.api_key, source)
         found: list[Sequence[int]] = [DEFAULT] * count
@@ -88,18 +100,27 @@ class EventRoutes:
                     break
                 chosen = set(matching)
                 left = [index for index in left if index not in chosen]
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # only what became a dead letter at receipt can't be read
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            # only what became a dead letter at receipt can't be read
             return [self._without_content(lane, source)] * count
         return found
 
     def _without_content(self, lane: Lane, source: str) -> Sequence[int]:
         """Where events go that can't be read."""
-        matching = [each for each in self._routes if each.matcher.may_match(lane.api_key, source) and not each.matcher.by_content]
+        matching = [
+            each
+            for each in self._routes
+            if each.matcher.may_match(lane.api_key, source) and not each.matcher.by_content
+        ]
         return matching[0].to if matching else DEFAULT
 
 
 def _route(settings: RouteSettings, key: str, destinations: list[str]) -> _Route:
     matcher = Matcher(settings.match, key, _NoFiles())
     to = tuple(destinations.index(target.name) for target in settings.to if target.sample is None)
-    sampled = [(destinations.index(target.name), PeopleSample(target.sample)) for target in settings.to if target.sample is not None]
+    sampled = [
+        (destinations.index(target.name), PeopleSample(target.sample))
+        for target in settings.to
+        if target.sample is not None
+    ]
     return _Route(matcher, to, tuple(sampled), not sampled and not matcher.by_content)

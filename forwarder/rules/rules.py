@@ -1,8 +1,10 @@
-"""Compiled rules, and what they do with the events of a request: in their order, each on what those before it left.
+"""Compiled rules, and what they do with the events of a request: in their order, each on what
+those before it left.
 
-Invariants: an event that no rule changes keeps its bytes, and if no rule touches any event of a request, nothing is copied. An event that
-can't be removed, hashed or looked up among suppressed people is never sent: it is returned as failed, as it was before any rule. Nothing is
-counted here before the events are admitted (`RuledEvents.count`).
+Invariants: an event that no rule changes keeps its bytes, and if no rule touches any event of a
+request, nothing is copied. An event that can't be removed, hashed or looked up among suppressed
+people is never sent: it is returned as failed, as it was before any rule. Nothing is counted here
+before the events are admitted (`RuledEvents.count`).
 """
 
 from __future__ import annotations
@@ -26,8 +28,12 @@ from forwarder.mapping.problems import Unmappable, misconfigured
 from forwarder.rules.edits import EventEdit, Names, Redact, RenameFields, SetValues, with_value
 from forwarder.rules.matching import NONE, LaneEvents, Matcher, OpenIdFiles, PeopleSample
 
-PROTECTED: Final = frozenset({"uuid", "timestamp", "event", "api_key", "token", "$token", "offset", "sent_at", "properties"})
-"""Members of an event that no rule sets, moves or hashes: it would be another event, of another time or project, or none."""
+PROTECTED: Final = frozenset(
+    {"uuid", "timestamp", "event", "api_key", "token", "$token", "offset", "sent_at", "properties"}
+)
+"""Members of an event that no rule sets, moves or hashes: it would be another event, of another
+time or project, or none.
+"""
 IDENTITY: Final = frozenset({"distinct_id", "$distinct_id"})
 """Members that may only be hashed."""
 _ORDERED_BY: Final = frozenset({"distinct_id", "$distinct_id", "alias", "$anon_distinct_id"})
@@ -83,7 +89,9 @@ class DroppedEvents:
 
 
 class FailedEvent(NamedTuple):
-    """An event that becomes a dead letter because a rule can't be applied to it: as it was before all rules."""
+    """An event that becomes a dead letter because a rule can't be applied to it: as it was before
+    all rules.
+    """
 
     data: bytes
     why: str
@@ -121,8 +129,16 @@ class RuledEvents:
 class EventRules:
     """All rules, in order."""
 
-    def __init__(self, rules: Sequence[CompiledRule], max_event: int, digest: str, counts: RuleCounts | None = None) -> None:
-        """`max_event`: bytes that an event may have; `digest`: of the settings; `counts`: to be continued."""
+    def __init__(
+        self,
+        rules: Sequence[CompiledRule],
+        max_event: int,
+        digest: str,
+        counts: RuleCounts | None = None,
+    ) -> None:
+        """`max_event`: bytes that an event may have; `digest`: of the settings; `counts`: to be
+        continued.
+        """
         self.rules = rules
         self.digest = digest
         self.counts: RuleCounts = Counter() if counts is None else counts
@@ -133,8 +149,11 @@ class EventRules:
         self._max_event = max_event
         self._by_lane: dict[tuple[str, str], Sequence[CompiledRule]] = {}
 
-    def apply(self, data: bytes, count: int, api_key: str, source: str, names: Sequence[str] | None = None) -> RuledEvents | None:
-        """What they make of stamped events of one lane; None if all stay as they are, and no rule has failed.
+    def apply(
+        self, data: bytes, count: int, api_key: str, source: str, names: Sequence[str] | None = None
+    ) -> RuledEvents | None:
+        """What they make of stamped events of one lane; None if all stay as they are, and no rule
+        has failed.
 
         `names`: those of the events, if they are known.
         """
@@ -150,7 +169,12 @@ class EventRules:
             selected = rule.matcher.select(events, None, failures.__setitem__)
             if selected and rule.names and rule.names.keys().isdisjoint(events.named()):
                 selected = NONE
-            if selected and rule.edit is not None and events.whole is not None and not rule.edit.may_change(events.whole):
+            if (
+                selected
+                and rule.edit is not None
+                and events.whole is not None
+                and not rule.edit.may_change(events.whole)
+            ):
                 selected = NONE
             if not selected and not failures:
                 continue
@@ -164,7 +188,9 @@ class EventRules:
     def _rules_for(self, api_key: str, source: str) -> Sequence[CompiledRule]:
         if len(self._by_lane) >= _MAX_LANES:
             self._by_lane.clear()
-        found = self._by_lane[api_key, source] = [rule for rule in self.rules if rule.matcher.may_match(api_key, source)]
+        found = self._by_lane[api_key, source] = [
+            rule for rule in self.rules if rule.matcher.may_match(api_key, source)
+        ]
         return found
 
 
@@ -180,7 +206,9 @@ class _RuleRun:
         """The events that are left, as they were; None until one is changed."""
 
     def apply(self, rule: CompiledRule, selected: Sequence[int], failures: dict[int, str]) -> None:
-        """One rule on the events with these indexes; `failures`: of those on which its condition failed, and why."""
+        """One rule on the events with these indexes; `failures`: of those on which its condition
+        failed, and why.
+        """
         gone: set[int] = set()
         if rule.drops:
             gone.update(selected)
@@ -199,15 +227,23 @@ class _RuleRun:
             self._drop(rule, gone)
         for index in buried:
             original = (self._originals or self._events.events)[index]
-            self._ruled.failed.append(FailedEvent(original, f"rule {rule.name}: {failures[index]}", self._places[index]))
+            self._ruled.failed.append(
+                FailedEvent(original, f"rule {rule.name}: {failures[index]}", self._places[index])
+            )
         if gone or buried:
             self._keep(gone.union(buried))
 
     def _drop(self, rule: CompiledRule, gone: set[int]) -> None:
         events = self._events
         whole = len(gone) == events.count
-        data = events.joined() if whole else b",".join([events.events[index] for index in sorted(gone)])
-        self._ruled.dropped.append(DroppedEvents(rule, data, len(gone), [self._places[index] for index in sorted(gone)]))
+        data = (
+            events.joined()
+            if whole
+            else b",".join([events.events[index] for index in sorted(gone)])
+        )
+        self._ruled.dropped.append(
+            DroppedEvents(rule, data, len(gone), [self._places[index] for index in sorted(gone)])
+        )
         self._ruled.outcomes[rule.name, RuleOutcome.DROPPED] += len(gone)
 
     def _keep(self, gone: set[int]) -> None:
@@ -252,7 +288,10 @@ class _RuleRun:
         else:
             return old, None
         if len(new) > self._max_event and len(new) > len(old):
-            raise Unmappable(f"the event would have {len(new):,} bytes, {self._max_event:,} are allowed (upstream.max_event)")
+            raise Unmappable(
+                f"the event would have {len(new):,} bytes, {self._max_event:,} are allowed "
+                "(upstream.max_event)"
+            )
         return new, name
 
     def finished(self) -> RuledEvents | None:
@@ -265,11 +304,16 @@ class _RuleRun:
 
 
 def compile_rules(
-    settings: Sequence[RuleSettings], files: OpenIdFiles, max_event: int, counts: RuleCounts | None = None
+    settings: Sequence[RuleSettings],
+    files: OpenIdFiles,
+    max_event: int,
+    counts: RuleCounts | None = None,
 ) -> EventRules | None:
-    """The rules that are configured; None if there are none. `max_event`: see `upstream.max_event`; `counts`: to be continued.
+    """The rules that are configured; None if there are none. `max_event`: see
+    `upstream.max_event`; `counts`: to be continued.
 
-    Reads the files that rules name. Raises `ConfigurationError`, whose message begins with the setting's key.
+    Reads the files that rules name. Raises `ConfigurationError`, whose message begins with the
+    setting's key.
     """
     if not settings:
         return None
@@ -279,7 +323,11 @@ def compile_rules(
     for number, each in enumerate(settings):
         key, name = f"rules[{number}]", each.name or f"rule-{number + 1}"
         if name in names:
-            raise misconfigured(f"{key}.name", f"{name} is the name of rules[{names.index(name)}] too", "Give each rule its own name.")
+            raise misconfigured(
+                f"{key}.name",
+                f"{name} is the name of rules[{names.index(name)}] too",
+                "Give each rule its own name.",
+            )
         names.append(name)
         rules.append(_compile(each, key, name, files))
         digest.update(_encode([name, each.as_document()]))
@@ -293,13 +341,19 @@ def _compile(settings: RuleSettings, key: str, name: str, files: OpenIdFiles) ->
     actions = [each for each in _ACTIONS if getattr(settings, each) != getattr(defaults, each)]
     if len(actions) != 1:
         what = "does nothing" if not actions else f"does several things: {', '.join(actions)}"
-        raise misconfigured(key, what, f"A rule has exactly one of {', '.join(_ACTIONS)}; several make several rules.")
+        raise misconfigured(
+            key,
+            what,
+            f"A rule has exactly one of {', '.join(_ACTIONS)}; several make several rules.",
+        )
     (action,) = actions
     matcher = Matcher(settings.match, f"{key}.match", files)
     protects = action in ("remove", "hash") or matcher.by_file
     if protects and settings.on_error == "keep":
         hint = "Remove on_error: an event that can't be redacted or looked up is never sent."
-        raise misconfigured(f"{key}.on_error", "keep isn't possible for remove, hash and distinct_id_file", hint)
+        raise misconfigured(
+            f"{key}.on_error", "keep isn't possible for remove, hash and distinct_id_file", hint
+        )
     buries = protects or settings.on_error == "dead_letter"
     where = f"{key}.{action}"
     if action == "drop":
@@ -311,7 +365,9 @@ def _compile(settings: RuleSettings, key: str, name: str, files: OpenIdFiles) ->
             raise misconfigured(where, "an event needs a name", "Write {old name: new name}.")
         return CompiledRule(name, matcher, buries, names=settings.rename_event)
     edit, paths = _edit(settings, action, where)
-    moves = any(isinstance(step, str) and step in _ORDERED_BY for path in paths for step in path[-1:])
+    moves = any(
+        isinstance(step, str) and step in _ORDERED_BY for path in paths for step in path[-1:]
+    )
     return CompiledRule(name, matcher, buries, edit=edit, moves_ids=moves)
 
 
@@ -330,16 +386,22 @@ def _edit(settings: RuleSettings, action: str, key: str) -> tuple[EventEdit, Seq
     pairs = [(_names(old, key), _names(new, key)) for old, new in settings.rename.items()]
     for old, new in pairs:
         if old == new[: len(old)] or new == old[: len(new)]:
-            raise misconfigured(key, "a field can't be moved into itself, or in place of what holds it", _PATH_HINT)
+            raise misconfigured(
+                key, "a field can't be moved into itself, or in place of what holds it", _PATH_HINT
+            )
     return RenameFields(pairs), [path for pair in pairs for path in pair]
 
 
 def _hash(settings: RuleHashSettings, key: str) -> tuple[EventEdit, Sequence[Path]]:
     if not settings.field:
-        raise misconfigured(f"{key}.field", "is missing: what is to be hashed", "For example .properties.email.")
+        raise misconfigured(
+            f"{key}.field", "is missing: what is to be hashed", "For example .properties.email."
+        )
     if settings.salt_file is None:
         hint = "Make one: openssl rand -hex 32 > salt; name it here."
-        raise misconfigured(f"{key}.salt_file", "is missing: the file that holds the key of the hashes", hint)
+        raise misconfigured(
+            f"{key}.salt_file", "is missing: the file that holds the key of the hashes", hint
+        )
     paths = parse_paths(settings.field, f"{key}.field")
     for path in paths:
         _check(path, f"{key}.field", PROTECTED)
@@ -347,7 +409,9 @@ def _hash(settings: RuleHashSettings, key: str) -> tuple[EventEdit, Sequence[Pat
 
 
 def _names(text: str, key: str) -> Names:
-    """The path of one field. Raises `ConfigurationError` if it is none, or one that a rule may not touch."""
+    """The path of one field. Raises `ConfigurationError` if it is none, or one that a rule may not
+    touch.
+    """
     path = parse_path(text)
     names = tuple(step for step in path or () if isinstance(step, str))
     if not path or len(names) < len(path):
@@ -358,5 +422,13 @@ def _names(text: str, key: str) -> Names:
 
 def _check(path: Path, key: str, protected: frozenset[str]) -> None:
     if len(path) == 1 and path[0] in protected:
-        hint = "rename_event renames events; hash may replace .distinct_id." if path[0] in ("event", *IDENTITY) else _PATH_HINT
-        raise misconfigured(key, f".{path[0]} can't be changed: it says which event it is, of whom, when and where", hint)
+        hint = (
+            "rename_event renames events; hash may replace .distinct_id."
+            if path[0] in ("event", *IDENTITY)
+            else _PATH_HINT
+        )
+        raise misconfigured(
+            key,
+            f".{path[0]} can't be changed: it says which event it is, of whom, when and where",
+            hint,
+        )

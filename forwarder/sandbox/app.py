@@ -1,7 +1,8 @@
 """The sandbox as a whole: one application on one database, started and stopped together.
 
-Start order: database, seed, batch exports, application, socket. Stop order: the socket accepts no more connections, runs of batch exports
-stop, requests in progress are answered, the database closes.
+Start order: database, seed, batch exports, application, socket. Stop order: the socket accepts no
+more connections, runs of batch exports stop, requests in progress are answered, the database
+closes.
 """
 
 from __future__ import annotations
@@ -42,7 +43,14 @@ from forwarder.sandbox.protocol.clock import SandboxClock
 from forwarder.sandbox.seed_entries import Seed
 from forwarder.sandbox.seed_file import read_seed
 from forwarder.sandbox.seeding import apply_seed
-from forwarder.sandbox.store.aggregates import FlagUse, StoredImport, SurveyUse, flag_calls, imports, surveys
+from forwarder.sandbox.store.aggregates import (
+    FlagUse,
+    StoredImport,
+    SurveyUse,
+    flag_calls,
+    imports,
+    surveys,
+)
 from forwarder.sandbox.store.effects import StoredGroup, StoredPerson
 from forwarder.sandbox.store.records import (
     EventFilter,
@@ -65,7 +73,13 @@ from forwarder.sandbox.web.live import LiveEndpoints
 from forwarder.sandbox.web.management_view import MANAGEMENT_LISTINGS
 from forwarder.sandbox.web.page import routes as page_routes
 from forwarder.sandbox.web.queries import QueryEndpoints
-from forwarder.sandbox.web.service import POST_HANDLERS, SCRIPT_HANDLERS, ServiceEndpoints, get_handlers, served_methods
+from forwarder.sandbox.web.service import (
+    POST_HANDLERS,
+    SCRIPT_HANDLERS,
+    ServiceEndpoints,
+    get_handlers,
+    served_methods,
+)
 from forwarder.sandbox.web.waiting import WaitingEndpoint
 
 MAX_BODY: Final = 20_000_000
@@ -89,7 +103,9 @@ class SandboxOptions:
     listen: str = "127.0.0.1:0"
     """`host:port`; port 0 is any free one."""
     hosts: frozenset[str] = frozenset()
-    """Further host names for all endpoints; the service's own endpoints accept any name (`forwarder.pages.hosts`)."""
+    """Further host names for all endpoints; the service's own endpoints accept any name
+    (`forwarder.pages.hosts`).
+    """
     database: Path | None = None
     """A file that keeps everything; None: in memory."""
     api_keys: frozenset[str] = frozenset()
@@ -115,8 +131,9 @@ class SandboxOptions:
 class Sandbox:
     """A running sandbox: `async with Sandbox(SandboxOptions()) as sandbox: sandbox.url`.
 
-    Entering raises `ConfigurationError` if the address, the database or the seed can't be used. Leaving answers requests in
-    progress (up to 5 seconds) and closes everything, also if it is cancelled.
+    Entering raises `ConfigurationError` if the address, the database or the seed can't be used.
+    Leaving answers requests in progress (up to 5 seconds) and closes everything, also if it is
+    cancelled.
     """
 
     def __init__(self, options: SandboxOptions | None = None) -> None:
@@ -138,7 +155,9 @@ class Sandbox:
             self.clock.restore(await self._thread.run(stored_offset))
             self._scheduler = ExportScheduler(self._thread, self.clock, self._export)
             seed = await self._seeded()
-            of_a_project = await self._thread.run(lambda store: partial(project_exists, store.connection))
+            of_a_project = await self._thread.run(
+                lambda store: partial(project_exists, store.connection)
+            )
             await self._scheduler.start()
             stack.push_async_callback(self._scheduler.close)
             runner = web.AppRunner(
@@ -149,7 +168,8 @@ class Sandbox:
                 max_line_size=65536,
                 max_field_size=32768,
                 shutdown_timeout=GRACE,
-                lingering_time=0,  # `http.answer_early` does it, where the end of the connection ends it
+                # `http.answer_early` does it, where the end of the connection ends it
+                lingering_time=0,
             )
             stack.push_async_callback(runner.cleanup)
             await runner.setup()
@@ -157,31 +177,54 @@ class Sandbox:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self._stack.aclose()
 
     async def summary(self) -> SandboxSummary:
         """Counts of everything that is stored. Cancellation ends the wait."""
         return await self._thread.ask(lambda store: store.summary())
 
-    async def events(self, wanted: EventFilter | None = None, page: ListingPage = EVERYTHING) -> list[StoredEvent]:
+    async def events(
+        self, wanted: EventFilter | None = None, page: ListingPage = EVERYTHING
+    ) -> list[StoredEvent]:
         """The events that match `wanted`, in the order of arrival. Cancellation ends the wait."""
-        return (await self._thread.ask(lambda store: store.events(wanted or EventFilter(), page)))[1]
+        return (await self._thread.ask(lambda store: store.events(wanted or EventFilter(), page)))[
+            1
+        ]
 
-    async def persons(self, wanted: PersonFilter | None = None, page: ListingPage = EVERYTHING) -> list[StoredPerson]:
+    async def persons(
+        self, wanted: PersonFilter | None = None, page: ListingPage = EVERYTHING
+    ) -> list[StoredPerson]:
         """The persons that match `wanted`, in the order of creation. Cancellation ends the wait."""
-        return (await self._thread.ask(lambda store: store.persons(wanted or PersonFilter(), page)))[1]
+        return (
+            await self._thread.ask(lambda store: store.persons(wanted or PersonFilter(), page))
+        )[1]
 
-    async def groups(self, wanted: GroupFilter | None = None, page: ListingPage = EVERYTHING) -> list[StoredGroup]:
+    async def groups(
+        self, wanted: GroupFilter | None = None, page: ListingPage = EVERYTHING
+    ) -> list[StoredGroup]:
         """The groups that match `wanted`, in the order of creation. Cancellation ends the wait."""
-        return (await self._thread.ask(lambda store: store.groups(wanted or GroupFilter(), page)))[1]
+        return (await self._thread.ask(lambda store: store.groups(wanted or GroupFilter(), page)))[
+            1
+        ]
 
-    async def requests(self, wanted: RequestFilter | None = None, page: ListingPage = EVERYTHING) -> list[StoredRequest]:
+    async def requests(
+        self, wanted: RequestFilter | None = None, page: ListingPage = EVERYTHING
+    ) -> list[StoredRequest]:
         """The requests that match `wanted`, in the order of arrival. Cancellation ends the wait."""
-        return (await self._thread.run(lambda store: store.requests(wanted or RequestFilter(), page)))[1]
+        return (
+            await self._thread.run(lambda store: store.requests(wanted or RequestFilter(), page))
+        )[1]
 
     async def conflicts(self, page: ListingPage = EVERYTHING) -> list[StoredConflict]:
-        """The uuids that arrived again with other bytes, in the order of arrival. Cancellation ends the wait."""
+        """The uuids that arrived again with other bytes, in the order of arrival. Cancellation
+        ends the wait.
+        """
         return (await self._thread.ask(lambda store: store.conflicts(page)))[1]
 
     async def imports(self) -> list[StoredImport]:
@@ -208,28 +251,49 @@ class Sandbox:
         await self._thread.run(lambda store: store.clear())
 
     async def _export(self, job: ExportJob, progress: Progress) -> None:
-        places = DestinationPolicy(self.options.export_root, self.options.allow_private_destinations)
+        places = DestinationPolicy(
+            self.options.export_root, self.options.allow_private_destinations
+        )
         await export_records(job, self._thread, places, progress)
 
     async def _seeded(self) -> Seed:
         """The seed, once it is applied; an empty one without `options.seed`."""
         if (path := self.options.seed) is None:
             return Seed()
-        return await self._thread.run(lambda store: apply_seed(read_seed(path), store, self.clock.now()))
+        return await self._thread.run(
+            lambda store: apply_seed(read_seed(path), store, self.clock.now())
+        )
 
-    def _application(self, api_keys: frozenset[str], of_a_project: Callable[[str], bool | None]) -> web.Application:
-        """Every endpoint: the service's, the management API's, then those that show what the sandbox holds."""
+    def _application(
+        self, api_keys: frozenset[str], of_a_project: Callable[[str], bool | None]
+    ) -> web.Application:
+        """Every endpoint: the service's, the management API's, then those that show what the
+        sandbox holds.
+        """
         thread, now, strict = self._thread, self.clock, self.options.strict
-        policy = IngestPolicy(ProjectKeys(api_keys, of_a_project), strict, self.options.max_body, locate=self._locate)
+        policy = IngestPolicy(
+            ProjectKeys(api_keys, of_a_project), strict, self.options.max_body, locate=self._locate
+        )
         resolver = self.options.resolver or DnsResolver()
-        asynchronous = {**domains.async_handlers(resolver), **batch_exports.async_handlers(self._scheduler)}
+        asynchronous = {
+            **domains.async_handlers(resolver),
+            **batch_exports.async_handlers(self._scheduler),
+        }
         live, waiting = LiveEndpoints(thread, now), WaitingEndpoint(thread)
-        known = KnownHosts([split_address(self.options.listen)[0], *self.options.hosts], f"`{proposed('sandbox --host')}`")
+        known = KnownHosts(
+            [split_address(self.options.listen)[0], *self.options.hosts],
+            f"`{proposed('sandbox --host')}`",
+        )
         service = ServiceEndpoints(thread, policy, now)
         faults = FaultEndpoints(Faults(), service)
-        check_host = known.middleware(lambda request: request.match_info.route.resource in open_to_all)
+        check_host = known.middleware(
+            lambda request: request.match_info.route.resource in open_to_all
+        )
         application = web.Application(middlewares=[check_host, faults.middleware()])
-        open_to_all = {route.resource for route in application.add_routes([*service.routes(), web.get("/livez", _alive)])}
+        open_to_all = {
+            route.resource
+            for route in application.add_routes([*service.routes(), web.get("/livez", _alive)])
+        }
         management = ManagementEndpoints(thread, HANDLERS, asynchronous, now, strict=strict)
         application.add_routes(management.routes(served_methods(strict=strict)))
         application.add_routes(QueryEndpoints(thread, now).routes())
@@ -260,7 +324,9 @@ async def _listen(runner: web.AppRunner, listen: str) -> str:
 
 
 def split_address(listen: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[host]:port`. Raises `ConfigurationError` if it is neither."""
+    """Host and port of `host:port` or `[host]:port`. Raises `ConfigurationError` if it
+    is neither.
+    """
     with suppress(ValueError):
         host, port = split_host_port(listen)
         if host:
@@ -269,13 +335,19 @@ def split_address(listen: str) -> tuple[str, int]:
 
 
 class _WithoutQuotes(logging.Filter):
-    """Removes the exception of a request that can't be parsed: aiohttp quotes the line, which can be an Authorization header with a key."""
+    """Removes the exception of a request that can't be parsed: aiohttp quotes the line, which can
+    be an Authorization header with a key.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Keep every record."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, HttpProcessingError):
-            record.msg, record.args, record.exc_info = "a request could not be read as HTTP", (), None
+            record.msg, record.args, record.exc_info = (
+                "a request could not be read as HTTP",
+                (),
+                None,
+            )
         return True
 
 
@@ -290,7 +362,10 @@ _INDEX: Final = "\n".join(
         *(f"POST   {path}/" for path in POST_HANDLERS),
         *(f"GET    {path}" for path in (*get_handlers(strict=False), *SCRIPT_HANDLERS)),
         *(f"{endpoint.method:<6} {endpoint.path}" for endpoint in ENDPOINTS),
-        "GET    /sandbox/events     event distinct_id uuid api_key since until historical request import arrivals person",
+        (
+            "GET    /sandbox/events     event distinct_id uuid api_key since until historical "
+            "request import arrivals person"
+        ),
         "                           group_type group_key feature survey_id q order limit offset",
         "GET    /sandbox/requests   path status api_key order limit offset",
         "GET    /sandbox/conflicts  order limit offset",
@@ -300,21 +375,39 @@ _INDEX: Final = "\n".join(
         "GET    /sandbox/flag-calls api_key limit offset",
         "GET    /sandbox/flags      id api_key project organization text limit offset",
         "PATCH  /sandbox/flags      id: active, rollout_percentage of a flag",
-        "*      /sandbox/flags/{key}  api_key: GET, PUT and DELETE a flag, in the service's form; /sandbox/cohorts/{id} a cohort",
+        (
+            "*      /sandbox/flags/{key}  api_key: GET, PUT and DELETE a flag, in the service's "
+            "form; /sandbox/cohorts/{id} a cohort"
+        ),
         "GET    /sandbox/cohorts    api_key limit offset",
         "PUT    /sandbox/group-types  api_key: the names of the types of groups, from index 0 on",
-        "GET    /sandbox/evaluations  api_key, flag or person, distinct_id groups person_properties group_properties: who gets what",
+        (
+            "GET    /sandbox/evaluations  api_key, flag or person, distinct_id groups "
+            "person_properties group_properties: who gets what"
+        ),
         "GET    /sandbox/imports    import api_key order limit offset",
         "GET    /sandbox/import-events  import api_key after limit: times and uuids, page by page",
         *(
-            f"GET    /sandbox/{name:<14} {' '.join((*listed.parameters, 'order', 'limit', 'offset'))}"
+            (
+                f"GET    /sandbox/{name:<14} "
+                f"{' '.join((*listed.parameters, 'order', 'limit', 'offset'))}"
+            )
             for name, listed in MANAGEMENT_LISTINGS.items()
         ),
         "GET    /sandbox/summary",
-        "GET    /sandbox/live       event distinct_id api_key text problems: what arrives, as server-sent events",
+        (
+            "GET    /sandbox/live       event distinct_id api_key text problems: what arrives, as "
+            "server-sent events"
+        ),
         "GET    /sandbox/rates      seconds: events, conflicts and refusals by second",
-        "GET    /sandbox/wait       count timeout, and the filters of events: answers once they are there",
-        "POST   /sandbox/faults     status reset delay, times seconds, path when retry_after body: makes requests fail",
+        (
+            "GET    /sandbox/wait       count timeout, and the filters of events: answers once "
+            "they are there"
+        ),
+        (
+            "POST   /sandbox/faults     status reset delay, times seconds, path when retry_after "
+            "body: makes requests fail"
+        ),
         "GET    /sandbox/faults     what is left of them",
         "DELETE /sandbox/faults     removes them",
         "DELETE /sandbox/events     forgets everything that arrived",

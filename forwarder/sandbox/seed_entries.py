@@ -1,7 +1,8 @@
 """What a seed can hold.
 
-A seed has project keys, persons, groups and events, and organizations with everything that the management API has no endpoint to create:
-members with their personal keys, batch exports, dashboards. What isn't known, or of a wrong type, is an error of pydantic's.
+A seed has project keys, persons, groups and events, and organizations with everything that the
+management API has no endpoint to create: members with their personal keys, batch exports,
+dashboards. What isn't known, or of a wrong type, is an error of pydantic's.
 """
 
 from __future__ import annotations
@@ -84,13 +85,25 @@ def _of_kind(kind: DefinitionKind) -> BeforeValidator:
 
 
 class SeedDefinitions(SeedEntry):
-    """What a project's flags are decided by, in the service's own forms; fields that the sandbox doesn't know are kept."""
+    """What a project's flags are decided by, in the service's own forms; fields that the sandbox
+    doesn't know are kept.
+    """
 
-    flags: list[Annotated[dict[str, Any], _of_kind(DefinitionKind.FLAG)]] = Field(default_factory=list)
-    cohorts: list[Annotated[dict[str, Any], _of_kind(DefinitionKind.COHORT)]] = Field(default_factory=list)
-    surveys: list[Annotated[dict[str, Any], _of_kind(DefinitionKind.SURVEY)]] = Field(default_factory=list)
-    early_access_features: list[Annotated[dict[str, Any], _of_kind(DefinitionKind.EARLY_ACCESS_FEATURE)]] = Field(default_factory=list)
-    experiments: list[Annotated[dict[str, Any], _of_kind(DefinitionKind.EXPERIMENT)]] = Field(default_factory=list)
+    flags: list[Annotated[dict[str, Any], _of_kind(DefinitionKind.FLAG)]] = Field(
+        default_factory=list
+    )
+    cohorts: list[Annotated[dict[str, Any], _of_kind(DefinitionKind.COHORT)]] = Field(
+        default_factory=list
+    )
+    surveys: list[Annotated[dict[str, Any], _of_kind(DefinitionKind.SURVEY)]] = Field(
+        default_factory=list
+    )
+    early_access_features: list[
+        Annotated[dict[str, Any], _of_kind(DefinitionKind.EARLY_ACCESS_FEATURE)]
+    ] = Field(default_factory=list)
+    experiments: list[Annotated[dict[str, Any], _of_kind(DefinitionKind.EXPERIMENT)]] = Field(
+        default_factory=list
+    )
     group_types: list[SeedName] = Field(default_factory=list)
     """The types of groups from index 0 on."""
 
@@ -98,7 +111,9 @@ class SeedDefinitions(SeedEntry):
     def _once(self) -> SeedDefinitions:
         for section, name in (("flags", "key"), ("cohorts", "id")):
             names = [entry[name] for entry in getattr(self, section)]
-            if (repeated := next((each for each in names if names.count(each) > 1), None)) is not None:
+            if (
+                repeated := next((each for each in names if names.count(each) > 1), None)
+            ) is not None:
                 raise ValueError(f"{section}: {name} {repeated} stands there already")
         return self
 
@@ -166,7 +181,11 @@ def _domain(text: str) -> str:
 SeedLevel: TypeAlias = Annotated[Literal[1, 8, 15], BeforeValidator(_number)]
 
 
-PersonalKey: TypeAlias = Annotated[str, StringConstraints(min_length=16, max_length=200, pattern=r"^phx_[!-~]+$"), Field(repr=False)]
+PersonalKey: TypeAlias = Annotated[
+    str,
+    StringConstraints(min_length=16, max_length=200, pattern=r"^phx_[!-~]+$"),
+    Field(repr=False),
+]
 
 
 class SeedKey(SeedEntry):
@@ -212,7 +231,10 @@ class SeedDomain(SeedEntry):
     @model_validator(mode="after")
     def _verified(self) -> SeedDomain:
         if self.verified_at is None and (self.jit_provisioning_enabled or self.sso_enforcement):
-            raise ValueError("jit_provisioning_enabled and sso_enforcement are for a domain that is verified (verified_at)")
+            raise ValueError(
+                "jit_provisioning_enabled and sso_enforcement are for a domain that is verified "
+                "(verified_at)"
+            )
         return self
 
 
@@ -283,7 +305,10 @@ def _gather_fields(payload: Any, content: Any) -> Any:
         return content
     names = payload.__required_keys__ | payload.__optional_keys__
     gathered = {name: value for name, value in content.items() if name in names}
-    return {**{name: value for name, value in content.items() if name not in names}, SETTINGS: gathered}
+    return {
+        **{name: value for name, value in content.items() if name not in names},
+        SETTINGS: gathered,
+    }
 
 
 def _check_payload(payload: Any, content: Any) -> dict[str, Any]:
@@ -304,7 +329,10 @@ def _project_fields(content: Any) -> dict[str, Any]:
 
 
 def _invite_fields(content: Any) -> dict[str, Any]:
-    return _check_payload(NewInvite, {**content, "level": _number(content["level"])} if "level" in content else content)
+    return _check_payload(
+        NewInvite,
+        {**content, "level": _number(content["level"])} if "level" in content else content,
+    )
 
 
 class SeedInvite(SeedEntry):
@@ -365,7 +393,11 @@ class SeedOrganization(SeedEntry):
             raise ValueError("one of its members has to be an owner (level: owner)")
         emails = {folded(member.email) for member in self.members}
         makers = [invite.created_by for invite in self.invites]
-        makers += [dashboard.created_by for project in self.projects for dashboard in project.dashboards or ()]
+        makers += [
+            dashboard.created_by
+            for project in self.projects
+            for dashboard in project.dashboards or ()
+        ]
         if not all(maker is None or folded(maker) in emails for maker in makers):
             raise ValueError("created_by is the email of one of its members")
         return self
@@ -394,14 +426,19 @@ class Seed(SeedEntry):
     @property
     def all_projects(self) -> list[SeedProjectKey | SeedProject]:
         """The projects of both forms."""
-        return [*self.projects, *(project for organization in self.organizations for project in organization.projects)]
+        return [
+            *self.projects,
+            *(project for organization in self.organizations for project in organization.projects),
+        ]
 
     def _api_keys(self) -> list[str]:
         return [project.api_key for project in self.all_projects]
 
 
 def seed_json(value: Any) -> str:
-    """A value as JSON; dates and times are ISO 8601 in it. Raises `TypeError` or `ValueError` for what JSON hasn't."""
+    """A value as JSON; dates and times are ISO 8601 in it. Raises `TypeError` or `ValueError` for
+    what JSON hasn't.
+    """
     return json.dumps(value, allow_nan=False, default=_time)
 
 

@@ -1,1 +1,3 @@
-"""Durable files: group commit, state directories with their locks, private and atomic files, and failpoints for tests."""
+"""Durable files: group commit, state directories with their locks, private and atomic files, and
+failpoints for tests.
+"""

@@ -1,11 +1,13 @@
-"""Group commit: everything that becomes durable together is written in one go, on a thread of its own.
+"""Group commit: everything that becomes durable together is written in one go, on a thread of its
+own.
 
-Participants request a commit (`request`). At the end of the loop's iteration, never at the first request, each is asked for its job. The
-jobs run one after the other on the commit thread, in the order in which the participants were added: dead letters before the log, so that
-a dead letter is durable before the record that settles its event. Later requests go into the next group.
+Participants request a commit (`request`). At the end of the loop's iteration, never at the first
+request, each is asked for its job. The jobs run one after the other on the commit thread, in the
+order in which the participants were added: dead letters before the log, so that a dead letter is
+durable before the record that settles its event. Later requests go into the next group.
 
-Invariants: at most one group runs at a time; a participant's `finish` is called on the loop for each of its jobs, in order; a job learns
-whether an earlier one of its group failed.
+Invariants: at most one group runs at a time; a participant's `finish` is called on the loop for
+each of its jobs, in order; a job learns whether an earlier one of its group failed.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class CommitJob(Protocol):
     """A participant's share of a group."""
 
     def run(self, *, alone: bool) -> None:
-        """Make it durable, on the commit thread. `alone`: an earlier job of the group failed. Raises the error."""
+        """Make it durable, on the commit thread. `alone`: an earlier job of the group failed.
+        Raises the error.
+        """
 
 
 class CommitParticipant(Protocol):
@@ -83,7 +87,9 @@ class Committer:
         """Start the thread; commit on the running loop."""
         self._loop = asyncio.get_running_loop()
         self._ended.clear()
-        self._thread = threading.Thread(target=self._work, args=(self._loop,), name="commit", daemon=True)
+        self._thread = threading.Thread(
+            target=self._work, args=(self._loop,), name="commit", daemon=True
+        )
         self._thread.start()
         if self._again:
             self.request()
@@ -102,12 +108,16 @@ class Committer:
         self._clock.call_later(RETRY_SECONDS, self.request)
 
     async def settle(self) -> None:
-        """Return when everything requested is durable, or failed. Cancellation only ends the wait."""
+        """Return when everything requested is durable, or failed. Cancellation only
+        ends the wait.
+        """
         while self._busy:
             await self._idle.wait()
 
     async def close(self) -> None:
-        """Commit what is requested, and end the thread. Cancellation leaves the thread to end by itself."""
+        """Commit what is requested, and end the thread. Cancellation leaves the thread to end by
+        itself.
+        """
         if self._thread is None:
             return
         await self.settle()

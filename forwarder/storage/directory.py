@@ -1,10 +1,11 @@
-"""A state directory (`buffer.path`, `dead_letters.path`): where things are in it, and the lock that one process at a time holds.
+"""A state directory (`buffer.path`, `dead_letters.path`): where things are in it, and the lock
+that one process at a time holds.
 
-`<path>/worker-<n>/`: `lock`, the log's segments in `log/`, what could not be read in `aside/`, and `dead-letters.db`. Of a destination with
-a name it is `<path>/worker-<n>-<name>/`.
+`<path>/worker-<n>/`: `lock`, the log's segments in `log/`, what could not be read in `aside/`, and
+`dead-letters.db`. Of a destination with a name it is `<path>/worker-<n>-<name>/`.
 
-The lock is `flock` on a file of its own, so that readers (`forwarder buffer ls`) need none, and the kernel releases it when the process
-dies, however it does.
+The lock is `flock` on a file of its own, so that readers (`forwarder buffer ls`) need none, and
+the kernel releases it when the process dies, however it does.
 """
 
 from __future__ import annotations
@@ -46,16 +47,21 @@ class LockedDirectory:
         self._descriptor = descriptor
 
     @classmethod
-    def acquire(cls, path: Path, key: str, own: int = 0, inherited: int | None = None) -> LockedDirectory:
+    def acquire(
+        cls, path: Path, key: str, own: int = 0, inherited: int | None = None
+    ) -> LockedDirectory:
         """Create the directory if it is missing, and lock it. `key` is the setting that names it.
 
-        The last `own` parts of the path are not of the setting: they are checked (`forwarder.storage.private`). `inherited`: a descriptor
-        that holds this lock already, from before a restart in place. Raises `Locked` if another process holds the lock,
+        The last `own` parts of the path are not of the setting: they are checked
+        (`forwarder.storage.private`). `inherited`: a descriptor that holds this lock already, from
+        before a restart in place. Raises `Locked` if another process holds the lock,
         `ConfigurationError` if the directory can't be created or used.
         """
         try:
             make_directories(path, own)
-            descriptor, read_only = _open(path / LOCK) if inherited is None else _adopted(path / LOCK, inherited)
+            descriptor, read_only = (
+                _open(path / LOCK) if inherited is None else _adopted(path / LOCK, inherited)
+            )
         except OSError as error:
             raise _unusable(path, key, error) from error
         try:
@@ -66,7 +72,8 @@ class LockedDirectory:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise _unusable(path, key, error) from error
             raise Locked(
-                f"{key}: {path} is in use by another forwarder" + (f" (process {holder})" if holder else ""),
+                f"{key}: {path} is in use by another forwarder"
+                + (f" (process {holder})" if holder else ""),
                 hint=f"Stop that one, or give this one a directory of its own with `{key}`.",
             ) from error
         if not read_only:
@@ -120,7 +127,10 @@ def _unusable(path: Path, key: str, error: OSError) -> ConfigurationError:
     where = error.filename if isinstance(error, NotPrivate) else path
     hint = f"Set `{key}` to a directory that this user may write in."
     if isinstance(error, PermissionError):
-        hint = f"Set `{key}` to a directory that user {user_name()} may write in, or run forwarder as the user that it belongs to."
+        hint = (
+            f"Set `{key}` to a directory that user {user_name()} may write in, or run "
+            "forwarder as the user that it belongs to."
+        )
     elif error.errno == errno.ENOSPC:
         hint = f"Free space there, or set `{key}` to a directory on another file system."
     return ConfigurationError(f"{key}: {where} can't be used: {error_text(error)}", hint=hint)
@@ -133,13 +143,19 @@ def worker_directory(path: Path, number: int, destination: str = "") -> Path:
 
 def worker_directories(path: Path) -> dict[tuple[int, str], Path]:
     """The existing workers' directories by number and destination."""
-    matches = [(match, entry) for entry in path.iterdir() if (match := _WORKER.fullmatch(entry.name)) and entry.is_dir()]
+    matches = [
+        (match, entry)
+        for entry in path.iterdir()
+        if (match := _WORKER.fullmatch(entry.name)) and entry.is_dir()
+    ]
     return dict(sorted(((int(match[1]), match[2] or ""), entry) for match, entry in matches))
 
 
-def name_directory(path: Path, number: int, destination: str, key: str, inherited: int | None = None) -> None:
-    """Make the worker's directory without a name that of a destination, unless that has one. For `LockedDirectory.acquire`'s parameters
-    and errors see there.
+def name_directory(
+    path: Path, number: int, destination: str, key: str, inherited: int | None = None
+) -> None:
+    """Make the worker's directory without a name that of a destination, unless that has one. For
+    `LockedDirectory.acquire`'s parameters and errors see there.
     """
     old, new = worker_directory(path, number), worker_directory(path, number, destination)
     if new.exists() or not old.is_dir():
@@ -169,7 +185,9 @@ def state_directories(environment: Mapping[str, str], *, is_root: bool) -> Itera
 
 
 def worker_number(directory: Path) -> int | None:
-    """The number of the worker that owns the directory, by its name; None if the name is no worker's."""
+    """The number of the worker that owns the directory, by its name; None if the name is no
+    worker's.
+    """
     match = _WORKER.fullmatch(directory.resolve().name)
     return int(match[1]) if match else None
 

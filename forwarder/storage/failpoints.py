@@ -1,10 +1,12 @@
 """Failpoints: named places at which tests make the process fail, or kill it.
 
-The environment variable `FORWARDER_FAILPOINTS` arms them: a comma-separated list of `name=action` or `name=action@N`, where the action is
-`kill` (SIGKILL), `enospc` or `eio` (raises such an `OSError`), taken at the N-th passing only, or at each one without `@N`.
-`FORWARDER_FAILPOINTS_LOG` names a file to which each action appends the failpoint's name.
+The environment variable `FORWARDER_FAILPOINTS` arms them: a comma-separated list of `name=action`
+or `name=action@N`, where the action is `kill` (SIGKILL), `enospc` or `eio` (raises such an
+`OSError`), taken at the N-th passing only, or at each one without `@N`. `FORWARDER_FAILPOINTS_LOG`
+names a file to which each action appends the failpoint's name.
 
-A failpoint costs nothing while none is armed: it is `if failpoints.ARMED: failpoints.hit("name")`, a test of an empty dict.
+A failpoint costs nothing while none is armed: it is `if failpoints.ARMED: failpoints.hit("name")`,
+a test of an empty dict.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ _passings: Final[dict[str, int]] = {}
 
 
 def arm(text: str) -> None:
-    """Arm the failpoints in `text`, and no others. Raises `ValueError` for an unknown name or action."""
+    """Arm the failpoints in `text`, and no others. Raises `ValueError` for an unknown name or
+    action.
+    """
     armed: dict[str, tuple[Action, int | None]] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, _, deed = item.partition("=")

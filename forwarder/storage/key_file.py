@@ -1,8 +1,10 @@
-"""The file of verified project keys, `known-keys.json` in a state directory: keys stay known after a restart during an outage.
+"""The file of verified project keys, `known-keys.json` in a state directory: keys stay known after
+a restart during an outage.
 
-It holds no key: a random salt, and a keyed hash of each key under it, the one verified longest ago first. All workers of a daemon share it.
-A change reads, merges and replaces the whole file, under a lock of the directory, so that no worker loses another's keys, and a crash
-leaves the old file or the new one.
+It holds no key: a random salt, and a keyed hash of each key under it, the one verified longest ago
+first. All workers of a daemon share it. A change reads, merges and replaces the whole file, under
+a lock of the directory, so that no worker loses another's keys, and a crash leaves the old file or
+the new one.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def key_file(directory: Path, destination: str = "") -> Path:
 
 
 def name_key_file(directory: Path, destination: str) -> None:
-    """Make the file without a name that of a destination, unless that has one. What can't be renamed is left: keys are verified again."""
+    """Make the file without a name that of a destination, unless that has one. What can't be
+    renamed is left: keys are verified again.
+    """
     old, new = key_file(directory), key_file(directory, destination)
     with suppress(OSError):
         if not new.exists():
@@ -90,16 +94,28 @@ def read_keys(path: Path) -> KeyHashes | None:
     try:
         content = msgspec.json.decode(text, type=_KeyFileContent)
         if content.version == _VERSION:
-            return KeyHashes(bytes.fromhex(content.salt), [bytes.fromhex(each) for each in content.keys[-MAX_KEYS:]])
+            return KeyHashes(
+                bytes.fromhex(content.salt),
+                [bytes.fromhex(each) for each in content.keys[-MAX_KEYS:]],
+            )
         why = f"it is of version {content.version}"
     except ValueError as error:
         why = error_text(error)
-    _log.warning("the file of known project keys can't be read; it will be replaced, and keys are verified again", path=str(path), why=why)
+    _log.warning(
+        (
+            "the file of known project keys can't be read; it will be replaced, and keys are "
+            "verified again"
+        ),
+        path=str(path),
+        why=why,
+    )
     return None
 
 
 def merge_keys(path: Path, api_keys: Iterable[str]) -> KeyHashes:
-    """Add keys to the file; return its new content. Blocks, so call it on a thread. Raises `OSError`, and then the file is unchanged."""
+    """Add keys to the file; return its new content. Blocks, so call it on a thread. Raises
+    `OSError`, and then the file is unchanged.
+    """
     with _locked(path.parent):
         before = read_keys(path)
         merged = (before or KeyHashes(secrets.token_bytes(_SALT_BYTES), ())).with_keys(api_keys)
@@ -132,4 +148,6 @@ def _replace(path: Path, hashes: KeyHashes) -> None:
 
 
 def _hash(salt: bytes, api_key: str) -> bytes:
-    return blake2b(api_key.encode("utf-8", "surrogatepass"), key=salt, digest_size=_HASH_BYTES).digest()
+    return blake2b(
+        api_key.encode("utf-8", "surrogatepass"), key=salt, digest_size=_HASH_BYTES
+    ).digest()

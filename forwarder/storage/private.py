@@ -1,11 +1,14 @@
-"""Directories and files that hold events and project keys: only their owner may use them, whatever the umask.
+"""Directories and files that hold events and project keys: only their owner may use them, whatever
+the umask.
 
-An existing directory is used only if no other user can have prepared it: it is a directory and no symbolic link, it belongs to this user,
-to root or to the owner of the directory that it is in, and no other users may write in it. The directory that a user names is not checked:
-where it leads, and who owns it, is the user's decision. Those below it are.
+An existing directory is used only if no other user can have prepared it: it is a directory and no
+symbolic link, it belongs to this user, to root or to the owner of the directory that it is in, and
+no other users may write in it. The directory that a user names is not checked: where it leads, and
+who owns it, is the user's decision. Those below it are.
 
-`atomic_file` writes a file that exists complete or not at all: it is written under another name, made durable, and then renamed.
-`locked_file` opens a file that several processes change in place, one at a time.
+`atomic_file` writes a file that exists complete or not at all: it is written under another name,
+made durable, and then renamed. `locked_file` opens a file that several processes change in place,
+one at a time.
 """
 
 from __future__ import annotations
@@ -29,11 +32,14 @@ _NEW: Final = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class NotPrivate(OSError):
-    """A directory or file that another user may have prepared; `strerror` says what is wrong with it."""
+    """A directory or file that another user may have prepared; `strerror` says what is wrong with
+    it.
+    """
 
 
 def make_directories(path: Path, own: int = 0) -> None:
-    """Create a directory and its missing parents. The last `own` parts of the path are checked if they exist.
+    """Create a directory and its missing parents. The last `own` parts of the path are checked if
+    they exist.
 
     Raises `OSError`, and `NotPrivate` for a part that another user may have prepared.
     """
@@ -51,7 +57,9 @@ def make_directories(path: Path, own: int = 0) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Create a private directory in an existing one. Raises `OSError`, and `NotPrivate` if another user may have prepared it."""
+    """Create a private directory in an existing one. Raises `OSError`, and `NotPrivate` if another
+    user may have prepared it.
+    """
     try:
         _make(path)
     except OSError:  # which one it is for a directory that is there depends on the file system
@@ -61,7 +69,9 @@ def make_directory(path: Path) -> None:
 
 
 def open_file(path: Path, flags: int) -> int:
-    """A descriptor of a file, which is created if it is missing. A symbolic link is an error (`OSError`)."""
+    """A descriptor of a file, which is created if it is missing. A symbolic link is an error
+    (`OSError`).
+    """
     try:
         descriptor = os.open(path, flags | _NEW | os.O_EXCL, FILE_MODE)
     except FileExistsError:
@@ -73,16 +83,20 @@ def open_file(path: Path, flags: int) -> int:
 
 
 def make_file(path: Path) -> None:
-    """Create an empty file if it is missing: a library that opens it next by its name keeps its permissions."""
+    """Create an empty file if it is missing: a library that opens it next by its name keeps its
+    permissions.
+    """
     with contextlib.suppress(FileExistsError):
         os.close(open_file(path, os.O_RDWR | os.O_EXCL))
 
 
 @contextlib.contextmanager
 def atomic_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
-    """A file to write to, which becomes `target`, durably, when the block ends without an exception: readers see all of it or nothing.
+    """A file to write to, which becomes `target`, durably, when the block ends without an
+    exception: readers see all of it or nothing.
 
-    Only this user can read it. Raises `ConfigurationError` if it can't be written, or if `target` exists and `replace` isn't set.
+    Only this user can read it. Raises `ConfigurationError` if it can't be written, or if `target`
+    exists and `replace` isn't set.
     """
     if not replace and target.exists():
         raise _exists(target)
@@ -105,7 +119,9 @@ def atomic_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def locked_file(path: Path) -> Iterator[int]:
-    """A descriptor to read and write a file, created if it is missing; no other process has it meanwhile. Blocks; raises OSError."""
+    """A descriptor to read and write a file, created if it is missing; no other process has it
+    meanwhile. Blocks; raises OSError.
+    """
     descriptor = open_file(path, os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -131,15 +147,32 @@ def _make(path: Path) -> None:
 def _check(path: Path) -> None:
     found = path.lstat()
     if stat.S_ISLNK(found.st_mode):
-        raise NotPrivate(errno.ELOOP, "it is a symbolic link, which another user may have prepared; remove it", str(path))
+        raise NotPrivate(
+            errno.ELOOP,
+            "it is a symbolic link, which another user may have prepared; remove it",
+            str(path),
+        )
     if not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
     if found.st_uid not in {os.geteuid(), 0, path.parent.stat().st_uid}:
-        raise NotPrivate(errno.EPERM, f"it belongs to another user (uid {found.st_uid}); remove it, or change its owner", str(path))
-    # A volume's group (fsGroup in Kubernetes) may write in all of it: that is a group of this process.
-    others = stat.S_IWOTH if found.st_gid in {os.getegid(), *os.getgroups()} else stat.S_IWOTH | stat.S_IWGRP
+        raise NotPrivate(
+            errno.EPERM,
+            f"it belongs to another user (uid {found.st_uid}); remove it, or change its owner",
+            str(path),
+        )
+    # A volume's group (fsGroup in Kubernetes) may write in all of it: that is a group of this
+    # process.
+    others = (
+        stat.S_IWOTH
+        if found.st_gid in {os.getegid(), *os.getgroups()}
+        else stat.S_IWOTH | stat.S_IWGRP
+    )
     if found.st_mode & others and not found.st_mode & stat.S_ISVTX:
-        raise NotPrivate(errno.EPERM, "other users may write in it; make it private (chmod 700), if all in it is yours", str(path))
+        raise NotPrivate(
+            errno.EPERM,
+            "other users may write in it; make it private (chmod 700), if all in it is yours",
+            str(path),
+        )
 
 
 def _publish(part: Path, target: Path, *, replace: bool) -> None:
@@ -147,15 +180,21 @@ def _publish(part: Path, target: Path, *, replace: bool) -> None:
         part.replace(target)
     else:
         try:
-            target.hardlink_to(part)  # unlike a rename, this fails if the file was created meanwhile
+            # unlike a rename, this fails if the file was created meanwhile
+            target.hardlink_to(part)
         except FileExistsError:
             raise _exists(target) from None
     sync_directory(target.parent)
 
 
 def _exists(target: Path) -> ConfigurationError:
-    return ConfigurationError(f"{target} already exists", hint="Name another file, or replace it with --force.")
+    return ConfigurationError(
+        f"{target} already exists", hint="Name another file, or replace it with --force."
+    )
 
 
 def _unwritable(target: Path, error: OSError) -> ConfigurationError:
-    return ConfigurationError(f"{target} can't be written: {error_text(error)}", hint="Name a file in a directory with room.")
+    return ConfigurationError(
+        f"{target} can't be written: {error_text(error)}",
+        hint="Name a file in a directory with room.",
+    )

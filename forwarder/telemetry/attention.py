@@ -1,7 +1,9 @@
-"""What of a daemon's state needs a person: the one place that decides it, for the status page, `forwarder status` and the live view.
+"""What of a daemon's state needs a person: the one place that decides it, for the status page,
+`forwarder status` and the live view.
 
-Invariants: what recovers by itself, or is normal work, needs no operator: a busy lane, a retry, a paused partition, a count of answers in
-the past. Thresholds are those of the alerts (docs: alerts), so that a page is amber exactly where an alert would fire.
+Invariants: what recovers by itself, or is normal work, needs no operator: a busy lane, a retry, a
+paused partition, a count of answers in the past. Thresholds are those of the alerts (docs:
+alerts), so that a page is amber exactly where an alert would fire.
 """
 
 from __future__ import annotations
@@ -26,8 +28,12 @@ EVENTS_OLD: Final = 300.0
 """Seconds; a lane whose oldest event is older is not delivered as it should be."""
 BUFFER_FILLING: Final = 0.8
 """Of the buffer's limit; above it, senders will soon be rejected."""
-HARMLESS_DROPS: Final = frozenset({DropReason.OPERATOR, DropReason.WITHDRAWN, DropReason.RETURNED_TO_BROKER})
-"""Reasons for dropping by which no event is lost: an operator decided so, or the sender or Kafka still has it."""
+HARMLESS_DROPS: Final = frozenset(
+    {DropReason.OPERATOR, DropReason.WITHDRAWN, DropReason.RETURNED_TO_BROKER}
+)
+"""Reasons for dropping by which no event is lost: an operator decided so, or the sender or Kafka
+still has it.
+"""
 
 
 class Severity(StrEnum):
@@ -55,23 +61,35 @@ def daemon_health(snapshot: Snapshot) -> HealthState:
     word = f"{snapshot.state}, {'ready' if snapshot.ready else 'not ready'}"
     if snapshot.ready:
         return HealthState(word, Severity.GOOD)
-    return HealthState(word, Severity.CRITICAL if snapshot.state is State.RUNNING else Severity.NEUTRAL)
+    return HealthState(
+        word, Severity.CRITICAL if snapshot.state is State.RUNNING else Severity.NEUTRAL
+    )
 
 
 def upstream_health(snapshot: Snapshot | DestinationSnapshot) -> HealthState:
     """Whether the upstream answers."""
-    severities = {UpstreamState.UP: Severity.GOOD, UpstreamState.DOWN: Severity.CRITICAL, UpstreamState.UNKNOWN: Severity.NEUTRAL}
+    severities = {
+        UpstreamState.UP: Severity.GOOD,
+        UpstreamState.DOWN: Severity.CRITICAL,
+        UpstreamState.UNKNOWN: Severity.NEUTRAL,
+    }
     return HealthState(f"upstream {snapshot.upstream.state}", severities[snapshot.upstream.state])
 
 
 def lane_health(lane: LaneSnapshot) -> HealthState:
-    """Whether a lane is delivered. One with events in the buffer is busy, not in trouble, unless they get old."""
+    """Whether a lane is delivered. One with events in the buffer is busy, not in trouble, unless
+    they get old.
+    """
     if lane.halted:
         return HealthState(f"halted: {lane.halted}", Severity.CRITICAL)
     if not lane.buffered:
         return HealthState("delivered", Severity.GOOD)
     old = lane.oldest_age is not None and lane.oldest_age > EVENTS_OLD
-    return HealthState("delayed", Severity.WARNING) if old else HealthState("delivering", Severity.GOOD)
+    return (
+        HealthState("delayed", Severity.WARNING)
+        if old
+        else HealthState("delivering", Severity.GOOD)
+    )
 
 
 def lane_severity(lane: LaneSnapshot) -> Severity:

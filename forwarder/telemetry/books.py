@@ -1,9 +1,11 @@
-"""The accounts of the pipeline, per lane: received = delivered + buffered + dead-lettered + dropped(reason).
+"""The accounts of the pipeline, per lane: received = delivered + buffered + dead-lettered +
+dropped(reason).
 
-Invariants: plain integers, changed only by the verbs `receive`, `deliver`, `bury`, `revive`, `unbury`, `discard` and `drop`, on the
-loop's thread; nothing here is estimated. `buffered` isn't kept here: it is what the other figures leave, and the buffer's own count must
-agree with it. However many keys senders make up, at most `MAX_ACCOUNTS` lanes have an account beside those that have something buffered:
-what idle ones hold is put together in `others`.
+Invariants: plain integers, changed only by the verbs `receive`, `deliver`, `bury`, `revive`,
+`unbury`, `discard` and `drop`, on the loop's thread; nothing here is estimated. `buffered` isn't
+kept here: it is what the other figures leave, and the buffer's own count must agree with it.
+However many keys senders make up, at most `MAX_ACCOUNTS` lanes have an account beside those that
+have something buffered: what idle ones hold is put together in `others`.
 """
 
 from __future__ import annotations
@@ -40,7 +42,12 @@ class Account:
     @property
     def buffered(self) -> int:
         """What must still be in the buffer, waiting or in flight, if the books are right."""
-        return sum(self.received.values()) - self.delivered - sum(self.dead_lettered.values()) - sum(self.dropped.values())
+        return (
+            sum(self.received.values())
+            - self.delivered
+            - sum(self.dead_lettered.values())
+            - sum(self.dropped.values())
+        )
 
 
 def _add(mine: defaultdict[K, int], its: Mapping[K, int]) -> None:
@@ -52,7 +59,9 @@ MAX_ACCOUNTS: Final = 1000
 
 
 class Accounts(dict[Lane | None, Account]):
-    """Accounts by lane, opened when they are asked for; key None is the account of events whose lane is unknown."""
+    """Accounts by lane, opened when they are asked for; key None is the account of events whose
+    lane is unknown.
+    """
 
     def __init__(self, limit: int = MAX_ACCOUNTS) -> None:
         super().__init__()
@@ -67,9 +76,13 @@ class Accounts(dict[Lane | None, Account]):
         return account
 
     def _fold(self) -> None:
-        """Put the accounts of idle lanes together; not the oldest ones', which have a label of their own: no counter goes back."""
+        """Put the accounts of idle lanes together; not the oldest ones', which have a label of
+        their own: no counter goes back.
+        """
         younger = list(self.items())[min(MAX_LABELS, self.limit // 2) :]
-        for lane in [lane for lane, account in younger if lane is not None and not account.buffered]:
+        for lane in [
+            lane for lane, account in younger if lane is not None and not account.buffered
+        ]:
             self.others.add(self.pop(lane))
 
 

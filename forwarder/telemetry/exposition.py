@@ -1,4 +1,5 @@
-"""Metric families, and the exposition in the format that a scraper asks for, both by `prometheus_client`.
+"""Metric families, and the exposition in the format that a scraper asks for, both by
+`prometheus_client`.
 
 The library is loaded by the first scrape: a daemon that is not scraped does without it.
 """
@@ -9,7 +10,12 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
@@ -51,7 +57,9 @@ class _Families(Collector):
 
 
 def expose(families: Iterable[Metric], accept: str = "") -> tuple[bytes, str]:
-    """The exposition and its content type: OpenMetrics if the `Accept` header prefers it, else Prometheus text."""
+    """The exposition and its content type: OpenMetrics if the `Accept` header prefers it, else
+    Prometheus text.
+    """
     registry = CollectorRegistry(auto_describe=False)  # describing would read the families
     registry.register(_Families(families))
     encode, content_type = choose_encoder(accept)

@@ -1,7 +1,9 @@
-"""How a lane is called in logs, metrics and pages: recognisable by its owner, useless to anyone else.
+"""How a lane is called in logs, metrics and pages: recognisable by its owner, useless to anyone
+else.
 
-Invariants: a label holds at most four characters of a project key beside its prefix; the same lane has the same label in every process;
-there are never more than `MAX_LABELS` lane labels in one exposition, however many keys senders make up.
+Invariants: a label holds at most four characters of a project key beside its prefix; the same lane
+has the same label in every process; there are never more than `MAX_LABELS` lane labels in one
+exposition, however many keys senders make up.
 """
 
 from __future__ import annotations
@@ -40,14 +42,18 @@ def lane_label(lane: Lane) -> str:
 
 
 class LaneLabels:
-    """Gives at most `limit` lanes a label of their own, first come first served, for good; the rest are `other`."""
+    """Gives at most `limit` lanes a label of their own, first come first served, for good; the
+    rest are `other`.
+    """
 
     def __init__(self, limit: int = MAX_LABELS) -> None:
         self._limit = limit
         self._own: set[Lane] = set()
 
     def label(self, lane: Lane | None) -> str:
-        """The lane's label; None is the lane of undecodable events, which counts towards no limit."""
+        """The lane's label; None is the lane of undecodable events, which counts
+        towards no limit.
+        """
         if lane is None:
             return UNDECODABLE
         if lane not in self._own:

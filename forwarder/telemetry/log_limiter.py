@@ -1,12 +1,14 @@
 """Which log lines are written, and which are only counted.
 
-A log must not grow with what senders, brokers or the upstream do. Lines of one kind are written up to `BURST` times; of those that follow
-within `INTERVAL` seconds the last one is written when the interval ends, with `suppressed`: how many others there were. A kind is a logger,
-a level, a message, and the values of `WHAT` (the lane, the reason), so that news of another kind is never lost in a flood. Lines with one
-message but ever different values are bounded by `MESSAGE_BURST` in the same way.
+A log must not grow with what senders, brokers or the upstream do. Lines of one kind are written up
+to `BURST` times; of those that follow within `INTERVAL` seconds the last one is written when the
+interval ends, with `suppressed`: how many others there were. A kind is a logger, a level, a
+message, and the values of `WHAT` (the lane, the reason), so that news of another kind is never
+lost in a flood. Lines with one message but ever different values are bounded by `MESSAGE_BURST` in
+the same way.
 
-Invariants: lines written + the sum of their `suppressed` = lines logged, once `drain` was called; what is remembered is bounded. Time is an
-argument; there are no locks here.
+Invariants: lines written + the sum of their `suppressed` = lines logged, once `drain` was called;
+what is remembered is bounded. Time is an argument; there are no locks here.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ MESSAGE_BURST: Final = 100
 """Lines with one message, of all kinds together, that are written as they come."""
 
 INTERVAL: Final = 60.0
-"""Seconds from the first line of a kind to the next report of those suppressed; quiet ones are forgotten by then."""
+"""Seconds from the first line of a kind to the next report of those suppressed; quiet ones are
+forgotten by then.
+"""
 
 MAX_MESSAGES: Final = 1000
 """Messages that are counted by themselves; further ones of a logger and level count as one."""
@@ -52,7 +56,9 @@ class _Window:
         self.last = record
 
     def report(self, now: float) -> logging.LogRecord | None:
-        """The interval is over: the line that stands for those suppressed. While they keep coming there is one each interval."""
+        """The interval is over: the line that stands for those suppressed. While they keep coming
+        there is one each interval.
+        """
         record, others = self.last, self.suppressed - 1
         self.last, self.suppressed, self.ends = None, 0, now + INTERVAL
         return None if record is None else _summary(record, others)
@@ -95,12 +101,16 @@ class LogLimiter:
         return min((window.ends for window in self._windows() if window.suppressed), default=None)
 
     def reports(self, now: float) -> list[logging.LogRecord]:
-        """The lines that stand for those suppressed in the intervals that are over. Kinds that were quiet are forgotten."""
+        """The lines that stand for those suppressed in the intervals that are over. Kinds that
+        were quiet are forgotten.
+        """
         found: list[logging.LogRecord] = []
         if now < self._first_end:
             return found
         for windows in (self._kinds, self._messages):
-            for key, window in [(key, window) for key, window in windows.items() if window.ends <= now]:
+            for key, window in [
+                (key, window) for key, window in windows.items() if window.ends <= now
+            ]:
                 record = window.report(now)
                 if record is None:
                     del windows[key]
@@ -111,7 +121,11 @@ class LogLimiter:
 
     def drain(self) -> list[logging.LogRecord]:
         """The lines that stand for all that are suppressed now, before their intervals are over."""
-        return [record for window in self._windows() if (record := window.report(window.ends)) is not None]
+        return [
+            record
+            for window in self._windows()
+            if (record := window.report(window.ends)) is not None
+        ]
 
     def _windows(self) -> Iterator[_Window]:
         yield from self._kinds.values()
@@ -124,7 +138,12 @@ def _keys(record: logging.LogRecord) -> tuple[_Key, _Key]:
     if not isinstance(fields, dict):
         message = (record.name, record.levelno, str(fields), _error(record.exc_info))
         return message, message
-    message = (record.name, record.levelno, str(fields.get("event")), _error(fields.get("exc_info")))
+    message = (
+        record.name,
+        record.levelno,
+        str(fields.get("event")),
+        _error(fields.get("exc_info")),
+    )
     return message, (*message, *[str(fields.get(name)) for name in WHAT])
 
 
@@ -138,7 +157,9 @@ def _error(exc_info: object) -> str:
 
 
 def _summary(record: logging.LogRecord, others: int) -> logging.LogRecord:
-    """The line with the number of others like it. Its traceback is left out: those written before had theirs."""
+    """The line with the number of others like it. Its traceback is left out: those written before
+    had theirs.
+    """
     record = copy(record)
     record.exc_info = None
     if isinstance(record.msg, dict):

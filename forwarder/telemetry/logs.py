@@ -1,8 +1,11 @@
-"""The daemon's log: structlog, with the standard library's loggers (aiohttp, asyncio, warnings) led through the same lines.
+"""The daemon's log: structlog, with the standard library's loggers (aiohttp, asyncio, warnings)
+led through the same lines.
 
-Invariants: a line of JSON begins with level, time and event; what differs between lines of one kind is in fields, not in the event. The
-last step masks every line as a whole (messages, values, tracebacks), so that nothing written through here holds a key or an address's
-credentials. Lines of one kind that come again and again are counted, not written (`log_limiter.py`), except at level debug.
+Invariants: a line of JSON begins with level, time and event; what differs between lines of one
+kind is in fields, not in the event. The last step masks every line as a whole (messages, values,
+tracebacks), so that nothing written through here holds a key or an address's credentials. Lines of
+one kind that come again and again are counted, not written (`log_limiter.py`), except at level
+debug.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ FIRST: Final = ("level", "timestamp", "event")
 
 
 class LogClock(Protocol):
-    """Time for the log, which doesn't depend on an event loop: lines come from any thread, before a loop runs and after."""
+    """Time for the log, which doesn't depend on an event loop: lines come from any thread, before
+    a loop runs and after.
+    """
 
     def monotonic(self) -> float:
         """Seconds that never go back, from an arbitrary beginning."""
@@ -41,7 +46,9 @@ class LogClock(Protocol):
 
 
 class ThreadClock:
-    """The real clock. A call in the future has a thread of its own, which keeps no process alive."""
+    """The real clock. A call in the future has a thread of its own, which keeps no
+    process alive.
+    """
 
     monotonic = staticmethod(time.monotonic)
 
@@ -54,7 +61,9 @@ class ThreadClock:
 
 
 class StandardErrorHandler(logging.Handler):
-    """Writes to what standard error is at that moment; with a limiter, only the lines that it admits, and its reports of others."""
+    """Writes to what standard error is at that moment; with a limiter, only the lines that it
+    admits, and its reports of others.
+    """
 
     def __init__(self, limiter: LogLimiter | None = None, clock: LogClock | None = None) -> None:
         super().__init__()
@@ -76,7 +85,9 @@ class StandardErrorHandler(logging.Handler):
             self._timer = self._clock.call_later(due - now, self._report)
 
     def close(self) -> None:
-        """Write what stands for the lines suppressed so far. Called at the end of the process too."""
+        """Write what stands for the lines suppressed so far. Called at the end of the
+        process too.
+        """
         self.acquire()
         try:
             if self._timer is not None:
@@ -116,16 +127,20 @@ class StandardErrorHandler(logging.Handler):
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
-        """Name the logger and nothing else: the library's own report would show the arguments unmasked."""
+        """Name the logger and nothing else: the library's own report would show the arguments
+        unmasked.
+        """
         if sys.stderr and not sys.stderr.closed:
             sys.stderr.write(f"a log line of {record.name} could not be written\n")
 
 
-def configure_logging(format: LogFormat | None = None, level: LogLevel = "info") -> None:  # noqa: A002 - named as the setting is
-    """Send all logging to standard error as JSON lines or for a console (None: console on a terminal, else JSON).
+# A002: named as the setting is
+def configure_logging(format: LogFormat | None = None, level: LogLevel = "info") -> None:  # noqa: A002
+    """Send all logging to standard error as JSON lines or for a console (None: console on a
+    terminal, else JSON).
 
-    Times are ISO 8601 in UTC. At level debug every line is written, however often it comes. Can be called again, to change either. Handlers
-    of others are left alone.
+    Times are ISO 8601 in UTC. At level debug every line is written, however often it comes. Can be
+    called again, to change either. Handlers of others are left alone.
     """
     number = logging.getLevelNamesMapping()[level.upper()]
     terminal = sys.stderr.isatty()
@@ -138,13 +153,19 @@ def configure_logging(format: LogFormat | None = None, level: LogLevel = "info")
         other.close()
     root.setLevel(number)
     logging.captureWarnings(capture=True)
-    logging.getLogger("aiohttp.access").setLevel(max(number, logging.WARNING) if number > logging.DEBUG else number)
+    logging.getLogger("aiohttp.access").setLevel(
+        max(number, logging.WARNING) if number > logging.DEBUG else number
+    )
     _configure_structlog(number)
 
 
 def _configure_structlog(level: int) -> None:
     structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, *_shared(), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            *_shared(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.make_filtering_bound_logger(level),
         cache_logger_on_first_use=False,
@@ -164,14 +185,27 @@ def _shared() -> list[Processor]:
 def _formatter(format: LogFormat, *, colors: bool) -> logging.Formatter:  # noqa: A002 - as above
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[*_shared(), structlog.stdlib.ExtraAdder(allow=["suppressed"])],
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_renderers(format, colors=colors), mask_line],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            *_renderers(format, colors=colors),
+            mask_line,
+        ],
     )
 
 
 def _renderers(format: LogFormat, *, colors: bool) -> list[Processor]:  # noqa: A002 - as above
     if format == "console":
-        return [_for_people, structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)]
-    return [structlog.processors.format_exc_info, _in_order, structlog.processors.JSONRenderer(serializer=_dumps)]
+        return [
+            _for_people,
+            structlog.dev.ConsoleRenderer(
+                colors=colors, exception_formatter=structlog.dev.plain_traceback
+            ),
+        ]
+    return [
+        structlog.processors.format_exc_info,
+        _in_order,
+        structlog.processors.JSONRenderer(serializer=_dumps),
+    ]
 
 
 def _in_order(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
@@ -198,7 +232,9 @@ def _plain(value: object) -> object:
 
 
 def _for_people(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
-    """Fields as a person writes them: the console would show lists, mappings and truth as Python does."""
+    """Fields as a person writes them: the console would show lists, mappings and truth as Python
+    does.
+    """
     return {name: value if name == "exc_info" else _shown(value) for name, value in line.items()}
 
 
@@ -210,7 +246,9 @@ def _shown(value: object) -> object:
     if isinstance(value, Mapping):
         return ", ".join(f"{_shown(key)}: {_shown(each)}" for key, each in value.items())
     plain = value if isinstance(value, str | int | float | list | tuple) else _plain(value)
-    return ", ".join(str(_shown(each)) for each in plain) if isinstance(plain, list | tuple) else plain
+    return (
+        ", ".join(str(_shown(each)) for each in plain) if isinstance(plain, list | tuple) else plain
+    )
 
 
 def mask_line(_logger: WrappedLogger, _method: str, line: str | EventDict) -> str:

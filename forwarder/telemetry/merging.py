@@ -1,7 +1,9 @@
-"""How figures of several processes become one: each field of a snapshot says it in its type, `Annotated[int, SUM]`, and nowhere else does.
+"""How figures of several processes become one: each field of a snapshot says it in its type,
+`Annotated[int, SUM]`, and nowhere else does.
 
-A rule sees the values of a field with whether their process runs. What was counted stays counted when a worker is away, so that no figure
-goes back; `running(rule)` is for what only a process that runs can say.
+A rule sees the values of a field with whether their process runs. What was counted stays counted
+when a worker is away, so that no figure goes back; `running(rule)` is for what only a process that
+runs can say.
 """
 
 from __future__ import annotations
@@ -30,7 +32,11 @@ def running(rule: MergeRule) -> MergeRule:
 
 
 def _known(merge: Callable[[Iterable[Any]], Any]) -> Callable[[Sequence[Any]], Any]:
-    return lambda values: merge([value for value in values if value is not None]) if any(value is not None for value in values) else None
+    return lambda values: (
+        merge([value for value in values if value is not None])
+        if any(value is not None for value in values)
+        else None
+    )
 
 
 def _sum_by_key(values: Sequence[Mapping[Any, int]]) -> dict[Any, int]:
@@ -52,7 +58,9 @@ SUM_BY_KEY: Final = MergeRule(_sum_by_key)
 MINIMUM: Final = MergeRule(_known(min))
 MAXIMUM: Final = MergeRule(_known(max))
 ANY: Final = MergeRule(any)
-UNION: Final = MergeRule(lambda values: tuple(dict.fromkeys([each for value in values for each in value])))
+UNION: Final = MergeRule(
+    lambda values: tuple(dict.fromkeys([each for value in values for each in value]))
+)
 FIRST_TEXT: Final = MergeRule(lambda values: next(filter(None, values), ""))
 COMMON_PATH: Final = MergeRule(_common_path)
 """The directory that all are under."""
@@ -62,16 +70,24 @@ OF_THE_WHOLE: Final = FIRST
 
 def worst(gravity: Sequence[Any], of: Callable[[Any], Any]) -> MergeRule:
     """The value that is the gravest, `gravity` naming the gravest first."""
-    return MergeRule(lambda values: min(values, key=lambda value: gravity.index(of(value))), running_first=True)
+    return MergeRule(
+        lambda values: min(values, key=lambda value: gravity.index(of(value))), running_first=True
+    )
 
 
 def merge_figures(parts: Sequence[tuple[T, bool]]) -> T:
-    """One dataclass of at least one, each with whether its process runs; field by field, as the field says."""
+    """One dataclass of at least one, each with whether its process runs; field by field, as the
+    field says.
+    """
     kind = type(parts[0][0])
     alive = [part for part, runs in parts if runs]
     merged = {}
     for name, rule in _rules(kind).items():
-        counted = alive if rule.running_only or (rule.running_first and alive) else [part for part, _ in parts]
+        counted = (
+            alive
+            if rule.running_only or (rule.running_first and alive)
+            else [part for part, _ in parts]
+        )
         merged[name] = rule.merge([getattr(part, name) for part in counted])
     return kind(**merged)
 
@@ -83,6 +99,9 @@ def _rules(kind: type[Any]) -> Mapping[str, MergeRule]:
     if kind not in _known_rules:
         types = get_type_hints(kind, include_extras=True)
         _known_rules[kind] = {
-            field.name: next(each for each in types[field.name].__metadata__ if isinstance(each, MergeRule)) for field in fields(kind)
+            field.name: next(
+                each for each in types[field.name].__metadata__ if isinstance(each, MergeRule)
+            )
+            for field in fields(kind)
         }
     return _known_rules[kind]

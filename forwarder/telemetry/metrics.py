@@ -1,7 +1,9 @@
-"""The metrics of a snapshot. Figures are plain integers in the parts; they become metrics only for a scrape.
+"""The metrics of a snapshot. Figures are plain integers in the parts; they become metrics only for
+a scrape.
 
-Invariants: names and labels are those of docs/reference/metrics.md (tested); every label set appears once; the number
-of series is bounded (lanes by `labels.MAX_LABELS`, files by `snapshot.LOG_FILES` a source, reasons, routes and sources by closed sets).
+Invariants: names and labels are those of docs/reference/metrics.md (tested); every label set
+appears once; the number of series is bounded (lanes by `labels.MAX_LABELS`, files by
+`snapshot.LOG_FILES` a source, reasons, routes and sources by closed sets).
 """
 
 from __future__ import annotations
@@ -12,17 +14,33 @@ from typing import Final
 from prometheus_client.core import Metric
 
 from forwarder.telemetry.exposition import counter, gauge, histogram
-from forwarder.telemetry.snapshot import DestinationSnapshot, KafkaCluster, LaneSnapshot, LogSourceState, Snapshot, by_label
+from forwarder.telemetry.snapshot import (
+    DestinationSnapshot,
+    KafkaCluster,
+    LaneSnapshot,
+    LogSourceState,
+    Snapshot,
+    by_label,
+)
 
 
 def metrics(snapshot: Snapshot) -> Iterator[Metric]:
     """All metric families."""
-    yield from _by_destination(snapshot.destinations) if snapshot.destinations else _of_destination(snapshot)
+    yield from (
+        _by_destination(snapshot.destinations)
+        if snapshot.destinations
+        else _of_destination(snapshot)
+    )
     yield from _http(snapshot)
     yield from _kafka(snapshot.kafka)
     yield from _logs(snapshot.logs)
     yield from _workers(snapshot)
-    yield gauge("forwarder_build_info", "The running version; always 1.", ("version",), [((snapshot.version,), 1)])
+    yield gauge(
+        "forwarder_build_info",
+        "The running version; always 1.",
+        ("version",),
+        [((snapshot.version,), 1)],
+    )
 
 
 def _by_destination(destinations: Iterable[DestinationSnapshot]) -> Iterator[Metric]:
@@ -30,7 +48,10 @@ def _by_destination(destinations: Iterable[DestinationSnapshot]) -> Iterator[Met
     families: dict[str, Metric] = {}
     for destination in destinations:
         for family in _of_destination(destination):
-            samples = [sample._replace(labels={"destination": destination.name, **sample.labels}) for sample in family.samples]
+            samples = [
+                sample._replace(labels={"destination": destination.name, **sample.labels})
+                for sample in family.samples
+            ]
             if family.name in families:
                 families[family.name].samples += samples
             else:
@@ -52,10 +73,17 @@ def _books(lanes: Iterable[LaneSnapshot]) -> Iterator[Metric]:
         "forwarder_events_received",
         "Events received: accepted, or kept as dead letters at receipt.",
         ("source", "lane"),
-        [((source, lane.label), count) for lane in lanes for source, count in lane.received.items()],
+        [
+            ((source, lane.label), count)
+            for lane in lanes
+            for source, count in lane.received.items()
+        ],
     )
     yield counter(
-        "forwarder_events_delivered", "Events delivered to the upstream.", ("lane",), [((lane.label,), lane.delivered) for lane in lanes]
+        "forwarder_events_delivered",
+        "Events delivered to the upstream.",
+        ("lane",),
+        [((lane.label,), lane.delivered) for lane in lanes],
     )
     yield counter(
         "forwarder_events_dropped",
@@ -67,21 +95,40 @@ def _books(lanes: Iterable[LaneSnapshot]) -> Iterator[Metric]:
         "forwarder_events_dead_lettered",
         "Events that are dead letters now.",
         ("lane", "reason"),
-        [((lane.label, reason), count) for lane in lanes for reason, count in lane.dead_lettered.items()],
+        [
+            ((lane.label, reason), count)
+            for lane in lanes
+            for reason, count in lane.dead_lettered.items()
+        ],
     )
 
 
-def _waiting(lanes: Iterable[LaneSnapshot], snapshot: Snapshot | DestinationSnapshot) -> Iterator[Metric]:
+def _waiting(
+    lanes: Iterable[LaneSnapshot], snapshot: Snapshot | DestinationSnapshot
+) -> Iterator[Metric]:
     yield gauge(
         "forwarder_events_buffered",
         "Events in the buffer, pending or in flight.",
         ("lane",),
         [((lane.label,), lane.buffered) for lane in lanes],
     )
-    yield gauge("forwarder_buffer_bytes", "Bytes in the buffer, including overhead.", (), [((), snapshot.buffer_bytes)])
-    yield gauge("forwarder_buffer_limit_bytes", "Maximum bytes of the buffer.", (), [((), snapshot.buffer_limit_bytes)])
     yield gauge(
-        "forwarder_buffer_disk_bytes", "Bytes of a disk buffer's files; 0 for a memory buffer.", (), [((), snapshot.buffer_disk_bytes)]
+        "forwarder_buffer_bytes",
+        "Bytes in the buffer, including overhead.",
+        (),
+        [((), snapshot.buffer_bytes)],
+    )
+    yield gauge(
+        "forwarder_buffer_limit_bytes",
+        "Maximum bytes of the buffer.",
+        (),
+        [((), snapshot.buffer_limit_bytes)],
+    )
+    yield gauge(
+        "forwarder_buffer_disk_bytes",
+        "Bytes of a disk buffer's files; 0 for a memory buffer.",
+        (),
+        [((), snapshot.buffer_disk_bytes)],
     )
     yield gauge(
         "forwarder_buffer_refusing",
@@ -105,9 +152,15 @@ def _delivery(snapshot: Snapshot | DestinationSnapshot) -> Iterator[Metric]:
         [((code,), count) for code, count in snapshot.upstream_requests.items()],
     )
     yield histogram(
-        "forwarder_upstream_request_duration_seconds", "Time from sending a batch to the end of its answer.", snapshot.request_duration
+        "forwarder_upstream_request_duration_seconds",
+        "Time from sending a batch to the end of its answer.",
+        snapshot.request_duration,
     )
-    yield histogram("forwarder_batch_bytes", "Size of a batch on the wire before compression.", snapshot.batch_bytes)
+    yield histogram(
+        "forwarder_batch_bytes",
+        "Size of a batch on the wire before compression.",
+        snapshot.batch_bytes,
+    )
     yield histogram("forwarder_batch_events", "Events in a batch.", snapshot.batch_events)
     yield gauge(
         "forwarder_delivery_concurrency_limit",
@@ -135,7 +188,10 @@ def _http(snapshot: Snapshot) -> Iterator[Metric]:
     )
     yield counter(
         "forwarder_http_requests_rejected",
-        "Requests of senders that forwarder rejected, passed-through routes included, by route and reason.",
+        (
+            "Requests of senders that forwarder rejected, passed-through routes included, by "
+            "route and reason."
+        ),
         ("path", "reason"),
         [(labels, count) for labels, count in snapshot.rejected_requests.items()],
     )
@@ -147,7 +203,10 @@ def _http(snapshot: Snapshot) -> Iterator[Metric]:
     )
     yield counter(
         "forwarder_http_connections_rejected",
-        "Connections of senders that were rejected because there were too many, in total or of one sender.",
+        (
+            "Connections of senders that were rejected because there were too many, in total or "
+            "of one sender."
+        ),
         (),
         [((), snapshot.http_rejected_connections)],
     )
@@ -161,12 +220,17 @@ def _http(snapshot: Snapshot) -> Iterator[Metric]:
         "forwarder_passthrough_requests",
         "Requests without events that were passed through, by route and status code.",
         ("path", "code"),
-        [((path, str(code)), count) for (path, code), count in snapshot.passthrough_requests.items()],
+        [
+            ((path, str(code)), count)
+            for (path, code), count in snapshot.passthrough_requests.items()
+        ],
     )
 
 
 def _kafka(clusters: Sequence[KafkaCluster]) -> Iterator[Metric]:
-    """Without samples if no cluster is configured. A partition has series as long as it is assigned to this daemon."""
+    """Without samples if no cluster is configured. A partition has series as long as it is
+    assigned to this daemon.
+    """
     yield gauge(
         "forwarder_kafka_up",
         "1 while this daemon is in its consumer group and the brokers answer, else 0.",
@@ -210,7 +274,11 @@ def _kafka_counters(clusters: Sequence[KafkaCluster]) -> Iterator[Metric]:
         "forwarder_kafka_records",
         "Records read, by outcome.",
         ("cluster", "outcome"),
-        [((cluster.name, outcome), count) for cluster in clusters for outcome, count in cluster.records.items()],
+        [
+            ((cluster.name, outcome), count)
+            for cluster in clusters
+            for outcome, count in cluster.records.items()
+        ],
     )
     yield counter(
         "forwarder_kafka_records_expired",
@@ -222,7 +290,11 @@ def _kafka_counters(clusters: Sequence[KafkaCluster]) -> Iterator[Metric]:
         "forwarder_kafka_commits",
         "Commits of offsets, by result.",
         ("cluster", "result"),
-        [((cluster.name, result), count) for cluster in clusters for result, count in cluster.commits.items()],
+        [
+            ((cluster.name, result), count)
+            for cluster in clusters
+            for result, count in cluster.commits.items()
+        ],
     )
     yield counter(
         "forwarder_kafka_rebalances",
@@ -236,7 +308,10 @@ def _logs(sources: Sequence[LogSourceState]) -> Iterator[Metric]:
     """Without samples if no log source is configured."""
     yield gauge(
         "forwarder_logs_up",
-        "1 while the source's lines are read and its positions stored, else 0; 1, too, if there is nothing to read.",
+        (
+            "1 while the source's lines are read and its positions stored, else 0; 1, too, if "
+            "there is nothing to read."
+        ),
         ("source",),
         [((source.name,), int(source.reads)) for source in sources],
     )
@@ -248,9 +323,16 @@ def _logs(sources: Sequence[LogSourceState]) -> Iterator[Metric]:
     )
     yield gauge(
         "forwarder_logs_files",
-        "Files that are followed, those of them that are open, and files and folders that can't be read.",
+        (
+            "Files that are followed, those of them that are open, and files and folders that "
+            "can't be read."
+        ),
         ("source", "state"),
-        [((source.name, state), getattr(source, state)) for source in sources for state in ("followed", "open", "unreadable")],
+        [
+            ((source.name, state), getattr(source, state))
+            for source in sources
+            for state in ("followed", "open", "unreadable")
+        ],
     )
     yield gauge(
         "forwarder_logs_in_flight_bytes",
@@ -258,10 +340,17 @@ def _logs(sources: Sequence[LogSourceState]) -> Iterator[Metric]:
         ("source",),
         [((source.name,), source.in_flight_bytes) for source in sources],
     )
-    offsets = {(source.name, file.path): file.position for source in sources for file in reversed(source.files)}
+    offsets = {
+        (source.name, file.path): file.position
+        for source in sources
+        for file in reversed(source.files)
+    }
     yield gauge(
         "forwarder_log_file_offset_bytes",
-        "Settled position in a file, of at most 200 files a source: those with the largest lag, then those that were read last.",
+        (
+            "Settled position in a file, of at most 200 files a source: those with the largest "
+            "lag, then those that were read last."
+        ),
         ("source", "path"),
         list(offsets.items()),
     )
@@ -269,16 +358,27 @@ def _logs(sources: Sequence[LogSourceState]) -> Iterator[Metric]:
 
 
 _LINE_RESULTS: Final = ("taken", "filtered", "refused", "overlong")
-"""What becomes of a line that is of its format, or of none: `unmatched` ones have a metric of their own."""
+"""What becomes of a line that is of its format, or of none: `unmatched` ones have a metric of
+their own.
+"""
 
 
 def _log_counters(sources: Sequence[LogSourceState]) -> Iterator[Metric]:
-    """Each result has a series from the start: what grows from nothing to its first count must show as growth."""
+    """Each result has a series from the start: what grows from nothing to its first count must
+    show as growth.
+    """
     yield counter(
         "forwarder_logs_lines",
-        "Lines or multi-line records read, by result; those that aren't of the format are counted by forwarder_logs_unmatched_total.",
+        (
+            "Lines or multi-line records read, by result; those that aren't of the format are "
+            "counted by forwarder_logs_unmatched_total."
+        ),
         ("source", "result"),
-        [((source.name, result), source.lines.get(result, 0)) for source in sources for result in _LINE_RESULTS],
+        [
+            ((source.name, result), source.lines.get(result, 0))
+            for source in sources
+            for result in _LINE_RESULTS
+        ],
     )
     yield counter(
         "forwarder_logs_unmatched",
@@ -292,18 +392,31 @@ def _log_counters(sources: Sequence[LogSourceState]) -> Iterator[Metric]:
         ("source",),
         [((source.name,), source.replaced) for source in sources],
     )
-    yield counter("forwarder_logs_bytes", "Bytes read.", ("source",), [((source.name,), source.bytes) for source in sources])
+    yield counter(
+        "forwarder_logs_bytes",
+        "Bytes read.",
+        ("source",),
+        [((source.name,), source.bytes) for source in sources],
+    )
     yield counter(
         "forwarder_logs_rotations",
         "Rotations of files that were noticed, by kind.",
         ("source", "kind"),
-        [((source.name, kind), source.rotations.get(kind, 0)) for source in sources for kind in ("rename", "truncate")],
+        [
+            ((source.name, kind), source.rotations.get(kind, 0))
+            for source in sources
+            for kind in ("rename", "truncate")
+        ],
     )
     yield counter(
         "forwarder_logs_commits",
         "Attempts to store positions, by result.",
         ("source", "result"),
-        [((source.name, result), source.commits.get(result, 0)) for source in sources for result in ("ok", "failed")],
+        [
+            ((source.name, result), source.commits.get(result, 0))
+            for source in sources
+            for result in ("ok", "failed")
+        ],
     )
 
 
@@ -320,7 +433,12 @@ def _workers(snapshot: Snapshot) -> Iterator[Metric]:
         "Seconds since a worker was first asked without answering; 0 for one that responds.",
         ("worker",),
         [
-            ((worker.name,), 0.0 if worker.silent_since is None else max(0.0, snapshot.now - worker.silent_since))
+            (
+                (worker.name,),
+                0.0
+                if worker.silent_since is None
+                else max(0.0, snapshot.now - worker.silent_since),
+            )
             for worker in snapshot.workers
         ],
     )

@@ -1,7 +1,8 @@
-"""What happened between two snapshots of one daemon: events a second, and the answers of the upstream, as live views show them.
+"""What happened between two snapshots of one daemon: events a second, and the answers of the
+upstream, as live views show them.
 
-Invariant: no rate is negative. Between snapshots of different runs of the daemon there are no rates; where a worker was restarted in
-between, its figures count as zero.
+Invariant: no rate is negative. Between snapshots of different runs of the daemon there are no
+rates; where a worker was restarted in between, its figures count as zero.
 """
 
 from __future__ import annotations
@@ -40,12 +41,17 @@ class FlowRates:
 
 
 def rates_between(before: Snapshot | None, after: Snapshot) -> FlowRates | None:
-    """The rates from one snapshot to the next; None if there is none before, no time between them, or another run of the daemon."""
+    """The rates from one snapshot to the next; None if there is none before, no time between them,
+    or another run of the daemon.
+    """
     if before is None or before.started_at != after.started_at or before.now >= after.now:
         return None
     seconds = after.now - before.now
     known = {lane.label: lane for lane in before.lanes}
-    lanes = {lane.label: _lane(known.get(lane.label, LaneSnapshot(lane.label)), lane, seconds) for lane in after.lanes}
+    lanes = {
+        lane.label: _lane(known.get(lane.label, LaneSnapshot(lane.label)), lane, seconds)
+        for lane in after.lanes
+    }
     latency = since(before.request_duration, after.request_duration)
     return FlowRates(
         seconds,
@@ -58,7 +64,10 @@ def rates_between(before: Snapshot | None, after: Snapshot) -> FlowRates | None:
 
 
 def _lane(before: LaneSnapshot, after: LaneSnapshot, seconds: float) -> LaneRates:
-    received, delivered = after.total_received - before.total_received, after.delivered - before.delivered
+    received, delivered = (
+        after.total_received - before.total_received,
+        after.delivered - before.delivered,
+    )
     return LaneRates(max(0, received) / seconds, max(0, delivered) / seconds)
 
 
@@ -71,7 +80,8 @@ def since(before: Histogram, after: Histogram) -> Histogram:
 
 
 def quantile(histogram: Histogram, share: float) -> float | None:
-    """The value below which this share of the observations lies, evenly spread in its bucket; the last bound if it lies above all bounds.
+    """The value below which this share of the observations lies, evenly spread in its bucket; the
+    last bound if it lies above all bounds.
 
     None if there are no observations.
     """

@@ -1,4 +1,6 @@
-"""Figures as a person reads them: sizes and durations, in pages, tables and log lines; and lines of other programs."""
+"""Figures as a person reads them: sizes and durations, in pages, tables and log lines; and lines
+of other programs.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,15 @@ def duration(seconds: float) -> str:
 
 
 def plural(count: int, one: str, many: str = "") -> str:
-    """A count with its noun: `1 record`, `2,000 records`; `many` where the plural isn't made by an s."""
+    """A count with its noun: `1 record`, `2,000 records`; `many` where the plural isn't made by an
+    s.
+    """
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 def relative(moment: float, now: float) -> str:
-    """A moment as seen from now, both in seconds since 1970, in one unit: `now`, `12s ago`, `in 3h`, `5 months ago`.
+    """A moment as seen from now, both in seconds since 1970, in one unit: `now`, `12s ago`,
+    `in 3h`, `5 months ago`.
 
     `pages/ago.js` says the same in a browser.
     """
@@ -52,14 +57,26 @@ def relative(moment: float, now: float) -> str:
     return f"{words} ago" if now > moment else f"in {words}"
 
 
-_UNITS: Final = (("year", 31_557_600), ("month", 2_629_800), ("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+_UNITS: Final = (
+    ("year", 31_557_600),
+    ("month", 2_629_800),
+    ("d", 86400),
+    ("h", 3600),
+    ("m", 60),
+    ("s", 1),
+)
 
 
 def halt_times(lane: LaneSnapshot, now: float) -> str:
-    """How long the lane is halted and when it is probed next, for a person: `, for 1h 5m, next probe in 12s`; empty if not known."""
+    """How long the lane is halted and when it is probed next, for a person:
+    `, for 1h 5m, next probe in 12s`; empty if not known.
+    """
     if lane.halted_since is None or lane.next_probe is None:
         return ""
-    return f", for {duration(now - lane.halted_since)}, next probe in {duration(lane.next_probe - now)}"
+    return (
+        f", for {duration(now - lane.halted_since)}, next probe in "
+        f"{duration(lane.next_probe - now)}"
+    )
 
 
 def plain(text: str) -> str:
@@ -68,9 +85,11 @@ def plain(text: str) -> str:
 
 
 def line_excerpt(line: bytes) -> str:
-    """At most 200 bytes of a line of another program, as they may be shown anywhere: without secrets and what a terminal obeys.
+    """At most 200 bytes of a line of another program, as they may be shown anywhere: without
+    secrets and what a terminal obeys.
 
-    A longer one ends with `…`. A line that was cut before may end within a secret, so it isn't shorter than 200 bytes then.
+    A longer one ends with `…`. A line that was cut before may end within a secret, so it isn't
+    shorter than 200 bytes then.
     """
     text = line[:_EXCERPT].decode(errors="replace").replace("\t", " ")
     if len(line) >= _EXCERPT:

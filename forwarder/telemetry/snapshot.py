@@ -1,7 +1,9 @@
-"""The state of the daemon at one instant, as numbers: what metrics, `/status`, health and `audit` read, and nothing else.
+"""The state of the daemon at one instant, as numbers: what metrics, `/status`, health and `audit`
+read, and nothing else.
 
-Invariants: a snapshot is taken on the loop's thread between two callbacks, so that its figures belong together; it holds lane
-labels, never project keys; nothing in it changes afterwards. Times are wall-clock seconds since 1970, durations seconds, sizes bytes.
+Invariants: a snapshot is taken on the loop's thread between two callbacks, so that its figures
+belong together; it holds lane labels, never project keys; nothing in it changes afterwards. Times
+are wall-clock seconds since 1970, durations seconds, sizes bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ from forwarder.telemetry.merging import (
 
 @dataclass(frozen=True, slots=True)
 class KeyNames:
-    """What the parts of a mapping's keys are called in JSON, where the mapping is a list of objects."""
+    """What the parts of a mapping's keys are called in JSON, where the mapping is a list of
+    objects.
+    """
 
     names: tuple[str, ...]
 
@@ -60,7 +64,9 @@ class UpstreamState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Observations in buckets: `counts[i]` of them are at most `bounds[i]` and above the bound before; the last count is above all."""
+    """Observations in buckets: `counts[i]` of them are at most `bounds[i]` and above the bound
+    before; the last count is above all.
+    """
 
     bounds: tuple[float, ...] = ()
     counts: tuple[int, ...] = (0,)
@@ -77,10 +83,16 @@ class Histogram:
         return list(zip(edges, map(float, accumulate(self.counts)), strict=True))
 
     def plus(self, other: Histogram) -> Histogram:
-        """The two together. Buckets that differ can't be added (one has none yet, or is of another version): the fuller one stays."""
+        """The two together. Buckets that differ can't be added (one has none yet, or is of another
+        version): the fuller one stays.
+        """
         if self.bounds != other.bounds:
             return max(self, other, key=lambda histogram: histogram.count)
-        return Histogram(self.bounds, tuple(map(sum, zip(self.counts, other.counts, strict=True))), self.sum + other.sum)
+        return Histogram(
+            self.bounds,
+            tuple(map(sum, zip(self.counts, other.counts, strict=True))),
+            self.sum + other.sum,
+        )
 
 
 BUCKETS: Final = MergeRule(lambda values: reduce(Histogram.plus, values))
@@ -95,7 +107,9 @@ class LaneSnapshot:
     """By source."""
     delivered: Annotated[int, SUM] = 0
     buffered: Annotated[int, SUM] = 0
-    """The buffer's own count, waiting and in flight: not derived from the books, so that the two can disagree."""
+    """The buffer's own count, waiting and in flight: not derived from the books, so that the two
+    can disagree.
+    """
     dead_lettered: Annotated[Mapping[str, int], SUM_BY_KEY] = field(default_factory=dict)
     """By reason."""
     dropped: Annotated[Mapping[str, int], SUM_BY_KEY] = field(default_factory=dict)
@@ -128,12 +142,22 @@ class LaneSnapshot:
 
     @property
     def difference(self) -> int:
-        """Received minus all that is accounted for: 0 when the books balance, positive when events are missing."""
-        return self.total_received - self.delivered - self.buffered - self.total_dead - self.total_dropped
+        """Received minus all that is accounted for: 0 when the books balance, positive when events
+        are missing.
+        """
+        return (
+            self.total_received
+            - self.delivered
+            - self.buffered
+            - self.total_dead
+            - self.total_dropped
+        )
 
 
 def by_label(lanes: Iterable[LaneSnapshot]) -> tuple[LaneSnapshot, ...]:
-    """The lanes with those that share a label put together, in order of first appearance. One that is halted says how they are."""
+    """The lanes with those that share a label put together, in order of first appearance. One that
+    is halted says how they are.
+    """
     groups: dict[str, list[LaneSnapshot]] = {}
     for lane in lanes:
         groups.setdefault(lane.label, []).append(lane)
@@ -158,7 +182,9 @@ class Upstream:
     last_error: str = ""
 
 
-UPSTREAM: Final = worst([UpstreamState.DOWN, UpstreamState.UP, UpstreamState.UNKNOWN], lambda upstream: upstream.state)
+UPSTREAM: Final = worst(
+    [UpstreamState.DOWN, UpstreamState.UP, UpstreamState.UNKNOWN], lambda upstream: upstream.state
+)
 """One that fails for a process fails; else what any of them knows."""
 
 
@@ -169,7 +195,9 @@ class Worker:
     name: str
     """Its directory's: `worker-<n>`."""
     state: str
-    """`starting`, `running`, `draining`, `away` (it died, and comes back), or `done` (a directory that was left, and is empty now)."""
+    """`starting`, `running`, `draining`, `away` (it died, and comes back), or `done` (a directory
+    that was left, and is empty now).
+    """
     process: int | None = None
     restarts: int = 0
     why: str = ""
@@ -192,7 +220,8 @@ class KafkaPartition:
     topic: str
     partition: int
     position: int | None = None
-    """What is committed or could be: everything before it is settled. None if it isn't known yet."""
+    """What is committed or could be: everything before it is settled. None if it isn't known yet.
+    """
     lag: int | None = None
     """Records from there to the partition's end; None if it isn't known yet."""
     paused: str = ""
@@ -209,7 +238,9 @@ def _furthest(values: Sequence[tuple[KafkaPartition, ...]]) -> tuple[KafkaPartit
 
 
 FURTHEST: Final = MergeRule(_furthest)
-"""Each partition once, by the process that has come furthest in it: what is known of one may be of before another took it over."""
+"""Each partition once, by the process that has come furthest in it: what is known of one may be of
+before another took it over.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +250,9 @@ class KafkaCluster:
     name: Annotated[str, FIRST]
     group: Annotated[str, FIRST] = ""
     state: Annotated[str, FIRST] = "connecting"
-    """`connecting`, `waiting` (for topics), `joining`, `reading`, `down`, `failed` (it isn't tried again) or `stopping`."""
+    """`connecting`, `waiting` (for topics), `joining`, `reading`, `down`, `failed` (it isn't tried
+    again) or `stopping`.
+    """
     why: Annotated[str, FIRST] = ""
     """Why it is `waiting`, `down` or `failed`."""
     hint: Annotated[str, FIRST] = ""
@@ -257,16 +290,21 @@ class KafkaCluster:
 
 
 LOG_FILES: Final = 200
-"""Files that a log source's state lists at most, those with the most unread bytes first, then those that were read last."""
+"""Files that a log source's state lists at most, those with the most unread bytes first, then
+those that were read last.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A file that is followed, or standard input. `path` and `last_line` hold nothing that a terminal obeys, and no secrets."""
+    """A file that is followed, or standard input. `path` and `last_line` hold nothing that a
+    terminal obeys, and no secrets.
+    """
 
     path: str
     identity: str = ""
-    """What the file is recognized by when it is renamed; empty as long as it has no complete line."""
+    """What the file is recognized by when it is renamed; empty as long as it has no complete line.
+    """
     position: int = 0
     """All bytes before it are settled; for a compressed file in its decompressed content."""
     size: int = 0
@@ -284,8 +322,14 @@ def _most_behind(values: Sequence[tuple[LogFile, ...]]) -> tuple[LogFile, ...]:
 
 
 def most_behind(files: Iterable[LogFile]) -> tuple[LogFile, ...]:
-    """The files that a state lists: at most `LOG_FILES`, the largest lag first, then the latest read."""
-    return tuple(nsmallest(LOG_FILES, files, key=lambda file: (-file.lag, -(file.last_read or 0.0), file.path)))
+    """The files that a state lists: at most `LOG_FILES`, the largest lag first, then the latest
+    read.
+    """
+    return tuple(
+        nsmallest(
+            LOG_FILES, files, key=lambda file: (-file.lag, -(file.last_read or 0.0), file.path)
+        )
+    )
 
 
 MOST_BEHIND: Final = MergeRule(_most_behind)
@@ -297,10 +341,14 @@ class LogSourceState:
 
     name: Annotated[str, FIRST]
     state: Annotated[str, FIRST] = "starting"
-    """`starting`, `waiting` (no file matches), `reading`, `down` (nothing can be read or no position stored; it is tried again), `failed`
-    (it isn't tried again), `ended` (standard input's end was read) or `stopping`; `stopped` where no daemon runs."""
+    """`starting`, `waiting` (no file matches), `reading`, `down` (nothing can be read or no
+    position stored; it is tried again), `failed` (it isn't tried again), `ended` (standard input's
+    end was read) or `stopping`; `stopped` where no daemon runs.
+    """
     why: Annotated[str, FIRST] = ""
-    """Why it is `waiting`, `down` or `failed`; of one that reads, what else a person should know, such as a file that can't be opened."""
+    """Why it is `waiting`, `down` or `failed`; of one that reads, what else a person should know,
+    such as a file that can't be opened.
+    """
     hint: Annotated[str, FIRST] = ""
     """What a person can do about it."""
     files: Annotated[tuple[LogFile, ...], running(MOST_BEHIND)] = ()
@@ -316,7 +364,9 @@ class LogSourceState:
     in_flight_bytes: Annotated[int, running(SUM)] = 0
     """Of lines that were read and aren't settled."""
     lines: Annotated[Mapping[str, int], SUM_BY_KEY] = field(default_factory=dict)
-    """By what became of them: `taken`, `filtered`, `unmatched` (not of the format), `refused` (a dead letter), `overlong` (one, too)."""
+    """By what became of them: `taken`, `filtered`, `unmatched` (not of the format), `refused` (a
+    dead letter), `overlong` (one, too).
+    """
     bytes: Annotated[int, SUM] = 0
     """Bytes read."""
     replaced: Annotated[int, SUM] = 0
@@ -336,7 +386,9 @@ class LogSourceState:
 
 @dataclass(frozen=True, slots=True)
 class DestinationSnapshot:
-    """One of several destinations. A field that a `Snapshot` has too is that one's part in it; lanes have their plain labels."""
+    """One of several destinations. A field that a `Snapshot` has too is that one's part in it;
+    lanes have their plain labels.
+    """
 
     name: Annotated[str, FIRST]
     required: Annotated[bool, FIRST] = True
@@ -366,7 +418,9 @@ class DestinationSnapshot:
         return (replace(lane, label=f"{lane.label}@{self.name}") for lane in self.lanes)
 
 
-def merge_destinations(values: Iterable[Sequence[DestinationSnapshot]]) -> tuple[DestinationSnapshot, ...]:
+def merge_destinations(
+    values: Iterable[Sequence[DestinationSnapshot]],
+) -> tuple[DestinationSnapshot, ...]:
     """Each destination once, by name, in order of first appearance."""
     found: dict[str, list[tuple[DestinationSnapshot, bool]]] = {}
     for each in [destination for value in values for destination in value]:
@@ -379,7 +433,9 @@ DESTINATIONS: Final = MergeRule(merge_destinations)
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The whole daemon at the instant `now`. Of several destinations its figures are those of all together."""
+    """The whole daemon at the instant `now`. Of several destinations its figures are those of all
+    together.
+    """
 
     version: Annotated[str, FIRST]
     state: Annotated[State, OF_THE_WHOLE]
@@ -402,15 +458,23 @@ class Snapshot:
     concurrency_limit: Annotated[float, running(SUM)] = 0.0
     in_flight: Annotated[int, running(SUM)] = 0
     """Requests to the upstream without an answer yet."""
-    http_requests: Annotated[Mapping[tuple[str, int], int], SUM_BY_KEY, KeyNames(("path", "code"))] = field(default_factory=dict)
+    http_requests: Annotated[
+        Mapping[tuple[str, int], int], SUM_BY_KEY, KeyNames(("path", "code"))
+    ] = field(default_factory=dict)
     """By route and status code."""
-    passthrough_requests: Annotated[Mapping[tuple[str, int], int], SUM_BY_KEY, KeyNames(("path", "code"))] = field(default_factory=dict)
+    passthrough_requests: Annotated[
+        Mapping[tuple[str, int], int], SUM_BY_KEY, KeyNames(("path", "code"))
+    ] = field(default_factory=dict)
     """Requests that were passed through, by route and status code."""
     http_rejected_connections: Annotated[int, SUM] = 0
     """Connections that found no place: there were too many, of all senders or of one."""
-    rejected_requests: Annotated[Mapping[tuple[str, str], int], SUM_BY_KEY, KeyNames(("path", "reason"))] = field(default_factory=dict)
+    rejected_requests: Annotated[
+        Mapping[tuple[str, str], int], SUM_BY_KEY, KeyNames(("path", "reason"))
+    ] = field(default_factory=dict)
     """Requests of senders that were rejected by the daemon itself, by route and reason."""
-    rule_events: Annotated[Mapping[tuple[str, str], int], SUM_BY_KEY, KeyNames(("rule", "outcome"))] = field(default_factory=dict)
+    rule_events: Annotated[
+        Mapping[tuple[str, str], int], SUM_BY_KEY, KeyNames(("rule", "outcome"))
+    ] = field(default_factory=dict)
     """Events that rules have changed, dropped or failed on, by the rule's name and what it did."""
     addresses: Annotated[tuple[str, ...], running(UNION)] = ()
     """Where senders are listened to: `host:port` or `unix:/path`."""
@@ -452,11 +516,15 @@ KEYED_COUNTS: Final[Mapping[str, tuple[str, ...]]] = {
     for marker in kind.__metadata__
     if isinstance(marker, KeyNames)
 }
-"""The fields of a snapshot that are counts by a key of several parts, with what the parts are called."""
+"""The fields of a snapshot that are counts by a key of several parts, with what the parts are
+called.
+"""
 
 
 def balanced(snapshot: Snapshot) -> bool:
-    """Whether every lane's books balance: received = delivered + buffered + dead-lettered + dropped."""
+    """Whether every lane's books balance: received = delivered + buffered + dead-lettered +
+    dropped.
+    """
     return not unbalanced(snapshot)
 
 

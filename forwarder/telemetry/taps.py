@@ -1,12 +1,15 @@
 """Taps: samples of the events that pass, for `forwarder tap`.
 
-A tap looks at the events that pass, as far as its filter, its rate and its share of the time allow, and queues what it chose as lines of
-JSON, which are fetched by `poll`. What decides whether a chunk is looked at is in the chunk already (outcome, source, lane), or found in
-its bytes (a name); only chunks that may hold a wanted event are decoded, and only chosen events become Python objects.
+A tap looks at the events that pass, as far as its filter, its rate and its share of the time
+allow, and queues what it chose as lines of JSON, which are fetched by `poll`. What decides whether
+a chunk is looked at is in the chunk already (outcome, source, lane), or found in its bytes (a
+name); only chunks that may hold a wanted event are decoded, and only chosen events become Python
+objects.
 
-Invariants: a tap costs at most `SHARE` of the time beyond the calls themselves, whatever passes and whatever is asked for; its queue holds
-`QUEUE_BYTES` and one event at most, and what finds no room is counted; one that isn't polled for `FORGOTTEN_AFTER` is closed. No line
-holds a secret (`core.secrets.redact`); project keys are shown as labels.
+Invariants: a tap costs at most `SHARE` of the time beyond the calls themselves, whatever passes
+and whatever is asked for; its queue holds `QUEUE_BYTES` and one event at most, and what finds no
+room is counted; one that isn't polled for `FORGOTTEN_AFTER` is closed. No line holds a secret
+(`core.secrets.redact`); project keys are shown as labels.
 """
 
 from __future__ import annotations
@@ -87,7 +90,9 @@ class TapBatch(Struct, frozen=True):
 
     events: list[Raw] = []
     skipped: int = 0
-    """Events with a wanted outcome, source and key that weren't looked at, or not chosen: rate and time are limited."""
+    """Events with a wanted outcome, source and key that weren't looked at, or not chosen: rate and
+    time are limited.
+    """
     lost: int = 0
     """Chosen events that found no room, because nothing was fetched for too long."""
 
@@ -96,15 +101,19 @@ def merged(batches: Iterable[TapBatch]) -> TapBatch:
     """Several as one."""
     all_of = list(batches)
     events = [event for batch in all_of for event in batch.events]
-    return TapBatch(events, sum(batch.skipped for batch in all_of), sum(batch.lost for batch in all_of))
+    return TapBatch(
+        events, sum(batch.skipped for batch in all_of), sum(batch.lost for batch in all_of)
+    )
 
 
 class Taps:
     """All taps of a pipeline (`core.taps.Tap`)."""
 
-    def __init__(self, point: TapPoint, clock: Clock, spent: Callable[[], float] = time.thread_time) -> None:
-        """They are connected to `point` as long as there are any. `spent`: seconds of CPU that this thread has had; a busy machine that
-        runs others meanwhile doesn't make a tap blind.
+    def __init__(
+        self, point: TapPoint, clock: Clock, spent: Callable[[], float] = time.thread_time
+    ) -> None:
+        """They are connected to `point` as long as there are any. `spent`: seconds of CPU that
+        this thread has had; a busy machine that runs others meanwhile doesn't make a tap blind.
         """
         self._point = point
         self._clock = clock
@@ -120,7 +129,9 @@ class Taps:
             return TapBatch()
         tap = self._open.get(request.tap)
         if tap is None:
-            tap = self._open[request.tap] = EventTap(request.wanted, self._clock.monotonic, self._clock.now, self._spent)
+            tap = self._open[request.tap] = EventTap(
+                request.wanted, self._clock.monotonic, self._clock.now, self._spent
+            )
             self._point.tap = self
         return tap.fetch(now)
 
@@ -153,7 +164,9 @@ class Taps:
 
     def _forget(self, now: float) -> None:
         self._next_check = now + _CHECK_SECONDS
-        self._close([name for name, tap in self._open.items() if now - tap.polled > FORGOTTEN_AFTER])
+        self._close(
+            [name for name, tap in self._open.items() if now - tap.polled > FORGOTTEN_AFTER]
+        )
 
     def _close(self, names: Iterable[str]) -> None:
         for name in names:
@@ -165,7 +178,13 @@ class Taps:
 class EventTap:
     """One tap."""
 
-    def __init__(self, wanted: TapFilter, monotonic: Callable[[], float], wall: Callable[[], float], spent: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        wanted: TapFilter,
+        monotonic: Callable[[], float],
+        wall: Callable[[], float],
+        spent: Callable[[], float],
+    ) -> None:
         self._spent = spent
         self._wall = wall
         self._rate = wanted.rate
@@ -179,7 +198,9 @@ class EventTap:
         self._granted = dict.fromkeys(TapOutcome, monotonic())
         """When each of them was brought up to date."""
         self._blind_until = dict.fromkeys(TapOutcome, 0.0)
-        """When an event of each may be looked at next: until then there is one comparison for a request."""
+        """When an event of each may be looked at next: until then there is one comparison for a
+        request.
+        """
         self._seconds = BURST
         """Time that may be taken now; negative after a chunk that took more."""
         self._refilled = self.polled = monotonic()
@@ -210,7 +231,9 @@ class EventTap:
             self._look_at(outcome, chunk, reason)
             self._seconds -= self._spent() - began
 
-    def letters(self, outcome: TapOutcome, letters: Sequence[DeadLetter], reason: str, now: float) -> None:
+    def letters(
+        self, outcome: TapOutcome, letters: Sequence[DeadLetter], reason: str, now: float
+    ) -> None:
         """Look at events that are, or would have become, dead letters."""
         if outcome not in self._outcomes:
             return
@@ -223,7 +246,10 @@ class EventTap:
                 continue
             began = self._spent()
             if self._names is None or self._names.is_of(letter.data):
-                why = {"reason": reason or letter.reason.value, "why": mask_secrets(plain(letter.why))}
+                why = {
+                    "reason": reason or letter.reason.value,
+                    "why": mask_secrets(plain(letter.why)),
+                }
                 self._choose(outcome, letter.lane, letter.source, letter.data, why)
             self._seconds -= self._spent() - began
 
@@ -256,15 +282,27 @@ class EventTap:
         return not self._keys or label.endswith(self._keys)
 
     def _look_at(self, outcome: TapOutcome, chunk: Chunk, reason: str) -> None:
-        """Choose from a chunk as many of the wanted events as the rate allows, beginning anywhere."""
+        """Choose from a chunk as many of the wanted events as the rate allows,
+        beginning anywhere.
+        """
         try:
             if chunk.count > 1 and len(chunk.data) > LARGE:
                 events: Sequence[bytes | Raw] = first_events(chunk.data)
                 self._skipped += chunk.count - len(events)
-                wanted: Sequence[int] = [at for at, each in enumerate(events) if self._names is None or self._names.indices(bytes(each))]
+                wanted: Sequence[int] = [
+                    at
+                    for at, each in enumerate(events)
+                    if self._names is None or self._names.indices(bytes(each))
+                ]
             else:
-                wanted = range(chunk.count) if self._names is None else self._names.indices(chunk.data)
-                events = [chunk.data] if chunk.count == 1 or not wanted else split_events(b"[%b]" % chunk.data)
+                wanted = (
+                    range(chunk.count) if self._names is None else self._names.indices(chunk.data)
+                )
+                events = (
+                    [chunk.data]
+                    if chunk.count == 1 or not wanted
+                    else split_events(b"[%b]" % chunk.data)
+                )
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self._skipped += chunk.count
             return
@@ -274,16 +312,35 @@ class EventTap:
         start = random.randrange(len(wanted) - number + 1)  # noqa: S311 - a sample, no secret
         self._skipped += len(wanted) - number
         for index in wanted[start : start + number]:
-            self._choose(outcome, chunk.lane, chunk.source, bytes(events[index]), {"reason": reason} if reason else {})
+            self._choose(
+                outcome,
+                chunk.lane,
+                chunk.source,
+                bytes(events[index]),
+                {"reason": reason} if reason else {},
+            )
 
-    def _choose(self, outcome: TapOutcome, lane: Lane | None, source: str, event: bytes, why: dict[str, str]) -> None:
+    def _choose(
+        self, outcome: TapOutcome, lane: Lane | None, source: str, event: bytes, why: dict[str, str]
+    ) -> None:
         self._tokens[outcome] -= 1
         if self._bytes >= QUEUE_BYTES:
             self._lost += 1
             return
-        time = datetime.fromtimestamp(self._wall(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        time = (
+            datetime.fromtimestamp(self._wall(), UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z")
+        )
         label = lane_label(lane) if lane else UNDECODABLE
-        shown = {"time": time, "outcome": outcome.value, "lane": label, "source": source, **_shown(event), **why}
+        shown = {
+            "time": time,
+            "outcome": outcome.value,
+            "lane": label,
+            "source": source,
+            **_shown(event),
+            **why,
+        }
         try:
             line = msgspec.json.encode(shown)
         except (msgspec.EncodeError, UnicodeEncodeError, RecursionError):
@@ -318,7 +375,8 @@ _decode_names: Final = msgspec.json.Decoder(list[_Named]).decode
 class NameFilter:
     """Finds the events of these names in a chunk; one that holds none is recognized by its bytes.
 
-    A name is found in each form that encoders write it in; one whose plain letters are escaped, as none does, is not.
+    A name is found in each form that encoders write it in; one whose plain letters are escaped, as
+    none does, is not.
     """
 
     def __init__(self, patterns: Sequence[str]) -> None:
@@ -326,11 +384,17 @@ class NameFilter:
         self._needles = sorted({needle for pattern in patterns for needle in _needles(pattern)})
 
     def indices(self, data: bytes) -> list[int]:
-        """The indices of the events, in a text of events joined by commas. Raises msgspec's errors if it is something else."""
+        """The indices of the events, in a text of events joined by commas. Raises msgspec's errors
+        if it is something else.
+        """
         if not any(needle in data for needle in self._needles):
             return []
         names = [named.event for named in _decode_names(b"[%b]" % data)]
-        return [index for index, name in enumerate(names) if isinstance(name, str) and self._pattern.match(name)]
+        return [
+            index
+            for index, name in enumerate(names)
+            if isinstance(name, str) and self._pattern.match(name)
+        ]
 
     def is_of(self, event: bytes) -> bool:
         """Whether it is the name of what may be one event, or anything else."""
@@ -354,9 +418,15 @@ def first_events(data: bytes) -> list[bytes]:
 
 
 def _needles(pattern: str) -> Iterator[bytes]:
-    """What a text holds that has an event of such a name: the pattern's beginning, as JSON has it with and without escapes."""
+    """What a text holds that has an event of such a name: the pattern's beginning, as JSON has it
+    with and without escapes.
+    """
     literal = _WILDCARD.split(pattern, maxsplit=1)[0]
     escaped = json.dumps(literal)
-    for text in (msgspec.json.encode(literal).decode(), escaped, _HEXADECIMAL.sub(lambda match: match[0].upper(), escaped)):
+    for text in (
+        msgspec.json.encode(literal).decode(),
+        escaped,
+        _HEXADECIMAL.sub(lambda match: match[0].upper(), escaped),
+    ):
         for form in (text, text.replace("/", "\\/")):
             yield (form if literal == pattern else form[:-1]).encode()

@@ -1,6 +1,8 @@
-"""`python -m forwarder.testing.child ARGUMENTS` is `forwarder ARGUMENTS` that ends with the process that started it.
+"""`python -m forwarder.testing.child ARGUMENTS` is `forwarder ARGUMENTS` that ends with the
+process that started it.
 
-The end of standard input is the sign: it comes however that process ends, so that an aborted run of tests leaves no server behind.
+The end of standard input is the sign: it comes however that process ends, so that an aborted run
+of tests leaves no server behind.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The pytest plugin (`pytest11`): `analytics_sandbox`, `forwarder_daemon`, and the marker `forwarder`.
+"""The pytest plugin (`pytest11`): `analytics_sandbox`, `forwarder_daemon`, and the marker
+`forwarder`.
 
-One sandbox serves a run of tests (each process of pytest-xdist has its own); every test gets it empty, at the present time, and with a
-project key of its own. A forwarder is started for each test that asks for one. Neither is started before a test does.
+One sandbox serves a run of tests (each process of pytest-xdist has its own); every test gets it
+empty, at the present time, and with a project key of its own. A forwarder is started for each test
+that asks for one. Neither is started before a test does.
 """
 
 from __future__ import annotations
@@ -19,7 +21,10 @@ if TYPE_CHECKING:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker."""
-    config.addinivalue_line("markers", "forwarder(settings): settings of forwarder_daemon, above those of forwarder_settings")
+    config.addinivalue_line(
+        "markers",
+        "forwarder(settings): settings of forwarder_daemon, above those of forwarder_settings",
+    )
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -50,18 +55,26 @@ def analytics_sandbox_server(analytics_sandbox_options: Sequence[str]) -> Iterat
 
 @pytest.fixture
 def analytics_sandbox_api_key() -> str:
-    """The project key of `analytics_sandbox`, a new one for each test; override it for an application whose key is fixed."""
+    """The project key of `analytics_sandbox`, a new one for each test; override it for an
+    application whose key is fixed.
+    """
     from forwarder.testing.sandbox import new_api_key
 
     return new_api_key()
 
 
 @pytest.fixture
-def analytics_sandbox(analytics_sandbox_server: SandboxServer, analytics_sandbox_api_key: str) -> Iterator[AnalyticsSandbox]:
-    """An analytics service in small, empty: `url` and `api_key` for SDKs, and what tests ask it (`forwarder.testing.sandbox`)."""
+def analytics_sandbox(
+    analytics_sandbox_server: SandboxServer, analytics_sandbox_api_key: str
+) -> Iterator[AnalyticsSandbox]:
+    """An analytics service in small, empty: `url` and `api_key` for SDKs, and what tests ask it
+    (`forwarder.testing.sandbox`).
+    """
     sandbox = analytics_sandbox_server.sandbox(analytics_sandbox_api_key)
     yield sandbox
-    sandbox.clear()  # else what an SDK sends at the end of the run waits for faults, and the next test has the flags of this one
+    # else what an SDK sends at the end of the run waits for faults, and the next test has the
+    # flags of this one
+    sandbox.clear()
 
 
 @pytest.fixture
@@ -72,9 +85,14 @@ def forwarder_settings() -> Mapping[str, Any]:
 
 @pytest.fixture
 def forwarder_daemon(
-    request: pytest.FixtureRequest, analytics_sandbox: AnalyticsSandbox, forwarder_settings: Mapping[str, Any], tmp_path: Path
+    request: pytest.FixtureRequest,
+    analytics_sandbox: AnalyticsSandbox,
+    forwarder_settings: Mapping[str, Any],
+    tmp_path: Path,
 ) -> Iterator[ForwarderDaemon]:
-    """A `forwarder run` that delivers to `analytics_sandbox`, from memory, on a port of its own: `url`, `log`, `stop()`."""
+    """A `forwarder run` that delivers to `analytics_sandbox`, from memory, on a port of its own:
+    `url`, `log`, `stop()`.
+    """
     from forwarder.testing.daemon import merged, running_forwarder
 
     settings = merged({"upstream": {"url": analytics_sandbox.url}}, forwarder_settings)

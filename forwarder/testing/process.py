@@ -1,4 +1,6 @@
-"""A `forwarder` command as a process of its own: its output, the line that says where it listens, and its end."""
+"""A `forwarder` command as a process of its own: its output, the line that says where it listens,
+and its end.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,13 @@ class ServerFailed(Exception):
 class ServerProcess:
     """A running command; the constructor starts it."""
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, arguments: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> None:
         self.command = " ".join(("forwarder", *arguments[:1]))
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(_LEFT_OUT)}
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(_LEFT_OUT)
+        }
         self._process = subprocess.Popen(  # noqa: S603 - this interpreter and its own module
             [sys.executable, "-P", "-m", "forwarder.testing.child", *arguments],
             env={**inherited, "PYTHONUNBUFFERED": "1", **(environment or {})},
@@ -44,7 +50,9 @@ class ServerProcess:
         self._lines: list[str] = []
         self._news = threading.Condition()
         self._ended = False
-        self._reader = threading.Thread(target=self._read, name=f"output of {self.command}", daemon=True)
+        self._reader = threading.Thread(
+            target=self._read, name=f"output of {self.command}", daemon=True
+        )
         self._reader.start()
 
     @property
@@ -59,7 +67,9 @@ class ServerProcess:
             return "".join(self._lines)
 
     def line(self, text: str, timeout: float = START) -> str:
-        """The first line with `text`, as soon as it is there. Raises `ServerFailed` after `timeout` seconds, or if the process ends."""
+        """The first line with `text`, as soon as it is there. Raises `ServerFailed` after
+        `timeout` seconds, or if the process ends.
+        """
         with self._news:
             self._news.wait_for(lambda: self._ended or self._find(text) is not None, timeout)
             found = self._find(text)
@@ -68,7 +78,10 @@ class ServerProcess:
         if not self._ended:
             self.kill()
             raise ServerFailed(f"{self.command} did not start within {timeout:g} s.\n{self.tail()}")
-        raise ServerFailed(f"{self.command} ended with exit code {self._close()} instead of starting.\n{self.tail()}")
+        raise ServerFailed(
+            f"{self.command} ended with exit code {self._close()} instead of starting.\n"
+            f"{self.tail()}"
+        )
 
     def tail(self) -> str:
         """The last lines of the output, for an error."""
@@ -76,7 +89,9 @@ class ServerProcess:
         return "\n".join(["Its output:", *lines]) if lines else "It wrote nothing."
 
     def stop(self, timeout: float = STOP) -> int:
-        """Have it complete its work and end, and return its exit code; after `timeout` seconds it is killed. A second call does nothing."""
+        """Have it complete its work and end, and return its exit code; after `timeout` seconds it
+        is killed. A second call does nothing.
+        """
         if self.running:
             self._process.terminate()
         try:

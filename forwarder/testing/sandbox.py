@@ -1,7 +1,8 @@
 """The sandbox in tests: the events that arrived at it, its flags, its faults, its clock.
 
-`running_sandbox()` is for programs without pytest, such as tests with unittest; with pytest it is the fixture `analytics_sandbox`. Calls
-are blocking HTTP requests: an asynchronous test whose own loop sends the events calls them by `asyncio.to_thread`.
+`running_sandbox()` is for programs without pytest, such as tests with unittest; with pytest it is
+the fixture `analytics_sandbox`. Calls are blocking HTTP requests: an asynchronous test whose own
+loop sends the events calls them by `asyncio.to_thread`.
 """
 
 from __future__ import annotations
@@ -26,11 +27,24 @@ PAGE: Final = 10_000
 """Results of one answer at most."""
 FILTERS: Final = frozenset(
     (
-        *("api_key", "arrivals", "distinct_id", "event", "feature", "group_key", "group_type", "historical", "import", "limit"),
+        *(
+            "api_key",
+            "arrivals",
+            "distinct_id",
+            "event",
+            "feature",
+            "group_key",
+            "group_type",
+            "historical",
+            "import",
+            "limit",
+        ),
         *("offset", "order", "person", "q", "request", "since", "survey_id", "until", "uuid"),
     )
 )
-"""The parameters of `/sandbox/events`, which ignores others: a test with a misspelt one would get every event."""
+"""The parameters of `/sandbox/events`, which ignores others: a test with a misspelt one would get
+every event.
+"""
 When: TypeAlias = Literal["before", "after"]
 FlagValue: TypeAlias = bool | str | Mapping[str, Any]
 
@@ -39,7 +53,9 @@ class SandboxEvent(dict[str, Any]):
     """An event as `/sandbox/events` shows it: `event["properties"]`, or `event.properties`."""
 
     def __getattr__(self, name: str) -> Any:
-        """A member: event, distinct_id, properties, timestamp, uuid, person, groups, received_at, raw, …"""
+        """A member: event, distinct_id, properties, timestamp, uuid, person, groups, received_at,
+        raw, …
+        """
         try:
             return self[name]
         except KeyError:
@@ -53,29 +69,51 @@ class AnalyticsSandbox:
         self.url = url
         """The address for SDKs, without a slash at its end."""
         self.api_key = api_key
-        """A project key that is valid here. Others are too, unless a seed or `--api-key` names those that exist."""
+        """A project key that is valid here. Others are too, unless a seed or `--api-key` names
+        those that exist.
+        """
         self._server = server
         self._flags: set[tuple[str, str]] = set()
 
     def __repr__(self) -> str:
         return f"<sandbox at {self.url}>"
 
-    def events(self, event: str | None = None, distinct_id: str | None = None, **filters: object) -> list[SandboxEvent]:
-        """The events that arrived, in the order of arrival, each once; `filters` are those of `/sandbox/events`, such as `person`.
+    def events(
+        self, event: str | None = None, distinct_id: str | None = None, **filters: object
+    ) -> list[SandboxEvent]:
+        """The events that arrived, in the order of arrival, each once; `filters` are those of
+        `/sandbox/events`, such as `person`.
 
         Raises `TypeError` if there is no such filter.
         """
         _check_filters(filters)
-        found = self._listed("/sandbox/events", {"event": event, "distinct_id": distinct_id, **filters})
+        found = self._listed(
+            "/sandbox/events", {"event": event, "distinct_id": distinct_id, **filters}
+        )
         return [SandboxEvent(each) for each in found]
 
     def wait_for(
-        self, n: int = 1, event: str | None = None, distinct_id: str | None = None, *, timeout: float = TIMEOUT, **filters: object
+        self,
+        n: int = 1,
+        event: str | None = None,
+        distinct_id: str | None = None,
+        *,
+        timeout: float = TIMEOUT,
+        **filters: object,
     ) -> list[SandboxEvent]:
-        """The events that match, as soon as there are `n` or more. After `timeout` seconds raises `AssertionError`: what did arrive."""
+        """The events that match, as soon as there are `n` or more. After `timeout` seconds raises
+        `AssertionError`: what did arrive.
+        """
         __tracebackhide__ = True
         _check_filters(filters)
-        query = {"count": n, "event": event, "distinct_id": distinct_id, "timeout": timeout, **filters, "limit": 0}
+        query = {
+            "count": n,
+            "event": event,
+            "distinct_id": distinct_id,
+            "timeout": timeout,
+            **filters,
+            "limit": 0,
+        }
         status, content = self._exchange("GET", "/sandbox/wait", None, query, timeout + MARGIN)
         if status == 408:
             raise AssertionError(content["detail"])
@@ -83,7 +121,9 @@ class AnalyticsSandbox:
         return self.events(event, distinct_id, **filters)
 
     def requests(self, **filters: object) -> list[dict[str, Any]]:
-        """The requests that arrived, rejected ones and those with a fault included; `filters` are `path`, `status`, `api_key`."""
+        """The requests that arrived, rejected ones and those with a fault included; `filters` are
+        `path`, `status`, `api_key`.
+        """
         return self._listed("/sandbox/requests", filters)
 
     def persons(self, **filters: object) -> list[dict[str, Any]]:
@@ -107,8 +147,9 @@ class AnalyticsSandbox:
     ) -> dict[str, Any]:
         """Set a flag, and return it in the service's form.
 
-        See `flag_definition`; `members` of the service's form, such as `active` or `filters`, replace what it makes. The whole form can
-        stand in `key`, or in `value`. Raises `RuntimeError` if the sandbox rejects it.
+        See `flag_definition`; `members` of the service's form, such as `active` or `filters`,
+        replace what it makes. The whole form can stand in `key`, or in `value`. Raises
+        `RuntimeError` if the sandbox rejects it.
         """
         __tracebackhide__ = True
         if isinstance(key, Mapping):
@@ -116,10 +157,17 @@ class AnalyticsSandbox:
         elif isinstance(value, Mapping) and "filters" in value:
             form = {**value, **members}
         else:
-            form = {**flag_definition(key, value, rollout=rollout, payload=payload, properties=properties), **members}
+            form = {
+                **flag_definition(
+                    key, value, rollout=rollout, payload=payload, properties=properties
+                ),
+                **members,
+            }
         project = api_key or self.api_key
         self._flags.add((key, project))
-        stored: dict[str, Any] = self.call("PUT", f"/sandbox/flags/{quote(key, safe='')}", form, api_key=project)
+        stored: dict[str, Any] = self.call(
+            "PUT", f"/sandbox/flags/{quote(key, safe='')}", form, api_key=project
+        )
         return stored
 
     def remove_flag(self, key: str, *, api_key: str | None = None) -> None:
@@ -139,8 +187,17 @@ class AnalyticsSandbox:
         body: object = None,
         when: When = "before",
     ) -> None:
-        """Answer the next request with `status`, or the next `times`, or all within `seconds`; see `add_fault`."""
-        more = {"times": times, "seconds": seconds, "path": path, "retry_after": retry_after, "body": body, "when": when}
+        """Answer the next request with `status`, or the next `times`, or all within `seconds`; see
+        `add_fault`.
+        """
+        more = {
+            "times": times,
+            "seconds": seconds,
+            "path": path,
+            "retry_after": retry_after,
+            "body": body,
+            "when": when,
+        }
         self.add_fault(status=status, **more)
 
     def delay_next(
@@ -156,17 +213,28 @@ class AnalyticsSandbox:
         self.add_fault(delay=delay, times=times, seconds=seconds, path=path, when=when)
 
     def reset_next(
-        self, times: int | None = None, *, seconds: float | None = None, path: str | Sequence[str] | None = None, when: When = "before"
+        self,
+        times: int | None = None,
+        *,
+        seconds: float | None = None,
+        path: str | Sequence[str] | None = None,
+        when: When = "before",
     ) -> None:
         """Reset the connections of the next requests; see `add_fault`."""
         self.add_fault(reset=True, times=times, seconds=seconds, path=path, when=when)
 
     def add_fault(self, **members: object) -> None:
-        """Add a fault after those that are there, of requests for events unless `path` names others.
+        """Add a fault after those that are there, of requests for events unless `path` names
+        others.
 
-        With `when="after"` the events are stored and only the answer is lost. docs/how-to/testing.md has the members.
+        With `when="after"` the events are stored and only the answer is lost.
+        docs/how-to/testing.md has the members.
         """
-        self.call("POST", "/sandbox/faults", {name: value for name, value in members.items() if value is not None})
+        self.call(
+            "POST",
+            "/sandbox/faults",
+            {name: value for name, value in members.items() if value is not None},
+        )
 
     def faults(self) -> list[dict[str, Any]]:
         """The faults with something left, with how often each was `applied`."""
@@ -182,9 +250,14 @@ class AnalyticsSandbox:
         return datetime.fromisoformat(self.call("GET", "/sandbox/clock")["now"])
 
     def move_clock(
-        self, advance: str | float | timedelta | None = None, *, now: datetime | str | None = None, settle: bool = True
+        self,
+        advance: str | float | timedelta | None = None,
+        *,
+        now: datetime | str | None = None,
+        settle: bool = True,
     ) -> datetime:
-        """Move the sandbox's time forward by `advance` (`"1h"`, seconds) or to `now`, and return it.
+        """Move the sandbox's time forward by `advance` (`"1h"`, seconds) or to `now`, and return
+        it.
 
         With `settle` it returns once everything that is due, such as runs of exports, is done.
         """
@@ -194,17 +267,27 @@ class AnalyticsSandbox:
         return datetime.fromisoformat(moved["now"])
 
     def clear(self) -> None:
-        """Remove everything that arrived, the faults, and the flags that this object has set. Organizations and their projects stay."""
+        """Remove everything that arrived, the faults, and the flags that this object has set.
+        Organizations and their projects stay.
+        """
         self.call("DELETE", "/sandbox/events")
         self.clear_faults()
         for key, project in sorted(self._flags):
-            status, content = self._exchange("DELETE", f"/sandbox/flags/{quote(key, safe='')}", None, {"api_key": project}, MARGIN)
+            status, content = self._exchange(
+                "DELETE",
+                f"/sandbox/flags/{quote(key, safe='')}",
+                None,
+                {"api_key": project},
+                MARGIN,
+            )
             if status != 404:
                 _expected(status, content, "DELETE /sandbox/flags")
         self._flags.clear()
 
     def call(self, method: str, path: str, body: object = None, /, **query: object) -> Any:
-        """Any endpoint's answer, from JSON; parameters that are None are omitted. Raises `RuntimeError` if it is an error."""
+        """Any endpoint's answer, from JSON; parameters that are None are omitted. Raises
+        `RuntimeError` if it is an error.
+        """
         __tracebackhide__ = True
         status, content = self._exchange(method, path, body, query, MARGIN)
         return _expected(status, content, f"{method} {path}")
@@ -218,18 +301,32 @@ class AnalyticsSandbox:
             if "limit" in filters or not page["results"] or len(results) >= page["count"]:
                 return results
 
-    def _exchange(self, method: str, path: str, body: object, query: Mapping[str, object], timeout: float) -> tuple[int, Any]:
-        text = urlencode({name: _parameter(value) for name, value in query.items() if value is not None})
+    def _exchange(
+        self, method: str, path: str, body: object, query: Mapping[str, object], timeout: float
+    ) -> tuple[int, Any]:
+        text = urlencode(
+            {name: _parameter(value) for name, value in query.items() if value is not None}
+        )
         data = None if body is None else json.dumps(body).encode()
         address = urlsplit(self.url)
-        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=timeout)
+        connection = http.client.HTTPConnection(
+            address.hostname or "", address.port, timeout=timeout
+        )
         try:
-            connection.request(method, f"{path}?{text}" if text else path, data, {"Content-Type": "application/json"} if data else {})
+            connection.request(
+                method,
+                f"{path}?{text}" if text else path,
+                data,
+                {"Content-Type": "application/json"} if data else {},
+            )
             answer = connection.getresponse()
             content = answer.read()
         except (OSError, http.client.HTTPException) as error:
             said = "" if self._server is None else f"\n{self._server.tail()}"
-            raise ServerFailed(f"the sandbox at {self.url} does not answer {method} {path}: {error_text(error)}.{said}") from error
+            raise ServerFailed(
+                f"the sandbox at {self.url} does not answer {method} {path}: "
+                f"{error_text(error)}.{said}"
+            ) from error
         finally:
             connection.close()
         if answer.headers.get_content_type() == "application/json":
@@ -253,21 +350,44 @@ def flag_definition(
 ) -> dict[str, Any]:
     """A flag in the service's form, which `/flags/definitions` returns.
 
-    `value` is True, False (for everyone), a variant's name, or variants with their percentages. `rollout` is the percentage of persons that
-    get it, among those with these `properties`: values by name (a list means any of them), or conditions as the service has them (`{key,
-    value, operator}`). `payload` is for True, or for each variant; of several variants it may be a mapping by variant.
+    `value` is True, False (for everyone), a variant's name, or variants with their percentages.
+    `rollout` is the percentage of persons that get it, among those with these `properties`: values
+    by name (a list means any of them), or conditions as the service has them
+    (`{key, value, operator}`). `payload` is for True, or for each variant; of several variants it
+    may be a mapping by variant.
     """
-    split = {value: 100.0} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else {}
-    group = {"properties": _conditions(properties), "rollout_percentage": rollout if value is not False else 0, "variant": None}
-    filters: dict[str, Any] = {"groups": [group], "payloads": _payloads(list(split), payload), "multivariate": None}
+    split = (
+        {value: 100.0}
+        if isinstance(value, str)
+        else dict(value)
+        if isinstance(value, Mapping)
+        else {}
+    )
+    group = {
+        "properties": _conditions(properties),
+        "rollout_percentage": rollout if value is not False else 0,
+        "variant": None,
+    }
+    filters: dict[str, Any] = {
+        "groups": [group],
+        "payloads": _payloads(list(split), payload),
+        "multivariate": None,
+    }
     if split:
-        filters["multivariate"] = {"variants": [{"key": name, "rollout_percentage": part} for name, part in split.items()]}
+        filters["multivariate"] = {
+            "variants": [{"key": name, "rollout_percentage": part} for name, part in split.items()]
+        }
     return {"key": key, "name": key, "active": True, "filters": filters}
 
 
-def _conditions(properties: Mapping[str, object] | Sequence[Mapping[str, object]] | None) -> list[dict[str, object]]:
+def _conditions(
+    properties: Mapping[str, object] | Sequence[Mapping[str, object]] | None,
+) -> list[dict[str, object]]:
     if isinstance(properties, Mapping):
-        return [{"key": name, "value": value, "operator": "exact", "type": "person"} for name, value in properties.items()]
+        return [
+            {"key": name, "value": value, "operator": "exact", "type": "person"}
+            for name, value in properties.items()
+        ]
     return [{"operator": "exact", "type": "person", **condition} for condition in properties or ()]
 
 
@@ -307,7 +427,9 @@ class SandboxServer:
         self.url = self._start("127.0.0.1:0")
 
     def sandbox(self, api_key: str) -> AnalyticsSandbox:
-        """The sandbox, empty, at the present time, without faults. Raises `ServerFailed` if it has ended."""
+        """The sandbox, empty, at the present time, without faults. Raises `ServerFailed` if it has
+        ended.
+        """
         if not self._process.running:
             raise ServerFailed(f"the sandbox has ended.\n{self._process.tail()}")
         sandbox = AnalyticsSandbox(self.url, api_key, self._process)
@@ -329,7 +451,9 @@ class SandboxServer:
 
 @contextmanager
 def running_sandbox(*options: str, api_key: str | None = None) -> Iterator[AnalyticsSandbox]:
-    """A sandbox of its own, for tests without pytest; `options` are those of `forwarder sandbox`. Raises `ServerFailed`."""
+    """A sandbox of its own, for tests without pytest; `options` are those of `forwarder sandbox`.
+    Raises `ServerFailed`.
+    """
     server = SandboxServer(options)
     try:
         yield server.sandbox(api_key or new_api_key())

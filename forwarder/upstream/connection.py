@@ -1,9 +1,11 @@
-"""One connection to an upstream: a request goes out, its response comes in, as bytes; then the next.
+"""One connection to an upstream: a request goes out, its response comes in, as bytes; then the
+next.
 
-A request's head is written as bytes, its body as it comes; a response is read as it comes, a window of it at a time. Nothing is followed,
-decompressed or remembered. Invariants: a connection is free again only after a whole response to a whole request; bytes that belong to no
-response close it; a response that ends early raises, so that a part of a body never passes for all of it; what is read ahead of an answer
-that its sender doesn't read is bounded.
+A request's head is written as bytes, its body as it comes; a response is read as it comes, a
+window of it at a time. Nothing is followed, decompressed or remembered. Invariants: a connection
+is free again only after a whole response to a whole request; bytes that belong to no response
+close it; a response that ends early raises, so that a part of a body never passes for all of it;
+what is read ahead of an answer that its sender doesn't read is bounded.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ import httptools
 from forwarder.core.headers import HeaderLine
 
 READ_AHEAD: Final = 64 * 1024
-"""Bytes of a response that may wait for its sender to read them; past it no more is read from the upstream."""
+"""Bytes of a response that may wait for its sender to read them; past it no more is read from the
+upstream.
+"""
 
 MAX_HEAD: Final = 128 * 1024
 """Bytes that come in before the end of a response's head, or without any of its body, at most."""
@@ -38,7 +42,9 @@ class OutgoingBody(Protocol):
     """The body of a request."""
 
     def whole(self) -> Sequence[bytes] | None:
-        """All of it in pieces, if it has come in, may be written at once, and was not read yet; that reads it."""
+        """All of it in pieces, if it has come in, may be written at once, and was not read yet;
+        that reads it.
+        """
 
     async def read(self) -> bytes | memoryview:
         """What has come in, waiting for it; empty at the end."""
@@ -65,7 +71,19 @@ class OutgoingRequest(NamedTuple):
 class ArrivingAnswer:
     """A response, of which the head has come in."""
 
-    __slots__ = ("_arrived", "_connection", "_error", "_pieces", "_size", "chunked", "complete", "length", "lines", "reason", "status")
+    __slots__ = (
+        "_arrived",
+        "_connection",
+        "_error",
+        "_pieces",
+        "_size",
+        "chunked",
+        "complete",
+        "length",
+        "lines",
+        "reason",
+        "status",
+    )
 
     def __init__(self, connection: UpstreamConnection) -> None:
         self._connection = connection
@@ -91,7 +109,9 @@ class ArrivingAnswer:
         return first, None if self.complete else self.pieces()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body as it comes. Raises `BrokenAnswer` where it is cut short; cancellation reads nothing more."""
+        """The body as it comes. Raises `BrokenAnswer` where it is cut short; cancellation reads
+        nothing more.
+        """
         while True:
             while self._pieces:
                 piece = self._pieces.popleft()
@@ -140,7 +160,9 @@ class ArrivingAnswer:
             self._arrived.set_result(None)
 
     def release(self) -> None:
-        """The sender has it, or needs no more of it: the connection is free, or closed if more would come. Safe to call twice."""
+        """The sender has it, or needs no more of it: the connection is free, or closed if more
+        would come. Safe to call twice.
+        """
         self._connection.release(self)
 
 
@@ -277,7 +299,11 @@ class UpstreamConnection(asyncio.Protocol):
             if error is None and self._until_end and answer.status:
                 answer.end()
             else:
-                why = "the answer was cut off before its end" if answer.status else "the connection was closed before an answer came"
+                why = (
+                    "the answer was cut off before its end"
+                    if answer.status
+                    else "the connection was closed before an answer came"
+                )
                 answer.end(error if isinstance(error, OSError) else BrokenAnswer(why))
         self._on_lost(self)
 
@@ -331,7 +357,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._until_end = not bodiless and answer.length is None and not answer.chunked
         if self._bodiless and status not in _BODILESS:
             self._reusable = self._parser.should_keep_alive()
-            self._parser = httptools.HttpResponseParser(self)  # the other one waits for the body that there is none of
+            # the other one waits for the body that there is none of
+            self._parser = httptools.HttpResponseParser(self)
             answer.end()
         else:
             answer.wake()

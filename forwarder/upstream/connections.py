@@ -1,7 +1,7 @@
 """The connections to one upstream: kept open, one request at a time on each (`connection.py`).
 
-A request without a body that asks only (GET, HEAD) is sent a second time, on a new connection, if the kept one turned out to be closed
-before any of the response came (RFC 9112, 9.3.1).
+A request without a body that asks only (GET, HEAD) is sent a second time, on a new connection, if
+the kept one turned out to be closed before any of the response came (RFC 9112, 9.3.1).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ MAX_KEPT: Final = 256
 """Connections that are kept without a request."""
 
 _FALLBACK_DELAY: Final = 0.1
-"""Seconds until the next of several addresses is tried beside one that doesn't answer (RFC 8305)."""
+"""Seconds until the next of several addresses is tried beside one that doesn't answer (RFC 8305).
+"""
 
 _REPEATED: Final = frozenset({b"GET", b"HEAD"})
 
@@ -39,7 +40,9 @@ class NoConnection(ConnectionError):
 class UpstreamConnections:
     """The connections to one address, or to the proxy before it."""
 
-    def __init__(self, url: str, *, tls: ssl.SSLContext | None, proxy: str | None, connect_timeout: float) -> None:
+    def __init__(
+        self, url: str, *, tls: ssl.SSLContext | None, proxy: str | None, connect_timeout: float
+    ) -> None:
         address = URL(url)
         self._tls = (tls or ssl.create_default_context()) if address.scheme == "https" else None
         self._host = address.raw_host or ""
@@ -57,8 +60,8 @@ class UpstreamConnections:
     async def ask(self, request: OutgoingRequest) -> ArrivingAnswer:
         """The response, of which the head has come in; the caller releases it.
 
-        Raises `OSError`: `TimeoutError` where no connection comes about in time, `NoConnection` where none does. Cancellation drops the
-        connection.
+        Raises `OSError`: `TimeoutError` where no connection comes about in time, `NoConnection`
+        where none does. Cancellation drops the connection.
         """
         head = self._head(request)
         connection = self._take()
@@ -83,9 +86,21 @@ class UpstreamConnections:
         if body is None:
             framing = b"" if method in _REPEATED else b"Content-Length: 0\r\n"
         else:
-            framing = b"Transfer-Encoding: chunked\r\n" if length is None else b"Content-Length: %d\r\n" % length
+            framing = (
+                b"Transfer-Encoding: chunked\r\n"
+                if length is None
+                else b"Content-Length: %d\r\n" % length
+            )
         login = b"" if self._proxy is None or self._tls is not None else self._proxy.login
-        return b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%b%b%b\r\n" % (method, self._prefix, target, self._authority, login, lines, framing)
+        return b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%b%b%b\r\n" % (
+            method,
+            self._prefix,
+            target,
+            self._authority,
+            login,
+            lines,
+            framing,
+        )
 
     def _take(self) -> UpstreamConnection | None:
         """The kept connection that was used last, if it is not too old."""
@@ -119,26 +134,36 @@ class UpstreamConnections:
                     await self._open_through(proxy, self._tls, connection)
         return connection
 
-    async def _open_to(self, host: str, port: int, tls: ssl.SSLContext | None, connection: UpstreamConnection) -> None:
+    async def _open_to(
+        self, host: str, port: int, tls: ssl.SSLContext | None, connection: UpstreamConnection
+    ) -> None:
         connected = await self._connected(host, port)
         loop = asyncio.get_running_loop()
         try:
-            await loop.create_connection(lambda: connection, sock=connected, ssl=tls, server_hostname=host if tls else None)
+            await loop.create_connection(
+                lambda: connection, sock=connected, ssl=tls, server_hostname=host if tls else None
+            )
         except BaseException:
             connected.close()
             raise
 
-    async def _open_through(self, proxy: UpstreamProxy, tls: ssl.SSLContext, connection: UpstreamConnection) -> None:
+    async def _open_through(
+        self, proxy: UpstreamProxy, tls: ssl.SSLContext, connection: UpstreamConnection
+    ) -> None:
         connected = await self._connected(proxy.host, proxy.port)
         host = self._host.encode()
         try:
-            transport = await proxy.tunnel(connected, b"%b:%d" % (b"[%b]" % host if b":" in host else host, self._port))
+            transport = await proxy.tunnel(
+                connected, b"%b:%d" % (b"[%b]" % host if b":" in host else host, self._port)
+            )
         except BaseException:
             connected.close()
             raise
         try:
             with _named(self._host, f"{self._host}:{self._port}"):
-                encrypted = await asyncio.get_running_loop().start_tls(transport, connection, tls, server_hostname=self._host)
+                encrypted = await asyncio.get_running_loop().start_tls(
+                    transport, connection, tls, server_hostname=self._host
+                )
         except BaseException:
             transport.abort()
             raise
@@ -148,12 +173,16 @@ class UpstreamConnections:
 
     async def _connected(self, host: str, port: int) -> socket.socket:
         addresses = await self._addresses(host, port)
-        connected = await start_connection(addresses, happy_eyeballs_delay=_FALLBACK_DELAY, interleave=1)
+        connected = await start_connection(
+            addresses, happy_eyeballs_delay=_FALLBACK_DELAY, interleave=1
+        )
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connected
 
     async def _addresses(self, host: str, port: int) -> Sequence[AddrInfoType]:
-        """What the name stands for. Connections that are made at once share one question: the system answers only a few at a time."""
+        """What the name stands for. Connections that are made at once share one question: the
+        system answers only a few at a time.
+        """
         if self._question is None:
             self._question = asyncio.create_task(_look_up(host, port), name="look up an upstream")
             self._question.add_done_callback(self._answered)

@@ -1,4 +1,6 @@
-"""The proxy before an upstream: how it is spoken to, and the way through it to an upstream with TLS (`CONNECT`: RFC 9110, 9.3.6)."""
+"""The proxy before an upstream: how it is spoken to, and the way through it to an upstream with
+TLS (`CONNECT`: RFC 9110, 9.3.6).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class ProxyRefusal(ConnectionError):
 
 
 class UpstreamProxy:
-    """An HTTP proxy. With an address that begins with https, whatever it is told is encrypted: the password too."""
+    """An HTTP proxy. With an address that begins with https, whatever it is told is encrypted: the
+    password too.
+    """
 
     def __init__(self, url: str, tls: ssl.SSLContext | None) -> None:
         address = URL(url)
@@ -32,11 +36,17 @@ class UpstreamProxy:
         """The header line that logs in; empty without a user."""
 
     async def tunnel(self, connected: socket.socket, target: bytes) -> asyncio.Transport:
-        """A transport to `target` (host:port) over a socket that is connected to the proxy. Raises `ProxyRefusal`, and `OSError`."""
+        """A transport to `target` (host:port) over a socket that is connected to the proxy. Raises
+        `ProxyRefusal`, and `OSError`.
+        """
         loop, name = asyncio.get_running_loop(), self.host if self.tls else None
-        transport, tunnel = await loop.create_connection(_Tunnel, sock=connected, ssl=self.tls, server_hostname=name)
+        transport, tunnel = await loop.create_connection(
+            _Tunnel, sock=connected, ssl=self.tls, server_hostname=name
+        )
         try:
-            transport.write(b"CONNECT %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (target, target, self.login))
+            transport.write(
+                b"CONNECT %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (target, target, self.login)
+            )
             _check(await tunnel.head)
         except BaseException:
             transport.abort()
@@ -45,7 +55,9 @@ class UpstreamProxy:
 
 
 class _Tunnel(asyncio.Protocol):
-    """Receives the proxy's answer: behind its head comes what the upstream sends, and that sends nothing of itself."""
+    """Receives the proxy's answer: behind its head comes what the upstream sends, and that sends
+    nothing of itself.
+    """
 
     def __init__(self) -> None:
         self._received = b""
@@ -67,7 +79,11 @@ class _Tunnel(asyncio.Protocol):
 
 def _check(head: bytes) -> None:
     if _HEAD_END not in head:
-        raise ProxyRefusal("the proxy closed the connection" if len(head) <= _MAX_HEAD else "the head of the proxy's answer is too large")
+        raise ProxyRefusal(
+            "the proxy closed the connection"
+            if len(head) <= _MAX_HEAD
+            else "the head of the proxy's answer is too large"
+        )
     first = _STATUS_LINE.match(head)
     if first is None:
         raise ProxyRefusal("the proxy's answer is no HTTP")

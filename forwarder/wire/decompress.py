@@ -1,7 +1,9 @@
-"""Decompression that stops at a limit: zstd, brotli and deflate (gzip is in `encodings.py`, with the rules that lead to it).
+"""Decompression that stops at a limit: zstd, brotli and deflate (gzip is in `encodings.py`, with
+the rules that lead to it).
 
-Invariant: whatever the input is, what is there at any moment is at most the limit and a few megabytes more; a cut input is an error.
-The libraries for zstd and brotli are loaded by the first body that needs them.
+Invariant: whatever the input is, what is there at any moment is at most the limit and a few
+megabytes more; a cut input is an error. The libraries for zstd and brotli are loaded by the first
+body that needs them.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from forwarder.core.errors import InvalidRequest, RequestTooLarge
 
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _MAX_WINDOW: Final = 8 * 1024 * 1024
-"""What a decoder of this content coding has to support, and an encoder may use at most (RFC 9659)."""
+"""What a decoder of this content coding has to support, and an encoder may use at most (RFC 9659).
+"""
 _MAX_FRAMES: Final = 100
 _MOST_A_BYTE: Final = 1 << 15
 """Bytes that one byte of a zstd frame can stand for: a block of 128 KiB takes four at least."""
@@ -25,11 +28,14 @@ _BROTLI_PIECE: Final = 1 << 20
 _ZLIB: Final = 15
 _RAW_DEFLATE: Final = -15
 _GZIP: Final = 31
-_ZLIB_ERROR: Final = cast("type[Exception]", isal_zlib.IsalError)  # its stub calls the class an instance
+# its stub calls the class an instance
+_ZLIB_ERROR: Final = cast("type[Exception]", isal_zlib.IsalError)
 
 
 def unzstd(data: bytes, limit: int) -> bytes:
-    """Decompress zstd, of several frames too. Raises `InvalidRequest` if it is broken or cut, `RequestTooLarge` at `limit` bytes."""
+    """Decompress zstd, of several frames too. Raises `InvalidRequest` if it is broken or cut,
+    `RequestTooLarge` at `limit` bytes.
+    """
     parts: list[bytes] = []
     at, room = 0, limit
     for _ in range(_MAX_FRAMES):
@@ -39,8 +45,12 @@ def unzstd(data: bytes, limit: int) -> bytes:
     raise InvalidRequest(f"the zstd body has over {_MAX_FRAMES} frames")
 
 
-def _unzstd_frame(data: bytes, at: int, room: int, limit: int, parts: list[bytes]) -> tuple[int, int]:
-    """Add the frame at `at`, as text, to `parts`: where it ends, and the room left. Its decoder has no limit: it is fed little."""
+def _unzstd_frame(
+    data: bytes, at: int, room: int, limit: int, parts: list[bytes]
+) -> tuple[int, int]:
+    """Add the frame at `at`, as text, to `parts`: where it ends, and the room left. Its decoder
+    has no limit: it is fed little.
+    """
     import zstandard  # noqa: PLC0415 - loaded by the first body that needs it
 
     decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).decompressobj()
@@ -61,7 +71,9 @@ def _unzstd_frame(data: bytes, at: int, room: int, limit: int, parts: list[bytes
 
 
 def unbrotli(data: bytes, limit: int) -> bytes:
-    """Decompress brotli. Raises `InvalidRequest` if it is broken, cut or followed by anything, `RequestTooLarge` at `limit` bytes."""
+    """Decompress brotli. Raises `InvalidRequest` if it is broken, cut or followed by anything,
+    `RequestTooLarge` at `limit` bytes.
+    """
     import brotli  # type: ignore[import-untyped] # noqa: PLC0415 - loaded by the first body that needs it
 
     decoder = brotli.Decompressor()
@@ -83,9 +95,11 @@ def unbrotli(data: bytes, limit: int) -> bytes:
 
 
 def inflate(data: bytes, limit: int) -> bytes:
-    """Decompress deflate, in its zlib wrapper (RFC 9110, 8.4.1.2) or, as some senders have it, without one.
+    """Decompress deflate, in its zlib wrapper (RFC 9110, 8.4.1.2) or, as some senders have it,
+    without one.
 
-    Raises `InvalidRequest` if it is broken, cut or followed by anything, `RequestTooLarge` at `limit` bytes.
+    Raises `InvalidRequest` if it is broken, cut or followed by anything, `RequestTooLarge` at
+    `limit` bytes.
     """
     decoder = isal_zlib.decompressobj(wbits=_deflate_bits(data))
     try:
@@ -96,13 +110,15 @@ def inflate(data: bytes, limit: int) -> bytes:
         raise _too_large(limit)
     if not decoder.eof:
         raise InvalidRequest("the deflate body is cut off")
-    if decoder.unused_data:  # without a wrapper, the first bytes of any JSON may pass for a whole text
+    # without a wrapper, the first bytes of any JSON may pass for a whole text
+    if decoder.unused_data:
         raise InvalidRequest("something follows the deflate body")
     return text
 
 
 def peek(data: bytes, coding: str, size: int) -> bytes:
-    """At most `size` bytes of the beginning of a text of which `data` is the compressed beginning; `coding`: br, deflate, gzip or zstd.
+    """At most `size` bytes of the beginning of a text of which `data` is the compressed beginning;
+    `coding`: br, deflate, gzip or zstd.
 
     Raises `InvalidRequest` if it is broken.
     """
@@ -115,7 +131,10 @@ def peek(data: bytes, coding: str, size: int) -> bytes:
         import zstandard  # noqa: PLC0415 - loaded by the first body that needs it
 
         decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
-        error, begin = zstandard.ZstdError, lambda: decoder.stream_reader(io.BytesIO(data)).read(size)
+        error, begin = (
+            zstandard.ZstdError,
+            lambda: decoder.stream_reader(io.BytesIO(data)).read(size),
+        )
     else:
         inflater = isal_zlib.decompressobj(wbits=_GZIP if coding == "gzip" else _deflate_bits(data))
         error, begin = _ZLIB_ERROR, lambda: inflater.decompress(data, size)

@@ -1,6 +1,8 @@
-"""How much work is done on one text while other requests wait for it to end; what takes more is for the decoder process.
+"""How much work is done on one text while other requests wait for it to end; what takes more is
+for the decoder process.
 
-Usual requests stay far below these bounds: they are checked only where a slow way begins, so that the fast ways pay nothing for them.
+Usual requests stay far below these bounds: they are checked only where a slow way begins, so that
+the fast ways pay nothing for them.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from forwarder.core.event import split_events
 
 
 class TooMuchWork(Exception):
-    """The text needs more work than its `Effort` allows. Nothing was decided about it: it has to be read again by another process."""
+    """The text needs more work than its `Effort` allows. Nothing was decided about it: it has to
+    be read again by another process.
+    """
 
 
 class Effort(NamedTuple):
@@ -37,7 +41,8 @@ class Effort(NamedTuple):
 UNBOUNDED: Final = Effort(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize)
 
 INLINE: Final = Effort(text=1 << 20, encoded=256 * 1024, repaired=256 * 1024, events=1200)
-"""About 20 ms at most, whatever the text is (docs/decisions/0022-large-bodies-have-a-process.md)."""
+"""About 20 ms at most, whatever the text is (docs/decisions/0022-large-bodies-have-a-process.md).
+"""
 
 
 def check_effort(events: bytes | Raw, limit: int) -> None:

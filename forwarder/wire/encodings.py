@@ -1,8 +1,10 @@
-"""From a request's bytes to JSON: base64, forms, gzip and lz64, recognized by hints or by the bytes themselves.
+"""From a request's bytes to JSON: base64, forms, gzip and lz64, recognized by hints or by the
+bytes themselves.
 
-The service's rules (wire facts: How the service decodes a body): `data` in the query wins over the body; a form's content type
-makes the body a form; gzip's magic bytes override any hint; a hint that doesn't fit the bytes is ignored. Beyond those: zstd is recognized
-by its magic bytes too, brotli and deflate by the header. Everything is cut off at a limit while it is being decompressed.
+The service's rules (wire facts: How the service decodes a body): `data` in the query wins over the
+body; a form's content type makes the body a form; gzip's magic bytes override any hint; a hint
+that doesn't fit the bytes is ignored. Beyond those: zstd is recognized by its magic bytes too,
+brotli and deflate by the header. Everything is cut off at a limit while it is being decompressed.
 """
 
 from __future__ import annotations
@@ -30,20 +32,26 @@ _BOM: Final = b"\xef\xbb\xbf"
 _BASE64_SAMPLE: Final = re.compile(rb"[A-Za-z0-9+/=\r\n]+")
 _LZ64_HINTS: Final = frozenset({b"lz64", b"lz-string"})
 _MAX_LAYERS: Final = 4
-"""A form with base64 of gzip, wrapped in base64 once more, is the deepest that senders are known to go."""
+"""A form with base64 of gzip, wrapped in base64 once more, is the deepest that senders are known
+to go.
+"""
 _MOST_AGAIN: Final = 2
 _SMALL: Final = 64 * 1024
-"""What is compressed hardly gets smaller when it is compressed again: a body that shrinks to less than half, beyond these bytes, is made
-to take long."""
+"""What is compressed hardly gets smaller when it is compressed again: a body that shrinks to less
+than half, beyond these bytes, is made to take long.
+"""
 _MAX_GZIP_MEMBERS: Final = 16
 """Each member costs a copy of what is left of the body."""
 _FIRST_ESCAPE: Final = 3
 """Bytes that hold the first character of a form's value."""
-_GZIP_ERROR: Final = cast("type[Exception]", igzip_lib.IsalError)  # its stub calls the class an instance
+# its stub calls the class an instance
+_GZIP_ERROR: Final = cast("type[Exception]", igzip_lib.IsalError)
 
 
 def decode_body(incoming: Incoming, limit: int) -> bytes:
-    """The request's JSON text. Raises `InvalidRequest` where it can't be decoded or is empty, `RequestTooLarge` over `limit` bytes."""
+    """The request's JSON text. Raises `InvalidRequest` where it can't be decoded or is empty,
+    `RequestTooLarge` over `limit` bytes.
+    """
     body = incoming.body
     encoding = incoming.content_encoding
     packed = 0
@@ -56,7 +64,9 @@ def decode_body(incoming: Incoming, limit: int) -> bytes:
     for _ in range(_MAX_LAYERS):
         compressed = payload.startswith(_MAGIC)
         if compressed and packed and len(payload) > _MOST_AGAIN * packed + _SMALL:
-            raise InvalidRequest("the body is compressed twice, and was much smaller than what is compressed in it")
+            raise InvalidRequest(
+                "the body is compressed twice, and was much smaller than what is compressed in it"
+            )
         decoded = _unwrap(payload, hint, limit)
         if decoded is None:
             break
@@ -69,7 +79,9 @@ def decode_body(incoming: Incoming, limit: int) -> bytes:
 
 
 def _by_header(body: bytes, encoding: bytes, limit: int) -> bytes:
-    """The body decompressed as its header says; as it is if it isn't compressed so, for then the header is wrong."""
+    """The body decompressed as its header says; as it is if it isn't compressed so, for then the
+    header is wrong.
+    """
     try:
         return _WITHOUT_MAGIC[encoding](body, limit)
     except InvalidRequest:
@@ -77,7 +89,9 @@ def _by_header(body: bytes, encoding: bytes, limit: int) -> bytes:
 
 
 def _payload(incoming: Incoming) -> tuple[bytes, bytes]:
-    """What carries the events, and the hint about its compression: the query's, else the form's, else the header's."""
+    """What carries the events, and the hint about its compression: the query's, else the form's,
+    else the header's.
+    """
     query = _fields(incoming.query)
     is_form = incoming.content_type.partition(b";")[0].strip().lower() == _FORM
     form = _fields(incoming.body) if is_form and b"data=" in incoming.body else {}
@@ -98,7 +112,9 @@ def _fields(text: bytes) -> dict[bytes, bytes]:
 
 
 def _form_value(value: bytes) -> bytes:
-    """A form's value. A `+` is a space in text, but in base64 a space was a `+` (wire facts, trap 14)."""
+    """A form's value. A `+` is a space in text, but in base64 a space was a `+` (wire facts, trap
+    14).
+    """
     if unquote(value[:_FIRST_ESCAPE]).startswith(_JSON):
         return unquote(value.replace(b"+", b" "))
     return unquote(value).replace(b" ", b"+")
@@ -110,12 +126,17 @@ def _unwrap(payload: bytes, hint: bytes, limit: int) -> bytes | None:
         return gunzip(payload, limit)
     if payload.startswith(ZSTD_MAGIC):
         return unzstd(payload, limit)
-    if len(payload) % 4 or not payload or not _BASE64_SAMPLE.fullmatch(payload, 0, min(len(payload), 128)):
+    if (
+        len(payload) % 4
+        or not payload
+        or not _BASE64_SAMPLE.fullmatch(payload, 0, min(len(payload), 128))
+    ):
         return None
     if hint in _LZ64_HINTS:
         return _unlz64(payload, limit)
     try:
-        return binascii.a2b_base64(payload.translate(None, b"\r\n"), strict_mode=True)  # else rubbish in it would be skipped
+        # else rubbish in it would be skipped
+        return binascii.a2b_base64(payload.translate(None, b"\r\n"), strict_mode=True)
     except binascii.Error:
         raise InvalidRequest("the body looks like base64, but isn't") from None
 
@@ -132,7 +153,9 @@ def _unlz64(payload: bytes, limit: int) -> bytes:
 
 
 def gunzip(data: bytes, limit: int) -> bytes:
-    """Decompress gzip, of several members too. Raises `InvalidRequest` if it is broken or cut, `RequestTooLarge` at `limit` bytes."""
+    """Decompress gzip, of several members too. Raises `InvalidRequest` if it is broken or cut,
+    `RequestTooLarge` at `limit` bytes.
+    """
     parts: list[bytes] = []
     room = limit
     for _ in range(_MAX_GZIP_MEMBERS):
@@ -154,13 +177,18 @@ def gunzip(data: bytes, limit: int) -> bytes:
 
 
 def decompress_content(body: bytes, encoding: bytes, limit: int) -> bytes:
-    """A body without its `Content-Encoding`: by the magic bytes where one has some, for a header may be lost or wrong; else by the header.
+    """A body without its `Content-Encoding`: by the magic bytes where one has some, for a header
+    may be lost or wrong; else by the header.
 
-    Raises `UnsupportedMedia` for an encoding that isn't known, `InvalidRequest` for a broken body, `RequestTooLarge` over `limit` bytes.
+    Raises `UnsupportedMedia` for an encoding that isn't known, `InvalidRequest` for a broken body,
+    `RequestTooLarge` over `limit` bytes.
     """
     encoding = encoding.strip().lower()
     if encoding not in _CONTENT_ENCODINGS:
-        raise UnsupportedMedia(f"unsupported content encoding: {encoding[:100].decode('latin-1')!r}; send gzip, deflate, br or zstd")
+        raise UnsupportedMedia(
+            f"unsupported content encoding: {encoding[:100].decode('latin-1')!r}; send gzip, "
+            "deflate, br or zstd"
+        )
     if body.startswith(GZIP_MAGIC):
         return gunzip(body, limit)
     if body.startswith(ZSTD_MAGIC):
@@ -172,14 +200,18 @@ _PIECE_BYTES: Final = 64 * 1024
 """Bytes decoded at a time: the copies of a piece are a few times its size."""
 
 _HEX: Final = b"0123456789abcdefABCDEF"
-_SHAPE: Final = bytes(ord("x") if byte in _HEX else byte if byte == ord("%") else ord("-") for byte in range(256))
+_SHAPE: Final = bytes(
+    ord("x") if byte in _HEX else byte if byte == ord("%") else ord("-") for byte in range(256)
+)
 """Every hexadecimal digit becomes an `x`, so that each escape is `%xx`."""
 _FLIP: Final = ord("%") ^ ord("=")
 _FLIPS: Final = bytes(byte if byte == _FLIP else 0 for byte in range(256))
 
 
 def unquote(value: bytes) -> bytes:
-    """The bytes with each `%` and two hexadecimal digits decoded; any other `%` stays, as `urllib.parse.unquote_to_bytes` leaves it."""
+    """The bytes with each `%` and two hexadecimal digits decoded; any other `%` stays, as
+    `urllib.parse.unquote_to_bytes` leaves it.
+    """
     if b"%" not in value:
         return value
     decoded = bytearray()

@@ -1,6 +1,8 @@
-"""The body of an upstream request: `{"api_key":…,"batch":[…]}` around events that are joined, not encoded; and how chunks are cut for it.
+"""The body of an upstream request: `{"api_key":…,"batch":[…]}` around events that are joined, not
+encoded; and how chunks are cut for it.
 
-No `sent_at` is ever sent: the service would move each event by the time that it was buffered (wire facts: Time).
+No `sent_at` is ever sent: the service would move each event by the time that it was buffered (wire
+facts: Time).
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from forwarder.wire.identity import ids_of
 from forwarder.wire.splice import Locator
 
 PIECE_BYTES: Final = 256 * 1024
-"""How much of a body is put together at a time: enough for few calls, little enough that 32 requests in flight stay small."""
+"""How much of a body is put together at a time: enough for few calls, little enough that 32
+requests in flight stay small.
+"""
 
 _TAIL: Final = b"]}"
 _LARGE_CHUNK: Final = 16 * 1024
@@ -32,11 +36,18 @@ def envelope_head(lane: Lane) -> bytes:
 
 def envelope_size(lane: Lane, chunks: Sequence[Chunk]) -> int:
     """Exact size of the body of a request with these chunks, in bytes, before compression."""
-    return len(envelope_head(lane)) + sum([len(chunk.data) for chunk in chunks]) + max(len(chunks) - 1, 0) + len(_TAIL)
+    return (
+        len(envelope_head(lane))
+        + sum([len(chunk.data) for chunk in chunks])
+        + max(len(chunks) - 1, 0)
+        + len(_TAIL)
+    )
 
 
 def body_pieces(batch: Batch) -> Iterator[bytes]:
-    """The body of a batch's request: large chunks as they are, not copied; small ones joined, in pieces of about `PIECE_BYTES`."""
+    """The body of a batch's request: large chunks as they are, not copied; small ones joined, in
+    pieces of about `PIECE_BYTES`.
+    """
     chunks = batch.chunks
     if batch.size > len(chunks) * _LARGE_CHUNK:
         between = envelope_head(batch.lane)
@@ -50,7 +61,11 @@ def body_pieces(batch: Batch) -> Iterator[bytes]:
     last = len(chunks) - run
     head = envelope_head(batch.lane)
     for at in range(0, len(chunks), run):
-        yield b"%b%b%b" % (head, b",".join([chunk.data for chunk in chunks[at : at + run]]), _TAIL if at >= last else b"")
+        yield b"%b%b%b" % (
+            head,
+            b",".join([chunk.data for chunk in chunks[at : at + run]]),
+            _TAIL if at >= last else b"",
+        )
         head = b","
 
 
@@ -58,7 +73,9 @@ Span: TypeAlias = tuple[int, int]
 
 
 def cut_by_size(chunk: Chunk, max_bytes: int, max_events: int) -> list[Chunk]:
-    """The chunk in pieces of at most `max_bytes` of events (commas included) and `max_events` each; an event over it is a piece alone."""
+    """The chunk in pieces of at most `max_bytes` of events (commas included) and `max_events`
+    each; an event over it is a piece alone.
+    """
     pieces: list[Chunk] = []
     piece: list[Span] = []
     at = 0
@@ -90,16 +107,27 @@ def cut_into(chunk: Chunk, counts: Sequence[int]) -> list[Chunk]:
 
 
 def _spans(chunk: Chunk) -> list[Span]:
-    """Where each event begins and ends in the chunk's data. A chunk to be cut may be large: its events are never there one by one."""
+    """Where each event begins and ends in the chunk's data. A chunk to be cut may be large: its
+    events are never there one by one.
+    """
     if chunk.count == 1:
         return [(0, len(chunk.data))]
     text = b"[%b]" % chunk.data
     events = split_events(text)
-    return [(at - 1, at - 1 + len(memoryview(event))) for at, event in zip(Locator(text).offsets(events), events, strict=True)]
+    return [
+        (at - 1, at - 1 + len(memoryview(event)))
+        for at, event in zip(Locator(text).offsets(events), events, strict=True)
+    ]
 
 
 def _slice(chunk: Chunk, spans: Sequence[Span], at: int) -> Chunk:
-    """A chunk of neighbouring events of another from index `at` on, with the ordering keys of just those (none if it has none)."""
+    """A chunk of neighbouring events of another from index `at` on, with the ordering keys of just
+    those (none if it has none).
+    """
     data = chunk.data[spans[0][0] : spans[-1][1]]
-    ids = frozenset().union(*[ids_of(chunk.data[start:end]) for start, end in spans]) if chunk.ids else chunk.ids
+    ids = (
+        frozenset().union(*[ids_of(chunk.data[start:end]) for start, end in spans])
+        if chunk.ids
+        else chunk.ids
+    )
     return chunk.part(data, len(spans), ids, at)

@@ -1,7 +1,8 @@
 """Whose event it is: the project key, and the ids that order is kept by.
 
-The rules are the service's (wire facts: How the service decodes a body): top-level `distinct_id` or `$distinct_id` beats the one in
-`properties`; what isn't a string is written as JSON text; NUL becomes U+FFFD; 200 characters count; only white space is missing.
+The rules are the service's (wire facts: How the service decodes a body): top-level `distinct_id`
+or `$distinct_id` beats the one in `properties`; what isn't a string is written as JSON text; NUL
+becomes U+FFFD; 200 characters count; only white space is missing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ MAX_ID_CHARACTERS: Final = 200
 
 
 class SecondIds(Struct, gc=False):
-    """The ids that `properties` may hold: the event's own, and the second one that it names (architecture: Order)."""
+    """The ids that `properties` may hold: the event's own, and the second one that it names
+    (architecture: Order).
+    """
 
     distinct_id: Raw = ABSENT
     alias: Raw = ABSENT
@@ -67,13 +70,18 @@ def second_ids(properties: Raw) -> SecondIds:
 
 
 def ids_of(event: bytes) -> frozenset[str]:
-    """Every id that an event is ordered with: its own, and the one that it merges into it or claims.
+    """Every id that an event is ordered with: its own, and the one that it merges into it or
+    claims.
 
     Raises `msgspec.DecodeError` if the event isn't a JSON object.
     """
     found = _decode(event)
     inner = second_ids(found.properties)
-    own = id_text(found.distinct_id) or id_text(found.dollar_distinct_id) or id_text(inner.distinct_id)
+    own = (
+        id_text(found.distinct_id)
+        or id_text(found.dollar_distinct_id)
+        or id_text(inner.distinct_id)
+    )
     return frozenset(filter(None, (own, id_text(inner.alias), id_text(inner.anonymous))))
 
 
@@ -82,11 +90,17 @@ PERSONAL_KEY_PREFIX: Final = "phx_"
 
 
 def check_token(token: str) -> str:
-    """The token, if it can be a project key. Raises `InvalidToken`, without quoting it: it may be a secret sent to the wrong place."""
+    """The token, if it can be a project key. Raises `InvalidToken`, without quoting it: it may be
+    a secret sent to the wrong place.
+    """
     if not token:
         raise NoKey("no project key: send api_key (or token)")
     if token.startswith(PERSONAL_KEY_PREFIX):
-        raise InvalidToken("this is a personal API key, which must stay secret; send the project's key")
+        raise InvalidToken(
+            "this is a personal API key, which must stay secret; send the project's key"
+        )
     if len(token) > MAX_TOKEN_BYTES or not token.isascii() or "\0" in token:
-        raise InvalidToken(f"malformed project key: it must be ASCII, at most {MAX_TOKEN_BYTES} bytes")
+        raise InvalidToken(
+            f"malformed project key: it must be ASCII, at most {MAX_TOKEN_BYTES} bytes"
+        )
     return token

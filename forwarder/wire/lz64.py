@@ -1,7 +1,8 @@
 """LZ-String in base64, as older browser SDKs send it, decompressed up to a limit.
 
-The format: the base64 text is a stream of bits. A code of n bits (least significant first) names an entry of a growing dictionary of
-strings of UTF-16 units; codes 0 and 1 announce a new unit of 8 or 16 bits, 2 ends the stream. n grows when the dictionary fills it.
+The format: the base64 text is a stream of bits. A code of n bits (least significant first) names
+an entry of a growing dictionary of strings of UTF-16 units; codes 0 and 1 announce a new unit of 8
+or 16 bits, 2 ends the stream. n grows when the dictionary fills it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import Final
 from forwarder.core.error_text import error_text
 
 MAX_WIRE_BYTES: Final = 1024 * 1024
-"""Bodies over this are rejected: browsers send a few kilobytes, and decompressing takes about 0.3 seconds a megabyte."""
+"""Bodies over this are rejected: browsers send a few kilobytes, and decompressing takes about 0.3
+seconds a megabyte.
+"""
 
 _END: Final = 2
 _REVERSED: Final = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
@@ -31,10 +34,11 @@ class TooLargeError(ValueError):
 
 
 def decompress(text: bytes, limit: int) -> bytes:
-    """The text that was compressed, in UTF-8. A surrogate without a partner, which UTF-8 can't hold, becomes its JSON escape.
+    """The text that was compressed, in UTF-8. A surrogate without a partner, which UTF-8 can't
+    hold, becomes its JSON escape.
 
-    Raises `CorruptError` for anything but an LZ-String stream, and `TooLargeError` for more than `limit` bytes, as soon as more than
-    `limit` UTF-16 units come out.
+    Raises `CorruptError` for anything but an LZ-String stream, and `TooLargeError` for more than
+    `limit` bytes, as soon as more than `limit` UTF-16 units come out.
     """
     try:
         data = _bytes_of(text)
@@ -48,14 +52,19 @@ def decompress(text: bytes, limit: int) -> bytes:
 
 
 def _bytes_of(text: bytes) -> bytes:
-    """The bits of the characters, filled up with zeros: LZ-String pads to a multiple of four even with three `=`, which isn't base64."""
+    """The bits of the characters, filled up with zeros: LZ-String pads to a multiple of four even
+    with three `=`, which isn't base64.
+    """
     characters = text.replace(b"\n", b"").rstrip(b"=")
     return binascii.a2b_base64(characters + b"A" * (-len(characters) % 4))
 
 
 def _entries(data: bytes, limit: int) -> list[str]:
-    """The entries that the codes name. One loop over local variables: a call for each code would take longer than the code does."""
-    data = data.translate(_REVERSED)  # the first bit of the stream is the lowest now, and so is that of each code
+    """The entries that the codes name. One loop over local variables: a call for each code would
+    take longer than the code does.
+    """
+    # the first bit of the stream is the lowest now, and so is that of each code
+    data = data.translate(_REVERSED)
     bits = held = at = size = 0
     previous = ""
     entries: list[str] = []

@@ -1,11 +1,14 @@
-"""OTLP logs: from the body of an export request, protobuf or JSON, to log records in plain JSON; and the messages of the answers.
+"""OTLP logs: from the body of an export request, protobuf or JSON, to log records in plain JSON;
+and the messages of the answers.
 
-Plain JSON: an attribute is a member of one object, the last one of a name wins; what is unset and what is not finite is null; bytes are
-base64; an integer keeps all its digits. A record has always the same members (docs/reference/otlp.md).
+Plain JSON: an attribute is a member of one object, the last one of a name wins; what is unset and
+what is not finite is null; bytes are base64; an integer keeps all its digits. A record has always
+the same members (docs/reference/otlp.md).
 
-The body may be hostile. Nothing is made of more values than `Effort` allows, nesting has a bound, and text that is not UTF-8, which other
-programs write where the schema forbids it, comes with U+FFFD in its place. The schema is the one that OpenTelemetry publishes; it is
-loaded by the first body in protobuf.
+The body may be hostile. Nothing is made of more values than `Effort` allows, nesting has a bound,
+and text that is not UTF-8, which other programs write where the schema forbids it, comes with
+U+FFFD in its place. The schema is the one that OpenTelemetry publishes; it is loaded by the first
+body in protobuf.
 """
 
 from __future__ import annotations
@@ -30,10 +33,14 @@ from forwarder.wire.shapes import MALFORMED, is_utf8
 from forwarder.wire.timestamps import at, format_timestamp
 
 MAX_DEPTH: Final = 30
-"""Lists and maps within one another; what is nested deeper can't be read in protobuf, whose own limit is at about the same depth."""
+"""Lists and maps within one another; what is nested deeper can't be read in protobuf, whose own
+limit is at about the same depth.
+"""
 
 MAX_REPEATED: Final = 64 * 1024 * 1024
-"""Bytes that records repeat of their resources and scopes. Each has them whole: a small request could become any size."""
+"""Bytes that records repeat of their resources and scopes. Each has them whole: a small request
+could become any size.
+"""
 
 VALUES_PER_EVENT: Final = 8
 """Values of records whose conversion takes as long as to rewrite one event."""
@@ -75,7 +82,8 @@ class _AnyValue(Struct, rename="camel", gc=False):
     kvlist_value: _KeyValueList | None = None
     bytes_value: str | None = None
 
-    def WhichOneof(self, _group: str) -> str | None:  # noqa: N802 - as a message of protobuf is asked
+    # N802: as a message of protobuf is asked
+    def WhichOneof(self, _group: str) -> str | None:  # noqa: N802
         """The name of the one that is set; None if none is."""
         for name in self.__struct_fields__:
             if getattr(self, name) is not None:
@@ -140,29 +148,35 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def decode_otlp_body(incoming: Incoming, limit: int) -> bytes:
-    """The request's message, not compressed. Raises `UnsupportedMedia` for a type or compression that the protocol doesn't have.
+    """The request's message, not compressed. Raises `UnsupportedMedia` for a type or compression
+    that the protocol doesn't have.
 
     Raises `InvalidRequest` where it can't be decompressed, `RequestTooLarge` over `limit` bytes.
     """
     mime = incoming.content_type.partition(b";")[0].strip().lower()
     if mime not in (JSON_TYPE, PROTOBUF_TYPE):
         shown = mime[:100].decode("latin-1")
-        raise UnsupportedMedia(f"unsupported content type: {shown!r}; send {PROTOBUF_TYPE.decode()} or {JSON_TYPE.decode()}")
+        raise UnsupportedMedia(
+            f"unsupported content type: {shown!r}; send {PROTOBUF_TYPE.decode()} or "
+            f"{JSON_TYPE.decode()}"
+        )
     return decompress_content(incoming.body, incoming.content_encoding, limit)
 
 
 def read_logs(text: bytes, *, protobuf: bool, effort: Effort = UNBOUNDED) -> Iterator[LogRecord]:
     """The log records of an export request, in its order; each is made when it is asked for.
 
-    Raises `InvalidRequest` for what is no such request, also while records are made, `RequestTooLarge` before the first one where they
-    would repeat over `MAX_REPEATED` bytes, and `TooMuchWork` beyond `effort`.
+    Raises `InvalidRequest` for what is no such request, also while records are made,
+    `RequestTooLarge` before the first one where they would repeat over `MAX_REPEATED` bytes, and
+    `TooMuchWork` beyond `effort`.
     """
     request = _parse_protobuf(text) if protobuf else _parse_json(text, effort)
     return _Reading(effort.events * VALUES_PER_EVENT).records(request)
 
 
 def _parse_protobuf(text: bytes) -> Any:
-    from google.protobuf.message import DecodeError  # noqa: PLC0415 - loaded by the first body in protobuf
+    # loaded by the first body in protobuf
+    from google.protobuf.message import DecodeError  # noqa: PLC0415
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest  # noqa: PLC0415
 
     try:
@@ -172,13 +186,18 @@ def _parse_protobuf(text: bytes) -> Any:
     try:
         return _tolerant_request()(text)
     except DecodeError:
-        raise InvalidRequest("the body isn't an ExportLogsServiceRequest in protobuf, or is nested too deep") from None
+        raise InvalidRequest(
+            "the body isn't an ExportLogsServiceRequest in protobuf, or is nested too deep"
+        ) from None
 
 
 @lru_cache(maxsize=1)
 def _tolerant_request() -> Callable[[bytes], Any]:
-    """Parses an export request whose texts may be any bytes: by the same schema, with bytes in the place of each text."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415 - few need it
+    """Parses an export request whose texts may be any bytes: by the same schema, with bytes in the
+    place of each text.
+    """
+    # few need it
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415
     from opentelemetry.proto.collector.logs.v1 import logs_service_pb2  # noqa: PLC0415
 
     pool = descriptor_pool.DescriptorPool()
@@ -195,7 +214,9 @@ def _tolerant_request() -> Callable[[bytes], Any]:
         pool.Add(written)
 
     add(logs_service_pb2.DESCRIPTOR)
-    described = pool.FindMessageTypeByName("opentelemetry.proto.collector.logs.v1.ExportLogsServiceRequest")
+    described = pool.FindMessageTypeByName(
+        "opentelemetry.proto.collector.logs.v1.ExportLogsServiceRequest"
+    )
     parse: Callable[[bytes], Any] = message_factory.GetMessageClass(described).FromString
     return parse
 
@@ -207,7 +228,9 @@ def _parse_json(text: bytes, effort: Effort) -> _ExportRequest:
     try:
         return _decode_json(text)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"the body isn't an ExportLogsServiceRequest: {error_text(error)}") from None
+        raise InvalidRequest(
+            f"the body isn't an ExportLogsServiceRequest: {error_text(error)}"
+        ) from None
     except MALFORMED as error:
         if len(text) > effort.repaired:
             raise TooMuchWork from None
@@ -215,7 +238,9 @@ def _parse_json(text: bytes, effort: Effort) -> _ExportRequest:
 
 
 def _parse_repaired(text: bytes, error: Exception) -> _ExportRequest:
-    """The same of a text with NaN, which becomes null, or with lone surrogates, which become U+FFFD."""
+    """The same of a text with NaN, which becomes null, or with lone surrogates, which become
+    U+FFFD.
+    """
     try:
         return _decode_json(mask_lone_surrogates(null_non_finite_numbers(text)[0]))
     except msgspec.ValidationError as invalid:
@@ -225,7 +250,9 @@ def _parse_repaired(text: bytes, error: Exception) -> _ExportRequest:
 
 
 class _Reading:
-    """Makes plain values of a request's, in either encoding: its structs have the names of the messages' fields."""
+    """Makes plain values of a request's, in either encoding: its structs have the names of the
+    messages' fields.
+    """
 
     def __init__(self, values: int) -> None:
         """`values`: how many may be converted."""
@@ -241,7 +268,10 @@ class _Reading:
                 parts.append((records, resource, scope))
                 repeated += len(records) * (len(resource) + len(scope))
         if repeated > MAX_REPEATED:
-            raise RequestTooLarge(f"its log records, each with its resource and scope, would repeat over {MAX_REPEATED} bytes")
+            raise RequestTooLarge(
+                "its log records, each with its resource and scope, would repeat over "
+                f"{MAX_REPEATED} bytes"
+            )
         for records, resource, scope in parts:
             for record in records:
                 yield self._record(record, Raw(resource), Raw(scope))
@@ -256,12 +286,16 @@ class _Reading:
         return items
 
     def _record(self, record: Any, resource: Raw, scope: Raw) -> LogRecord:
-        own, observed = _nanoseconds(record.time_unix_nano), _nanoseconds(record.observed_time_unix_nano)
+        own, observed = (
+            _nanoseconds(record.time_unix_nano),
+            _nanoseconds(record.observed_time_unix_nano),
+        )
         members = {
             "time": _time(own) if own else None,
             "observed_time": _time(observed) if observed else None,
             "severity": _text(record.severity_text) or None,
-            "severity_number": _integer(record.severity_number or 0, -_MAX_INT32 - 1, _MAX_INT32) or None,
+            "severity_number": _integer(record.severity_number or 0, -_MAX_INT32 - 1, _MAX_INT32)
+            or None,
             "body": self._plain(record.body, 0),
             "attributes": self._members(record.attributes, 1),
             "resource": resource,
@@ -272,17 +306,27 @@ class _Reading:
             "flags": _integer(record.flags or 0, 0, _MAX_UINT32),
         }
         at, data = own or observed, _encode(members)
-        return LogRecord(data, b'"%b"' % _time(at // 1000 * 1000).encode(), at / _NANOSECONDS) if at else LogRecord(data)
+        return (
+            LogRecord(data, b'"%b"' % _time(at // 1000 * 1000).encode(), at / _NANOSECONDS)
+            if at
+            else LogRecord(data)
+        )
 
     def _scope(self, scope: Any) -> bytes:
-        name, version = (None, None) if scope is None else (_text(scope.name) or None, _text(scope.version) or None)
+        name, version = (
+            (None, None)
+            if scope is None
+            else (_text(scope.name) or None, _text(scope.version) or None)
+        )
         return _encode({"name": name, "version": version, "attributes": self._attributes(scope)})
 
     def _attributes(self, owner: Any) -> dict[str, object]:
         return {} if owner is None else self._members(owner.attributes, 1)
 
     def _members(self, pairs: Any, depth: int) -> dict[str, object]:
-        return {_text(pair.key) or "": self._plain(pair.value, depth) for pair in self._counted(pairs)}
+        return {
+            _text(pair.key) or "": self._plain(pair.value, depth) for pair in self._counted(pairs)
+        }
 
     def _plain(self, value: Any, depth: int) -> object:
         """A value of any kind. `depth`: the lists and maps that it is in."""
@@ -301,7 +345,9 @@ class _Reading:
         if kind not in ("array_value", "kvlist_value"):
             return None  # unset, or of a kind that was added to the schema later
         if depth >= MAX_DEPTH:
-            raise InvalidRequest(f"a value is nested too deep: over {MAX_DEPTH} lists and maps within one another")
+            raise InvalidRequest(
+                f"a value is nested too deep: over {MAX_DEPTH} lists and maps within one another"
+            )
         if kind == "kvlist_value":
             return self._members(value.kvlist_value.values, depth + 1)
         return [self._plain(each, depth + 1) for each in self._counted(value.array_value.values)]
@@ -352,7 +398,11 @@ def _time(nanoseconds: int) -> str:
     """A time as ISO 8601 with as many digits as it needs."""
     second, rest = divmod(nanoseconds, _NANOSECONDS)
     digits = f"{rest:09}"
-    return f"{_second(second)}.{digits[:3] if digits.endswith('000000') else digits[:6] if digits.endswith('000') else digits}Z"
+    return (
+        f"{_second(second)}."
+        f"{digits[:3] if digits.endswith('000000') else digits[:6] if digits.endswith('000') else digits}"
+        "Z"
+    )
 
 
 @lru_cache(maxsize=16)
@@ -362,11 +412,17 @@ def _second(second: int) -> str:
 
 
 def export_response(rejected: int, why: str, *, protobuf: bool) -> bytes:
-    """The body of an answer 200: an `ExportLogsServiceResponse`; empty if all log records were accepted."""
+    """The body of an answer 200: an `ExportLogsServiceResponse`; empty if all log records were
+    accepted.
+    """
     if not protobuf:
         partial = {"partialSuccess": {"rejectedLogRecords": str(rejected), "errorMessage": why}}
         return _encode(partial if rejected else {})
-    return _field(1, b"\x08%b%b" % (_varint(rejected), _field(2, why.encode("utf-8", "replace")))) if rejected else b""
+    return (
+        _field(1, b"\x08%b%b" % (_varint(rejected), _field(2, why.encode("utf-8", "replace"))))
+        if rejected
+        else b""
+    )
 
 
 def status_message(text: str, *, protobuf: bool) -> bytes:

@@ -1,10 +1,13 @@
-"""What some senders write that isn't JSON: NaN and Infinity, and lone surrogates (wire facts, trap 18), and CESU-8 for UTF-8.
+"""What some senders write that isn't JSON: NaN and Infinity, and lone surrogates (wire facts, trap
+18), and CESU-8 for UTF-8.
 
-NaN and Infinity outside strings become null. A lone surrogate can't be repaired without changing the event: it is masked, by the
-same number of bytes, so that the rest of its request can be read, and its event found by comparing.
+NaN and Infinity outside strings become null. A lone surrogate can't be repaired without changing
+the event: it is masked, by the same number of bytes, so that the rest of its request can be read,
+and its event found by comparing.
 
-The texts may be hostile: nothing runs Python code for each string, escape or number, and the results take a few times the text's size.
-A text that stays invalid whatever is repaired may come out in any form: it is rejected all the same.
+The texts may be hostile: nothing runs Python code for each string, escape or number, and the
+results take a few times the text's size. A text that stays invalid whatever is repaired may come
+out in any form: it is rejected all the same.
 """
 
 from __future__ import annotations
@@ -20,7 +23,13 @@ _PIECE_BYTES: Final = 64 * 1024
 
 _NON_FINITE: Final = (b"NaN", b"-Infinity", b"Infinity")
 """In the order in which they are replaced: what stands for one never completes a later one."""
-_BEGINNINGS: Final = tuple(sorted({word[:length] for word in _NON_FINITE for length in range(1, len(word))}, key=len, reverse=True))
+_BEGINNINGS: Final = tuple(
+    sorted(
+        {word[:length] for word in _NON_FINITE for length in range(1, len(word))},
+        key=len,
+        reverse=True,
+    )
+)
 """What a piece must not end with, longest first."""
 _BACKSLASH, _QUOTE = b"\\\\", b'\\"'
 _FOR_BACKSLASH, _FOR_QUOTE = b"\1", b"\2"
@@ -29,11 +38,16 @@ _FOR_BACKSLASH, _FOR_QUOTE = b"\1", b"\2"
 _BACKSLASH_BIT, _U_BIT, _D_BIT, _HIGH_BIT, _LOW_BIT, _HEX_BIT = range(6)
 _CLASSES: Final = bytes(
     sum(
-        (chr(byte) in characters) << bit for bit, characters in enumerate(("\\", "u", "dD", "89abAB", "cdefCDEF", "0123456789abcdefABCDEF"))
+        (chr(byte) in characters) << bit
+        for bit, characters in enumerate(
+            ("\\", "u", "dD", "89abAB", "cdefCDEF", "0123456789abcdefABCDEF")
+        )
     )
     for byte in range(256)
 )
-"""What a byte can be in an escaped surrogate, a bit for each: a high one is `\ud83d`, say, and a low one `\ude00`."""
+"""What a byte can be in an escaped surrogate, a bit for each: a high one is `\ud83d`, say, and a
+low one `\ude00`.
+"""
 _ESCAPE_BYTES: Final = 6
 _CONTEXT: Final = 2 * _ESCAPE_BYTES
 """No more bytes before and behind a piece say what a surrogate at its ends is."""
@@ -42,22 +56,36 @@ _JOINED_AT_ONCE: Final = 64 * 1024
 
 
 def null_non_finite_numbers(text: bytes, null: bytes = b"null") -> tuple[bytes, int]:
-    """The JSON text with each NaN and Infinity outside strings as `null`, and how many there were."""
-    if (b"NaN" not in text and b"Infinity" not in text) or _FOR_BACKSLASH in text or _FOR_QUOTE in text:
+    """The JSON text with each NaN and Infinity outside strings as `null`, and how many
+    there were.
+    """
+    if (
+        (b"NaN" not in text and b"Infinity" not in text)
+        or _FOR_BACKSLASH in text
+        or _FOR_QUOTE in text
+    ):
         return text, 0
     repaired = bytearray()
     count = 0
     within_string = False
     for piece in _pieces(text):
         escaped = b"\\" in piece
-        plain = piece.replace(_BACKSLASH, _FOR_BACKSLASH).replace(_QUOTE, _FOR_QUOTE) if escaped else piece
+        plain = (
+            piece.replace(_BACKSLASH, _FOR_BACKSLASH).replace(_QUOTE, _FOR_QUOTE)
+            if escaped
+            else piece
+        )
         parts = plain.split(b'"')
         outside = b'"'.join(parts[within_string::2])
         nulled, found = _null(outside, null)
         if found:
             parts[within_string::2] = nulled.split(b'"')
             joined = b'"'.join(parts)
-            repaired += joined.replace(_FOR_QUOTE, _QUOTE).replace(_FOR_BACKSLASH, _BACKSLASH) if escaped else joined
+            repaired += (
+                joined.replace(_FOR_QUOTE, _QUOTE).replace(_FOR_BACKSLASH, _BACKSLASH)
+                if escaped
+                else joined
+            )
             count += found
         else:
             repaired += piece
@@ -90,10 +118,12 @@ def _pieces(text: bytes) -> Iterator[bytes]:
 
 
 def join_surrogates(text: bytes) -> bytes:
-    """UTF-8 text in which each surrogate pair that was written as two characters of three bytes (CESU-8) is the one character of four.
+    """UTF-8 text in which each surrogate pair that was written as two characters of three bytes
+    (CESU-8) is the one character of four.
 
-    Older versions of the browser SDK write characters above U+FFFF so before base64 (wire facts). Works in pieces that end before an ASCII
-    character, because each takes several times its size while it is converted. Raises `InvalidRequest` for what is neither UTF-8 nor this.
+    Older versions of the browser SDK write characters above U+FFFF so before base64 (wire facts).
+    Works in pieces that end before an ASCII character, because each takes several times its size
+    while it is converted. Raises `InvalidRequest` for what is neither UTF-8 nor this.
     """
     joined = bytearray()
     start = 0
@@ -110,20 +140,29 @@ def join_surrogates(text: bytes) -> bytes:
 
 
 def mask_lone_surrogates(text: bytes) -> bytes:
-    """The JSON text, as long as before, with each escaped surrogate that has no partner as U+FFFD."""
+    """The JSON text, as long as before, with each escaped surrogate that has no
+    partner as U+FFFD.
+    """
     if (b"\\ud" not in text and b"\\uD" not in text) or _FOR_BACKSLASH in text:
         return text
-    plain = text.replace(_BACKSLASH, 2 * _FOR_BACKSLASH)  # what begins with a backslash now is an escape
+    # what begins with a backslash now is an escape
+    plain = text.replace(_BACKSLASH, 2 * _FOR_BACKSLASH)
     masked = bytearray()
     for start in range(0, len(plain), _PIECE_BYTES):
         context = min(start, _CONTEXT)
         piece = plain[start - context : start + _PIECE_BYTES + _CONTEXT]
-        masked += _mask(piece)[context : context + _PIECE_BYTES] if b"\\u" in piece else piece[context : context + _PIECE_BYTES]
+        masked += (
+            _mask(piece)[context : context + _PIECE_BYTES]
+            if b"\\u" in piece
+            else piece[context : context + _PIECE_BYTES]
+        )
     return bytes(masked).replace(2 * _FOR_BACKSLASH, _BACKSLASH)
 
 
 def _mask(text: bytes) -> bytes:
-    """`mask_lone_surrogates` by arithmetic: the text is one number, and so is what is known of all its bytes (a bit at a time)."""
+    """`mask_lone_surrogates` by arithmetic: the text is one number, and so is what is known of all
+    its bytes (a bit at a time).
+    """
     classes = int.from_bytes(text.translate(_CLASSES), "little")
     ones = int.from_bytes(b"\1" * len(text), "little")
 
@@ -131,7 +170,13 @@ def _mask(text: bytes) -> bytes:
         """1 for each byte that has, `place` bytes further on, a byte of this class."""
         return classes >> 8 * place + bit & ones
 
-    surrogates = flags(0, _BACKSLASH_BIT) & flags(1, _U_BIT) & flags(2, _D_BIT) & flags(4, _HEX_BIT) & flags(5, _HEX_BIT)
+    surrogates = (
+        flags(0, _BACKSLASH_BIT)
+        & flags(1, _U_BIT)
+        & flags(2, _D_BIT)
+        & flags(4, _HEX_BIT)
+        & flags(5, _HEX_BIT)
+    )
     if not surrogates:
         return text
     high, low = surrogates & flags(3, _HIGH_BIT), surrogates & flags(3, _LOW_BIT)
@@ -140,5 +185,7 @@ def _mask(text: bytes) -> bytes:
     if not lone:
         return text
     digits = (lone << 16) * 0x01010101  # all four of each
-    masked = int.from_bytes(text, "little") & ~(digits * 0xFF) | (lone << 16) * int.from_bytes(b"fffd", "little")
+    masked = int.from_bytes(text, "little") & ~(digits * 0xFF) | (lone << 16) * int.from_bytes(
+        b"fffd", "little"
+    )
     return masked.to_bytes(len(text), "little")

@@ -1,6 +1,7 @@
 """The shapes of a request's JSON: a batch object, an array of events, or one event.
 
-Whatever the shape, it becomes one JSON array of events, still raw, and what the batch level says about them.
+Whatever the shape, it becomes one JSON array of events, still raw, and what the batch level says
+about them.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ _WITHIN_CHARACTER: Final = 0b1000_0000
 _DEEP_BYTES: Final = 1024
 """Shorter texts can't nest deep enough to exhaust the decoder's stack."""
 _SPARE_FRAMES: Final = 40
-"""How many calls deeper than here an event may have to be decoded again: while it is stamped, or in the middle of a delivery."""
+"""How many calls deeper than here an event may have to be decoded again: while it is stamped, or
+in the middle of a delivery.
+"""
 MALFORMED: Final = (msgspec.DecodeError, RecursionError)
 """What msgspec raises for text that isn't JSON, or is nested too deep."""
 
@@ -95,18 +98,23 @@ class Request:
     nulled: int = 0
     """How many numbers were NaN or infinite."""
     garbled: Sequence[tuple[bytes, bytes]] = ()
-    """Events with lone surrogates, which are not in `events`: each with those masked, and as it was sent."""
+    """Events with lone surrogates, which are not in `events`: each with those masked, and as it
+    was sent.
+    """
     foreign: bool = False
     """Whether what is among its events' properties says nothing of their tokens."""
 
 
-def read_request(text: bytes, max_events: int = sys.maxsize, *, foreign: bool = False, effort: Effort = UNBOUNDED) -> Request:
-    """The request that a JSON text stands for. `foreign`: a member `token` of its events' properties isn't their token.
+def read_request(
+    text: bytes, max_events: int = sys.maxsize, *, foreign: bool = False, effort: Effort = UNBOUNDED
+) -> Request:
+    """The request that a JSON text stands for. `foreign`: a member `token` of its events'
+    properties isn't their token.
 
     Text in CESU-8 is read as the UTF-8 that it stands for.
 
-    Raises `InvalidRequest` if it isn't a request, `InvalidToken` for a batch-level token that can't be one, and `TooMuchWork` beyond
-    `effort`.
+    Raises `InvalidRequest` if it isn't a request, `InvalidToken` for a batch-level token that
+    can't be one, and `TooMuchWork` beyond `effort`.
     """
     if not (text.isascii() or is_utf8(text)):
         text = join_surrogates(text)
@@ -120,11 +128,13 @@ def read_request(text: bytes, max_events: int = sys.maxsize, *, foreign: bool = 
 
 
 def read_outline(text: bytes) -> Request | None:
-    """The request that a batch object of valid UTF-8 stands for, if its events are an array: they aren't decoded, and may be anything.
+    """The request that a batch object of valid UTF-8 stands for, if its events are an array: they
+    aren't decoded, and may be anything.
 
-    None where that can't be said without decoding them. The place of the array is a guess (from the first bracket to the last one), and
-    proven: the decoder finds `batch` there when the array is replaced by an empty one. It saves a pass over the events (0.26 of 1.2 µs an
-    event of a batch of 50, to the buffer).
+    None where that can't be said without decoding them. The place of the array is a guess (from
+    the first bracket to the last one), and proven: the decoder finds `batch` there when the array
+    is replaced by an empty one. It saves a pass over the events (0.26 of 1.2 µs an event of a
+    batch of 50, to the buffer).
     """
     start, end = text.find(b"["), text.rfind(b"]") + 1
     if not 0 < start < end:
@@ -164,7 +174,9 @@ def _between_characters(text: bytes) -> Iterator[bytes]:
     yield text[start:]
 
 
-def _read_repaired(text: bytes, error: Exception, max_events: int, read: Callable[[bytes], Request], effort: Effort) -> Request:
+def _read_repaired(
+    text: bytes, error: Exception, max_events: int, read: Callable[[bytes], Request], effort: Effort
+) -> Request:
     nulled_text, nulled = null_non_finite_numbers(text)
     masked = mask_lone_surrogates(nulled_text)
     try:
@@ -180,8 +192,11 @@ def _read_repaired(text: bytes, error: Exception, max_events: int, read: Callabl
 
 
 def _part_garbled(request: Request, masked: bytes, unmasked: bytes) -> None:
-    """Part the events in which something was masked from those that are as they were sent; both texts are of one length."""
-    if not isinstance(request.events, Raw) and request.events is not masked:  # one event: the whole text
+    """Part the events in which something was masked from those that are as they were sent; both
+    texts are of one length.
+    """
+    # one event: the whole text
+    if not isinstance(request.events, Raw) and request.events is not masked:
         request.events, request.garbled = b"[]", [(masked.strip(), unmasked.strip())]
         return
     locator = Locator(masked)
@@ -198,7 +213,9 @@ def _part_garbled(request: Request, masked: bytes, unmasked: bytes) -> None:
 
 
 def with_spare_frames(read: Callable[[bytes], _T], text: bytes) -> _T:
-    """`read(text)`, but what is nested so deep that a later decoder might fail at it is refused now, by `RecursionError`."""
+    """`read(text)`, but what is nested so deep that a later decoder might fail at it is refused
+    now, by `RecursionError`.
+    """
     return read(text) if len(text) < _DEEP_BYTES else _deeper(read, text, _SPARE_FRAMES)
 
 
@@ -210,7 +227,8 @@ def _read(text: bytes, *, foreign: bool = False) -> Request:
     start = text[:1] if text[:1] in (_OBJECT, _ARRAY) else text.lstrip()[:1]
     if start == _ARRAY:
         array = msgspec.json.decode(text, type=Raw)
-        return Request(text if text[:1] == _ARRAY and text[-1:] == _ARRAY_END else array)  # without the white space around it
+        # without the white space around it
+        return Request(text if text[:1] == _ARRAY and text[-1:] == _ARRAY_END else array)
     if start != _OBJECT:
         _decode_any(text)
         raise InvalidRequest("the body is neither an object nor an array")
@@ -234,7 +252,8 @@ def _read_foreign(text: bytes) -> Request:
 def read_historical(raw: Raw) -> bool:
     """What `historical_migration` says; false where it is absent or null.
 
-    Raises `InvalidRequest` for anything but a boolean: events of a migration that go on as live ones can't be called back.
+    Raises `InvalidRequest` for anything but a boolean: events of a migration that go on as live
+    ones can't be called back.
     """
     text = bytes(raw)
     if text in (b"true", b"false", b"null", b""):
@@ -248,7 +267,8 @@ def _sent_at(raw: Raw) -> float | None:
 
 
 def _token_of(bearer: _Envelope | _TokenBearer, *, foreign: bool) -> str | None:
-    """The token at this level, or (unless they are foreign) in its properties; None if there is none.
+    """The token at this level, or (unless they are foreign) in its properties; None if there is
+    none.
 
     Raises `InvalidToken` for one that can't be a token.
     """
@@ -264,17 +284,19 @@ def _token_of(bearer: _Envelope | _TokenBearer, *, foreign: bool) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _token_text(raw: bytes) -> str:
-    token = None if raw[:1] in (_ARRAY, _OBJECT) else _decode_any(raw)  # as objects, they could take a hundred times their size
+    # as objects, they could take a hundred times their size
+    token = None if raw[:1] in (_ARRAY, _OBJECT) else _decode_any(raw)
     if not isinstance(token, str):
         raise InvalidToken("malformed project key: it must be a string")
     return check_token(token)
 
 
 def check_count(events: bytes | Raw, limit: int) -> None:
-    """Raises `RequestTooLarge` for an array of more than `limit` events before anything is made of each.
+    """Raises `RequestTooLarge` for an array of more than `limit` events before anything is made of
+    each.
 
-    An array of millions of `{}` would take a hundred times its size. Where one has so many commas, it may hold objects only: anything
-    else raises `InvalidRequest`.
+    An array of millions of `{}` would take a hundred times its size. Where one has so many commas,
+    it may hold objects only: anything else raises `InvalidRequest`.
     """
     if len(memoryview(events)) <= 2 * limit or bytes(events).count(b",") < limit:
         return
@@ -285,14 +307,21 @@ def check_count(events: bytes | Raw, limit: int) -> None:
         raise InvalidRequest("an event isn't an object") from None
 
 
-def split_by_token(events: bytes | Raw, default: str | None = None, *, foreign: bool = False) -> dict[str, bytes]:
-    """The events of an array whose tokens are their own, as one array a token, in the order of their first events.
+def split_by_token(
+    events: bytes | Raw, default: str | None = None, *, foreign: bool = False
+) -> dict[str, bytes]:
+    """The events of an array whose tokens are their own, as one array a token, in the order of
+    their first events.
 
-    `default`: the token of those that have none; `foreign`: see `read_request`. Raises `InvalidToken` if an event has none, or one that
-    can't be a token, and `InvalidRequest` if one isn't an object.
+    `default`: the token of those that have none; `foreign`: see `read_request`. Raises
+    `InvalidToken` if an event has none, or one that can't be a token, and `InvalidRequest` if one
+    isn't an object.
     """
     try:
-        tokens = [_token_of(bearer, foreign=foreign) or default for bearer in _decode_token_bearers(events)]
+        tokens = [
+            _token_of(bearer, foreign=foreign) or default
+            for bearer in _decode_token_bearers(events)
+        ]
     except msgspec.ValidationError:
         raise InvalidRequest("an event isn't an object") from None
     if None in tokens:

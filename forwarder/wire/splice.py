@@ -1,7 +1,8 @@
 """Changing a few bytes of an event and keeping all others.
 
-A value's place is where the decoder found it: a `msgspec.Raw` is a view into the text that it was decoded from, and the distance of
-the two addresses is its offset. Nothing is searched for, so a value can't be confused with equal bytes elsewhere in the event.
+A value's place is where the decoder found it: a `msgspec.Raw` is a view into the text that it was
+decoded from, and the distance of the two addresses is its offset. Nothing is searched for, so a
+value can't be confused with equal bytes elsewhere in the event.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from _cffi_backend import FFI  # what generated modules use: faster than the package around it, whose parser for C takes 1.5 MB
+# what generated modules use: faster than the package around it, whose parser for C takes 1.5 MB
+from _cffi_backend import FFI
 from msgspec import Raw
 
 _address = FFI().from_buffer
@@ -26,7 +28,9 @@ class Locator:
         self._size = len(bytes(text)) if isinstance(text, Raw) else len(text)
 
     def offset(self, value: Raw) -> int:
-        """The offset of a value's first byte. Raises `ValueError` if the value isn't a view into the text."""
+        """The offset of a value's first byte. Raises `ValueError` if the value isn't a view into
+        the text.
+        """
         offset: int = _address("char *", value) - self._base
         if not 0 <= offset < self._size:
             raise ValueError("this value was decoded from another text")
@@ -60,7 +64,9 @@ class Edits:
         self._edits.append((*span, new))
 
     def insert_members(self, at: int, members: bytes) -> None:
-        """Put members (joined by commas) at the beginning of the object whose brace stands at `at`."""
+        """Put members (joined by commas) at the beginning of the object whose brace
+        stands at `at`.
+        """
         rest = self._text[at + 1 : at + 65].lstrip(_SPACE) or self._text[at + 1 :].lstrip(_SPACE)
         self._edits.append((at + 1, at + 1, members if rest[:1] == b"}" else members + b","))
 
@@ -69,7 +75,8 @@ class Edits:
         text = self._text
         colon = text.rindex(b":", 0, value[0])
         closing_quote = text.rindex(b'"', 0, colon)
-        start = text.rindex(b'"', 0, closing_quote)  # no quote can stand in a key whose decoded form has none: its escapes are \u….
+        # no quote can stand in a key whose decoded form has none: its escapes are \u….
+        start = text.rindex(b'"', 0, closing_quote)
         end = value[1]
         after = end + len(text[end:]) - len(text[end:].lstrip(_SPACE))
         if text[after : after + 1] == b",":
@@ -85,7 +92,9 @@ class Edits:
 
 
 class Splices(NamedTuple):
-    """Replacements in the order of the text, as columns: where the bytes begin and end that are replaced, and what replaces them."""
+    """Replacements in the order of the text, as columns: where the bytes begin and end that are
+    replaced, and what replaces them.
+    """
 
     begins: Sequence[int]
     ends: Sequence[int]
@@ -102,6 +111,8 @@ def spliced(text: bytes, splices: Splices, start: int = 0, end: int | None = Non
     """The text from `start` to `end` with replacements that don't overlap."""
     begins, ends, new = splices
     pieces = [b""] * (2 * len(new) + 1)
-    pieces[0::2] = [text[after:before] for after, before in zip((start, *ends), (*begins, end), strict=True)]
+    pieces[0::2] = [
+        text[after:before] for after, before in zip((start, *ends), (*begins, end), strict=True)
+    ]
     pieces[1::2] = new
     return b"".join(pieces)

@@ -1,11 +1,14 @@
 """What an upstream's JSON parser may reject in an event that ours accepts.
 
-Parsers differ: serde_json and Go reject numbers that overflow a double, simdjson rejects integers of more than 64 bits, Jackson numbers of
-more than 1,000 characters, Python integers of more than 4,300 digits; the allowed depth is 64 (.NET), 100 (Ruby), 128 (serde_json),
-512 (PHP), 1,000 (Jackson, Python) or 1,024 (orjson, simdjson) with the two levels of the envelope; databases reject NUL. So a finding is a
-suspicion, and no reason by itself to reject an event: only the upstream's answer is.
+Parsers differ: serde_json and Go reject numbers that overflow a double, simdjson rejects integers
+of more than 64 bits, Jackson numbers of more than 1,000 characters, Python integers of more than
+4,300 digits; the allowed depth is 64 (.NET), 100 (Ruby), 128 (serde_json), 512 (PHP), 1,000
+(Jackson, Python) or 1,024 (orjson, simdjson) with the two levels of the envelope; databases reject
+NUL. So a finding is a suspicion, and no reason by itself to reject an event: only the upstream's
+answer is.
 
-Invariants: nothing is changed; the cost is linear in the event's bytes; `Inspection` can pause within an event.
+Invariants: nothing is changed; the cost is linear in the event's bytes; `Inspection` can pause
+within an event.
 """
 
 from __future__ import annotations
@@ -55,7 +58,9 @@ class Suspicion(NamedTuple):
 
     oddities: Kind
     degrees: tuple[int, ...]
-    """Of each oddity how far it goes (digits, powers of ten, levels); 0 for those of which there is no more or less."""
+    """Of each oddity how far it goes (digits, powers of ten, levels); 0 for those of which there
+    is no more or less.
+    """
 
     @property
     def words(self) -> str:
@@ -63,15 +68,25 @@ class Suspicion(NamedTuple):
         return " and ".join(self.oddities)
 
     def is_as_odd_as(self, other: Suspicion) -> bool:
-        """Whether a parser that rejects `other` for what it has in common with this one must reject this one too."""
-        return self.oddities == other.oddities and all(mine >= its for mine, its in zip(self.degrees, other.degrees, strict=True))
+        """Whether a parser that rejects `other` for what it has in common with this one must
+        reject this one too.
+        """
+        return self.oddities == other.oddities and all(
+            mine >= its for mine, its in zip(self.degrees, other.degrees, strict=True)
+        )
 
 
 LONGEST_DIGITS: Final = 308
 """An integer with more digits overflows a double, or nearly."""
 
 _DEPTHS: Final = (60, 95, 120, 500, 990)
-_NESTED: Final = (Oddity.NESTED_60, Oddity.NESTED_95, Oddity.NESTED_120, Oddity.NESTED_500, Oddity.NESTED_990)
+_NESTED: Final = (
+    Oddity.NESTED_60,
+    Oddity.NESTED_95,
+    Oddity.NESTED_120,
+    Oddity.NESTED_500,
+    Oddity.NESTED_990,
+)
 _LENGTHS: Final = ((4300, Oddity.VERY_LONG_NUMBER), (1000, Oddity.LONG_NUMBER))
 _SAFE_DIGITS: Final = 18
 _SIGNED: Final = 2**63
@@ -81,7 +96,9 @@ _STEP: Final = 1024
 
 _SIMPLIFIED: Final = bytes.maketrans(b"E123456789" + bytes(range(32)), b"e000000000" + b"\1" * 32)
 _PLUS: Final = b"+"
-"""For a search that costs nearly nothing: all digits are 0, all control characters 1, and there is no plus."""
+"""For a search that costs nearly nothing: all digits are 0, all control characters 1, and there is
+no plus.
+"""
 _LONG_DIGITS: Final = b"0" * (_SAFE_DIGITS + 1)
 _DIGIT: Final = ord("0")
 _EXPONENT: Final = b"e000"
@@ -92,16 +109,21 @@ _MANY_DIGITS: Final = b"0" * 200
 """With fewer digits and a power of ten of two digits, no number overflows a double."""
 _OVERFLOWS: Final = frozenset({Oddity.NUMBER_OVERFLOW, Oddity.LONG_INTEGER})
 _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]|\xc2[\x80-\x9f]")
-_ESCAPED: Final = re.compile(rb"\\u(?:00(?:0[0-7bBeEfF]|1[0-9a-fA-F]|7[fF]|[89][0-9a-fA-F])|[dD][89a-fA-F])")
+_ESCAPED: Final = re.compile(
+    rb"\\u(?:00(?:0[0-7bBeEfF]|1[0-9a-fA-F]|7[fF]|[89][0-9a-fA-F])|[dD][89a-fA-F])"
+)
 """An escaped control character or surrogate, or the backslash before it is one itself."""
 _ESCAPE: Final = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|(u0000)"
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2"
+    rb"})|(u0000)"
     rb"|(u00(?:0[1-7bBeEfF]|1[0-9a-fA-F]|7[fF]|[89][0-9a-fA-F]))|.)",
     re.DOTALL,
 )
 _ESCAPES: Final = (Oddity.LONE_SURROGATE, Oddity.NUL, Oddity.CONTROL_CHARACTER)
 """Of the groups of `_ESCAPE`."""
-_TOKEN: Final = re.compile(rb'"((?:[^"\\]++|\\.)*+)"|(-?[0-9][0-9.eE+-]*+)|([{\[])|([}\]])', re.DOTALL)
+_TOKEN: Final = re.compile(
+    rb'"((?:[^"\\]++|\\.)*+)"|(-?[0-9][0-9.eE+-]*+)|([{\[])|([}\]])', re.DOTALL
+)
 _STRING, _NUMBER, _OPENING = 1, 2, 3
 """Groups of `_TOKEN`."""
 _COLON: Final = re.compile(rb"[ \t\r\n]*:")
@@ -116,7 +138,9 @@ def suspicion_of(event: bytes) -> Suspicion | None:
 
 
 def may_overflow(text: bytes) -> bool:
-    """Whether a number in a text may overflow a double; the answer for any number of events together costs next to nothing."""
+    """Whether a number in a text may overflow a double; the answer for any number of events
+    together costs next to nothing.
+    """
     simplified = text.translate(_SIMPLIFIED, _PLUS)
     return _MANY_DIGITS in simplified or _has_large_exponent(simplified)
 
@@ -124,7 +148,11 @@ def may_overflow(text: bytes) -> bool:
 def overflow_of(event: bytes) -> str | None:
     """What number in an event overflows a double, or nearly, in words; None if none does."""
     suspicion = suspicion_of(event) if may_overflow(event) else None
-    overflows = [] if suspicion is None else [oddity for oddity in suspicion.oddities if oddity in _OVERFLOWS]
+    overflows = (
+        []
+        if suspicion is None
+        else [oddity for oddity in suspicion.oddities if oddity in _OVERFLOWS]
+    )
     return " and ".join(overflows) or None
 
 
@@ -150,7 +178,11 @@ class Inspection:
     def result(self) -> Suspicion | None:
         """What was found."""
         found = sorted(self._found, key=list(Oddity).index)
-        return Suspicion(tuple(found), tuple([self._found[oddity] for oddity in found])) if found else None
+        return (
+            Suspicion(tuple(found), tuple([self._found[oddity] for oddity in found]))
+            if found
+            else None
+        )
 
     def _inspect(self, event: bytes) -> Iterator[bool]:
         if not event.isascii() and not _is_utf8(event):
@@ -260,22 +292,35 @@ def _is_conspicuous(event: bytes) -> bool:
 
 
 def _has_large_exponent(simplified: bytes) -> bool:
-    """Whether there is an exponent of three digits or more, at the end of a value: digits of UUIDs often look like one."""
-    at = simplified.rfind(_EXPONENT)  # compares an e first, which is rarer than a digit: half of the time of `find`
+    """Whether there is an exponent of three digits or more, at the end of a value: digits of UUIDs
+    often look like one.
+    """
+    # compares an e first, which is rarer than a digit: half of the time of `find`
+    at = simplified.rfind(_EXPONENT)
     while at > 0:
-        if simplified[at - 1] == _DIGIT and simplified[at + len(_EXPONENT) : at + _LONGEST_EXPONENT].lstrip(b"0")[:1] in _ENDS:
+        if (
+            simplified[at - 1] == _DIGIT
+            and simplified[at + len(_EXPONENT) : at + _LONGEST_EXPONENT].lstrip(b"0")[:1] in _ENDS
+        ):
             return True
         at = simplified.rfind(_EXPONENT, 0, at)
     return False
 
 
 def _is_plain(members: dict[str, Raw], size: int) -> bool:
-    """Whether an event of this size with these members has no second member of any of their names: nothing of it is unaccounted for.
+    """Whether an event of this size with these members has no second member of any of their names:
+    nothing of it is unaccounted for.
 
-    White space is as encoders write it, nowhere or after each comma and colon; otherwise the answer is no.
+    White space is as encoders write it, nowhere or after each comma and colon; otherwise the
+    answer is no.
     """
     count = len(members)
-    accounted = 1 + sum([len(memoryview(value)) for value in members.values()]) + sum([len(_encode(key)) for key in members]) + 2 * count
+    accounted = (
+        1
+        + sum([len(memoryview(value)) for value in members.values()])
+        + sum([len(_encode(key)) for key in members])
+        + 2 * count
+    )
     return size in (accounted, accounted + 2 * count - 1)
 
 

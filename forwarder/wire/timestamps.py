@@ -1,9 +1,12 @@
-"""Times on the wire: which texts are a time, how a corrected one is written (wire facts: Time), what a query says of its sender's clock.
+"""Times on the wire: which texts are a time, how a corrected one is written (wire facts: Time),
+what a query says of its sender's clock.
 
-That is `_`, the time at which a request was sent, in milliseconds since 1970. The service treats it as `sent_at` (wire facts: Time, and the
-notes on older versions of the browser SDK). A repeated request, marked by `retry_count`, may keep the `_` of its first attempt; a beacon
-that empties a retry queue keeps it without any mark. Corrected by that, events would move by the length of the outage. But a request can
-only be late, never early: a `_` in the future always shows a clock that is ahead.
+That is `_`, the time at which a request was sent, in milliseconds since 1970. The service treats
+it as `sent_at` (wire facts: Time, and the notes on older versions of the browser SDK). A repeated
+request, marked by `retry_count`, may keep the `_` of its first attempt; a beacon that empties a
+retry queue keeps it without any mark. Corrected by that, events would move by the length of the
+outage. But a request can only be late, never early: a `_` in the future always shows a clock that
+is ahead.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from typing import Final, NamedTuple
 def parse_timestamp(text: str) -> datetime | None:
     """The time that a text stands for, in UTC where it names no zone; None if it is no time.
 
-    ISO 8601 in all forms that `datetime.fromisoformat` knows (also `+03`, a date alone, more than six digits), or an RFC 2822 date.
+    ISO 8601 in all forms that `datetime.fromisoformat` knows (also `+03`, a date alone, more than
+    six digits), or an RFC 2822 date.
     """
     found = _parse_iso(text.strip().replace("z", "Z")) or _parse_mail_date(text)
     return found if found is None or found.tzinfo else found.replace(tzinfo=UTC)
@@ -39,7 +43,12 @@ def _parse_mail_date(text: str) -> datetime | None:
 def format_timestamp(time: datetime) -> bytes:
     """A time as ISO 8601 in UTC, to the microsecond where it has any, else to the millisecond."""
     utc = time.astimezone(UTC)
-    return utc.isoformat(timespec="microseconds" if utc.microsecond % 1000 else "milliseconds").removesuffix("+00:00").encode() + b"Z"
+    return (
+        utc.isoformat(timespec="microseconds" if utc.microsecond % 1000 else "milliseconds")
+        .removesuffix("+00:00")
+        .encode()
+        + b"Z"
+    )
 
 
 def at(seconds: float) -> datetime:
@@ -63,9 +72,12 @@ class SenderClock(NamedTuple):
     """The clock of a request's sender. Times in seconds since 1970."""
 
     sent_at: float | None = None
-    """When the request was sent, by the sender's clock; None if that says nothing about the clock."""
+    """When the request was sent, by the sender's clock; None if that says nothing about the clock.
+    """
     offset_base: float | None = None
-    """The time from which the events' `offset` counts, if it isn't the time of receipt: a repeated request keeps its old offsets."""
+    """The time from which the events' `offset` counts, if it isn't the time of receipt: a repeated
+    request keeps its old offsets.
+    """
 
 
 UNKNOWN: Final = SenderClock()

@@ -1,11 +1,13 @@
-"""The body of a v1 request (`POST /i/v1/analytics/events`), read as the array of classic events that `/batch/` takes.
+"""The body of a v1 request (`POST /i/v1/analytics/events`), read as the array of classic events
+that `/batch/` takes.
 
-Its envelope is `{"created_at": …, "batch": [event, …], "historical_migration": bool}`. The key is in a header, and so is the time at
-which it was sent; `created_at` stays the same when a part of a batch is sent again, and says nothing that is needed here.
+Its envelope is `{"created_at": …, "batch": [event, …], "historical_migration": bool}`. The key is
+in a header, and so is the time at which it was sent; `created_at` stays the same when a part of a
+batch is sent again, and says nothing that is needed here.
 
-Unlike the service, which refuses a whole request for one event without a uuid, say, each event is validated by itself; and a request is
-accepted where the service would refuse it for something that forwarder has no need of, such as an attempt that is no number
-(docs/reference/v1.md).
+Unlike the service, which refuses a whole request for one event without a uuid, say, each event is
+validated by itself; and a request is accepted where the service would refuse it for something that
+forwarder has no need of, such as an attempt that is no number (docs/reference/v1.md).
 """
 
 from __future__ import annotations
@@ -29,14 +31,23 @@ from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort
 from forwarder.wire.encodings import decompress_content
 from forwarder.wire.identity import ABSENT, check_token, first_byte
 from forwarder.wire.repair import mask_lone_surrogates, null_non_finite_numbers
-from forwarder.wire.shapes import MALFORMED, Request, check_count, is_utf8, read_historical, with_spare_frames
+from forwarder.wire.shapes import (
+    MALFORMED,
+    Request,
+    check_count,
+    is_utf8,
+    read_historical,
+    with_spare_frames,
+)
 from forwarder.wire.splice import Locator
 from forwarder.wire.timestamps import parse_timestamp
 from forwarder.wire.v1_event import Rewriter, Rewritten
 from forwarder.wire.v1_results import DISTINCT_ID_CUT, NUMBERS_NULLED, Results
 
 MAX_EVENTS: Final = 50_000
-"""Some hundred times as many as SDKs send: each has a result, and takes up to a kilobyte beside its text."""
+"""Some hundred times as many as SDKs send: each has a result, and takes up to a kilobyte beside
+its text.
+"""
 
 BEARER: Final = re.compile(rb"bearer[ \t]{1,8}(\S+)[ \t]{0,8}", re.IGNORECASE)
 """White space has a bound, because whole headers are remembered."""
@@ -65,21 +76,26 @@ class V1Request(Request):
 
 @dataclass(slots=True)
 class _Text:
-    """A request's text as it can be decoded, and as it was received but for numbers; both of one length."""
+    """A request's text as it can be decoded, and as it was received but for numbers; both of one
+    length.
+    """
 
     readable: bytes
     received: bytes
     marked: bytes = b""
-    """`received`, with each null that was NaN or infinite in capital letters; empty if there is none."""
+    """`received`, with each null that was NaN or infinite in capital letters; empty if there is
+    none.
+    """
     nulled: int = 0
     """How many there are."""
 
 
 def read_v1(text: bytes, head: V1Head, max_events: int, effort: Effort = UNBOUNDED) -> V1Request:
-    """The request that a JSON text stands for. `max_events`: over so many, or `MAX_EVENTS`, nothing is made of any.
+    """The request that a JSON text stands for. `max_events`: over so many, or `MAX_EVENTS`,
+    nothing is made of any.
 
-    Raises `InvalidRequest` if it isn't one, `InvalidToken` for a key that can't be one, `RequestTooLarge` for too many events, and
-    `TooMuchWork` beyond `effort`.
+    Raises `InvalidRequest` if it isn't one, `InvalidToken` for a key that can't be one,
+    `RequestTooLarge` for too many events, and `TooMuchWork` beyond `effort`.
     """
     token = bearer_token(head.authorization)
     if not (text.isascii() or is_utf8(text)):
@@ -108,7 +124,9 @@ def _repaired(text: bytes, error: Exception) -> tuple[_V1Envelope, _Text]:
     marked = null_non_finite_numbers(text, b"NULL")[0] if nulled else b""
     readable = mask_lone_surrogates(received)
     try:
-        return with_spare_frames(_decode_envelope, readable), _Text(readable, received, marked, nulled)
+        return with_spare_frames(_decode_envelope, readable), _Text(
+            readable, received, marked, nulled
+        )
     except MALFORMED:
         raise InvalidRequest(f"the body isn't JSON: {error_text(error)}") from None
 
@@ -145,7 +163,9 @@ class _Reading:
         self._warnings: list[tuple[int, str]] = []
 
     def add(self, event: Rewritten, *, garbled: bool, nulled: bool = False) -> None:
-        """The next event. `garbled`: with a lone surrogate; `nulled`: with numbers that became null."""
+        """The next event. `garbled`: with a lone surrogate; `nulled`: with numbers that became
+        null.
+        """
         at = len(self._keys)
         self._keys.append(event.uuid)
         if garbled or event.problem:
@@ -171,7 +191,13 @@ class _Reading:
             results.drop(at, details)
         for at, details in self._warnings:
             results.warn(at, details)
-        return V1Request(self._events.getvalue(), nulled=self._nulled, kept=self._kept, refused=self._refused, results=results)
+        return V1Request(
+            self._events.getvalue(),
+            nulled=self._nulled,
+            kept=self._kept,
+            refused=self._refused,
+            results=results,
+        )
 
 
 @lru_cache(maxsize=4096)
@@ -184,19 +210,26 @@ def bearer_token(authorization: bytes) -> str:
 
 
 def sent_at(request_timestamp: bytes) -> float | None:
-    """When the request was sent by its sender's clock, seconds since 1970; None if it doesn't say."""
+    """When the request was sent by its sender's clock, seconds since 1970; None if it
+    doesn't say.
+    """
     time = parse_timestamp(request_timestamp.decode("latin-1")) if request_timestamp else None
     return time.timestamp() if time else None
 
 
 def decode_v1_body(incoming: Incoming, limit: int) -> bytes:
-    """The request's JSON text. Raises `UnsupportedMedia` for a type or compression that the protocol doesn't have.
+    """The request's JSON text. Raises `UnsupportedMedia` for a type or compression that the
+    protocol doesn't have.
 
-    Raises `InvalidRequest` where it can't be decompressed or is empty, `RequestTooLarge` over `limit` bytes.
+    Raises `InvalidRequest` where it can't be decompressed or is empty, `RequestTooLarge` over
+    `limit` bytes.
     """
     mime = incoming.content_type.partition(b";")[0].strip().lower()
     if mime not in (b"", _JSON_TYPE):
-        raise UnsupportedMedia(f"unsupported content type: {mime[:100].decode('latin-1')!r}; send {_JSON_TYPE.decode()}")
+        raise UnsupportedMedia(
+            f"unsupported content type: {mime[:100].decode('latin-1')!r}; send "
+            f"{_JSON_TYPE.decode()}"
+        )
     text = decompress_content(incoming.body, incoming.content_encoding, limit).removeprefix(_BOM)
     if not text.strip():
         raise InvalidRequest("the body is empty")

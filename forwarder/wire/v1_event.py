@@ -1,11 +1,14 @@
 """One event of a v1 request, written as the classic event that `/batch/` takes.
 
-What v1 has beside the properties goes back into them, under the names that the service gives it: `session_id` is `$session_id`,
-`options.disable_skew_correction` is `$ignore_sent_at`, and so on; the SDK's name and version, which come in a header, are `$lib` and
-`$lib_version`. The service puts them behind the properties, where they win over a property of the same name; here such a property
-gets the value in its place, so that no key is there twice. Members that v1 doesn't know are left out, as the service does.
+What v1 has beside the properties goes back into them, under the names that the service gives it:
+`session_id` is `$session_id`, `options.disable_skew_correction` is `$ignore_sent_at`, and so on;
+the SDK's name and version, which come in a header, are `$lib` and `$lib_version`. The service puts
+them behind the properties, where they win over a property of the same name; here such a property
+gets the value in its place, so that no key is there twice. Members that v1 doesn't know are left
+out, as the service does.
 
-Invariant: all other bytes of the properties, and of every member that stays, are those that were received.
+Invariant: all other bytes of the properties, and of every member that stays, are those that were
+received.
 """
 
 from __future__ import annotations
@@ -67,7 +70,9 @@ _decode_options = msgspec.json.Decoder(_Options).decode
 _decode_promoted = msgspec.json.Decoder(_Promoted).decode
 _decode_any = msgspec.json.Decoder().decode
 
-_NAMES: Final[dict[str, bytes]] = {each.name: each.encode_name.encode() for each in msgspec.structs.fields(_Promoted)}
+_NAMES: Final[dict[str, bytes]] = {
+    each.name: each.encode_name.encode() for each in msgspec.structs.fields(_Promoted)
+}
 _BOOLS: Final = {"true": b"true", "1": b"true", "false": b"false", "0": b"false"}
 _NULL: Final = b"null"
 _QUOTE: Final = b'"'
@@ -87,7 +92,9 @@ class _Malformed(Exception):
 
 @dataclass(slots=True)
 class Rewritten:
-    """A classic event, and what its result needs to know; `problem` if it can't be one: then `data` is as it was received."""
+    """A classic event, and what its result needs to know; `problem` if it can't be one: then
+    `data` is as it was received.
+    """
 
     data: bytes
     uuid: bytes = b""
@@ -106,7 +113,9 @@ class Rewriter:
         """What was read of options: those of a request are mostly alike."""
 
     def rewrite(self, event: bytes, original: bytes) -> Rewritten:
-        """The classic event. `original`: `event` as it was received, of the same length, with what isn't text in it."""
+        """The classic event. `original`: `event` as it was received, of the same length, with what
+        isn't text in it.
+        """
         try:
             found = _decode_event(event)
         except msgspec.ValidationError:
@@ -125,7 +134,9 @@ class Rewriter:
         members = [
             b'"event":%b' % piece(found.event) if found.event is not ABSENT else b"",
             b'"uuid":%b' % _trimmed(piece(found.uuid)) if found.uuid is not ABSENT else b"",
-            b'"distinct_id":%b' % _trimmed(piece(found.distinct_id)) if found.distinct_id is not ABSENT else b"",
+            b'"distinct_id":%b' % _trimmed(piece(found.distinct_id))
+            if found.distinct_id is not ABSENT
+            else b"",
             b'"timestamp":%b' % piece(found.timestamp) if found.timestamp is not ABSENT else b"",
             b'"properties":%b' % _properties(found.properties, piece, promoted),
         ]
@@ -164,7 +175,9 @@ def _ids(found: _Event, piece: Callable[[Raw], bytes]) -> list[tuple[str, bytes]
 
 
 def _options(raw: Raw, piece: Callable[[Raw], bytes]) -> list[tuple[str, bytes]]:
-    """The options as the service understands them: true, "1", 7 and the like are true; null is none."""
+    """The options as the service understands them: true, "1", 7 and the like are true; null is
+    none.
+    """
     if bytes(raw) in _NO_OPTIONS:
         return []
     if first_byte(raw) != _OBJECT:
@@ -201,7 +214,9 @@ def _text(raw: Raw, piece: Callable[[Raw], bytes]) -> bytes:
     raise _Malformed(INVALID_OPTIONS)
 
 
-def _properties(raw: Raw, piece: Callable[[Raw], bytes], promoted: list[tuple[str, bytes]]) -> bytes:
+def _properties(
+    raw: Raw, piece: Callable[[Raw], bytes], promoted: list[tuple[str, bytes]]
+) -> bytes:
     """The properties with what was promoted from them."""
     text = piece(raw) if raw is not ABSENT else _NULL
     if text == _NULL:
@@ -230,8 +245,12 @@ def _properties(raw: Raw, piece: Callable[[Raw], bytes], promoted: list[tuple[st
 
 
 def _trimmed(text: bytes) -> bytes:
-    """A string without white space at its ends, as the service takes ids of this protocol; anything else as it is."""
-    if text[:1] != _QUOTE or (text[1] not in _MAY_BE_SPACE and text[-2] not in _MAY_BE_SPACE and b"\\" not in text):
+    """A string without white space at its ends, as the service takes ids of this protocol;
+    anything else as it is.
+    """
+    if text[:1] != _QUOTE or (
+        text[1] not in _MAY_BE_SPACE and text[-2] not in _MAY_BE_SPACE and b"\\" not in text
+    ):
         return text
     try:
         value = _decode_any(text)
@@ -243,11 +262,17 @@ def _trimmed(text: bytes) -> bytes:
 def _is_cut(distinct_id: Raw) -> bool:
     """Whether the service, which takes an id of any length by `/batch/`, cuts this one."""
     text = bytes(distinct_id)
-    return len(text) > MAX_ID_CHARACTERS and text[:1] == _QUOTE and len(_decode_any(text)) > MAX_ID_CHARACTERS
+    return (
+        len(text) > MAX_ID_CHARACTERS
+        and text[:1] == _QUOTE
+        and len(_decode_any(text)) > MAX_ID_CHARACTERS
+    )
 
 
 def library(sdk_info: bytes) -> tuple[bytes, bytes] | None:
-    """Name and version of the SDK as JSON texts, parted at the last slash; None for anything else."""
+    """Name and version of the SDK as JSON texts, parted at the last slash; None for
+    anything else.
+    """
     return _library(sdk_info) if len(sdk_info) <= MAX_SDK_INFO else None
 
 

@@ -1,10 +1,12 @@
 """What became of each event of a v1 request: `{"results": {uuid: {"result": …, "details": …}}}`.
 
-`ok`: as safe as the level of acknowledgement promises. `warning`: that too, but it isn't quite what was sent. `drop`: it will not be
-delivered, and coming again wouldn't help. `retry`: it has to come again, it alone.
+`ok`: as safe as the level of acknowledgement promises. `warning`: that too, but it isn't quite
+what was sent. `drop`: it will not be delivered, and coming again wouldn't help. `retry`: it has to
+come again, it alone.
 
-Invariant: each event has one result, and it gets no better: `retry` and `drop` are final. Where several events have one uuid, the answer
-has the worst of their results. An event without a uuid has no key, and so no result in the answer.
+Invariant: each event has one result, and it gets no better: `retry` and `drop` are final. Where
+several events have one uuid, the answer has the worst of their results. An event without a uuid
+has no key, and so no result in the answer.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ class ResultsState(NamedTuple):
 
 
 class Results:
-    """One request's results. `keys` are the uuids as they were sent, as JSON texts; empty where an event has none that is a string."""
+    """One request's results. `keys` are the uuids as they were sent, as JSON texts; empty where an
+    event has none that is a string.
+    """
 
     __slots__ = ("_keys", "_settled", "_uuids", "_verdicts", "_waiting_for")
 
@@ -66,7 +70,9 @@ class Results:
         self._settled: set[int] = set()
         """The events that have come to an end: their senders need them no more."""
         self._waiting_for: dict[str, deque[int]] = {}
-        """The events that nothing was heard of, by their uuids as they are delivered; made when it is first needed."""
+        """The events that nothing was heard of, by their uuids as they are delivered; made when it
+        is first needed.
+        """
 
     def state(self) -> ResultsState:
         """All of it, as another process can be given it."""
@@ -76,7 +82,11 @@ class Results:
     def restored(cls, state: ResultsState) -> Results:
         """From what `state` has returned, in this process or another."""
         results = cls(state.keys)
-        results._verdicts, results._uuids, results._settled = state.verdicts, state.uuids, set(state.settled)
+        results._verdicts, results._uuids, results._settled = (
+            state.verdicts,
+            state.uuids,
+            set(state.settled),
+        )
         return results
 
     def warn(self, at: int, details: str) -> None:
@@ -110,9 +120,11 @@ class Results:
                 self._settled.add(at)
 
     def retry_rest(self, withdrawn: Sequence[bytes]) -> bool:
-        """All events that aren't settled have to be sent again; whether the response can say so event by event.
+        """All events that aren't settled have to be sent again; whether the response can say so
+        event by event.
 
-        It can't if none had come to an end, or if one has no key. `withdrawn`: chunks that weren't sent.
+        It can't if none had come to an end, or if one has no key. `withdrawn`: chunks that weren't
+        sent.
         """
         rest = [at for at in range(len(self._keys)) if at not in self._settled]
         if not self._settled or not all(self._keys[at] for at in rest):
@@ -123,7 +135,9 @@ class Results:
         return True
 
     def _places(self, data: bytes) -> list[int]:
-        """Which events these are. Each is found once: of several with one uuid no more may come to an end than did."""
+        """Which events these are. Each is found once: of several with one uuid no more may come to
+        an end than did.
+        """
         if not self._waiting_for:
             self._waiting_for = self._by_uuid()
         places = [self._waiting_for.get(event.uuid) for event in _decode_stamped(b"[%b]" % data)]
@@ -132,7 +146,8 @@ class Results:
     def _by_uuid(self) -> dict[str, deque[int]]:
         found: defaultdict[str, deque[int]] = defaultdict(deque)
         for at, key in enumerate(self._keys):
-            if at not in self._settled:  # what was refused at receipt may have a key that is no text
+            # what was refused at receipt may have a key that is no text
+            if at not in self._settled:
                 found[self._uuids.get(at) or str(_decode_any(key)).strip()].append(at)
         return found
 
@@ -146,7 +161,11 @@ class Results:
         keys = self._keys
         if self._verdicts or len(set(keys)) != len(keys) or b"" in keys:
             return b'{"results":{%b}}' % b",".join(self._members())
-        return b'{"results":{%b:{"result":"ok"}}}' % b':{"result":"ok"},'.join(keys) if keys else b'{"results":{}}'
+        return (
+            b'{"results":{%b:{"result":"ok"}}}' % b':{"result":"ok"},'.join(keys)
+            if keys
+            else b'{"results":{}}'
+        )
 
     def _members(self) -> list[bytes]:
         worst: dict[bytes, tuple[str, str]] = {}
@@ -155,9 +174,14 @@ class Results:
                 verdict = self._verdicts.get(at, (OK, ""))
                 before = worst.get(key)
                 if before is not None:
-                    verdict = max(before, verdict, (WARNING, DUPLICATE_UUID), key=lambda each: _RANKS[each[0]])
+                    verdict = max(
+                        before, verdict, (WARNING, DUPLICATE_UUID), key=lambda each: _RANKS[each[0]]
+                    )
                 worst[key] = verdict
-        return [b'%b:{"result":"%b"%b}' % (key, verdict.encode(), _details(details)) for key, (verdict, details) in worst.items()]
+        return [
+            b'%b:{"result":"%b"%b}' % (key, verdict.encode(), _details(details))
+            for key, (verdict, details) in worst.items()
+        ]
 
 
 @lru_cache(maxsize=256)

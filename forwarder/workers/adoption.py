@@ -1,6 +1,8 @@
-"""Directories of former workers, left behind when `workers` was lowered: which there are, and when one can be removed.
+"""Directories of former workers, left behind when `workers` was lowered: which there are, and when
+one can be removed.
 
-Invariant: a directory is removed only if it is empty of data: no event, no dead letter, no quarantined file, and no unknown file.
+Invariant: a directory is removed only if it is empty of data: no event, no dead letter, no
+quarantined file, and no unknown file.
 """
 
 from __future__ import annotations
@@ -26,22 +28,33 @@ from forwarder.storage.directory import (
 )
 from forwarder.telemetry.snapshot import Snapshot
 
-_FILES: Final = frozenset({LOCK, DEAD_LETTERS, f"{DEAD_LETTERS}-wal", f"{DEAD_LETTERS}-shm", f"{DEAD_LETTERS}-journal"})
+_FILES: Final = frozenset(
+    {LOCK, DEAD_LETTERS, f"{DEAD_LETTERS}-wal", f"{DEAD_LETTERS}-shm", f"{DEAD_LETTERS}-journal"}
+)
 _FOLDERS: Final = frozenset({LOG, ASIDE})
 
 _log = structlog.get_logger(__name__)
 
 
 def needs_supervisor(settings: Settings) -> bool:
-    """Whether one process isn't enough: several workers are asked for, or were, and have left something behind."""
+    """Whether one process isn't enough: several workers are asked for, or were, and have left
+    something behind.
+    """
     return settings.workers > 1 or bool(leftovers(settings, os.environ))
 
 
 def leftovers(settings: Settings, environment: Mapping[str, str]) -> list[int]:
     """The numbers of workers' directories without a worker."""
-    names = {*settings.destinations, ""}  # a directory without a name becomes the first destination's
+    # a directory without a name becomes the first destination's
+    names = {*settings.destinations, ""}
     found = [item for root in _roots(settings, environment) for item in _directories(root).items()]
-    return sorted({number for (number, name), directory in found if number >= settings.workers and name in names and _is_ours(directory)})
+    return sorted(
+        {
+            number
+            for (number, name), directory in found
+            if number >= settings.workers and name in names and _is_ours(directory)
+        }
+    )
 
 
 def _roots(settings: Settings, environment: Mapping[str, str]) -> list[Path]:
@@ -58,8 +71,12 @@ def _is_ours(directory: Path) -> bool:
     return (directory / LOG).is_dir() or (directory / DEAD_LETTERS).is_file()
 
 
-def remove_if_empty(settings: Settings, environment: Mapping[str, str], number: int, last: Snapshot) -> bool:
-    """Remove the directory of a worker that has ended with the snapshot `last`, if it is empty; whether it was removed."""
+def remove_if_empty(
+    settings: Settings, environment: Mapping[str, str], number: int, last: Snapshot
+) -> bool:
+    """Remove the directory of a worker that has ended with the snapshot `last`, if it is empty;
+    whether it was removed.
+    """
     if last.buffered or last.dead_letters_wanted or any(lane.total_dead for lane in last.lanes):
         return False
     directories = _of_worker(settings, environment, number)
@@ -68,13 +85,21 @@ def remove_if_empty(settings: Settings, environment: Mapping[str, str], number: 
 
 
 def _of_worker(settings: Settings, environment: Mapping[str, str], number: int) -> list[Path]:
-    """The existing directories of a worker, of all destinations that are configured: only those are delivered."""
+    """The existing directories of a worker, of all destinations that are configured: only those
+    are delivered.
+    """
     found = [item for root in _roots(settings, environment) for item in _directories(root).items()]
-    return [directory for (of, name), directory in found if of == number and name in settings.destinations]
+    return [
+        directory
+        for (of, name), directory in found
+        if of == number and name in settings.destinations
+    ]
 
 
 def letters_changed_at(settings: Settings, environment: Mapping[str, str], number: int) -> int:
-    """When the dead letters of a former worker changed last, in nanoseconds since 1970; 0 if it has none."""
+    """When the dead letters of a former worker changed last, in nanoseconds since 1970; 0 if it
+    has none.
+    """
     files = [directory / DEAD_LETTERS for directory in _of_worker(settings, environment, number)]
     return max((_changed_at(file) for file in files), default=0)
 
@@ -101,7 +126,9 @@ def _remove(directory: Path) -> bool:
     try:
         return _is_known(directory) and _delete(directory)
     except OSError as error:
-        _log.warning("an empty directory can't be removed", path=str(directory), why=error_text(error))
+        _log.warning(
+            "an empty directory can't be removed", path=str(directory), why=error_text(error)
+        )
         return False
     finally:
         lock.release()

@@ -1,12 +1,15 @@
-"""The channel between a supervisor and one worker's process, and the assignment that the process starts with.
+"""The channel between a supervisor and one worker's process, and the assignment that the process
+starts with.
 
-The channel is a pair of connected sockets that no other process can reach. The supervisor writes commands: one byte, a length of two bytes,
-and that much text. The worker writes messages: one byte, a length of four bytes, and that much JSON. Questions are answered in order.
+The channel is a pair of connected sockets that no other process can reach. The supervisor writes
+commands: one byte, a length of two bytes, and that much text. The worker writes messages: one
+byte, a length of four bytes, and that much JSON. Questions are answered in order.
 
-The assignment is a private variable of the process's environment. A worker reads the configuration itself, at each start; where all
-workers must agree, the assignment overrides it.
+The assignment is a private variable of the process's environment. A worker reads the configuration
+itself, at each start; where all workers must agree, the assignment overrides it.
 
-Invariant: the end of one process closes the channel, so that a worker learns that its supervisor is gone, however it died.
+Invariant: the end of one process closes the channel, so that a worker learns that its supervisor
+is gone, however it died.
 """
 
 from __future__ import annotations
@@ -88,9 +91,14 @@ class WorkersEnd:
         self._reader, self._writer = await asyncio.open_unix_connection(sock=self._socket)
 
     def serve(self, answers: Answers, actions: Actions, on_orphaned: Callable[[], None]) -> None:
-        """Answer and obey from now on, and call `on_orphaned` when the supervisor is gone. Does nothing unless it is open."""
+        """Answer and obey from now on, and call `on_orphaned` when the supervisor is gone. Does
+        nothing unless it is open.
+        """
         if self._reader is not None:
-            self._task = asyncio.create_task(self._listen(self._reader, answers, actions, on_orphaned), name="commands of the supervisor")
+            self._task = asyncio.create_task(
+                self._listen(self._reader, answers, actions, on_orphaned),
+                name="commands of the supervisor",
+            )
 
     def send(self, message: Message, body: bytes) -> None:
         """Send a message, unless the supervisor is gone."""
@@ -99,7 +107,9 @@ class WorkersEnd:
 
     def fail(self, error: ForwarderError) -> None:
         """Report why it can't start."""
-        self.send(Message.FAILED, msgspec.json.encode({"message": error.message, "hint": error.hint}))
+        self.send(
+            Message.FAILED, msgspec.json.encode({"message": error.message, "hint": error.hint})
+        )
 
     async def close(self) -> None:
         """Send pending messages, and close. Cancellation closes at once."""
@@ -110,13 +120,23 @@ class WorkersEnd:
             self._socket.close()
             return
         self._writer.close()
-        await asyncio.gather(self._writer.wait_closed(), return_exceptions=True)  # the supervisor may be gone
+        # the supervisor may be gone
+        await asyncio.gather(self._writer.wait_closed(), return_exceptions=True)
 
-    async def _listen(self, reader: asyncio.StreamReader, answers: Answers, actions: Actions, on_orphaned: Callable[[], None]) -> None:
+    async def _listen(
+        self,
+        reader: asyncio.StreamReader,
+        answers: Answers,
+        actions: Actions,
+        on_orphaned: Callable[[], None],
+    ) -> None:
         try:
             while True:
                 head = await reader.readexactly(3)
-                command, text = Command(head[:1]), (await reader.readexactly(int.from_bytes(head[1:], "big"))).decode()
+                command, text = (
+                    Command(head[:1]),
+                    (await reader.readexactly(int.from_bytes(head[1:], "big"))).decode(),
+                )
                 if command in answers:
                     self.send(Message.ANSWER, _answer(answers[command], text))
                 else:
@@ -128,7 +148,8 @@ class WorkersEnd:
 def _answer(compute: Callable[[str], bytes], text: str) -> bytes:
     try:
         return compute(text)
-    except Exception:  # each question is answered, or later answers would be matched with earlier questions
+    except Exception:
+        # each question is answered, or later answers would be matched with earlier questions
         _log.exception("a question of the supervisor can't be answered")
         return b""
 
@@ -145,7 +166,9 @@ class SupervisorsEnd:
         on_failed: Callable[[ForwarderError], None],
         on_input_end: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_snapshot`: called at the worker's start, after each question for it, and at the worker's end."""
+        """`on_snapshot`: called at the worker's start, after each question for it, and at the
+        worker's end.
+        """
         self._socket = own
         self._on_started = on_started
         self._on_snapshot = on_snapshot
@@ -167,7 +190,9 @@ class SupervisorsEnd:
             self._writer.write(command.value + len(body).to_bytes(2, "big") + body)
 
     async def ask(self, command: Command, seconds: float, text: str = "") -> bytes:
-        """The answer; empty if none came in that time, or the worker is gone. Cancellation only ends the wait."""
+        """The answer; empty if none came in that time, or the worker is gone. Cancellation only
+        ends the wait.
+        """
         if self._task is None or self._task.done():
             return b""
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -177,7 +202,9 @@ class SupervisorsEnd:
         return answer.result() if answer.done() and not answer.cancelled() else b""
 
     async def close(self) -> None:
-        """Receive the worker's last messages and close. The process must have ended; cancelled, it closes at once."""
+        """Receive the worker's last messages and close. The process must have ended; cancelled, it
+        closes at once.
+        """
         if self._writer is None or self._task is None:
             self._socket.close()
             return
@@ -192,7 +219,9 @@ class SupervisorsEnd:
         try:
             while True:
                 head = await reader.readexactly(_HEAD)
-                self._receive(Message(head[:1]), await reader.readexactly(int.from_bytes(head[1:], "big")))
+                self._receive(
+                    Message(head[:1]), await reader.readexactly(int.from_bytes(head[1:], "big"))
+                )
         except (asyncio.IncompleteReadError, ConnectionError):
             return
         finally:
@@ -212,7 +241,9 @@ class SupervisorsEnd:
             if message is Message.STARTED:
                 self._on_started()
 
-    def _receive_answer(self, question: Command, answer: asyncio.Future[bytes], body: bytes) -> None:
+    def _receive_answer(
+        self, question: Command, answer: asyncio.Future[bytes], body: bytes
+    ) -> None:
         if question is Command.SHOW and body:
             self._on_snapshot(parse(body))
         if not answer.done():
@@ -224,7 +255,9 @@ VARIABLE: Final = "_FORWARDER_WORKER"
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A worker's role, its end of the channel to the supervisor, and the settings that don't change as long as the supervisor lives."""
+    """A worker's role, its end of the channel to the supervisor, and the settings that don't
+    change as long as the supervisor lives.
+    """
 
     role: Role
     channel: int
@@ -239,16 +272,27 @@ class Assignment:
     def of(cls, settings: Settings, role: Role, channel: int, listen: str) -> Assignment:
         """The assignment under the supervisor's settings."""
         letters = settings.dead_letters.path
-        return cls(role, channel, listen, settings.buffer.kind, str(settings.buffer.path), str(letters) if letters else None)
+        return cls(
+            role,
+            channel,
+            listen,
+            settings.buffer.kind,
+            str(settings.buffer.path),
+            str(letters) if letters else None,
+        )
 
     def applied(self, settings: Settings) -> Settings:
         """The settings that the worker has read, overridden by the assignment."""
         return replace(
             settings,
             workers=self.role.workers,
-            sources=replace(settings.sources, http=replace(settings.sources.http, listen=self.listen)),
+            sources=replace(
+                settings.sources, http=replace(settings.sources.http, listen=self.listen)
+            ),
             buffer=replace(settings.buffer, kind=self.kind, path=Path(self.path)),
-            dead_letters=replace(settings.dead_letters, path=Path(self.dead_letters) if self.dead_letters else None),
+            dead_letters=replace(
+                settings.dead_letters, path=Path(self.dead_letters) if self.dead_letters else None
+            ),
         )
 
     def variable(self) -> dict[str, str]:

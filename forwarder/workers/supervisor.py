@@ -1,8 +1,10 @@
-"""The supervisor of workers: it holds the address, starts the workers and keeps them running, and presents them as one daemon.
+"""The supervisor of workers: it holds the address, starts the workers and keeps them running, and
+presents them as one daemon.
 
-Invariants: it handles no event itself; the admin server is the first to listen and the last to close; after the first SIGTERM or SIGINT
-nothing is started any more, and the supervisor ends after its workers, with the worst of their exit codes; a second signal kills them.
-When `workers` is lowered, workers that don't listen deliver what the directories of former workers hold.
+Invariants: it handles no event itself; the admin server is the first to listen and the last to
+close; after the first SIGTERM or SIGINT nothing is started any more, and the supervisor ends after
+its workers, with the worst of their exit codes; a second signal kills them. When `workers` is
+lowered, workers that don't listen deliver what the directories of former workers hold.
 """
 
 from __future__ import annotations
@@ -26,7 +28,14 @@ from forwarder.core.clock import Clock, SystemClock, wait_for_event
 from forwarder.core.connection_loads import create_loads
 from forwarder.core.errors import ForwarderError
 from forwarder.core.path import new_instance
-from forwarder.daemon.daemon import INTERRUPTED, Load, announce_addresses, announce_buffer, log_interrupted, read_again
+from forwarder.daemon.daemon import (
+    INTERRUPTED,
+    Load,
+    announce_addresses,
+    announce_buffer,
+    log_interrupted,
+    read_again,
+)
 from forwarder.daemon.inheritance import NOTHING, InheritedDescriptors
 from forwarder.daemon.policies import keys_needing_restart
 from forwarder.daemon.restart import SIGNALS, InPlaceRestart, PendingRestart, unblock_signals
@@ -60,7 +69,9 @@ def run_supervisor(
 
     async def main() -> int:
         nonlocal supervisor
-        supervisor = Supervisor(settings, load, launch(arguments), restart=restart, inherited=inherited)
+        supervisor = Supervisor(
+            settings, load, launch(arguments), restart=restart, inherited=inherited
+        )
         return await supervisor.run()
 
     code = asyncio.run(main())
@@ -81,8 +92,11 @@ class Supervisor:
         restart: InPlaceRestart | None = None,
         inherited: InheritedDescriptors = NOTHING,
     ) -> None:
-        """`restart`: how SIGUSR2 restarts it in place; `inherited`: sockets to use in place of the configured addresses."""
-        self._inherited = inherited.fitting(settings).without_locks()  # each worker takes its directory's lock itself
+        """`restart`: how SIGUSR2 restarts it in place; `inherited`: sockets to use in place of the
+        configured addresses.
+        """
+        # each worker takes its directory's lock itself
+        self._inherited = inherited.fitting(settings).without_locks()
         self._settings = settings
         self._load = load
         self._how = how
@@ -100,7 +114,9 @@ class Supervisor:
         self._workers: dict[int, WorkerProcess] = {}
         self._tasks: dict[int, asyncio.Task[int]] = {}
         self._letters: dict[int, int] = {}
-        """When the dead letters of former workers changed last, by worker, in nanoseconds since 1970."""
+        """When the dead letters of former workers changed last, by worker, in nanoseconds
+        since 1970.
+        """
 
     async def run(self) -> int:
         """Start, wait for a signal, stop; the exit code. Cancellation kills the workers."""
@@ -114,7 +130,13 @@ class Supervisor:
         inherited.announce()
         try:
             admin = self._settings.admin
-            await self._admin.start(admin.listen, admin.hosts, inherited.admin, removes_file=bool(inherited.admin_listen), tap=admin.tap)
+            await self._admin.start(
+                admin.listen,
+                admin.hosts,
+                inherited.admin,
+                removes_file=bool(inherited.admin_listen),
+                tap=admin.tap,
+            )
             self._address = hold_address(self._settings.sources.http.listen, inherited)
             return await self._supervise(self._address)
         finally:
@@ -129,13 +151,23 @@ class Supervisor:
     def on_stop_signal(self, number: signal.Signals) -> None:
         """Have the workers drain; the second time, kill them and end at once."""
         if not self._stop.is_set() or self.restarting.withdraw():
-            _log.info("stopping", signal=signal.Signals(number).name, accepts_for_seconds=self._settings.shutdown.delay)
+            _log.info(
+                "stopping",
+                signal=signal.Signals(number).name,
+                accepts_for_seconds=self._settings.shutdown.delay,
+            )
             self._stop.set()
             return
         for worker in self._workers.values():
             worker.kill()
-        snapshots = [worker.snapshot for worker in self._workers.values() if worker.snapshot and worker.state is not WorkerState.DONE]
-        log_interrupted(self._settings, signal.Signals(number), sum(snapshot.buffered for snapshot in snapshots))
+        snapshots = [
+            worker.snapshot
+            for worker in self._workers.values()
+            if worker.snapshot and worker.state is not WorkerState.DONE
+        ]
+        log_interrupted(
+            self._settings, signal.Signals(number), sum(snapshot.buffered for snapshot in snapshots)
+        )
         sys.stdout.flush()
         sys.stderr.flush()
         self._exit_now(INTERRUPTED)
@@ -147,7 +179,9 @@ class Supervisor:
             self._stop.set()
 
     def on_hangup(self) -> None:
-        """Have the workers read the configuration again, if it is valid; check again for directories of former workers."""
+        """Have the workers read the configuration again, if it is valid; check again for
+        directories of former workers.
+        """
         settings = read_again(self._load)
         if settings is None:
             return
@@ -161,8 +195,14 @@ class Supervisor:
         """The workers' snapshots as one. Cancellation only ends the wait for them."""
         await asyncio.gather(*(worker.refresh() for worker in self._workers.values()))
         now = self._clock.now()
-        known = [member for worker in self._workers.values() if (member := worker.member()) is not None]
-        merged = merge(known, self._labels) if known else Snapshot(__version__, State.STARTING, now, now, not_ready=("starting",))
+        known = [
+            member for worker in self._workers.values() if (member := worker.member()) is not None
+        ]
+        merged = (
+            merge(known, self._labels)
+            if known
+            else Snapshot(__version__, State.STARTING, now, now, not_ready=("starting",))
+        )
         warnings = [warning for worker in self._workers.values() if (warning := worker.warning())]
         merged = replace(
             merged,
@@ -172,7 +212,12 @@ class Supervisor:
             workers=tuple(worker.described() for worker in self._workers.values()),
         )
         if self._stop.is_set() and not self.restarting.decided:
-            return replace(merged, state=State.DRAINING, ready=False, not_ready=("draining: this process is about to end",))
+            return replace(
+                merged,
+                state=State.DRAINING,
+                ready=False,
+                not_ready=("draining: this process is about to end",),
+            )
         return merged
 
     async def find(self, wanted: WantedUuid) -> list[Sighting]:
@@ -181,10 +226,16 @@ class Supervisor:
         return [sighting for sightings in found for sighting in sightings]
 
     async def tap(self, request: TapRequest) -> TapBatch:
-        """What the workers' taps have collected; each has its part of the rate. Cancellation only ends the wait for them."""
-        wanted = request.wanted and msgspec.structs.replace(request.wanted, rate=request.wanted.rate / max(1, len(self._workers)))
+        """What the workers' taps have collected; each has its part of the rate. Cancellation only
+        ends the wait for them.
+        """
+        wanted = request.wanted and msgspec.structs.replace(
+            request.wanted, rate=request.wanted.rate / max(1, len(self._workers))
+        )
         asked = TapRequest(request.tap, wanted)
-        return merged(await asyncio.gather(*(worker.tap(asked) for worker in self._workers.values())))
+        return merged(
+            await asyncio.gather(*(worker.tap(asked) for worker in self._workers.values()))
+        )
 
     async def _supervise(self, address: SharedAddress) -> int:
         for number in range(self._settings.workers):
@@ -209,8 +260,17 @@ class Supervisor:
         """Keep worker `number` running from now on."""
 
         def assign(channel: int) -> Assignment:
-            sockets, loads = (address.descriptors, self._loads.descriptor) if listens else ((), None)
-            role = Role(number, self._settings.workers, listens, descriptors=sockets, loads=loads, instance=self._instance)
+            sockets, loads = (
+                (address.descriptors, self._loads.descriptor) if listens else ((), None)
+            )
+            role = Role(
+                number,
+                self._settings.workers,
+                listens,
+                descriptors=sockets,
+                loads=loads,
+                instance=self._instance,
+            )
             return Assignment.of(self._settings, role, channel, address.listen)
 
         def on_absent() -> None:
@@ -243,7 +303,9 @@ class Supervisor:
             self._letters[number] = letters_changed_at(self._settings, os.environ, number)
 
     async def _all_settled(self) -> ForwarderError | None:
-        """Wait until each worker runs, or has ended once, or a stop is requested; the error if one can't start at all."""
+        """Wait until each worker runs, or has ended once, or a stop is requested; the error if one
+        can't start at all.
+        """
         settled = [worker.settled for worker in self._workers.values()]
         first_failure = asyncio.ensure_future(_failure(settled))
         stopped = asyncio.ensure_future(self._stop.wait())
@@ -263,12 +325,20 @@ class Supervisor:
         for number in leftovers(self._settings, os.environ):
             task = self._tasks.get(number)
             if self._address is not None and (task is None or task.done()):
-                _log.info("a directory of a former worker is adopted: its events are delivered", directory=f"worker-{number}")
+                _log.info(
+                    "a directory of a former worker is adopted: its events are delivered",
+                    directory=f"worker-{number}",
+                )
                 self._begin(number, self._address, listens=False)
 
     def _adopt_changed(self) -> None:
-        """Adopt directories again whose dead letters an operator has marked since their worker ended."""
-        if any(letters_changed_at(self._settings, os.environ, number) > known for number, known in self._letters.items()):
+        """Adopt directories again whose dead letters an operator has marked since their worker
+        ended.
+        """
+        if any(
+            letters_changed_at(self._settings, os.environ, number) > known
+            for number, known in self._letters.items()
+        ):
             self._letters.clear()
             self._adopt()
 
@@ -290,8 +360,12 @@ class Supervisor:
         return max((code if code >= 0 else 1 for code in codes), default=0)
 
 
-async def _failure(settled: Iterable[asyncio.Future[ForwarderError | None]]) -> ForwarderError | None:
-    """The first failure, as soon as there is one; None when all are settled without one. Cancellation only ends the wait."""
+async def _failure(
+    settled: Iterable[asyncio.Future[ForwarderError | None]],
+) -> ForwarderError | None:
+    """The first failure, as soon as there is one; None when all are settled without one.
+    Cancellation only ends the wait.
+    """
     for each in asyncio.as_completed(settled):
         if (failure := await each) is not None:
             return failure

@@ -1,7 +1,9 @@
-"""The daemon as one of several workers: it reports to its supervisor instead of serving an admin address, and obeys commands.
+"""The daemon as one of several workers: it reports to its supervisor instead of serving an admin
+address, and obeys commands.
 
-Invariants: a stop is obeyed once, however often it comes: a terminal or a service manager signals the whole process group, and only the
-supervisor cuts a drain short; a worker never outlives its supervisor by more than its drain.
+Invariants: a stop is obeyed once, however often it comes: a terminal or a service manager signals
+the whole process group, and only the supervisor cuts a drain short; a worker never outlives its
+supervisor by more than its drain.
 """
 
 from __future__ import annotations
@@ -40,15 +42,28 @@ def run_worker(settings: Settings, load: Load, assignment: Assignment) -> int:
     def load_again() -> Settings:
         return assignment.applied(load())
 
-    return run_tuned(lambda: live(assignment.applied(settings), build, load_again, assignment), settings.largest_fetch)
+    return run_tuned(
+        lambda: live(assignment.applied(settings), build, load_again, assignment),
+        settings.largest_fetch,
+    )
 
 
-async def live(settings: Settings, build_pipeline: Build, load: Load, assignment: Assignment, clock: Clock | None = None) -> int:
-    """A worker from start to exit code; it reports to the supervisor why it can't start. Cancellation doesn't drain."""
+async def live(
+    settings: Settings,
+    build_pipeline: Build,
+    load: Load,
+    assignment: Assignment,
+    clock: Clock | None = None,
+) -> int:
+    """A worker from start to exit code; it reports to the supervisor why it can't start.
+    Cancellation doesn't drain.
+    """
     end = WorkersEnd(assignment.channel)
     try:
         await end.open()
-        return await WorkerDaemon(settings, build_pipeline, load, assignment, end, clock=clock).run()
+        return await WorkerDaemon(
+            settings, build_pipeline, load, assignment, end, clock=clock
+        ).run()
     except ForwarderError as error:
         end.fail(error)
         return CANT_START
@@ -95,7 +110,11 @@ class WorkerDaemon(Daemon):
             Command.FIND: self._find,
             Command.TAP: self._tap,
         }
-        actions = {Command.STOP: self._stop.set, Command.MAKE_WAY: self._stop_at_once, Command.RELOAD: self.reload}
+        actions = {
+            Command.STOP: self._stop.set,
+            Command.MAKE_WAY: self._stop_at_once,
+            Command.RELOAD: self.reload,
+        }
         self._end.serve(answers, actions, self._on_orphaned)
 
     async def _close(self) -> None:
@@ -109,14 +128,17 @@ class WorkerDaemon(Daemon):
         self._started = True
         self._end.send(Message.STARTED, encode_snapshot(self.snapshot()))
         if not self._listens:
-            self._rest = asyncio.create_task(self._end_at_rest(), name="wait for the end of the work")
+            self._rest = asyncio.create_task(
+                self._end_at_rest(), name="wait for the end of the work"
+            )
 
     def _reloaded(self, fixed: list[str]) -> None:
         _log.debug("configuration read again", needs_restart=fixed)
 
     async def _drain(self) -> None:
         if self._orphaned and self._settings.buffer.kind == "disk":
-            self._pipeline.stop_accepting()  # the next supervisor needs the directory, and delivers the backlog
+            # the next supervisor needs the directory, and delivers the backlog
+            self._pipeline.stop_accepting()
             return
         if self._orphaned or not self._listens:
             self._settings = _without_delay(self._settings)
@@ -126,7 +148,9 @@ class WorkerDaemon(Daemon):
         return msgspec.json.encode(list(self._pipeline.explain(WantedUuid.parse(uuid))))
 
     def _tap(self, request: str) -> bytes:
-        return msgspec.json.encode(self._pipeline.tap(msgspec.json.decode(request, type=TapRequest)))
+        return msgspec.json.encode(
+            self._pipeline.tap(msgspec.json.decode(request, type=TapRequest))
+        )
 
     def _stop_at_once(self) -> None:
         self._settings = _without_delay(self._settings)

@@ -1,7 +1,8 @@
 """A worker as its supervisor sees it: a sequence of processes, each with its own channel.
 
-Invariants: at most one process of a worker runs at a time; a process that ends unexpectedly is restarted, after a pause that grows while
-processes end soon; its last snapshot stays in use until the successor sends one, so that the books continue.
+Invariants: at most one process of a worker runs at a time; a process that ends unexpectedly is
+restarted, after a pause that grows while processes end soon; its last snapshot stays in use until
+the successor sends one, so that the books continue.
 """
 
 from __future__ import annotations
@@ -35,14 +36,20 @@ ANSWER_SECONDS: Final = 2.0
 """How long a worker may take to send its snapshot; after that its previous one is used."""
 
 STEADY_SECONDS: Final = 60.0
-"""A process that has run this long didn't fail at its start: it is restarted after the shortest pause."""
+"""A process that has run this long didn't fail at its start: it is restarted after the shortest
+pause.
+"""
 
 CHECK_EVERY: Final = 1.0
-"""Seconds between an answer, or the end of the wait for it, and the next question whether a worker responds."""
+"""Seconds between an answer, or the end of the wait for it, and the next question whether a worker
+responds.
+"""
 
 MAX_UNANSWERED: Final = 20
-"""A worker that leaves this many questions in a row unanswered, in about a minute, is killed, as an orchestrator kills a daemon that fails
-`/livez`. What counts is questions, not time: a pause of the whole machine, or of all processes, is nobody's fault."""
+"""A worker that leaves this many questions in a row unanswered, in about a minute, is killed, as
+an orchestrator kills a daemon that fails `/livez`. What counts is questions, not time: a pause of
+the whole machine, or of all processes, is nobody's fault.
+"""
 
 MAX_UNANSWERED_AT_STOP: Final = 5
 """The same while the daemon stops or restarts: all others have ended, or wait for this one."""
@@ -76,7 +83,8 @@ class Launch:
 def launch(arguments: Sequence[str]) -> Launch:
     """This very program, with `arguments`, in the same surroundings."""
     here = {"", str(Path.cwd())}
-    safe = [] if here & set(sys.path) else ["-P"]  # modules in the working directory take no part, unless they do here
+    # modules in the working directory take no part, unless they do here
+    safe = [] if here & set(sys.path) else ["-P"]
     return Launch([sys.executable, *safe, "-m", "forwarder", *arguments], dict(os.environ))
 
 
@@ -94,10 +102,11 @@ class WorkerProcess:
         on_absent: Callable[[], None] = lambda: None,
         on_input_end: Callable[[], None] | None = None,
     ) -> None:
-        """`assign` makes the assignment for a channel's descriptor; `listens`: whether it accepts events.
+        """`assign` makes the assignment for a channel's descriptor; `listens`: whether it accepts
+        events.
 
-        `on_absent`: called when a process has ended, or doesn't respond. `on_input_end`: called when standard input has ended, which only
-        a worker with this has.
+        `on_absent`: called when a process has ended, or doesn't respond. `on_input_end`: called
+        when standard input has ended, which only a worker with this has.
         """
         self._on_absent = on_absent
         self._on_input_end = on_input_end
@@ -105,8 +114,12 @@ class WorkerProcess:
         self.name = name
         self.snapshot: Snapshot | None = None
         """Its last one; None before the first."""
-        self.settled: asyncio.Future[ForwarderError | None] = asyncio.get_running_loop().create_future()
-        """Done as soon as the first process runs or has ended; with the error if it can't start at all."""
+        self.settled: asyncio.Future[ForwarderError | None] = (
+            asyncio.get_running_loop().create_future()
+        )
+        """Done as soon as the first process runs or has ended; with the error if it can't start at
+        all.
+        """
         self.state = WorkerState.STARTING
         self._how = how
         self._assign = assign
@@ -124,10 +137,14 @@ class WorkerProcess:
         self._shows = True
         """Whether it sent its last snapshot in time."""
         self._silent_since: float | None = None
-        """When the first question was asked that it hasn't answered, seconds since 1970; None if it responds."""
+        """When the first question was asked that it hasn't answered, seconds since 1970; None if
+        it responds.
+        """
 
     async def keep(self) -> int:
-        """Keep a process running until `stop`, or until nothing is left to do; the exit code. Cancelled, it kills the process."""
+        """Keep a process running until `stop`, or until nothing is left to do; the exit code.
+        Cancelled, it kills the process.
+        """
         attempt = 0
         while True:
             began = self._clock.monotonic()
@@ -135,7 +152,8 @@ class WorkerProcess:
             self._silent_since = None
             self._on_absent()
             if self.state is WorkerState.STARTING and code == -signal.SIGTERM:
-                code = 0  # the whole process group was stopped before this process had anything to drain
+                # the whole process group was stopped before this process had anything to drain
+                code = 0
             if self._is_over(code):
                 return code
             attempt = 1 if self._clock.monotonic() - began > STEADY_SECONDS else attempt + 1
@@ -174,7 +192,9 @@ class WorkerProcess:
         if self.snapshot is None:
             return None
         there, responds = self.state in ALIVE, self._silent_since is None
-        return WorkerShare(self.name, self.snapshot, listens=self._listens, there=there, responds=responds)
+        return WorkerShare(
+            self.name, self.snapshot, listens=self._listens, there=there, responds=responds
+        )
 
     async def find(self, wanted: WantedUuid) -> list[Sighting]:
         """Where the process has the event in memory. Cancellation only ends the wait."""
@@ -191,9 +211,21 @@ class WorkerProcess:
 
     def described(self) -> Worker:
         """Its state, for `/status`."""
-        process = self._process.pid if self._process is not None and self._process.returncode is None else None
+        process = (
+            self._process.pid
+            if self._process is not None and self._process.returncode is None
+            else None
+        )
         received = sum(lane.total_received for lane in self.snapshot.lanes) if self.snapshot else 0
-        return Worker(self.name, self.state.value, process, self._restarts, self._why, received, self._silent_since)
+        return Worker(
+            self.name,
+            self.state.value,
+            process,
+            self._restarts,
+            self._why,
+            received,
+            self._silent_since,
+        )
 
     def warning(self) -> str:
         """A warning about it; empty if there is none."""
@@ -201,8 +233,15 @@ class WorkerProcess:
             return f"{self.name}: {self._why}; it is restarted"
         if self._silent_since is not None:
             silent = duration(self._clock.now() - self._silent_since)
-            return f"{self.name} hasn't responded for {silent}: requests on its connections wait, and its figures are out of date"
-        return "" if self._shows or self.state not in ALIVE else f"{self.name} is slow to answer: its figures are out of date"
+            return (
+                f"{self.name} hasn't responded for {silent}: requests on its connections "
+                "wait, and its figures are out of date"
+            )
+        return (
+            ""
+            if self._shows or self.state not in ALIVE
+            else f"{self.name} is slow to answer: its figures are out of date"
+        )
 
     def _responsive_line(self) -> SupervisorsEnd | None:
         """The channel to its process; None if no answer is to be expected."""
@@ -238,7 +277,9 @@ class WorkerProcess:
             with its:
                 self._process = process = await self._spawn(its.fileno())
         except OSError as error:
-            self._cause = f"its process, {self._how.command[0]}, can't be started: {error_text(error)}"
+            self._cause = (
+                f"its process, {self._how.command[0]}, can't be started: {error_text(error)}"
+            )
             await line.close()
             return 1
         except BaseException:
@@ -287,20 +328,31 @@ class WorkerProcess:
                 "a worker doesn't respond",
                 worker=self.name,
                 process=process,
-                meaning="Requests on its connections wait; new connections go to the other workers. "
-                f"After a minute it is killed and restarted{': the events in its memory are lost then' if self._in_memory else ''}.",
-                hint=f"If it was stopped, `kill -CONT {process}` continues it. Else `py-spy dump --pid {process}` shows what it does.",
+                meaning="Requests on its connections wait; new connections go to the other "
+                "workers. "
+                "After a minute it is killed and "
+                f"restarted{': the events in its memory are lost then' if self._in_memory else ''}"
+                ".",
+                hint=(
+                    f"If it was stopped, `kill -CONT {process}` continues it. Else `py-spy "
+                    f"dump --pid {process}` shows what it does."
+                ),
             )
 
     def _on_response(self) -> None:
         if self._silent_since is not None:
-            _log.info("a worker responds again", worker=self.name, silent_seconds=round(self._clock.now() - self._silent_since, 1))
+            _log.info(
+                "a worker responds again",
+                worker=self.name,
+                silent_seconds=round(self._clock.now() - self._silent_since, 1),
+            )
             self._silent_since = None
 
     async def _spawn(self, channel: int) -> asyncio.subprocess.Process:
         assignment = self._assign(channel)
         self._in_memory = assignment.kind == "memory"
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})  # sent to the whole service, it would end a process that starts
+        # sent to the whole service, it would end a process that starts
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
         try:
             return await asyncio.create_subprocess_exec(
                 *self._how.command,
@@ -313,12 +365,19 @@ class WorkerProcess:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
 
     def _is_over(self, code: int) -> bool:
-        if self._stop.is_set() or (not self._listens and code == 0 and self.snapshot and not self.snapshot.buffered):
+        if self._stop.is_set() or (
+            not self._listens and code == 0 and self.snapshot and not self.snapshot.buffered
+        ):
             self.state = WorkerState.DONE
             self._settle(None)
             return True
         if code == CANT_START and self._listens and not self.settled.done():
-            self._settle(self._failure or ConfigurationError(f"{self.name} can't start", hint="Its own messages are above."))
+            self._settle(
+                self._failure
+                or ConfigurationError(
+                    f"{self.name} can't start", hint="Its own messages are above."
+                )
+            )
             return True
         return False
 
@@ -335,7 +394,9 @@ class WorkerProcess:
             why=self._why,
             hint=self._failure.hint if self._failure else "",
             starts_again_in_seconds=pause,
-            **({"events_lost": self.snapshot.buffered} if self.snapshot and self._in_memory else {}),
+            **(
+                {"events_lost": self.snapshot.buffered} if self.snapshot and self._in_memory else {}
+            ),
         )
         self._settle(None)
 

@@ -1,4 +1,6 @@
-"""docs/how-to/operations.md, and the reasons of docs/how-to/dead-letters.md, compared with the program."""
+"""docs/how-to/operations.md, and the reasons of docs/how-to/dead-letters.md, compared with the
+program.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ TEXT = text_of("operations", "restart")
 def table(title: str, text: str = TEXT) -> set[str]:
     """The first column of the section's table."""
     section = text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
-    return {cell.strip("` ") for cell in re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)} - {"reason", "Code"}
+    return {cell.strip("` ") for cell in re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)} - {
+        "reason",
+        "Code",
+    }
 
 
 @cases(
@@ -26,7 +31,9 @@ def table(title: str, text: str = TEXT) -> set[str]:
     [("Halted lanes", HaltReason), ("Dead letters", Reason), ("Dropped events", DropReason)],
     ids=str,
 )
-def test_closed_sets_are_documented(title: str, values: type[HaltReason | Reason | DropReason]) -> None:
+def test_closed_sets_are_documented(
+    title: str, values: type[HaltReason | Reason | DropReason]
+) -> None:
     """Each reason that exists is documented, and no other."""
     assert table(title, text_of("reasons")) == {value.value for value in values}
 
@@ -44,4 +51,6 @@ def test_commands_are_real() -> None:
 def test_admin_paths_are_real() -> None:
     """The admin server's paths are those of the table."""
     source = "".join(path.read_text() for path in files(".py", "forwarder/admin"))
-    assert set(re.findall(r'(?:web\.|add_)get\("(/\w+)"', source)) == {path for path in table("Monitoring") if path.startswith("/")}
+    assert set(re.findall(r'(?:web\.|add_)get\("(/\w+)"', source)) == {
+        path for path in table("Monitoring") if path.startswith("/")
+    }

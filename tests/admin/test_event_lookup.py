@@ -15,7 +15,13 @@ from tests.support.cases import cases
 
 UUID_TEXT = "01890a5d-ac96-774b-bcce-b302099a8057"
 OTHER = "01890a5d-ac96-774b-bcce-b302099a8058"
-SPELLINGS = [UUID_TEXT, UUID_TEXT.upper(), UUID_TEXT.replace("-", ""), f"{{{UUID_TEXT}}}", f"urn:uuid:{UUID_TEXT}"]
+SPELLINGS = [
+    UUID_TEXT,
+    UUID_TEXT.upper(),
+    UUID_TEXT.replace("-", ""),
+    f"{{{UUID_TEXT}}}",
+    f"urn:uuid:{UUID_TEXT}",
+]
 
 
 def event(uuid: object, **more: object) -> bytes:

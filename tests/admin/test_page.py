@@ -10,7 +10,14 @@ from forwarder.telemetry.snapshot import LogFile, Snapshot, State, Upstream, Ups
 from tests.support.snapshots import FULL, GOOD, HALTED, LOGS
 
 VOID = {"meta", "br", "link", "img"}
-OWN = {"status/icon.svg", "status/base.css", "status/status.css", "status/status.js", "status", "metrics"}
+OWN = {
+    "status/icon.svg",
+    "status/base.css",
+    "status/status.css",
+    "status/status.js",
+    "status",
+    "metrics",
+}
 
 
 class Reader(HTMLParser):
@@ -51,9 +58,24 @@ def read(snapshot: Snapshot) -> Reader:
 def test_page_tells_the_facts() -> None:
     """State, flow, lanes, halts with what to do, upstream and warnings can be read on it."""
     text = read(FULL).text
-    for fact in ("running, ready", "9.8.7", "1,230", "1,150", "2.0 MiB of 64.0 MiB", GOOD.label, "refused 7", "1m 15s", "up 1h 1m"):
+    for fact in (
+        "running, ready",
+        "9.8.7",
+        "1,230",
+        "1,150",
+        "2.0 MiB of 64.0 MiB",
+        GOOD.label,
+        "refused 7",
+        "1m 15s",
+        "up 1h 1m",
+    ):
         assert fact in text
-    for fact in ("unknown_key", "401 from <b>/decide</b>", "Check the project key.", "for 1h 11m , next probe in 12s"):
+    for fact in (
+        "unknown_key",
+        "401 from <b>/decide</b>",
+        "Check the project key.",
+        "for 1h 11m , next probe in 12s",
+    ):
         assert fact in text
     assert "30 events of this lane are buffered, not lost." in text
     for fact in ("https://analytics.example.com", "connection refused", "upstream is down"):
@@ -64,16 +86,38 @@ def test_page_tells_the_facts() -> None:
 def test_one_is_singular() -> None:
     """Of one event, request and connection the page speaks in the singular."""
     lane = replace(HALTED, received={"http": 1}, buffered=1)
-    text = read(replace(FULL, lanes=(lane,), in_flight=1, connections=1, passthrough_requests={("/flags", 200): 1})).text
-    for words in ("1 event of this lane is buffered", "1 event received", "1 event buffered", "1 request in flight", "1 open connection"):
+    text = read(
+        replace(
+            FULL,
+            lanes=(lane,),
+            in_flight=1,
+            connections=1,
+            passthrough_requests={("/flags", 200): 1},
+        )
+    ).text
+    for words in (
+        "1 event of this lane is buffered",
+        "1 event received",
+        "1 event buffered",
+        "1 request in flight",
+        "1 open connection",
+    ):
         assert words in text
     assert "1 request for flags" in text
 
 
 def test_a_busy_daemon_has_no_warning_color() -> None:
-    """Amber and red are for what needs a person: full lanes, retries, answers of the past and harmless drops have none."""
+    """Amber and red are for what needs a person: full lanes, retries, answers of the past and
+    harmless drops have none.
+    """
     busy = replace(
-        GOOD, received={"http": 1_000_000}, delivered=959_997, buffered=40_000, oldest_age=0.8, dead_lettered={}, dropped={"operator": 3}
+        GOOD,
+        received={"http": 1_000_000},
+        delivered=959_997,
+        buffered=40_000,
+        oldest_age=0.8,
+        dead_lettered={},
+        dropped={"operator": 3},
     )
     calm = replace(
         FULL,
@@ -90,33 +134,58 @@ def test_a_busy_daemon_has_no_warning_color() -> None:
 
 
 def test_times_are_relative_and_exact() -> None:
-    """A time says how long ago it is, in an element that has the exact one as its value and its title."""
-    exact = '<time datetime="2026-01-01T01:01:04Z" title="2026-01-01 01:01:04 UTC" data-ago>1s ago</time>'
+    """A time says how long ago it is, in an element that has the exact one as its value and its
+    title.
+    """
+    exact = (
+        '<time datetime="2026-01-01T01:01:04Z" title="2026-01-01 01:01:04 UTC" data-ago>1s '
+        "ago</time>"
+    )
     assert exact in page(replace(FULL, kafka=(replace(FULL.kafka[0], last_commit=FULL.now - 1),)))
     oldest = '<time datetime="2026-01-01T00:59:50Z" title="2026-01-01 00:59:50 UTC">1m 15s</time>'
     assert page(replace(FULL, lanes=(GOOD,))).count(oldest) == 2
 
 
 def test_page_runs_nothing_that_came_from_outside() -> None:
-    """The upstream's words are text: markup in them is shown, not obeyed; the page loads nothing but its own files."""
-    evil = replace(HALTED, label='<script>x" onclick="y', why="<script>alert(1)</script>", hint='"><img src=x>')
+    """The upstream's words are text: markup in them is shown, not obeyed; the page loads nothing
+    but its own files.
+    """
+    evil = replace(
+        HALTED, label='<script>x" onclick="y', why="<script>alert(1)</script>", hint='"><img src=x>'
+    )
     answers = {('/<i>"', 200): 1}
-    reader = read(replace(FULL, lanes=(evil,), warnings=("<script>",), http_requests=answers, passthrough_requests=answers))
-    assert page(FULL).count("<script") == page(replace(FULL, lanes=(evil,), warnings=("<script>",))).count("<script") == 1
+    reader = read(
+        replace(
+            FULL,
+            lanes=(evil,),
+            warnings=("<script>",),
+            http_requests=answers,
+            passthrough_requests=answers,
+        )
+    )
+    assert (
+        page(FULL).count("<script")
+        == page(replace(FULL, lanes=(evil,), warnings=("<script>",))).count("<script")
+        == 1
+    )
     assert not reader.tags & {"iframe", "b", "i"}
     assert "<script>alert(1)</script>" in reader.text
     assert 'received <script>x" onclick="y' in reader.texts
 
 
 def test_page_is_whole_without_scripts() -> None:
-    """Everything is in the page itself; a browser without scripts asks for it again by itself, one with scripts doesn't flash."""
+    """Everything is in the page itself; a browser without scripts asks for it again by itself, one
+    with scripts doesn't flash.
+    """
     refresh = '<noscript><meta http-equiv="refresh" content="5"></noscript>'
     assert refresh in page(FULL)
     assert "http-equiv" not in page(FULL).replace(refresh, "")
 
 
 def test_lanes_that_need_a_hand_come_first() -> None:
-    """Of many lanes the halted ones are on top, in the table and above it; the others keep their order."""
+    """Of many lanes the halted ones are on top, in the table and above it; the others keep their
+    order.
+    """
     lanes = [replace(GOOD, label=f"lane-{number}") for number in range(200)]
     text = read(replace(FULL, lanes=(*lanes, HALTED))).text
     order = [text.rindex(label) for label in (HALTED.label, "lane-0", "lane-1", "lane-199")]
@@ -127,7 +196,13 @@ def test_lanes_that_need_a_hand_come_first() -> None:
 def test_figures_say_what_they_count() -> None:
     """What rates are made of has a name of its own for each lane and for all together."""
     names = read(FULL).texts
-    assert {"received all", "delivered all", "passed all", f"received {GOOD.label}", f"delivered {HALTED.label}"} <= names
+    assert {
+        "received all",
+        "delivered all",
+        "passed all",
+        f"received {GOOD.label}",
+        f"delivered {HALTED.label}",
+    } <= names
 
 
 def test_what_is_passed_through() -> None:
@@ -175,11 +250,28 @@ def test_workers_are_listed_where_there_are_several() -> None:
 
 
 def test_log_sources_and_their_files() -> None:
-    """Each source has a row with its state and why; each file its position, lag and last line, which is text whatever is in it."""
+    """Each source has a row with its state and why; each file its position, lag and last line,
+    which is text whatever is in it.
+    """
     reader = read(FULL)
-    for fact in ("Files of web", "/var/log/nginx/access.log", "9,000", "10,000", "1000 B", 'GET /<script>"', "5s ago", "closed"):
+    for fact in (
+        "Files of web",
+        "/var/log/nginx/access.log",
+        "9,000",
+        "10,000",
+        "1000 B",
+        'GET /<script>"',
+        "5s ago",
+        "closed",
+    ):
         assert fact in reader.text
-    for fact in ("1 file can't be opened", "/var/log/<b>/secret.log", "Let forwarder's user read it.", "ended", "unmatched 30"):
+    for fact in (
+        "1 file can't be opened",
+        "/var/log/<b>/secret.log",
+        "Let forwarder's user read it.",
+        "ended",
+        "unmatched 30",
+    ):
         assert fact in reader.text
     assert "open 3 unreadable 1 rotated (rename) 5" in reader.text
     assert "failed 3" in reader.text
@@ -189,7 +281,9 @@ def test_log_sources_and_their_files() -> None:
 
 
 def test_thousands_of_files_stay_readable() -> None:
-    """The 20 files with the largest lag are shown, the largest first, and how many more there are."""
+    """The 20 files with the largest lag are shown, the largest first, and how many
+    more there are.
+    """
     files = tuple(LogFile(f"/pods/{number}.log", lag=number) for number in range(200))
     text = read(replace(FULL, logs=(replace(LOGS, files=files, followed=5000),))).text
     assert text.count("/pods/") == 20

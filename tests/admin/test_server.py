@@ -45,20 +45,26 @@ async def session(shown: Shown) -> AsyncIterator[aiohttp.ClientSession]:
     await server.close()
 
 
-async def get(session: aiohttp.ClientSession, path: str, accept: str = "*/*") -> tuple[int, str, str]:
+async def get(
+    session: aiohttp.ClientSession, path: str, accept: str = "*/*"
+) -> tuple[int, str, str]:
     """Status code, content type and body."""
     async with session.get(path, headers={"Accept": accept}, allow_redirects=False) as response:
         return response.status, response.content_type, await response.text()
 
 
-async def test_livez_lives_whatever_else_is_broken(session: aiohttp.ClientSession, shown: Shown) -> None:
+async def test_livez_lives_whatever_else_is_broken(
+    session: aiohttp.ClientSession, shown: Shown
+) -> None:
     """`/livez` needs no snapshot: it says that the loop turns."""
     shown.snapshot = None
     assert (await get(session, "/livez"))[0] == 200
 
 
 @pytest.mark.parametrize("state", [State.STARTING, State.DRAINING, State.RUNNING])
-async def test_readyz_fails_when_nothing_can_be_taken(session: aiohttp.ClientSession, shown: Shown, state: State) -> None:
+async def test_readyz_fails_when_nothing_can_be_taken(
+    session: aiohttp.ClientSession, shown: Shown, state: State
+) -> None:
     """`/readyz` answers 503 with the reasons while nothing can be taken."""
     shown.snapshot = replace(FULL, state=state, ready=False, not_ready=("the buffer is full",))
     code, _, text = await get(session, "/readyz")
@@ -67,7 +73,9 @@ async def test_readyz_fails_when_nothing_can_be_taken(session: aiohttp.ClientSes
 
 
 async def test_readyz_holds_while_the_upstream_is_down(session: aiohttp.ClientSession) -> None:
-    """An upstream that is down and a halted lane don't make it unready: that would take away the buffers in the outage they are for."""
+    """An upstream that is down and a halted lane don't make it unready: that would take away the
+    buffers in the outage they are for.
+    """
     assert (await get(session, "/readyz"))[0] == 200
 
 
@@ -80,7 +88,9 @@ async def test_status_is_json_for_programs(session: aiohttp.ClientSession) -> No
 
 async def test_status_is_a_page_for_browsers(session: aiohttp.ClientSession) -> None:
     """A browser gets a page that may load and run nothing."""
-    async with session.get("/status", headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}) as response:
+    async with session.get(
+        "/status", headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    ) as response:
         assert response.content_type == "text/html"
         assert "default-src 'none'" in response.headers["Content-Security-Policy"]
         assert (await response.text()).startswith("<!doctype html>")
@@ -91,7 +101,9 @@ async def test_metrics_are_text_or_openmetrics(session: aiohttp.ClientSession) -
     code, content_type, body = await get(session, "/metrics")
     assert (code, content_type) == (200, "text/plain")
     assert "forwarder_events_received_total{" in body
-    assert (await get(session, "/metrics", "application/openmetrics-text"))[1] == "application/openmetrics-text"
+    assert (await get(session, "/metrics", "application/openmetrics-text"))[
+        1
+    ] == "application/openmetrics-text"
 
 
 async def test_other_paths_and_methods(session: aiohttp.ClientSession) -> None:
@@ -108,7 +120,10 @@ async def test_listens_on_a_unix_socket(tmp_path: Path) -> None:
     server = AdminServer(Shown())
     await server.start(f"unix:{path}")
     assert server.address == f"unix:{path}"
-    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path))) as client, client.get("http://localhost/livez") as answer:
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path))) as client,
+        client.get("http://localhost/livez") as answer,
+    ):
         assert answer.status == 200
     await server.close()
     assert not path.exists()
@@ -128,19 +143,28 @@ async def test_address_in_use_is_one_clear_error() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(ConfigurationError, match=f"admin.listen: can't listen on {listen}: (process|something)") as raised:
+        with pytest.raises(
+            ConfigurationError, match=f"admin.listen: can't listen on {listen}: (process|something)"
+        ) as raised:
             await AdminServer(Shown()).start(listen)
     assert "admin.listen" in raised.value.hint
 
 
 async def test_the_socket_of_a_running_daemon_is_left_alone(tmp_path: Path) -> None:
-    """A second daemon on the same path doesn't take the first one's socket away; nor is another file overwritten."""
+    """A second daemon on the same path doesn't take the first one's socket away; nor is another
+    file overwritten.
+    """
     path = tmp_path / "admin.sock"
     first = AdminServer(Shown())
     await first.start(f"unix:{path}")
-    with pytest.raises(ConfigurationError, match=r"admin\.listen: can't listen on unix:.*another process does"):
+    with pytest.raises(
+        ConfigurationError, match=r"admin\.listen: can't listen on unix:.*another process does"
+    ):
         await AdminServer(Shown()).start(f"unix:{path}")
-    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path))) as client, client.get("http://localhost/livez") as answer:
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path))) as client,
+        client.get("http://localhost/livez") as answer,
+    ):
         assert answer.status == 200
     path.unlink()
     path.write_text("another's")
@@ -189,7 +213,15 @@ async def test_what_is_shown_may_take_asking_others() -> None:
     await server.close()
 
 
-ADMIN_PATHS = ("/", "/status", "/metrics", "/readyz", "/explain?uuid=x", "/page/style.css", "/nowhere")
+ADMIN_PATHS = (
+    "/",
+    "/status",
+    "/metrics",
+    "/readyz",
+    "/explain?uuid=x",
+    "/page/style.css",
+    "/nowhere",
+)
 
 
 async def ask(address: str, path: str, host: str) -> tuple[int, str, str]:
@@ -202,7 +234,9 @@ async def ask(address: str, path: str, host: str) -> tuple[int, str, str]:
 
 
 async def test_an_unknown_host_is_misdirected() -> None:
-    """A page that gives its name this server's address (DNS rebinding) reads nothing; the answer names the setting."""
+    """A page that gives its name this server's address (DNS rebinding) reads nothing; the answer
+    names the setting.
+    """
     server = AdminServer(Shown())
     await server.start("127.0.0.1:0", ["forwarder.internal"])
     try:
@@ -220,7 +254,9 @@ async def test_an_unknown_host_is_misdirected() -> None:
 
 
 async def test_no_host_of_several_may_be_unknown() -> None:
-    """A second `Host` header doesn't hide the first, and without any, as in HTTP/1.0, no browser asks."""
+    """A second `Host` header doesn't hide the first, and without any, as in HTTP/1.0, no browser
+    asks.
+    """
     server = AdminServer(Shown())
     await server.start("127.0.0.1:0")
     try:
@@ -244,7 +280,10 @@ async def test_a_unix_socket_has_no_names(tmp_path: Path) -> None:
     await server.start(f"unix:{tmp_path}/admin.sock")
     try:
         connector = aiohttp.UnixConnector(f"{tmp_path}/admin.sock")
-        async with aiohttp.ClientSession("http://forwarder.internal", connector=connector) as client, client.get("/metrics") as response:
+        async with (
+            aiohttp.ClientSession("http://forwarder.internal", connector=connector) as client,
+            client.get("/metrics") as response,
+        ):
             assert response.status == 200
     finally:
         await server.close()

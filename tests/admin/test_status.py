@@ -12,7 +12,9 @@ from tests.support.cases import cases
 from tests.support.snapshots import FULL
 
 
-@pytest.mark.parametrize("snapshot", [FULL, Snapshot("1", State.STARTING, 0.0, 0.0)], ids=["full", "empty"])
+@pytest.mark.parametrize(
+    "snapshot", [FULL, Snapshot("1", State.STARTING, 0.0, 0.0)], ids=["full", "empty"]
+)
 def test_document_can_be_read_back(snapshot: Snapshot) -> None:
     """What a command reads is the snapshot that the daemon took."""
     assert parse(encode(snapshot)) == snapshot

@@ -51,14 +51,31 @@ async def session(source: Source) -> AsyncIterator[aiohttp.ClientSession]:
     await server.close()
 
 
-async def test_events_then_what_is_not_shown_then_heartbeats(session: aiohttp.ClientSession, source: Source) -> None:
-    """A line for each event, one with the counts of others, and empty lines while nothing passes; the client's end closes the tap."""
-    query = [("event", "a*"), ("event", "b"), ("key", "l#1"), ("source", "kafka"), ("outcome", "dropped"), ("rate", "7")]
+async def test_events_then_what_is_not_shown_then_heartbeats(
+    session: aiohttp.ClientSession, source: Source
+) -> None:
+    """A line for each event, one with the counts of others, and empty lines while nothing passes;
+    the client's end closes the tap.
+    """
+    query = [
+        ("event", "a*"),
+        ("event", "b"),
+        ("key", "l#1"),
+        ("source", "kafka"),
+        ("outcome", "dropped"),
+        ("rate", "7"),
+    ]
     async with session.get("/tap", params=query) as response:
         assert (response.status, response.content_type) == (200, "application/x-ndjson")
         lines = [await response.content.readline() for _ in range(3)]
-        assert list(source.open.values()) == [TapFilter(("a*", "b"), ("l#1",), ("kafka",), (TapOutcome.DROPPED,), 7.0)]
-    assert lines == [b'{"outcome":"received"}\n', msgspec.json.encode({"skipped": 3, "lost": 1}) + b"\n", b"\n"]
+        assert list(source.open.values()) == [
+            TapFilter(("a*", "b"), ("l#1",), ("kafka",), (TapOutcome.DROPPED,), 7.0)
+        ]
+    assert lines == [
+        b'{"outcome":"received"}\n',
+        msgspec.json.encode({"skipped": 3, "lost": 1}) + b"\n",
+        b"\n",
+    ]
     await eventually(lambda: not source.open)
 
 
@@ -66,7 +83,10 @@ async def test_the_servers_end_ends_streams_at_once(source: Source) -> None:
     """A stop doesn't wait for clients that watch."""
     server = AdminServer(lambda: FULL, tap=source)
     await server.start("127.0.0.1:0")
-    async with aiohttp.ClientSession(f"http://{server.address}") as client, client.get("/tap") as response:
+    async with (
+        aiohttp.ClientSession(f"http://{server.address}") as client,
+        client.get("/tap") as response,
+    ):
         await response.content.readline()
         await server.close()
         assert b"" in [await response.content.readline() for _ in range(3)]
@@ -86,9 +106,22 @@ async def test_a_client_that_reads_nothing_is_disconnected(
 
 @pytest.mark.parametrize(
     "query",
-    ["rate=0", "rate=-1", "rate=nan", "rate=1e9", "rate=fast", "outcome=lost", "outcome=", "event=", "other=1", "event=e&" * 21],
+    [
+        "rate=0",
+        "rate=-1",
+        "rate=nan",
+        "rate=1e9",
+        "rate=fast",
+        "outcome=lost",
+        "outcome=",
+        "event=",
+        "other=1",
+        "event=e&" * 21,
+    ],
 )
-async def test_a_query_that_says_nothing_sensible(session: aiohttp.ClientSession, source: Source, query: str) -> None:
+async def test_a_query_that_says_nothing_sensible(
+    session: aiohttp.ClientSession, source: Source, query: str
+) -> None:
     """It is answered 400, and nothing is tapped."""
     async with session.get(f"/tap?{query}") as response:
         assert (response.status, (await response.text()).endswith("\n")) == (400, True)
@@ -101,7 +134,11 @@ async def test_taps_are_few(session: aiohttp.ClientSession, source: Source) -> N
         for _ in range(MAX_STREAMS - 1):
             assert (await others.enter_async_context(session.get("/tap"))).status == 200
         async with session.get("/tap") as last, session.get("/tap") as rejected:
-            assert (last.status, rejected.status, "end one" in await rejected.text()) == (200, 503, True)
+            assert (last.status, rejected.status, "end one" in await rejected.text()) == (
+                200,
+                503,
+                True,
+            )
         await eventually(lambda: len(source.open) == MAX_STREAMS - 1)
         async with session.get("/tap") as response:
             assert response.status == 200
@@ -122,7 +159,12 @@ async def test_taps_are_few(session: aiohttp.ClientSession, source: Source) -> N
     ],
 )
 async def test_who_may_tap(  # noqa: PLR0917 - a table of cases
-    source: Source, monkeypatch: pytest.MonkeyPatch, permission: tapping.TapPermission, peer: str, headers: Mapping[str, str], code: int
+    source: Source,
+    monkeypatch: pytest.MonkeyPatch,
+    permission: tapping.TapPermission,
+    peer: str,
+    headers: Mapping[str, str],
+    code: int,
 ) -> None:
     """Clients on this machine, unless the setting says otherwise; never a page of another site."""
     if peer:
@@ -130,7 +172,10 @@ async def test_who_may_tap(  # noqa: PLR0917 - a table of cases
         monkeypatch.setattr(tapping, "is_local", lambda _: real((peer, 1)))
     server = AdminServer(lambda: FULL, tap=source)
     await server.start("127.0.0.1:0", tap=permission)
-    async with aiohttp.ClientSession(f"http://{server.address}") as client, client.get("/tap", headers=headers) as response:
+    async with (
+        aiohttp.ClientSession(f"http://{server.address}") as client,
+        client.get("/tap", headers=headers) as response,
+    ):
         assert response.status == code
     await server.close()
 
@@ -140,6 +185,9 @@ async def test_over_a_unix_socket_everybody_is_local(source: Source, tmp_path: P
     server = AdminServer(lambda: FULL, tap=source)
     await server.start(f"unix:{tmp_path}/admin")
     connector = aiohttp.UnixConnector(f"{tmp_path}/admin")
-    async with aiohttp.ClientSession("http://localhost", connector=connector) as client, client.get("/tap") as response:
+    async with (
+        aiohttp.ClientSession("http://localhost", connector=connector) as client,
+        client.get("/tap") as response,
+    ):
         assert response.status == 200
     await server.close()

@@ -1,4 +1,6 @@
-"""An archiver with its real neighbours: a disk buffer with its commit thread, books and a folder; and a clock that a test turns."""
+"""An archiver with its real neighbours: a disk buffer with its commit thread, books and a folder;
+and a clock that a test turns.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,9 @@ class ArchiveRig:
         held = asyncio.Event()
         received = self.clock.now() if at is None else at
         self.books.receive(lane, "http", len(events))
-        self.buffer.offer([Chunk(lane, b",".join(events), len(events), NO_IDS, received)], lambda _: held.set())
+        self.buffer.offer(
+            [Chunk(lane, b",".join(events), len(events), NO_IDS, received)], lambda _: held.set()
+        )
         await asyncio.wait_for(held.wait(), 20)
         self.archiver.wake()
 
@@ -130,11 +134,18 @@ class ArchiveRig:
 
     def names(self) -> list[str]:
         """The files of the archive, hidden ones too, relative to its folder."""
-        return sorted(str(path.relative_to(self.files)) for path in self.files.rglob("*") if path.is_file())
+        return sorted(
+            str(path.relative_to(self.files)) for path in self.files.rglob("*") if path.is_file()
+        )
 
     def lines(self, match: str = "") -> list[bytes]:
         """The lines of all complete files whose names hold `match`, in the order of their names."""
-        return [line for name in self.names() if match in name and "/." not in name for line in lines_of(self.files / name)]
+        return [
+            line
+            for name in self.names()
+            if match in name and "/." not in name
+            for line in lines_of(self.files / name)
+        ]
 
 
 def lines_of(path: Path) -> list[bytes]:

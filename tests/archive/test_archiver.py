@@ -1,4 +1,6 @@
-"""The archiver: when files are made, what is in them, when their events are settled, and what happens if they can't be published."""
+"""The archiver: when files are made, what is in them, when their events are settled, and what
+happens if they can't be published.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,16 @@ HISTORICAL = Lane(LANE.api_key, historical=True)
 def event(number: int, **more: str) -> bytes:
     """An event as it stands in the buffer."""
     extra = "".join(f',"{name}":{value}' for name, value in more.items())
-    return f'{{"event":"e{number}","distinct_id":"p","uuid":"{number}","properties":{{"n":{number}{extra}}}}}'.encode()
+    return (
+        f'{{"event":"e{number}","distinct_id":"p","uuid":"{number}","properties":{{"n":'
+        f"{number}{extra}}}}}"
+    ).encode()
 
 
 async def test_events_are_settled_when_they_are_in_a_complete_file(tmp_path: Path) -> None:
-    """Until they are `max_age` old they stay in the buffer; then one file has them, as they were, and the books balance."""
+    """Until they are `max_age` old they stay in the buffer; then one file has them, as they were,
+    and the books balance.
+    """
     async with ArchiveRig(tmp_path) as rig:
         await rig.put(event(1), event(2, price="1.10", name='"\\u00e9"'))
         await rig.put(event(3))
@@ -49,7 +56,11 @@ async def test_line_breaks_between_tokens_become_blanks(tmp_path: Path) -> None:
         await rig.put(b'{\n "event": "a",\r\n "distinct_id": "p"}')
         await rig.put(b'{"event":\n"b"}', b'{"event": "c\\n"}')
         await rig.archiver.drain(5)
-        assert rig.lines() == [b'{  "event": "a",   "distinct_id": "p"}', b'{"event": "b"}', b'{"event": "c\\n"}']
+        assert rig.lines() == [
+            b'{  "event": "a",   "distinct_id": "p"}',
+            b'{"event": "b"}',
+            b'{"event": "c\\n"}',
+        ]
 
 
 async def test_each_project_and_kind_has_files_of_its_own(tmp_path: Path) -> None:
@@ -64,7 +75,9 @@ async def test_each_project_and_kind_has_files_of_its_own(tmp_path: Path) -> Non
 
 
 async def test_files_are_of_one_partition(tmp_path: Path) -> None:
-    """By the time of receipt, in UTC: an event of a later hour begins another file in another folder."""
+    """By the time of receipt, in UTC: an event of a later hour begins another file in another
+    folder.
+    """
     clock = FakeClock(MIDNIGHT + 3598)
     async with ArchiveRig(tmp_path, clock, partition=Partition.HOUR) as rig:
         for number in range(4):
@@ -75,8 +88,12 @@ async def test_files_are_of_one_partition(tmp_path: Path) -> None:
         assert rig.lines("date=2026-01-01/hour=01/") == [event(2), event(3)]
 
 
-async def test_many_events_are_read_back_from_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits is many times what may be in memory: it gets into files of limited size, in order, and nothing stays in memory."""
+async def test_many_events_are_read_back_from_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits is many times what may be in memory: it gets into files of limited size, in
+    order, and nothing stays in memory.
+    """
     monkeypatch.setattr(archiver, "FILE_BYTES", 1_000_000)
     monkeypatch.setattr(archiver, "STEP_BYTES", 50_000)
     async with ArchiveRig(tmp_path, window=600_000) as rig:
@@ -102,20 +119,38 @@ async def test_a_buffer_that_fills_makes_files_before_their_time(tmp_path: Path)
         assert not any("other" in name for name in rig.names())
 
 
-async def test_a_source_that_waits_for_delivery_is_not_held_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its events are archived once some megabytes of them are in memory: it reads no further until then."""
+async def test_a_source_that_waits_for_delivery_is_not_held_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its events are archived once some megabytes of them are in memory: it reads no further until
+    then.
+    """
     monkeypatch.setattr(archiver, "AWAITED_BYTES", 10_000)
     async with ArchiveRig(tmp_path) as rig:
         acknowledged = asyncio.Event()
         data = event(0, filler='"' + "x" * 20_000 + '"')
-        rig.buffer.offer([Chunk(LANE, data, 1, NO_IDS, rig.clock.now(), "kafka", Ack(1, lambda _: acknowledged.set()))])
+        rig.buffer.offer(
+            [
+                Chunk(
+                    LANE,
+                    data,
+                    1,
+                    NO_IDS,
+                    rig.clock.now(),
+                    "kafka",
+                    Ack(1, lambda _: acknowledged.set()),
+                )
+            ]
+        )
         rig.archiver.wake()
         await rig.until(acknowledged.is_set, 1)
         assert rig.lines() == [data]
 
 
 async def test_a_refused_file_halts_its_lanes_and_is_published_later(tmp_path: Path) -> None:
-    """Every lane that waits says why; attempts are for the same name, at growing intervals; nothing is lost or settled meanwhile."""
+    """Every lane that waits says why; attempts are for the same name, at growing intervals;
+    nothing is lost or settled meanwhile.
+    """
     async with ArchiveRig(tmp_path) as rig:
         rig.folder.refuse()
         await rig.put(event(1))
@@ -123,7 +158,8 @@ async def test_a_refused_file_halts_its_lanes_and_is_published_later(tmp_path: P
         await rig.until(lambda: len(rig.folder.attempts) >= 3, MAX_AGE)
         halts = rig.archiver.statistics().halts
         assert [(halt.lane, halt.reason, halt.why) for halt in halts] == [
-            (lane, HaltReason.ARCHIVE_UNWRITABLE, "nowhere: Permission denied") for lane in (LANE, OTHER)
+            (lane, HaltReason.ARCHIVE_UNWRITABLE, "nowhere: Permission denied")
+            for lane in (LANE, OTHER)
         ]
         assert halts[0].since < rig.clock.now() < halts[0].next_probe
         assert rig.archiver.statistics().upstream.why == "nowhere: Permission denied"
@@ -180,7 +216,9 @@ async def test_a_stop_settles_nothing_that_is_not_published(tmp_path: Path) -> N
 
 
 async def test_a_drain_ends_when_the_archive_fails(tmp_path: Path) -> None:
-    """It tries once, however long the wait was; and what is then begun is only what was held back."""
+    """It tries once, however long the wait was; and what is then begun is only what
+    was held back.
+    """
     async with ArchiveRig(tmp_path) as rig:
         rig.folder.refuse()
         await rig.put(event(1))
@@ -200,8 +238,12 @@ async def test_a_drain_ends_when_the_archive_fails(tmp_path: Path) -> None:
         assert len(rig.names()) == 2
 
 
-async def test_an_unexpected_failure_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The events of that file stay in the buffer for the next start; later ones are archived, and settle only themselves."""
+async def test_an_unexpected_failure_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The events of that file stay in the buffer for the next start; later ones are archived, and
+    settle only themselves.
+    """
 
     def fail(*_: object) -> None:
         raise RuntimeError("a bug")
@@ -210,7 +252,9 @@ async def test_an_unexpected_failure_loses_nothing(tmp_path: Path, monkeypatch: 
         with monkeypatch.context() as patch:
             patch.setattr(SpooledFile, "add", fail)
             await rig.put(event(1))
-            await rig.until(lambda: rig.archiver.undelivered() and not rig.buffer.waiting_lanes(), MAX_AGE)
+            await rig.until(
+                lambda: rig.archiver.undelivered() and not rig.buffer.waiting_lanes(), MAX_AGE
+            )
             await rig.until(lambda: not rig.archiver.oldest())
         await rig.put(event(2))
         await rig.until(rig.lines, MAX_AGE)

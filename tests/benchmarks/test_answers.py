@@ -8,7 +8,10 @@ from benchmarks.answers import Answer, AnswerReader
 from tests.support.cases import cases
 
 OK = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"status":"Ok"}'
-BUSY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 3\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+BUSY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 3\r\nConnection: close\r\n"
+    b"Content-Length: 0\r\n\r\n"
+)
 CHUNKED = b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
 
 
@@ -18,7 +21,9 @@ CHUNKED = b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\
     ids=["ok", "busy", "chunked"],
 )
 def test_an_answer_is_read_once_it_is_complete(received: bytes, answer: Answer) -> None:
-    """Every beginning of an answer is incomplete; the whole is the answer, at first and when it is known."""
+    """Every beginning of an answer is incomplete; the whole is the answer, at first and when it is
+    known.
+    """
     reader = AnswerReader()
     assert [reader.read(received[:size]) for size in range(len(received))] == [None] * len(received)
     assert [reader.read(received), reader.read(received)] == [answer, answer]

@@ -52,16 +52,25 @@ def test_a_number_has_its_place(variant: Variant) -> None:
 
 
 def test_the_variants_bring_what_they_are_named_for() -> None:
-    """Stamped events have uuid and timestamp, bare ones neither; the SDK's body carries `sent_at` where the request says."""
-    stamped, bare, sdk = (ring(variant, 2, limit=0)[0] for variant in (Variant.STAMPED, Variant.BARE, Variant.SDK))
-    fields = [[key in json.dumps(decoded(request)["batch"]) for key in ("uuid", "timestamp")] for request in (stamped, bare)]
+    """Stamped events have uuid and timestamp, bare ones neither; the SDK's body carries `sent_at`
+    where the request says.
+    """
+    stamped, bare, sdk = (
+        ring(variant, 2, limit=0)[0] for variant in (Variant.STAMPED, Variant.BARE, Variant.SDK)
+    )
+    fields = [
+        [key in json.dumps(decoded(request)["batch"]) for key in ("uuid", "timestamp")]
+        for request in (stamped, bare)
+    ]
     assert fields == [[True, True], [False, False]]
     assert decoded(sdk)["sent_at"] == sdk.data[sdk.sent_at : sdk.sent_at + 32].decode()
     assert b"X-Forwarded-For" in sdk.data
 
 
 def test_single_events_and_arrays() -> None:
-    """A single event stands alone, with its key or, as an array's, without; several stand in the envelope or in an array."""
+    """A single event stands alone, with its key or, as an array's, without; several stand in the
+    envelope or in an array.
+    """
     single, bare_single = (ring(Variant.STAMPED, 1, shape, limit=0)[0] for shape in Shape)
     assert decoded(single)["api_key"] == API_KEY
     assert "api_key" not in decoded(bare_single)
@@ -71,6 +80,9 @@ def test_single_events_and_arrays() -> None:
 def test_the_same_seed_makes_the_same_events() -> None:
     """Runs can be compared: the generator depends on its seed alone."""
     beginning = datetime(2026, 1, 1, tzinfo=UTC)
-    first, second = ([maker.event() for _ in range(20)] for maker in (EventMaker(7, beginning), EventMaker(7, beginning)))
+    first, second = (
+        [maker.event() for _ in range(20)]
+        for maker in (EventMaker(7, beginning), EventMaker(7, beginning))
+    )
     assert first == second
     assert len({event["distinct_id"] for event in first}) > 1

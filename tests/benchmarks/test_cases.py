@@ -21,13 +21,20 @@ def test_an_ordered_case_brings_the_one_that_it_is_held_against() -> None:
 
 def test_a_case_on_disk_brings_the_one_in_memory() -> None:
     """Choosing a case with the disk buffer measures the same case with the memory buffer, too."""
-    assert [case.name for case in select(["stamped-1-gzip-disk"])[0]] == ["stamped-1-gzip", "stamped-1-gzip-disk"]
+    assert [case.name for case in select(["stamped-1-gzip-disk"])[0]] == [
+        "stamped-1-gzip",
+        "stamped-1-gzip-disk",
+    ]
 
 
 def test_nginx_brings_the_cases_of_the_same_events() -> None:
     """Choosing nginx measures forwarder with the same bodies, too, which nginx is held against."""
     cases, _ = select(["nginx-*"])
-    assert [case.name for case in cases if not case.proxied] == ["stamped-1-none", "stamped-50-none", "stamped-1000-none"]
+    assert [case.name for case in cases if not case.proxied] == [
+        "stamped-1-none",
+        "stamped-50-none",
+        "stamped-1000-none",
+    ]
     assert {case.name: case.base for case in cases if case.proxied} == {
         "nginx-1": "stamped-1-none",
         "nginx-50": "stamped-50-none",

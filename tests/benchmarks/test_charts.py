@@ -17,12 +17,28 @@ MINUTES = Axis(0, 10, [(0, "0"), (10, "10 min")])
 def places(drawn: str) -> list[list[tuple[float, float]]]:
     """The points of each line."""
     paths = re.findall(r'<path class="line c\d" d="([^"]*)"', drawn)
-    return [[(float(x), float(y)) for x, y in re.findall(r"[ML]([\d.]+) ([\d.]+)", path)] for path in paths]
+    return [
+        [(float(x), float(y)) for x, y in re.findall(r"[ML]([\d.]+) ([\d.]+)", path)]
+        for path in paths
+    ]
 
 
 def test_a_forge_shows_it() -> None:
-    """It is well-formed, runs nothing, loads nothing, and is for light and dark pages; text is escaped."""
-    drawn = picture("A & B", [Panel("<faults>", MINUTES, upper_axis(3, " ms"), [Line("p99", [(0, 1), (10, 2)])], [(2, 4)])])
+    """It is well-formed, runs nothing, loads nothing, and is for light and dark pages; text is
+    escaped.
+    """
+    drawn = picture(
+        "A & B",
+        [
+            Panel(
+                "<faults>",
+                MINUTES,
+                upper_axis(3, " ms"),
+                [Line("p99", [(0, 1), (10, 2)])],
+                [(2, 4)],
+            )
+        ],
+    )
     ElementTree.fromstring(drawn)
     assert re.findall(r"<script|\bon\w+=|href|url\(|@import|<foreignObject", drawn) == []
     assert "prefers-color-scheme: dark" in drawn
@@ -30,7 +46,9 @@ def test_a_forge_shows_it() -> None:
 
 
 def test_points_are_where_the_axes_say() -> None:
-    """Ends of the axes are the panel's corners; a logarithmic axis has its decades at equal distances; what is beyond is at the edge."""
+    """Ends of the axes are the panel's corners; a logarithmic axis has its decades at equal
+    distances; what is beyond is at the edge.
+    """
     rising = Line("rising", [(0, 1), (5, 10), (10, 100), (20, 1000)])
     [line] = places(picture("", [Panel("", MINUTES, Axis(1, 100, [], logarithmic=True), [rising])]))
     (left, bottom), (middle, half), (right, top), beyond = line
@@ -42,13 +60,18 @@ def test_points_are_where_the_axes_say() -> None:
 
 def test_what_is_not_known_interrupts_a_line() -> None:
     """Between the points around it nothing is drawn."""
-    drawn = picture("", [Panel("", MINUTES, upper_axis(1, ""), [Line("gap", [(0, 1), (1, 1), (2, None), (3, 1)])])])
+    drawn = picture(
+        "",
+        [Panel("", MINUTES, upper_axis(1, ""), [Line("gap", [(0, 1), (1, 1), (2, None), (3, 1)])])],
+    )
     [shape] = re.findall(r'class="line c0" d="([^"]*)"', drawn)
     assert re.sub(r"[\d. ]", "", shape) == "MLM"
 
 
 def test_names_do_not_touch() -> None:
-    """Lines that end at the same place have names one below the other, and none is below the panel."""
+    """Lines that end at the same place have names one below the other, and none is
+    below the panel.
+    """
     lines = [Line(f"line {number}", [(0, 0), (10, 0)]) for number in range(4)]
     drawn = picture("", [Panel("", MINUTES, upper_axis(1, ""), lines)])
     found = sorted(float(y) for y in re.findall(r'<text class="n\d" x="\d+" y="([\d.]+)"', drawn))
@@ -57,7 +80,17 @@ def test_names_do_not_touch() -> None:
     assert found[-1] <= bottom + 5
 
 
-@cases(("highest", "last"), [(0.0, "4"), (0.031, "0.04"), (7.0, "8"), (1234.0, "2,000"), (100.0, "100"), (64.5e6, "80,000,000")])
+@cases(
+    ("highest", "last"),
+    [
+        (0.0, "4"),
+        (0.031, "0.04"),
+        (7.0, "8"),
+        (1234.0, "2,000"),
+        (100.0, "100"),
+        (64.5e6, "80,000,000"),
+    ],
+)
 def test_an_axis_ends_at_a_round_value(highest: float, last: str) -> None:
     """At least the highest value, with steps that people count in."""
     axis = upper_axis(highest, "")

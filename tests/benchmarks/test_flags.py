@@ -4,20 +4,40 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from benchmarks.flags import ALLOWED, CONDITIONS, FLAGS, NAME, DecideResult, decide_line, flag_project, visitor_properties
+from benchmarks.flags import (
+    ALLOWED,
+    CONDITIONS,
+    FLAGS,
+    NAME,
+    DecideResult,
+    decide_line,
+    flag_project,
+    visitor_properties,
+)
 from forwarder.sandbox.flags.definitions import parse_cohort, parse_flag
 from forwarder.sandbox.flags.evaluation import Definitions, Subject, evaluate
 
 
 def test_no_flag_is_decided_early() -> None:
-    """Every visitor meets the last condition of every flag, and no other; the roll-out leaves some out."""
+    """Every visitor meets the last condition of every flag, and no other; the roll-out leaves some
+    out.
+    """
     project = flag_project()
-    flags, cohorts = (parse_flag(each) for each in project["flags"]), (parse_cohort(each) for each in project["cohorts"])
-    definitions = Definitions({flag.key: flag for flag in flags}, {cohort.id: cohort for cohort in cohorts}, ())
+    flags, cohorts = (
+        (parse_flag(each) for each in project["flags"]),
+        (parse_cohort(each) for each in project["cohorts"]),
+    )
+    definitions = Definitions(
+        {flag.key: flag for flag in flags}, {cohort.id: cohort for cohort in cohorts}, ()
+    )
     for number in (0, 1, 77):
-        evaluation = evaluate(definitions, Subject(f"visitor-{number}", visitor_properties(number)), datetime.now(UTC))
+        evaluation = evaluate(
+            definitions, Subject(f"visitor-{number}", visitor_properties(number)), datetime.now(UTC)
+        )
         assert (len(evaluation.results), evaluation.failed) == (FLAGS, {})
-        reasons = {(each.enabled, each.reason.condition_index) for each in evaluation.results.values()}
+        reasons = {
+            (each.enabled, each.reason.condition_index) for each in evaluation.results.values()
+        }
         assert reasons == {(True, CONDITIONS - 1), (False, CONDITIONS - 1)}
 
 

@@ -1,4 +1,6 @@
-"""The cases of imports: their exports and floors, and short rounds with the real programs. Nothing here looks at how fast anything is."""
+"""The cases of imports: their exports and floors, and short rounds with the real programs. Nothing
+here looks at how fast anything is.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ from forwarder.sources.imports.format import RecordConverter
 from tests.support.cases import cases
 
 COUNT = 500
-TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the benchmarks need a core for the target and one for the load")
+TWO_CORES = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2,
+    reason="the benchmarks need a core for the target and one for the load",
+)
 
 
 @pytest.fixture(params=Export)
@@ -44,7 +49,9 @@ def path(export: Export, tmp_path: Path) -> Path:
 
 
 def test_records_are_of_the_size_that_is_said(export: Export, path: Path) -> None:
-    """About 600 bytes each, a marker in each; of a table's rows, which don't name their columns, fewer."""
+    """About 600 bytes each, a marker in each; of a table's rows, which don't name their columns,
+    fewer.
+    """
     low, high = (420, 520) if export is Export.CSV else (540, 740)
     assert low < path.stat().st_size / COUNT < high
     assert path.read_bytes().count(MARKER) == COUNT
@@ -54,7 +61,8 @@ def test_every_record_becomes_an_event(export: Export, path: Path) -> None:
     """By the import, and by the floor of its format: both do their work with all of the file."""
     brought = COUNT if export is not Export.AMPLITUDE else None
     arrived = import_once(export, path)
-    assert arrived == brought or (brought is None and arrived > COUNT)  # a user's first record of a device brings an `$identify`
+    # a user's first record of a device brings an `$identify`
+    assert arrived == brought or (brought is None and arrived > COUNT)
     if export is not Export.NATIVE:
         events, size = bare_loop(export, path)
         assert events == COUNT
@@ -63,13 +71,22 @@ def test_every_record_becomes_an_event(export: Export, path: Path) -> None:
 
 @pytest.mark.parametrize("export", [each for each in Export if each is not Export.NATIVE])
 def test_the_floor_makes_the_events_of_the_import(export: Export, path: Path) -> None:
-    """A loop that left out a part of the mapping would be no floor; only what follows from records before isn't its work."""
+    """A loop that left out a part of the mapping would be no floor; only what follows from records
+    before isn't its work.
+    """
     converter = converter_of(export)
     assert isinstance(converter, RecordConverter)
     with open_source([str(path)]) as source:
         blocks = [block for file in source.files() for block in source.blocks(file)]
-        events = [event for block in blocks for index in range(len(block.records)) for event in converter.convert(block, index)]
-    finished, _ = EventFinisher(FINISH).finish([event for event in events if event.event != "$identify"])
+        events = [
+            event
+            for block in blocks
+            for index in range(len(block.records))
+            for event in converter.convert(block, index)
+        ]
+    finished, _ = EventFinisher(FINISH).finish(
+        [event for event in events if event.event != "$identify"]
+    )
     made = [json.loads(each) for each in finished]
     assert [json.loads(msgspec.json.encode(event)) for event in bare_events(export, path)] == made
     assert len(made) == COUNT
@@ -85,7 +102,11 @@ def test_cases_are_chosen_by_name() -> None:
     """All of them without a pattern; their names are different."""
     assert select([]) == list(CASES)
     assert len({case.name for case in CASES}) == len(CASES)
-    assert [case.name for case in select(["import-native-*"])] == ["import-native-stages", "import-native-none", "import-native-gzip"]
+    assert [case.name for case in select(["import-native-*"])] == [
+        "import-native-stages",
+        "import-native-none",
+        "import-native-gzip",
+    ]
     assert select(["kafka-*"]) == []
 
 
@@ -119,7 +140,9 @@ def test_the_whole_command_is_measured_without_a_loss(tmp_path: Path) -> None:
     path = tmp_path / "export.jsonl"
     write(Export.NATIVE, path, 20_000)
     cores = sorted(os.sched_getaffinity(0))
-    measured = Importing(Machine(cores[0], cores[1]), Target(free_port(), free_port()), {Export.NATIVE: path}, 0.2)
+    measured = Importing(
+        Machine(cores[0], cores[1]), Target(free_port(), free_port()), {Export.NATIVE: path}, 0.2
+    )
     figure, floor = ImportFigure(), Figure()
     measured.floor(Export.NATIVE, floor)
     measured.case(case, figure, 20_000)
@@ -134,8 +157,11 @@ def test_the_whole_command_is_measured_without_a_loss(tmp_path: Path) -> None:
 def test_live_events_are_measured_beside_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every live event is found again, with the import and without it."""
     monkeypatch.setattr(live_beside, "RECORDS", 50_000)
-    monkeypatch.setattr(live_beside, "IMPORT_RATE", "10000")  # so that it lasts longer than the live events, whatever the machine does
+    # so that it lasts longer than the live events, whatever the machine does
+    monkeypatch.setattr(live_beside, "IMPORT_RATE", "10000")
     cores = sorted(os.sched_getaffinity(0))
-    result = measure_via(Target(free_port(), free_port()), Machine(cores[0], cores[1]), seconds=2.0, files=2)
+    result = measure_via(
+        Target(free_port(), free_port()), Machine(cores[0], cores[1]), seconds=2.0, files=2
+    )
     assert (result.alone.arrived, result.beside.arrived) == (2000, 2000)
     assert result.beside.imported > 0

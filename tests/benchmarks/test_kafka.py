@@ -1,4 +1,6 @@
-"""The Kafka cases: their records, their names, and one short round against a real broker. Nothing here looks at how fast anything is."""
+"""The Kafka cases: their records, their names, and one short round against a real broker. Nothing
+here looks at how fast anything is.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ from tests.support.cases import cases
 from tests.support.kafka import Kafka, unique
 
 COUNT = 5000
-TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the benchmarks need a core for the target and one for the load")
+TWO_CORES = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2,
+    reason="the benchmarks need a core for the target and one for the load",
+)
 
 
 def made(content: Content) -> list[tuple[bytes, bytes]]:
@@ -38,7 +43,11 @@ def test_records_are_of_about_500_bytes() -> None:
 
 @cases(
     ("content", "names"),
-    [(Content.STAMPED, {"api_key", "uuid", "timestamp"}), (Content.KEYLESS, {"uuid", "timestamp"}), (Content.BARE, {"api_key"})],
+    [
+        (Content.STAMPED, {"api_key", "uuid", "timestamp"}),
+        (Content.KEYLESS, {"uuid", "timestamp"}),
+        (Content.BARE, {"api_key"}),
+    ],
 )
 def test_records_bring_what_their_name_says(content: Content, names: set[str]) -> None:
     """Beside name, distinct_id and properties; the key is the distinct_id."""
@@ -57,8 +66,13 @@ def test_cases_are_chosen_by_name() -> None:
 
 
 def test_the_daemon_is_told_only_what_the_case_is_about() -> None:
-    """Everything else is a default; the project key is in the configuration where records bring none."""
-    told = {case.name: json.loads(case.settings("b:9092", "t", "g")["FORWARDER_SOURCES__KAFKA"]) for case in CASES}
+    """Everything else is a default; the project key is in the configuration where records bring
+    none.
+    """
+    told = {
+        case.name: json.loads(case.settings("b:9092", "t", "g")["FORWARDER_SOURCES__KAFKA"])
+        for case in CASES
+    }
     plain = {"bootstrap_servers": "b:9092", "topics": ["t"], "group_id": "g"}
     assert told["kafka-stamped-gzip"] == [plain]
     assert told["kafka-keyless-none"] == [{**plain, "api_key": API_KEY}]
@@ -72,11 +86,18 @@ def test_floor_and_case_read_every_record(kafka: Kafka) -> None:
     [case] = select(["kafka-stamped-gzip"])
     cores = sorted(os.sched_getaffinity(0))
     target = Target(free_port(), free_port())
-    reading = Reading(Machine(cores[0], cores[1]), target, kafka.bootstrap, unique("benchmark"), records=COUNT)
+    reading = Reading(
+        Machine(cores[0], cores[1]), target, kafka.bootstrap, unique("benchmark"), records=COUNT
+    )
     figure, floor = Figure(), Figure()
     with reading.topics([case]):
         reading.floor(Topic(Content.STAMPED, "none"), floor)
         reading.case(case, figure)
     row = kafka_row(case, figure, floor)
-    assert (row["case"], row["against"], row["lost"], floor.lost) == ("kafka-stamped-gzip", "counting loop", 0, 0)
+    assert (row["case"], row["against"], row["lost"], floor.lost) == (
+        "kafka-stamped-gzip",
+        "counting loop",
+        0,
+        0,
+    )
     assert row["ratio"] == round(figure.rate / floor.rate, 3) > 0

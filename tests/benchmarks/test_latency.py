@@ -38,8 +38,24 @@ def test_percentiles_are_of_all_values() -> None:
 def test_the_slowest_percent_of_deliveries_decides(p99: float, *, good: bool) -> None:
     """One request in a hundred may take longer; of each load."""
     figures = percentiles([0.5] * 98 + [p99, 9.0])
-    quick = LatencySeries(1, disk=False, greatest=2000.0, rate=1000.0, delays=figures, answers=figures, deliveries=percentiles([0.1]))
-    series = LatencySeries(50, disk=True, greatest=200.0, rate=100.0, delays=figures, answers=figures, deliveries=figures)
+    quick = LatencySeries(
+        1,
+        disk=False,
+        greatest=2000.0,
+        rate=1000.0,
+        delays=figures,
+        answers=figures,
+        deliveries=percentiles([0.1]),
+    )
+    series = LatencySeries(
+        50,
+        disk=True,
+        greatest=200.0,
+        rate=100.0,
+        delays=figures,
+        answers=figures,
+        deliveries=figures,
+    )
     result = LatencyResult(NAME, [quick, series])
     assert result.good == good
     assert f"| {p99:.3f} s " in latency_table(result)
@@ -49,10 +65,14 @@ def test_the_slowest_percent_of_deliveries_decides(p99: float, *, good: bool) ->
 @pytest.mark.slow
 @TWO_CORES
 def test_a_short_run_measures_each_request(tmp_path: Path) -> None:
-    """Of a load that is found and of one that is given: every request is answered, every event arrives, and the picture can be drawn."""
+    """Of a load that is found and of one that is given: every request is answered, every event
+    arrives, and the picture can be drawn.
+    """
     first, second = sorted(os.sched_getaffinity(0))[:2]
     series = [LatencySeries(50, disk=True), LatencySeries(1, disk=False, rate=LOW)]
-    measurement = LatencyMeasurement(Target(free_port(), free_port()), Machine(first, second), seconds=0.2, warm_up=0.2)
+    measurement = LatencyMeasurement(
+        Target(free_port(), free_port()), Machine(first, second), seconds=0.2, warm_up=0.2
+    )
     for each in series:
         measurement.measure(each)
     result = LatencyResult(NAME, series)

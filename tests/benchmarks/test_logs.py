@@ -1,4 +1,6 @@
-"""The cases of whole log sources: their names, and one short round with the real daemon. Nothing here looks at how fast anything is."""
+"""The cases of whole log sources: their names, and one short round with the real daemon. Nothing
+here looks at how fast anything is.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ def test_cases_are_chosen_by_name() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the benchmarks need a core for the target and one for the load")
+@pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2,
+    reason="the benchmarks need a core for the target and one for the load",
+)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_line_arrives_at_the_sink(case: LogCase) -> None:
     """A file that appears is followed to its end; its line says what it is beside."""
@@ -31,7 +36,9 @@ def test_every_line_arrives_at_the_sink(case: LogCase) -> None:
     figure, server, loop = Figure(), Figure(rates=[100_000.0]), Figure()
     with log_files([case.kind], COUNT) as files:
         LogReading(cores[0], files).floor(case.kind, case.loop, loop)
-        Following(Machine(cores[0], cores[1]), Target(free_port(), free_port()), files).case(case, figure, COUNT)
+        Following(Machine(cores[0], cores[1]), Target(free_port(), free_port()), files).case(
+            case, figure, COUNT
+        )
     row = whole_row(case, figure, server, loop)
     assert (row["case"], row["against"], row["lost"]) == (case.name, "bare server", 0)
     assert row["ratio"] == round(figure.rate / 100_000, 3) > 0

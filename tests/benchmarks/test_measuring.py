@@ -1,4 +1,6 @@
-"""The harness against real processes: what it counts is what was sent. Nothing here looks at how fast anything is."""
+"""The harness against real processes: what it counts is what was sent. Nothing here looks at how
+fast anything is.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,17 @@ from benchmarks.upstream import upstream
 from tests.support.repository import ROOT
 
 CORE = min(os.sched_getaffinity(0))
-TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the benchmarks need a core for the target and one for the load")
+TWO_CORES = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2,
+    reason="the benchmarks need a core for the target and one for the load",
+)
 
 
 @pytest.mark.slow
 def test_the_sink_counts_what_the_load_sent() -> None:
-    """Straight from the load generator to the sink: as many events arrive as were accepted, over all connections."""
+    """Straight from the load generator to the sink: as many events arrive as were accepted, over
+    all connections.
+    """
     port = free_port()
     with upstream(port, CORE) as sink:
         tally = Load(ring(Variant.SDK, 50, limit=500_000), 4, port).run(0.2)
@@ -35,16 +42,22 @@ def test_the_sink_counts_what_the_load_sent() -> None:
 
 @pytest.mark.slow
 def test_a_load_with_a_rate_sends_all_that_is_due() -> None:
-    """On one connection a hundred requests are due within a millisecond: each is sent, in order, and its latency counts from then."""
+    """On one connection a hundred requests are due within a millisecond: each is sent, in order,
+    and its latency counts from then.
+    """
     port, rate = free_port(), 100_000.0
     with arrival_upstream(port, CORE) as sink:
-        tally = Load(ring(Variant.STAMPED, 2, limit=5000, numbered=True), 1, port, rate=rate).run(0.001)
+        tally = Load(ring(Variant.STAMPED, 2, limit=5000, numbered=True), 1, port, rate=rate).run(
+            0.001
+        )
         assert (tally.requests, tally.accepted) == (100, 200)
         arrived = sink.arrivals(100)
     assert sorted(arrived) == list(range(100))
     answered = [latency + number / rate for number, latency in enumerate(tally.latencies)]
     assert answered == sorted(answered)
-    assert all(0 <= delay < latency for delay, latency in zip(tally.delays, tally.latencies, strict=True))
+    assert all(
+        0 <= delay < latency for delay, latency in zip(tally.delays, tally.latencies, strict=True)
+    )
     assert tally.delays[-1] > tally.delays[0]
     assert all(at >= tally.began + number / rate for number, at in arrived.items())
 
@@ -62,26 +75,62 @@ def test_a_program_that_ends_by_itself_is_an_error() -> None:
 @pytest.mark.slow
 @TWO_CORES
 def test_forwarder_is_measured_without_a_loss(tmp_path: Path) -> None:
-    """One short round of a case with the real daemon: everything that it accepted arrives, and the figures are written."""
+    """One short round of a case with the real daemon: everything that it accepted arrives, and the
+    figures are written.
+    """
     output = tmp_path / "figures.json"
-    options = ["--case", "sdk-50-none", "--seconds", "0.3", "--repeat", "1", "--output", str(output)]
-    done = subprocess.run([sys.executable, "-m", "benchmarks", *options], cwd=ROOT, capture_output=True, text=True, timeout=55, check=False)
+    options = [
+        "--case",
+        "sdk-50-none",
+        "--seconds",
+        "0.3",
+        "--repeat",
+        "1",
+        "--output",
+        str(output),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=False,
+    )
     assert output.exists(), done.stderr
     [row] = json.loads(output.read_text())["throughput"]
-    assert (row["case"], row["lost"], set(row["answers"]) <= {"200", "503"}) == ("sdk-50-none", 0, True)
+    assert (row["case"], row["lost"], set(row["answers"]) <= {"200", "503"}) == (
+        "sdk-50-none",
+        0,
+        True,
+    )
 
 
 @pytest.mark.slow
 @TWO_CORES
 @pytest.mark.skipif(not find_nginx(), reason=MISSING)
 def test_nginx_is_measured_in_its_place(tmp_path: Path) -> None:
-    """The same bodies go through nginx to the sink, each event once, and are held against forwarder's."""
+    """The same bodies go through nginx to the sink, each event once, and are held against
+    forwarder's.
+    """
     output = tmp_path / "figures.json"
     options = ["--case", "nginx-1000", "--seconds", "0.3", "--repeat", "1", "--output", str(output)]
-    done = subprocess.run([sys.executable, "-m", "benchmarks", *options], cwd=ROOT, capture_output=True, text=True, timeout=55, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=False,
+    )
     assert output.exists(), done.stderr
     beside, row = json.loads(output.read_text())["throughput"]
-    assert (row["case"], row["against"], row["lost"], set(row["answers"])) == ("nginx-1000", beside["case"], 0, {"200"})
+    assert (row["case"], row["against"], row["lost"], set(row["answers"])) == (
+        "nginx-1000",
+        beside["case"],
+        0,
+        {"200"},
+    )
 
 
 def test_without_nginx_its_cases_are_skipped_with_a_reason(
@@ -90,5 +139,7 @@ def test_without_nginx_its_cases_are_skipped_with_a_reason(
     """What was chosen beside them stays."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("benchmarks.nginx._PATH", "")
-    assert [case.name for case in choose(["nginx-50"], other_program=False).cases] == ["stamped-50-none"]
+    assert [case.name for case in choose(["nginx-50"], other_program=False).cases] == [
+        "stamped-50-none"
+    ]
     assert capsys.readouterr().err == f"nginx-50: skipped, {MISSING}\n"

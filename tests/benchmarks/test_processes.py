@@ -19,14 +19,20 @@ from benchmarks.processes import free_port, running
 from tests.support.repository import ROOT
 
 CORE = min(os.sched_getaffinity(0))
-TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the benchmarks need a core for the target and one for the load")
+TWO_CORES = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2,
+    reason="the benchmarks need a core for the target and one for the load",
+)
 LIMIT = 20.0
 """Seconds after which a test that waits for a process has failed."""
 
 
 def server(port: int) -> list[str]:
     """A program that listens, and forgives nobody who asks it to stop kindly."""
-    listen = f"import signal, socket; signal.signal(signal.SIGTERM, signal.SIG_IGN); s = socket.create_server(('127.0.0.1', {port}))"
+    listen = (
+        "import signal, socket; signal.signal(signal.SIGTERM, signal.SIG_IGN); s = "
+        f"socket.create_server(('127.0.0.1', {port}))"
+    )
     return [sys.executable, "-c", f"{listen}; signal.pause()"]
 
 
@@ -44,11 +50,24 @@ def test_an_error_kills_the_program_at_once() -> None:
 @TWO_CORES
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_no_program_outlives_the_benchmark(number: signal.Signals) -> None:
-    """Whether it is told to end, interrupted or killed in the middle of a measurement: its target ends too."""
+    """Whether it is told to end, interrupted or killed in the middle of a measurement: its target
+    ends too.
+    """
     port = free_port()
     command = f"{sys.executable} -m benchmarks.bare {port}"
-    options = ["--case", "memory-tiny", "--memory-seconds", "60", "--port", str(port), "--command", command]
-    with subprocess.Popen([sys.executable, "-m", "benchmarks", *options], cwd=ROOT, stderr=subprocess.DEVNULL) as benchmark:
+    options = [
+        "--case",
+        "memory-tiny",
+        "--memory-seconds",
+        "60",
+        "--port",
+        str(port),
+        "--command",
+        command,
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks", *options], cwd=ROOT, stderr=subprocess.DEVNULL
+    ) as benchmark:
         with watched(child_of(benchmark.pid, port)) as target:
             benchmark.send_signal(number)
             assert select.select([target], [], [], LIMIT)[0], "the target runs on"

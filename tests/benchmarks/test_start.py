@@ -1,4 +1,6 @@
-"""How long the daemon takes to start: how rounds are compared, and that a start is measured to its first answer."""
+"""How long the daemon takes to start: how rounds are compared, and that a start is measured to its
+first answer.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def test_a_start_is_measured_with_each_buffer() -> None:
     """Once each: every figure is there, and no start is over before it began."""
     first, second = sorted(os.sched_getaffinity(0))[:2]
     result = measure_start(Target(free_port(), free_port()), Machine(first, second), rounds=1)
-    assert all(len(taken) == 1 and taken[0] > 0 for taken in (result.imports, result.memory, result.disk))
+    assert all(
+        len(taken) == 1 and taken[0] > 0 for taken in (result.imports, result.memory, result.disk)
+    )
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""The README's bars: what docs/reference/figures.md says of bodies of 50, as SVG for light and dark pages."""
+"""The README's bars: what docs/reference/figures.md says of bodies of 50, as SVG for light and
+dark pages.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,16 @@ def figures() -> dict[str, int]:
     """Events per CPU-second by program, from the page's table."""
     head, *rows = [
         [cell.strip() for cell in line.strip("| ").split("|")]
-        for line in text_of("figures").split("## Beside other collectors")[1].split("\n## ")[0].splitlines()
+        for line in text_of("figures")
+        .split("## Beside other collectors")[1]
+        .split("\n## ")[0]
+        .splitlines()
         if line.startswith("|") and not re.match(r"\|-", line)
     ]
     [row] = [row for row in rows if row[0] == BODIES]
-    found = {name: int(value.replace(",", "")) for name, value in zip(head[1:], row[1:], strict=True)}
+    found = {
+        name: int(value.replace(",", "")) for name, value in zip(head[1:], row[1:], strict=True)
+    }
     return {name: found[name] for name in PROGRAMS}
 
 
@@ -43,11 +50,14 @@ def bars() -> str:
         top, length = TOP + number * STEP, value * scale
         rows.append(
             f'<text x="16" y="{top + 16}">{name}</text>'
-            f'<rect class="{"theirs" if number else "ours"}" x="{LABEL}" y="{top}" width="{length:.1f}" height="{BAR}" rx="3"/>'
+            f'<rect class="{"theirs" if number else "ours"}" x="{LABEL}" y="{top}" '
+            f'width="{length:.1f}" height="{BAR}" rx="3"/>'
             f'<text class="value" x="{LABEL + length + 8:.1f}" y="{top + 16}">{value:,}</text>\n'
         )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Events per CPU-second">\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
+        'aria-label="Events per CPU-second">\n'
         f'<style>\n{STYLE}</style>\n<rect class="page" width="{WIDTH}" height="{height}" rx="8"/>\n'
-        f'<text class="title" x="16" y="28">Events per CPU-second, bodies of 50 events</text>\n{"".join(rows)}</svg>\n'
+        '<text class="title" x="16" y="28">Events per CPU-second, bodies of 50 events</text>\n'
+        f"{''.join(rows)}</svg>\n"
     )

@@ -1,7 +1,9 @@
-"""The system's Chromium, driven without a window: where it is, how it is started, and what a page in it said and asked for.
+"""The system's Chromium, driven without a window: where it is, how it is started, and what a page
+in it said and asked for.
 
-Nothing is downloaded: the browser is the machine's own. It resolves no name, so a page that asked another host would get nothing, and
-would be found out: every request's host is written down, and so is every warning, error and uncaught exception.
+Nothing is downloaded: the browser is the machine's own. It resolves no name, so a page that asked
+another host would get nothing, and would be found out: every request's host is written down, and
+so is every warning, error and uncaught exception.
 """
 
 from __future__ import annotations
@@ -16,23 +18,40 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Error, Page, Request, async_playwright, expect
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Error,
+    Page,
+    Request,
+    async_playwright,
+    expect,
+)
 
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-"""What the browser may be called, the first one found is taken; `CHROMIUM` in the environment names another."""
+"""What the browser may be called, the first one found is taken; `CHROMIUM` in the environment
+names another.
+"""
 LIMIT: Final = 15_000.0
-"""Milliseconds that a page may take for anything: far more than it does, on a machine that is busy."""
+"""Milliseconds that a page may take for anything: far more than it does, on a machine that is busy.
+"""
 FONTS: Final = Path(__file__).with_name("fonts.conf")
 """Which fonts it has: the same everywhere, whatever else is installed."""
 COMPLAINTS: Final = frozenset({"warning", "error", "assert"})
 
 
 def executable() -> str:
-    """Where the browser is. Without one the test is skipped, saying so; on CI, where there must be one, it fails."""
+    """Where the browser is. Without one the test is skipped, saying so; on CI, where there must be
+    one, it fails.
+    """
     found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     if found is not None:
         return found
-    reason = f"no Chromium on this machine: none of {', '.join(NAMES)} is on the path, and CHROMIUM names none"
+    reason = (
+        f"no Chromium on this machine: none of {', '.join(NAMES)} is on the path, and "
+        "CHROMIUM names none"
+    )
     if os.environ.get("CI") == "true":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
@@ -40,14 +59,22 @@ def executable() -> str:
 
 @asynccontextmanager
 async def chromium() -> AsyncIterator[Browser]:
-    """The browser, started; every process of it is gone at the end, also when cancelled. Skips or fails where there is none."""
+    """The browser, started; every process of it is gone at the end, also when cancelled. Skips or
+    fails where there is none.
+    """
     path = executable()
-    arguments = ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost", "--disable-component-update"]
+    arguments = [
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
+        "--disable-component-update",
+    ]
     if os.geteuid() == 0:
-        arguments.append("--no-sandbox")  # it refuses to run as root with its sandbox; the pages are our own
+        # it refuses to run as root with its sandbox; the pages are our own
+        arguments.append("--no-sandbox")
     expect.set_options(timeout=LIMIT)
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=path, args=arguments, env={**os.environ, "FONTCONFIG_FILE": str(FONTS)})
+        browser = await playwright.chromium.launch(
+            executable_path=path, args=arguments, env={**os.environ, "FONTCONFIG_FILE": str(FONTS)}
+        )
         try:
             yield browser
         finally:
@@ -56,7 +83,9 @@ async def chromium() -> AsyncIterator[Browser]:
 
 @dataclass
 class Visit:
-    """One visitor: a page with a profile of its own, and what it said and asked for since it was opened."""
+    """One visitor: a page with a profile of its own, and what it said and asked for since it was
+    opened.
+    """
 
     context: BrowserContext
     page: Page
@@ -95,9 +124,17 @@ class Visit:
 
 @asynccontextmanager
 async def visit(
-    browser: Browser, *, dark: bool = False, width: int = 1280, height: int = 800, still: bool = True, scale: float = 1.0
+    browser: Browser,
+    *,
+    dark: bool = False,
+    width: int = 1280,
+    height: int = 800,
+    still: bool = True,
+    scale: float = 1.0,
 ) -> AsyncIterator[Visit]:
-    """A visitor with a window of that size who prefers dark or light, and no motion unless `still` is false. Closed at the end."""
+    """A visitor with a window of that size who prefers dark or light, and no motion unless `still`
+    is false. Closed at the end.
+    """
     context = await browser.new_context(
         viewport={"width": width, "height": height},
         color_scheme="dark" if dark else "light",

@@ -1,8 +1,10 @@
-"""Pictures of pages, compared with those that were accepted: small ones, so that a page that looks the same is the same everywhere.
+"""Pictures of pages, compared with those that were accepted: small ones, so that a page that looks
+the same is the same everywhere.
 
-A picture is kept at half its size in few colours: those of its grounds exactly, the others roughly. Text and edges are compared after a
-blur, so that what another version of the browser draws a little otherwise doesn't count; grounds, where nothing is drawn, strictly. So
-a word, a colour or a box at another place is found.
+A picture is kept at half its size in few colours: those of its grounds exactly, the others
+roughly. Text and edges are compared after a blur, so that what another version of the browser
+draws a little otherwise doesn't count; grounds, where nothing is drawn, strictly. So a word, a
+colour or a box at another place is found.
 """
 
 from __future__ import annotations
@@ -36,13 +38,17 @@ _COLOURS: Final = 24
 
 
 def check(name: str, png: bytes) -> None:
-    """Compare a picture with the accepted one. A failure leaves three pictures side by side, and says where: accepted, found, differing."""
+    """Compare a picture with the accepted one. A failure leaves three pictures side by side, and
+    says where: accepted, found, differing.
+    """
     found, path = _small(png), ACCEPTED / f"{name}.png"
     if os.environ.get(RENEW) == "1":
         ACCEPTED.mkdir(exist_ok=True)
         if not path.exists() or _differing(_opened(path), found) is not None:
             _in_few_colours(found).save(path, optimize=True)
-            assert _differing(_opened(path), found) is None, f"{name} can't be kept in so few colours"
+            assert _differing(_opened(path), found) is None, (
+                f"{name} can't be kept in so few colours"
+            )
         return
     assert path.exists(), f"{name} has no accepted picture: `make looks` makes it"
     accepted = _opened(path)
@@ -52,7 +58,8 @@ def check(name: str, png: bytes) -> None:
         left = FOUND / f"{name}.png"
         _beside(accepted, found, mask.convert("RGB")).save(left)
         raise AssertionError(
-            f"{name} looks otherwise: {left} has what was accepted, what is there, and the difference. `make looks` accepts it"
+            f"{name} looks otherwise: {left} has what was accepted, what is there, and the "
+            "difference. `make looks` accepts it"
         )
 
 
@@ -70,12 +77,19 @@ def _opened(path: Path) -> Image.Image:
 def _in_few_colours(picture: Image.Image) -> Image.Image:
     parts = iter(picture.tobytes())
     pixels = list(zip(parts, parts, parts, strict=True))
-    flat = Counter(colour for colour, edge in zip(pixels, _edges(picture).tobytes(), strict=True) if not edge)
+    flat = Counter(
+        colour for colour, edge in zip(pixels, _edges(picture).tobytes(), strict=True) if not edge
+    )
     grounds = {colour: index for index, (colour, _) in enumerate(flat.most_common(_COLOURS))}
     others = picture.quantize(_COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-    indices = bytes(grounds.get(colour, len(grounds) + other) for colour, other in zip(pixels, others.tobytes(), strict=True))
+    indices = bytes(
+        grounds.get(colour, len(grounds) + other)
+        for colour, other in zip(pixels, others.tobytes(), strict=True)
+    )
     made = Image.frombytes("P", picture.size, indices)
-    made.putpalette([*(part for colour in grounds for part in colour), *(others.getpalette() or [])])
+    made.putpalette(
+        [*(part for colour in grounds for part in colour), *(others.getpalette() or [])]
+    )
     return made
 
 
@@ -86,7 +100,11 @@ def _differing(one: Image.Image, other: Image.Image) -> Image.Image | None:
     drawn = _over(_distance(*(each.filter(ImageFilter.BoxBlur(1)) for each in padded)), TOLERANCE)
     flat = ImageChops.multiply(*(ImageChops.invert(_edges(each)) for each in padded))
     grounds = ImageChops.multiply(_over(_distance(*padded), GROUND_TOLERANCE), flat)
-    if one.size == other.size and drawn.histogram()[255] <= MOST and grounds.histogram()[255] <= GROUND_MOST:
+    if (
+        one.size == other.size
+        and drawn.histogram()[255] <= MOST
+        and grounds.histogram()[255] <= GROUND_MOST
+    ):
         return None
     return ImageChops.lighter(drawn, grounds)
 
@@ -103,7 +121,12 @@ def _over(distance: Image.Image, limit: int) -> Image.Image:
 
 def _edges(picture: Image.Image) -> Image.Image:
     """Where a picture isn't of one colour all around, white on black."""
-    return _over(_distance(picture.filter(ImageFilter.MaxFilter(5)), picture.filter(ImageFilter.MinFilter(5))), 0)
+    return _over(
+        _distance(
+            picture.filter(ImageFilter.MaxFilter(5)), picture.filter(ImageFilter.MinFilter(5))
+        ),
+        0,
+    )
 
 
 def _padded(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
@@ -113,7 +136,9 @@ def _padded(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 
 def _beside(*pictures: Image.Image) -> Image.Image:
-    made = Image.new("RGB", (sum(each.width for each in pictures), max(each.height for each in pictures)))
+    made = Image.new(
+        "RGB", (sum(each.width for each in pictures), max(each.height for each in pictures))
+    )
     left = 0
     for each in pictures:
         made.paste(each, (left, 0))

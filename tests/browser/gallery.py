@@ -1,4 +1,6 @@
-"""Every page and main view, opened with the content of `stages`, at the widths and in the colours in which it is looked at."""
+"""Every page and main view, opened with the content of `stages`, at the widths and in the colours
+in which it is looked at.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,16 @@ _STEADY: Final = """
   const made = new RegExp(uuid, "g");
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-    const steady = node.data.replace(made, "01900000-0000-7000-8000-000000000000").replace(/127\\.0\\.0\\.1:\\d+/g, "127.0.0.1:8322");
+    const steady = node.data.replace(made, \
+"01900000-0000-7000-8000-000000000000").replace(/127\\.0\\.0\\.1:\\d+/g, "127.0.0.1:8322");
     if (steady !== node.data) node.data = steady;
   }
   document.activeElement?.blur();
 }
 """
-"""What is another each time, ids that the sandbox makes up and its port, is shown as one and the same."""
+"""What is another each time, ids that the sandbox makes up and its port, is shown as one and the
+same.
+"""
 
 
 @dataclass(frozen=True)
@@ -134,8 +139,12 @@ async def opened(view: View, folder: Path) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def showing(browser: Browser, view: View, url: str, width: int, *, dark: bool) -> AsyncIterator[Visit]:
-    """The view in a window of that width, with nothing in it that moves or is another the next time."""
+async def showing(
+    browser: Browser, view: View, url: str, width: int, *, dark: bool
+) -> AsyncIterator[Visit]:
+    """The view in a window of that width, with nothing in it that moves or is another the next
+    time.
+    """
     async with visit(browser, dark=dark, width=width, height=HEIGHT) as visitor:
         page = visitor.page
         await page.clock.install(time=stages.NOW)

@@ -1,6 +1,8 @@
-"""The pictures of an import, for `make pictures`: what a terminal shows when it is killed and gone on with, and the page of its report.
+"""The pictures of an import, for `make pictures`: what a terminal shows when it is killed and gone
+on with, and the page of its report.
 
-All of it happens, in a terminal of its own and into a real sandbox; only the names of temporary places are replaced by such as a user has.
+All of it happens, in a terminal of its own and into a real sandbox; only the names of temporary
+places are replaced by such as a user has.
 """
 
 from __future__ import annotations
@@ -31,9 +33,18 @@ WIDTH: Final = 126
 KEY: Final = "phc_shopweb_project_key_Qm4T"
 KILLED_AT: Final = 14_000
 """Events, at least, that have arrived before it is killed."""
-NAMES: Final = ("$mp_web_page_view",) * 6 + ("product viewed",) * 4 + ("product added",) * 2 + ("order placed",)
-LEFT_OUT: Final = "\x1b[2m… three records before and after, events by name and by day, what would be refused …\x1b[0m"
-FRAME: Final = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+NAMES: Final = (
+    ("$mp_web_page_view",) * 6
+    + ("product viewed",) * 4
+    + ("product added",) * 2
+    + ("order placed",)
+)
+LEFT_OUT: Final = (
+    "\x1b[2m… three records before and after, events by name and by day, what would be "
+    "refused …\x1b[0m"
+)
+FRAME: Final = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" \
+xmlns="http://www.w3.org/2000/svg">
 <style>
 .{unique_id}-matrix {{
 font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
@@ -44,7 +55,8 @@ font-variant-east-asian: full-width;
 .{unique_id}-title {{ font-size: 18px; font-weight: bold; font-family: sans-serif; }}
 {styles}
 </style>
-<defs><clipPath id="{unique_id}-clip-terminal"><rect x="0" y="0" width="{terminal_width}" height="{terminal_height}" /></clipPath>
+<defs><clipPath id="{unique_id}-clip-terminal"><rect x="0" y="0" width="{terminal_width}" \
+height="{terminal_height}" /></clipPath>
 {lines}
 </defs>
 {chrome}
@@ -65,8 +77,15 @@ def export(folder: Path) -> None:
     start, end = (datetime(2024, month, 1, tzinfo=UTC).timestamp() for month in (1, 4))
     lines: dict[int, list[bytes]] = {1: [], 2: [], 3: []}
     for number, time in enumerate(sorted(chance.triangular(start, end, end) for _ in range(COUNT))):
-        properties = {"time": round(time * 1000), "distinct_id": f"customer-{chance.randrange(3000)}", "$insert_id": f"{number:016x}"}
-        record = {"event": chance.choice(NAMES), "properties": {**properties, "$city": "Berlin", "plan": chance.choice(("free", "pro"))}}
+        properties = {
+            "time": round(time * 1000),
+            "distinct_id": f"customer-{chance.randrange(3000)}",
+            "$insert_id": f"{number:016x}",
+        }
+        record = {
+            "event": chance.choice(NAMES),
+            "properties": {**properties, "$city": "Berlin", "plan": chance.choice(("free", "pro"))},
+        }
         lines[datetime.fromtimestamp(time, UTC).month].append(json.dumps(record).encode())
     lines[2][700] = lines[2][700][:61]
     lines[2][5000] = re.sub(rb'"customer-\d+"', b'"null"', lines[2][5000])
@@ -76,7 +95,9 @@ def export(folder: Path) -> None:
         (folder / f"2024-{month:02}.json.gz").write_bytes(gzip.compress(b"\n".join(content)))
 
 
-def in_terminal(arguments: list[str], env: Mapping[str, str], watch: Callable[[str], bool] = lambda _: False) -> list[str]:
+def in_terminal(
+    arguments: list[str], env: Mapping[str, str], watch: Callable[[str], bool] = lambda _: False
+) -> list[str]:
     """What `forwarder` shows in the end; killed once `watch` says so of what has come."""
     written = record(arguments, env, lambda part, _: signal.SIGKILL if watch(part) else None)
     return screen("".join(part for _, part in written))
@@ -91,7 +112,12 @@ def half_done(shown: str) -> bool:
 def scenes(folder: Path, url: str) -> Iterator[tuple[str, list[str]]]:
     """What is typed, and what is shown."""
     state = str(folder / "imports")
-    env = {"FORWARDER_UPSTREAM__URL": url, "FORWARDER_IMPORT__API_KEY": KEY, "FORWARDER_IMPORT__STATE": state, "COLUMNS": str(WIDTH)}
+    env = {
+        "FORWARDER_UPSTREAM__URL": url,
+        "FORWARDER_IMPORT__API_KEY": KEY,
+        "FORWARDER_IMPORT__STATE": state,
+        "COLUMNS": str(WIDTH),
+    }
     env |= {"TERM": "xterm-256color"}
     words = ["import", "mixpanel", str(folder / "export"), "--accept", "illegal-ids", "--yes"]
     typed = f"forwarder {' '.join(words)}".replace(str(folder / "export"), "export")
@@ -111,20 +137,28 @@ def made() -> tuple[list[tuple[str, list[str]]], str]:
         def named(text: str) -> str:
             return text.replace(kept, "/srv/shop").replace(service.url, "http://127.0.0.1:8322")
 
-        shown = [(typed, [named(line) for line in lines]) for typed, lines in scenes(folder, service.url)]
+        shown = [
+            (typed, [named(line) for line in lines]) for typed, lines in scenes(folder, service.url)
+        ]
         [report] = (folder / "imports").glob("*/report.html")
         return shown, named(report.read_text("utf-8"))
 
 
 def picture(shown: list[tuple[str, list[str]]]) -> str:
     """The terminal as SVG."""
-    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console = Console(
+        record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor"
+    )
     for typed, lines in shown:
         console.print(Text.assemble(("$ ", "dim"), (typed, "bold")))
         for line in (line for line in lines if line.strip()):
-            console.print(Text.from_ansi(line), no_wrap=True, overflow="ellipsis", crop=False, highlight=False)
+            console.print(
+                Text.from_ansi(line), no_wrap=True, overflow="ellipsis", crop=False, highlight=False
+            )
         console.print()
-    return console.export_svg(title="forwarder import", theme=THEME, code_format=FRAME, unique_id="import")
+    return console.export_svg(
+        title="forwarder import", theme=THEME, code_format=FRAME, unique_id="import"
+    )
 
 
 async def shoot_import(browser: Browser, folder: Path, *, dark: bool = False) -> None:

@@ -1,4 +1,6 @@
-"""What a person would see of a page: whether it is blank, runs over its edges, or has text that can't be read."""
+"""What a person would see of a page: whether it is blank, runs over its edges, or has text that
+can't be read.
+"""
 
 from __future__ import annotations
 
@@ -13,26 +15,33 @@ LEAST_CONTRAST: Final = 4.5
 _UNREADABLE: Final = """
 (least) => {
   const parse = (colour) => (colour.match(/[\\d.]+/g) ?? []).map(Number);
-  const over = ([r, g, b, a = 1], [R, G, B]) => [r * a + R * (1 - a), g * a + G * (1 - a), b * a + B * (1 - a)];
+  const over = ([r, g, b, a = 1], [R, G, B]) => [r * a + R * (1 - a), g * a + G * (1 - a), b * a \
++ B * (1 - a)];
   const light = (rgb) => {
-    const [r, g, b] = rgb.map((each) => each / 255).map((each) => (each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4));
+    const [r, g, b] = rgb.map((each) => each / 255).map((each) => (each <= 0.04045 ? each / 12.92 \
+: ((each + 0.055) / 1.055) ** 2.4));
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
   const ground = (element) => {
     const above = [];
-    for (let each = element; each; each = each.parentElement) above.push(parse(getComputedStyle(each).backgroundColor));
+    for (let each = element; each; each = each.parentElement) \
+above.push(parse(getComputedStyle(each).backgroundColor));
     const base = matchMedia("(prefers-color-scheme: dark)").matches ? [0, 0, 0] : [255, 255, 255];
-    return above.reverse().reduce((under, colour) => (colour.length === 4 && colour[3] === 0 ? under : over(colour, under)), base);
+    return above.reverse().reduce((under, colour) => (colour.length === 4 && colour[3] === 0 ? \
+under : over(colour, under)), base);
   };
   const found = [];
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
     const element = node.parentElement;
-    if (!node.textContent.trim() || !element.checkVisibility() || element.closest(".unseen, noscript, :disabled")) continue;
+    if (!node.textContent.trim() || !element.checkVisibility() || element.closest(".unseen, \
+noscript, :disabled")) continue;
     const behind = ground(element);
-    const [one, other] = [light(over(parse(getComputedStyle(element).color), behind)), light(behind)];
+    const [one, other] = [light(over(parse(getComputedStyle(element).color), behind)), \
+light(behind)];
     const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
-    if (contrast < least) found.push(`${contrast.toFixed(2)}: ${node.textContent.trim().slice(0, 40)}`);
+    if (contrast < least) found.push(`${contrast.toFixed(2)}: ${node.textContent.trim().slice(0, \
+40)}`);
   }
   return found;
 }
@@ -59,7 +68,9 @@ async def overflowing(page: Page) -> int:
 
 async def running_over(page: Page, selector: str) -> int:
     """Pixels by which what is in an element is wider than the element."""
-    wider: int = await page.locator(selector).evaluate("(element) => element.scrollWidth - element.clientWidth")
+    wider: int = await page.locator(selector).evaluate(
+        "(element) => element.scrollWidth - element.clientWidth"
+    )
     return max(0, wider)
 
 
@@ -71,12 +82,16 @@ async def colours(page: Page) -> int:
 def different_lines(png: bytes) -> int:
     """How many lines of a PNG picture differ from the one above them, and the first.
 
-    (PNG specification, third edition: 11.2 chunks, 9.2 filter types.) With the filter of the line above, a line of zeros repeats it.
+    (PNG specification, third edition: 11.2 chunks, 9.2 filter types.) With the filter of the line
+    above, a line of zeros repeats it.
     """
     width, depth, kind = (*struct.unpack(">I", png[16:20]), png[24], png[25])
     line = 1 + width * {0: 1, 2: 3, 3: 1, 6: 4}[kind] * depth // 8
     data = zlib.decompress(b"".join(_chunks(png)))
-    return sum(any(data[start + 1 : start + line]) or data[start] != 2 for start in range(0, len(data), line))
+    return sum(
+        any(data[start + 1 : start + line]) or data[start] != 2
+        for start in range(0, len(data), line)
+    )
 
 
 def _chunks(png: bytes) -> list[bytes]:

@@ -1,7 +1,8 @@
 """The README's moving picture: `forwarder demo` in a terminal, as SVG that moves by CSS alone.
 
-Each line of the terminal stands in the picture once for each span of time in which it was shown, and is visible in that span. Whoever
-prefers reduced motion sees the end; so does a viewer that knows no animations.
+Each line of the terminal stands in the picture once for each span of time in which it was shown,
+and is visible in that span. Whoever prefers reduced motion sees the end; so does a viewer that
+knows no animations.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ ONE_UPDATE: Final = 0.05
 """Seconds between parts of one update of the screen, at most."""
 CELL, LINE, MARGIN = 8.43, 21, 20
 ADDRESSES: Final = (("send events to", 8320), ("status", 8321), ("sandbox", 8322))
-STYLE: Final = """text { fill: FOREGROUND; white-space: pre; font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
+STYLE: Final = """text { fill: FOREGROUND; white-space: pre; font: 14px ui-monospace, \
+SFMono-Regular, Menlo, Consolas, monospace; }
 .b { font-weight: bold; }
 .d { opacity: .6; }
 .s { visibility: hidden; animation: TOTALs step-end infinite; }
@@ -41,7 +43,9 @@ _CONSOLE: Final = Console()
 
 
 class ShownLine(NamedTuple):
-    """A line, from when until when it was on the screen, in seconds; `end` is None for one that stands in the end."""
+    """A line, from when until when it was on the screen, in seconds; `end` is None for one that
+    stands in the end.
+    """
 
     row: int
     line: str
@@ -50,7 +54,9 @@ class ShownLine(NamedTuple):
 
 
 def recorded_demo() -> list[tuple[float, list[str]]]:
-    """The screens of a demo that is interrupted, each with its time; ports are those of a machine on which nothing else runs."""
+    """The screens of a demo that is interrupted, each with its time; ports are those of a machine
+    on which nothing else runs.
+    """
     interrupted: list[float] = []
 
     def watch(_: str, now: float) -> int | None:
@@ -59,7 +65,11 @@ def recorded_demo() -> list[tuple[float, list[str]]]:
         interrupted.append(now)
         return signal.SIGINT
 
-    written = record(["demo", "--port", "0"], {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "LINES": "24"}, watch)
+    written = record(
+        ["demo", "--port", "0"],
+        {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "LINES": "24"},
+        watch,
+    )
     typed = [f"$ {COMMAND[:length]}" for length in range(len(COMMAND) + 1)]
     frames = [(number * TYPING, [line]) for number, line in enumerate(typed)]
     began, shown = len(typed) * TYPING + 0.4, ""
@@ -96,16 +106,25 @@ def moving_picture(frames: Sequence[tuple[float, list[str]]]) -> str:
     """The frames as SVG."""
     total = frames[-1][0] + STILL
     lines = list(lines_over_time(frames))
-    width, height = round(COLUMNS * CELL + 2 * MARGIN), (max(each.row for each in lines) + 1) * LINE + 2 * MARGIN
-    spans = sorted({(each.start, each.end) for each in lines}, key=lambda span: (span[0], span[1] or total))
+    width, height = (
+        round(COLUMNS * CELL + 2 * MARGIN),
+        (max(each.row for each in lines) + 1) * LINE + 2 * MARGIN,
+    )
+    spans = sorted(
+        {(each.start, each.end) for each in lines}, key=lambda span: (span[0], span[1] or total)
+    )
     names = {span: f"k{number}" for number, span in enumerate(spans)}
     style = STYLE.replace("FOREGROUND", THEME.foreground_color.hex).replace("TOTAL", f"{total:.2f}")
-    keyframes = "".join(_keyframes(names[span], span[0] / total, span[1] and span[1] / total) for span in spans)
+    keyframes = "".join(
+        _keyframes(names[span], span[0] / total, span[1] and span[1] / total) for span in spans
+    )
     texts = "".join(_text(each, names[each.start, each.end]) for each in lines)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="forwarder demo in a terminal">\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
+        'aria-label="forwarder demo in a terminal">\n'
         f"<style>\n{style}{keyframes}</style>\n"
-        f'<rect width="{width}" height="{height}" rx="8" fill="{THEME.background_color.hex}"/>\n{texts}</svg>\n'
+        f'<rect width="{width}" height="{height}" rx="8" fill="{THEME.background_color.hex}"/>\n'
+        f"{texts}</svg>\n"
     )
 
 
@@ -118,10 +137,15 @@ def _keyframes(name: str, start: float, end: float | None) -> str:
 
 def _text(shown: ShownLine, name: str) -> str:
     text = Text.from_ansi(shown.line)
-    bounds = sorted({0, len(text), *(edge for span in text.spans for edge in (span.start, span.end))})
+    bounds = sorted(
+        {0, len(text), *(edge for span in text.spans for edge in (span.start, span.end))}
+    )
     pieces = "".join(_piece(text, start, end) for start, end in pairwise(bounds))
     kind = "s e" if shown.end is None else "s"
-    return f'<text class="{kind}" style="animation-name:{name}" y="{MARGIN + 15 + shown.row * LINE}">{pieces}</text>\n'
+    return (
+        f'<text class="{kind}" style="animation-name:{name}" '
+        f'y="{MARGIN + 15 + shown.row * LINE}">{pieces}</text>\n'
+    )
 
 
 def _piece(text: Text, start: int, end: int) -> str:
@@ -130,7 +154,14 @@ def _piece(text: Text, start: int, end: int) -> str:
         return ""
     style = text.get_style_at_offset(_CONSOLE, start)
     classes = " ".join(name for name, on in (("b", style.bold), ("d", style.dim)) if on)
-    colour = "" if style.color is None or style.color.is_default else f' fill="{style.color.get_truecolor(THEME).hex}"'
+    colour = (
+        ""
+        if style.color is None or style.color.is_default
+        else f' fill="{style.color.get_truecolor(THEME).hex}"'
+    )
     kind = f' class="{classes}"' if classes else ""
-    place = f'x="{MARGIN + start * CELL:.1f}" textLength="{len(plain) * CELL:.1f}" lengthAdjust="spacingAndGlyphs"'
+    place = (
+        f'x="{MARGIN + start * CELL:.1f}" textLength="{len(plain) * CELL:.1f}" '
+        'lengthAdjust="spacingAndGlyphs"'
+    )
     return f"<tspan {place}{kind}{colour}>{escape(plain)}</tspan>"

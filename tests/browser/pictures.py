@@ -1,10 +1,12 @@
-"""`make pictures`: the README's pictures of both pages, of real traffic through a real forwarder into a real sandbox; and one of the
-sandbox's management half, with the two organizations of a seed; of a flag and of a batch export, by the example of a seed; those of an
-import (`import_pictures`), of a terminal that watches a daemon (`watch_pictures`), and the README's own, a moving one
-and bars.
+"""`make pictures`: the README's pictures of both pages, of real traffic through a real forwarder
+into a real sandbox; and one of the sandbox's management half, with the two organizations of a
+seed; of a flag and of a batch export, by the example of a seed; those of an import
+(`import_pictures`), of a terminal that watches a daemon (`watch_pictures`), and the README's own,
+a moving one and bars.
 
-Five minutes of a small shop: three apps, one of which changes an order and sends it again under its old uuid (a conflict), one whose
-project key nobody knows (a halted lane), and somebody who sends rubbish. The sandbox's clock is turned so that it takes seconds.
+Five minutes of a small shop: three apps, one of which changes an order and sends it again under
+its old uuid (a conflict), one whose project key nobody knows (a halted lane), and somebody who
+sends rubbish. The sandbox's clock is turned so that it takes seconds.
 """
 
 from __future__ import annotations
@@ -39,12 +41,32 @@ from tests.support.waiting import in_thread
 from tests.support.whole import Whole
 
 MINUTES: Final = 5
-PICTURES: Final = ("*-page*.png", "*-management*.png", "*-flags*.png", "*-exports*.png", "*.svg", "import-report*.png")
+PICTURES: Final = (
+    "*-page*.png",
+    "*-management*.png",
+    "*-flags*.png",
+    "*-exports*.png",
+    "*.svg",
+    "import-report*.png",
+)
 WIDTH, HEIGHT = 1280, 800
-APPS: Final = {"web": "phc_shopweb_project_key_Qm4T", "ios": "phc_shopios_project_key_9xKe", "android": "phc_shopdroid_project_key_7Rza"}
+APPS: Final = {
+    "web": "phc_shopweb_project_key_Qm4T",
+    "ios": "phc_shopios_project_key_9xKe",
+    "android": "phc_shopdroid_project_key_7Rza",
+}
 UNKNOWN: Final = "phc_a_key_that_nobody_knows_Zz81"
 PAGES: Final = ("/", "/shoes", "/shoes/trail-runner", "/bags/weekender", "/cart", "/checkout")
-KINDS: Final = ("$pageview", "$pageview", "$pageview", "$autocapture", "product viewed", "product viewed", "product added", "order placed")
+KINDS: Final = (
+    "$pageview",
+    "$pageview",
+    "$pageview",
+    "$autocapture",
+    "product viewed",
+    "product viewed",
+    "product added",
+    "order placed",
+)
 
 
 EXAMPLE: Final = ROOT / "config" / "sandbox-seed.yaml"
@@ -68,22 +90,42 @@ class Shop:
     def event(self, name: str, **more: Any) -> dict[str, Any]:
         """One event of somebody."""
         pick = self._random.choice
-        properties: dict[str, Any] = {"$current_url": f"https://shop.example.com{pick(PAGES)}", "$lib": "web"}
+        properties: dict[str, Any] = {
+            "$current_url": f"https://shop.example.com{pick(PAGES)}",
+            "$lib": "web",
+        }
         if name in ("product viewed", "product added"):
-            properties = {"sku": f"TR-{self._random.randrange(100, 140)}", "price": self._random.randrange(9, 190) + 0.95, **properties}
+            properties = {
+                "sku": f"TR-{self._random.randrange(100, 140)}",
+                "price": self._random.randrange(9, 190) + 0.95,
+                **properties,
+            }
         if name == "order placed":
             total, items = self._random.randrange(20, 400) + 0.5, self._random.randrange(1, 6)
             properties = {"total": total, "currency": "EUR", "items": items, **properties}
         person = pick(("anna", "ben", "chloe", "daniel", "eve", "farid", "grace")) + "@example.com"
         uuid = str(UUID(int=self._random.getrandbits(128), version=4))
         at = datetime.fromtimestamp(self._now(), UTC).isoformat(timespec="milliseconds")
-        return {"event": name, "distinct_id": person, "uuid": uuid, "timestamp": at, "properties": {**properties, **more}}
+        return {
+            "event": name,
+            "distinct_id": person,
+            "uuid": uuid,
+            "timestamp": at,
+            "properties": {**properties, **more},
+        }
 
 
 class Scene:
     """Sandbox, forwarder and admin server with the traffic in them."""
 
-    def __init__(self, sandbox: Sandbox, forwarder: Whole, admin: AdminServer, session: aiohttp.ClientSession, shop: Shop) -> None:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        forwarder: Whole,
+        admin: AdminServer,
+        session: aiohttp.ClientSession,
+        shop: Shop,
+    ) -> None:
         self.sandbox = sandbox
         self.admin = admin
         self._forwarder = forwarder
@@ -92,31 +134,62 @@ class Scene:
 
     async def send(self, key: str, events: list[dict[str, Any]]) -> None:
         """Send a batch to the forwarder."""
-        async with self._session.post(f"http://{self._forwarder.address}/batch/", json={"api_key": key, "batch": events}) as response:
+        async with self._session.post(
+            f"http://{self._forwarder.address}/batch/", json={"api_key": key, "batch": events}
+        ) as response:
             assert response.status == 200, await response.text()
 
     async def second(self, number: int) -> None:
         """What happens in one second."""
-        for number_of_app, (event, key) in enumerate(zip(self._shop.events(number), [*APPS.values()] * 9, strict=False)):
-            await self.send(key, [event] if number_of_app else [event, self._shop.event("$pageview")])
+        for number_of_app, (event, key) in enumerate(
+            zip(self._shop.events(number), [*APPS.values()] * 9, strict=False)
+        ):
+            await self.send(
+                key, [event] if number_of_app else [event, self._shop.event("$pageview")]
+            )
         if number % 60 == 20:
             asked = {"api_key": APPS["web"], "distinct_id": "anna@example.com"}
-            async with self._session.post(f"http://{self._forwarder.address}/flags/?v=2", json=asked) as response:
+            async with self._session.post(
+                f"http://{self._forwarder.address}/flags/?v=2", json=asked
+            ) as response:
                 await response.read()
         await self.settled()
 
     async def settled(self) -> None:
         """Wait until all is delivered that can be: what the halted lane holds can't."""
-        await self._forwarder.until(lambda: self._forwarder.total(lambda lane: 0 if lane.halted else lane.buffered) == 0)
+        await self._forwarder.until(
+            lambda: self._forwarder.total(lambda lane: 0 if lane.halted else lane.buffered) == 0
+        )
 
     async def incidents(self) -> None:
         """A lane that halts, an event without a name, and people with properties."""
         for who in ("anna", "ben", "chloe"):
-            properties = {"$set": {"name": who.title(), "plan": "pro"}, "$anon_distinct_id": f"device-{who}"}
-            await self.send(APPS["web"], [{"event": "$identify", "distinct_id": f"{who}@example.com", "properties": properties}])
+            properties = {
+                "$set": {"name": who.title(), "plan": "pro"},
+                "$anon_distinct_id": f"device-{who}",
+            }
+            await self.send(
+                APPS["web"],
+                [
+                    {
+                        "event": "$identify",
+                        "distinct_id": f"{who}@example.com",
+                        "properties": properties,
+                    }
+                ],
+            )
         for key, name in (("north", "Shop North"), ("south", "Shop South")):
             group = {"$group_type": "branch", "$group_key": key, "$group_set": {"name": name}}
-            await self.send(APPS["ios"], [{"event": "$groupidentify", "distinct_id": "anna@example.com", "properties": group}])
+            await self.send(
+                APPS["ios"],
+                [
+                    {
+                        "event": "$groupidentify",
+                        "distinct_id": "anna@example.com",
+                        "properties": group,
+                    }
+                ],
+            )
         await self.send(APPS["ios"], [{"distinct_id": "nobody", "properties": {}}])
         for _ in range(12):
             await self.send(UNKNOWN, [self._shop.event("$pageview")])
@@ -126,7 +199,10 @@ class Scene:
         order = self._shop.event("order placed", coupon=None)
         await self.send(APPS["web"], [order])
         await self.settled()
-        await self.send(APPS["web"], [{**order, "properties": {**order["properties"], "total": 249.0, "coupon": "SUMMER"}}])
+        await self.send(
+            APPS["web"],
+            [{**order, "properties": {**order["properties"], "total": 249.0, "coupon": "SUMMER"}}],
+        )
         async with self._session.post(f"{self.sandbox.url}/batch/", data=b"{not json") as response:
             assert response.status == 400
 
@@ -137,7 +213,10 @@ async def scene(now: Callable[[], float]) -> AsyncIterator[Scene]:
     options = SandboxOptions(api_keys=frozenset(APPS.values()), now=now)
     with TemporaryDirectory(prefix="pictures-") as kept:
         async with Sandbox(options) as sandbox, aiohttp.ClientSession() as session:
-            sections: dict[str, Any] = {"upstream": {"url": sandbox.url, "verify_keys": True}, "dead_letters": {"path": kept}}
+            sections: dict[str, Any] = {
+                "upstream": {"url": sandbox.url, "verify_keys": True},
+                "dead_letters": {"path": kept},
+            }
             whole = Whole(sandbox.url, SystemClock(), batch={"max_age": "10ms"}, **sections)
             async with whole as forwarder, _served(forwarder) as admin:
                 yield Scene(sandbox, forwarder, admin, session, Shop(now))
@@ -186,22 +265,40 @@ async def shoot(browser: Browser, scene: Scene, folder: Path, *, dark: bool = Fa
 def seed() -> dict[str, Any]:
     """The company of the small shop, and another one."""
     levels = {"olga": "owner", "adam": "admin", "mia": "member", "noah": "member"}
-    members = [{"email": f"{name}@shop.example.com", "first_name": name.title(), "level": level} for name, level in levels.items()]
+    members = [
+        {"email": f"{name}@shop.example.com", "first_name": name.title(), "level": level}
+        for name, level in levels.items()
+    ]
     export = {
-        "destination": {"type": "S3", "config": {"bucket_name": "shop-events", "region": "eu-central-1"}},
+        "destination": {
+            "type": "S3",
+            "config": {"bucket_name": "shop-events", "region": "eu-central-1"},
+        },
         "runs": [{"status": "Completed"}],
     }
-    projects: list[dict[str, Any]] = [{"api_key": key, "name": f"Shop {name}"} for name, key in APPS.items()]
+    projects: list[dict[str, Any]] = [
+        {"api_key": key, "name": f"Shop {name}"} for name, key in APPS.items()
+    ]
     projects[0] |= {
         "batch_exports": [{"name": "All events", **export}],
         "dashboards": [{"name": "Orders", "pinned": True}, {"name": "Visits"}],
     }
-    domains = [{"domain": "shop.example.com", "verified_at": "2026-01-02T03:04:05Z"}, {"domain": "shop.example.org"}]
+    domains = [
+        {"domain": "shop.example.com", "verified_at": "2026-01-02T03:04:05Z"},
+        {"domain": "shop.example.org"},
+    ]
     invites = [
         {"target_email": "nina@shop.example.com", "level": "admin"},
         {"target_email": "leo@shop.example.com", "created_at": "2026-01-02T00:00:00Z"},
     ]
-    company = {"id": COMPANY, "name": "Small Shop Ltd.", "members": members, "domains": domains, "invites": invites, "projects": projects}
+    company = {
+        "id": COMPANY,
+        "name": "Small Shop Ltd.",
+        "members": members,
+        "domains": domains,
+        "invites": invites,
+        "projects": projects,
+    }
     agency = {
         "name": "Agency",
         "members": [{"email": "eve@agency.example", "level": "owner"}],
@@ -216,15 +313,25 @@ async def shoot_management(browser: Browser, folder: Path, *, dark: bool = False
         path = Path(kept) / "seed.yaml"
         path.write_text(yaml.safe_dump(seed()))
         window: dict[str, Any] = {"dark": dark, "width": WIDTH, "height": HEIGHT}
-        async with Sandbox(SandboxOptions(seed=path)) as sandbox, aiohttp.ClientSession() as session, visit(browser, **window) as visitor:
-            event = {"api_key": APPS["web"], "event": "$pageview", "distinct_id": "anna@example.com"}
+        async with (
+            Sandbox(SandboxOptions(seed=path)) as sandbox,
+            aiohttp.ClientSession() as session,
+            visit(browser, **window) as visitor,
+        ):
+            event = {
+                "api_key": APPS["web"],
+                "event": "$pageview",
+                "distinct_id": "anna@example.com",
+            }
             async with session.post(f"{sandbox.url}/capture/", json=event) as response:
                 assert response.status == 200, await response.text()
             await visitor.page.goto(f"{sandbox.url}/#tab=projects&open=organization:{COMPANY}")
             await expect(visitor.page.locator("#detail")).to_contain_text("nina@shop.example.com")
             await expect(visitor.page.locator("tr.row")).to_have_count(4)
             await visitor.page.evaluate("document.activeElement.blur()")
-            await visitor.page.screenshot(path=folder / f"sandbox-management{'-dark' if dark else ''}.png")
+            await visitor.page.screenshot(
+                path=folder / f"sandbox-management{'-dark' if dark else ''}.png"
+            )
 
 
 async def shoot_decisions(browser: Browser, folder: Path, *, dark: bool = False) -> None:
@@ -233,11 +340,20 @@ async def shoot_decisions(browser: Browser, folder: Path, *, dark: bool = False)
     window: dict[str, Any] = {"dark": dark, "width": WIDTH, "height": HEIGHT}
     with TemporaryDirectory(prefix="pictures-") as kept:
         options = SandboxOptions(seed=EXAMPLE, export_root=Path(kept), now=lambda: MORNING)
-        async with Sandbox(options) as sandbox, aiohttp.ClientSession() as session, visit(browser, **window) as visitor:
+        async with (
+            Sandbox(options) as sandbox,
+            aiohttp.ClientSession() as session,
+            visit(browser, **window) as visitor,
+        ):
             for number in range(3):
-                batch = [{"event": "order placed", "distinct_id": f"{name}@example.com"} for name in ("ann", "bob")[: number + 1]]
+                batch = [
+                    {"event": "order placed", "distinct_id": f"{name}@example.com"}
+                    for name in ("ann", "bob")[: number + 1]
+                ]
                 await _posted(session, f"{sandbox.url}/batch/", {"api_key": SHOP, "batch": batch})
-                await _posted(session, f"{sandbox.url}/sandbox/clock?settle=true", {"advance": "1h"})
+                await _posted(
+                    session, f"{sandbox.url}/sandbox/clock?settle=true", {"advance": "1h"}
+                )
             await visitor.page.goto(f"{sandbox.url}/#tab=flags")
             await visitor.page.locator("tr.row", has_text="new-checkout").click()
             await visitor.page.fill('#detail [name="distinct_id"]', "bob@example.com")
@@ -283,11 +399,15 @@ async def main(folder: Path, *, dark: bool) -> None:
         await shoot_import(browser, folder, dark=dark)
     await shoot_watching(folder)
     await in_thread(lambda: draw_readme(folder))
-    for path in await in_thread(lambda: sorted(path for name in PICTURES for path in folder.glob(name))):
+    for path in await in_thread(
+        lambda: sorted(path for name in PICTURES for path in folder.glob(name))
+    ):
         sys.stdout.write(f"{path} {path.stat().st_size:,} bytes\n")
 
 
 if __name__ == "__main__":
     arguments = sys.argv[1:]
     wanted = [Path(each) for each in arguments if each != "--dark"]
-    asyncio.run(main(wanted[0] if wanted else ROOT / "docs" / "pictures", dark="--dark" in arguments))
+    asyncio.run(
+        main(wanted[0] if wanted else ROOT / "docs" / "pictures", dark="--dark" in arguments)
+    )

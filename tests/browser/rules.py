@@ -1,6 +1,8 @@
-"""The rules of axe-core, which find what keeps people with a screen reader, a keyboard or weak eyes from using a page.
+"""The rules of axe-core, which find what keeps people with a screen reader, a keyboard or weak
+eyes from using a page.
 
-`python -m tests.browser.rules` installs it from npm's registry, in the version and with the checksum of `axe/package-lock.json`.
+`python -m tests.browser.rules` installs it from npm's registry, in the version and with the
+checksum of `axe/package-lock.json`.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ LOCK: Final = "package-lock.json"
 _RUN: Final = """
 async () => {
   const { violations } = await axe.run(document);
-  const words = ({ id, help }, { target, html }) => `${id}: ${help}: ${target.join(" ")}: ${html.slice(0, 120)}`;
+  const words = ({ id, help }, { target, html }) => `${id}: ${help}: ${target.join(" ")}: \
+${html.slice(0, 120)}`;
   return violations.flatMap((rule) => rule.nodes.map((node) => words(rule, node)));
 }
 """
@@ -40,7 +43,9 @@ def install() -> None:
 
 def _is_installed() -> bool:
     kept, script = INSTALLED / LOCK, _script()
-    return script.is_file() and kept.is_file() and kept.read_bytes() == (PACKAGE / LOCK).read_bytes()
+    return (
+        script.is_file() and kept.is_file() and kept.read_bytes() == (PACKAGE / LOCK).read_bytes()
+    )
 
 
 def _script() -> Path:
@@ -48,7 +53,9 @@ def _script() -> Path:
 
 
 def source() -> str:
-    """Its script. Without it the test is skipped, saying so; on CI, where it must be there, it fails."""
+    """Its script. Without it the test is skipped, saying so; on CI, where it must be there, it
+    fails.
+    """
     if _is_installed():
         return _script().read_text("utf-8")
     reason = "axe-core isn't installed: `make test-browser` does it, with npm"

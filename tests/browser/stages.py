@@ -1,6 +1,8 @@
-"""What the pages are looked at with: daemons, a sandbox and imports whose content is the same each time, whatever machine they are on.
+"""What the pages are looked at with: daemons, a sandbox and imports whose content is the same each
+time, whatever machine they are on.
 
-Times stand still: the sandbox's clock is turned by hand, a browser's is set, and a snapshot has its own.
+Times stand still: the sandbox's clock is turned by hand, a browser's is set, and a snapshot has
+its own.
 """
 
 from __future__ import annotations
@@ -44,14 +46,19 @@ CONFLICT: Final = "0190a0a0-1111-7222-8333-444455556600"
 def _lane(label: str, received: int, **more: Any) -> LaneSnapshot:
     buffered = more.get("buffered", 0)
     lost = sum(more.get("dead_lettered", {}).values()) + sum(more.get("dropped", {}).values())
-    return LaneSnapshot(label=label, received={"http": received}, delivered=received - buffered - lost, **more)
+    return LaneSnapshot(
+        label=label, received={"http": received}, delivered=received - buffered - lost, **more
+    )
 
 
 _KAFKA: Final = KafkaCluster(
     name="orders",
     group="forwarder",
     state="reading",
-    partitions=tuple(KafkaPartition("shop.orders", number, position=40_000 + number, lag=12 * number) for number in range(6)),
+    partitions=tuple(
+        KafkaPartition("shop.orders", number, position=40_000 + number, lag=12 * number)
+        for number in range(6)
+    ),
     in_flight_bytes=180_000,
     records={"taken": 240_015, "tombstone": 3, "filtered": 1_204},
     commits={"ok": 3_600},
@@ -63,9 +70,24 @@ _LOGS: Final = LogSourceState(
     state="reading",
     files=(
         LogFile(
-            "/var/log/nginx/access.log", "ab12", 8_812_004, 8_812_310, 306, "203.0.113.9 GET /shoes/trail-runner 200", NOW - 1, open=True
+            "/var/log/nginx/access.log",
+            "ab12",
+            8_812_004,
+            8_812_310,
+            306,
+            "203.0.113.9 GET /shoes/trail-runner 200",
+            NOW - 1,
+            open=True,
         ),
-        LogFile("/var/log/nginx/access.log.1", "cd34", 31_200_118, 31_200_118, 0, "203.0.113.4 GET /cart 200", NOW - 8_000),
+        LogFile(
+            "/var/log/nginx/access.log.1",
+            "cd34",
+            31_200_118,
+            31_200_118,
+            0,
+            "203.0.113.4 GET /cart 200",
+            NOW - 8_000,
+        ),
     ),
     followed=2,
     open=1,
@@ -106,7 +128,13 @@ BUSY: Final = Snapshot(
 TROUBLED: Final = replace(
     BUSY,
     lanes=(
-        _lane("phc_…Qm4T#5f10c2", 1_204_331, buffered=311_204, oldest_age=2_520.0, dead_lettered={"too_large": 1, "refused": 12}),
+        _lane(
+            "phc_…Qm4T#5f10c2",
+            1_204_331,
+            buffered=311_204,
+            oldest_age=2_520.0,
+            dead_lettered={"too_large": 1, "refused": 12},
+        ),
         _lane("phc_…9xKe#c0a1b9", 402_118, dropped={"operator": 3}),
         _lane(
             "phc_…Zz81#9b20aa",
@@ -117,12 +145,17 @@ TROUBLED: Final = replace(
             halted_since=NOW - 4_020,
             next_probe=NOW + 48,
             why="401: API key invalid or expired",
-            hint="check the project key, and that its project is in the region of upstream.url; delivery resumes by itself.",
+            hint=(
+                "check the project key, and that its project is in the region of "
+                "upstream.url; delivery resumes by itself."
+            ),
         ),
     ),
     buffer_bytes=(1 << 30) * 86 // 100,
     upstream=Upstream(
-        "https://analytics.example.com", UpstreamState.DOWN, "connection refused: nothing listens on analytics.example.com:443"
+        "https://analytics.example.com",
+        UpstreamState.DOWN,
+        "connection refused: nothing listens on analytics.example.com:443",
     ),
     upstream_requests={"200": 18_410, "401": 80, "connection_refused": 121},
     in_flight=1,
@@ -135,11 +168,19 @@ TROUBLED: Final = replace(
         replace(
             _KAFKA,
             partitions=tuple(
-                replace(each, lag=8_000, paused="31.0 MiB of records aren't settled (max_in_flight)") for each in _KAFKA.partitions
+                replace(
+                    each, lag=8_000, paused="31.0 MiB of records aren't settled (max_in_flight)"
+                )
+                for each in _KAFKA.partitions
             ),
         ),
         KafkaCluster(
-            "clicks", "forwarder", "down", "bootstrap_servers: nothing listens on kafka-2:9092", "check the address", next_try=NOW + 5
+            "clicks",
+            "forwarder",
+            "down",
+            "bootstrap_servers: nothing listens on kafka-2:9092",
+            "check the address",
+            next_try=NOW + 5,
         ),
     ),
     logs=(
@@ -157,9 +198,23 @@ TROUBLED: Final = replace(
 )
 """An upstream that is down, a wrong key, a dead worker: all that a person may have to look at."""
 FULL: Final = replace(
-    TROUBLED, ready=False, not_ready=("the buffer is full: senders get 503",), buffer_bytes=1 << 30, kafka=(), logs=(), workers=()
+    TROUBLED,
+    ready=False,
+    not_ready=("the buffer is full: senders get 503",),
+    buffer_bytes=1 << 30,
+    kafka=(),
+    logs=(),
+    workers=(),
 )
-FRESH: Final = Snapshot("1.4.0", State.RUNNING, NOW - 1, NOW, ready=True, addresses=("127.0.0.1:8320",), buffer_limit_bytes=64 << 20)
+FRESH: Final = Snapshot(
+    "1.4.0",
+    State.RUNNING,
+    NOW - 1,
+    NOW,
+    ready=True,
+    addresses=("127.0.0.1:8320",),
+    buffer_limit_bytes=64 << 20,
+)
 
 
 class _Clock:
@@ -172,7 +227,9 @@ class _Clock:
 
 @asynccontextmanager
 async def shop(folder: Path) -> AsyncIterator[Client]:
-    """A sandbox with four hours of a small shop in it: orders, one of them a conflict, a request that was rejected, exports with runs."""
+    """A sandbox with four hours of a small shop in it: orders, one of them a conflict, a request
+    that was rejected, exports with runs.
+    """
     clock = _Clock()
     async with talking(SandboxOptions(seed=SEED, export_root=folder, now=clock)) as client:
         for hour in range(4):
@@ -186,7 +243,10 @@ async def shop(folder: Path) -> AsyncIterator[Client]:
         clock.time = NOW - 20
         order = _order(1, 9) | {"uuid": CONFLICT}
         await _batch(client, [order])
-        await _batch(client, [order | {"properties": order["properties"] | {"total": 249.0, "coupon": "SUMMER"}}])
+        await _batch(
+            client,
+            [order | {"properties": order["properties"] | {"total": 249.0, "coupon": "SUMMER"}}],
+        )
         clock.time = NOW - 12
         await client.post("/batch/", b"{not json")
         await _batch(client, [{"distinct_id": "nameless", "properties": {}}, _view(7, 1)])
@@ -204,7 +264,15 @@ PEOPLE: Final = ("ann", "bob", "chloe", "daniel", "eve", "farid")
 
 
 def _order(number: int, hour: int) -> dict[str, Any]:
-    items = [{"sku": f"TR-{100 + place}", "name": "Trail runner", "price": 89.95, "quantity": 1 + place % 2} for place in range(14)]
+    items = [
+        {
+            "sku": f"TR-{100 + place}",
+            "name": "Trail runner",
+            "price": 89.95,
+            "quantity": 1 + place % 2,
+        }
+        for place in range(14)
+    ]
     properties = {
         "currency": "EUR",
         "items": items,
@@ -226,25 +294,46 @@ def _view(second: int, number: int) -> dict[str, Any]:
         "event": name,
         "distinct_id": f"{PEOPLE[(second + number) % 6]}@example.com",
         "uuid": f"0190a0a0-3333-7222-8333-4444{second:04}{number:04}",
-        "properties": {"$current_url": f"https://shop.example.com/shoes/{second}", "$lib": "web", "price": 9.95 + number},
+        "properties": {
+            "$current_url": f"https://shop.example.com/shoes/{second}",
+            "$lib": "web",
+            "price": 9.95 + number,
+        },
     }
 
 
 def _manifest(
-    days: dict[str, tuple[int, int]], names: dict[str, int], refused: dict[str, int], files: int, *, complete: bool
+    days: dict[str, tuple[int, int]],
+    names: dict[str, int],
+    refused: dict[str, int],
+    files: int,
+    *,
+    complete: bool,
 ) -> ImportManifest:
     delivered = sum(each for _, each in days.values())
     share = [delivered // files + (place < delivered % files) for place in range(files)]
-    books = [RecordBooks(read=count + 7, delivered=count, left_out={"--exclude-event": 5}, repeats=2) for count in share]
+    books = [
+        RecordBooks(read=count + 7, delivered=count, left_out={"--exclude-event": 5}, repeats=2)
+        for count in share
+    ]
     books[0].refused, books[0].read = dict(refused), books[0].read + sum(refused.values())
     total = RecordBooks()
     for each in books:
         total.add(each)
-    detail = {"no_time": "there is no `time`", "illegal_id": "the id is 'null'", "rejected_400": "400: event is too large"}
+    detail = {
+        "no_time": "there is no `time`",
+        "illegal_id": "the id is 'null'",
+        "rejected_400": "400: event is too large",
+    }
     return ImportManifest(
         version=1,
         forwarder="1.4.0",
-        job=ImportJob("11111111-2222-5333-8444-555555555555", "mixpanel", "export/*.json.gz", {"until": "2026-04-30"}),
+        job=ImportJob(
+            "11111111-2222-5333-8444-555555555555",
+            "mixpanel",
+            "export/*.json.gz",
+            {"until": "2026-04-30"},
+        ),
         complete=complete,
         started="2026-05-04T06:00:00Z",
         ended="2026-05-04T08:20:30Z",
@@ -252,26 +341,45 @@ def _manifest(
         events=delivered,
         first=f"{min(days)}T00:00:04Z" if delivered else None,
         last=f"{max(days)}T23:59:51Z" if delivered else None,
-        sources=[SourceContent(f"export/{place}.json.gz", 123456, "5eed") for place in range(files)],
+        sources=[
+            SourceContent(f"export/{place}.json.gz", 123456, "5eed") for place in range(files)
+        ],
         files=[
-            FileManifest(f"export/2026-{place:03}.json.gz", "ab" * 16, each, "00" * 32, complete or place < files - 1)
+            FileManifest(
+                f"export/2026-{place:03}.json.gz",
+                "ab" * 16,
+                each,
+                "00" * 32,
+                complete or place < files - 1,
+            )
             for place, each in enumerate(books)
         ],
         days={day: DayTally(source, count, "0" * 32) for day, (source, count) in days.items()},
         names=names,
         examples={
-            reason: [RefusalExample(f"export/2026-00{place}.json.gz", 17 + place, detail[reason]) for place in range(3)]
+            reason: [
+                RefusalExample(f"export/2026-00{place}.json.gz", 17 + place, detail[reason])
+                for place in range(3)
+            ]
             for reason in refused
         },
     )
 
 
 def manifests() -> Iterator[tuple[str, ImportManifest]]:
-    """A small import, one of years, one that isn't complete, and one of which nothing was delivered."""
+    """A small import, one of years, one that isn't complete, and one of which nothing was
+    delivered.
+    """
     names = {"$pageview": 60, "sign up": 28, "order placed": 12, "$identify": 1}
     yield (
         "small",
-        _manifest({f"2026-04-0{day}": (20 + day * day % 9, 20 + day * day % 9) for day in range(1, 6)}, names, {}, 1, complete=True),
+        _manifest(
+            {f"2026-04-0{day}": (20 + day * day % 9, 20 + day * day % 9) for day in range(1, 6)},
+            names,
+            {},
+            1,
+            complete=True,
+        ),
     )
     days = {
         f"{2023 + month // 12}-{month % 12 + 1:02}-{day:02}": (
@@ -282,11 +390,26 @@ def manifests() -> Iterator[tuple[str, ImportManifest]]:
         for day in range(1, 29)
     }
     many = {
-        f"{('$pageview', 'product viewed', 'order placed', 'a name that is rather long for an event')[place % 4]} {place}": 900_000
-        // (place + 1)
+        (
+            f"{('$pageview', 'product viewed', 'order placed', 'a name that is rather long for an event')[place % 4]}"
+            " "
+            f"{place}"
+        ): 900_000 // (place + 1)
         for place in range(80)
     }
     yield "large", _manifest(days, many, {"no_time": 1_204, "illegal_id": 1}, 240, complete=True)
-    part = {f"2026-04-{day:02}": (2000 + day * 37, 2000 + day * 37 if day < 18 else 400 * (day == 18)) for day in range(1, 31)}
-    yield "partial", _manifest(part, {"$pageview": 30_000, "order placed": 12}, {"rejected_400": 410}, 6, complete=False)
+    part = {
+        f"2026-04-{day:02}": (2000 + day * 37, 2000 + day * 37 if day < 18 else 400 * (day == 18))
+        for day in range(1, 31)
+    }
+    yield (
+        "partial",
+        _manifest(
+            part,
+            {"$pageview": 30_000, "order placed": 12},
+            {"rejected_400": 410},
+            6,
+            complete=False,
+        ),
+    )
     yield "failed", _manifest({"2026-04-01": (412, 0)}, {}, {"no_time": 412}, 1, complete=True)

@@ -1,4 +1,6 @@
-"""The documents' site, as `make docs` has built it: it asks nobody else for anything, its search finds, and nothing is cut on a phone."""
+"""The documents' site, as `make docs` has built it: it asks nobody else for anything, its search
+finds, and nothing is cut on a phone.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,20 @@ PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"
 def site() -> Iterator[str]:
     """The address of a server of the built files."""
     assert PAGES, "make docs builds the site"
-    command = [sys.executable, "-u", "-m", "http.server", "--bind", "127.0.0.1", "--directory", str(SITE), "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+    command = [
+        sys.executable,
+        "-u",
+        "-m",
+        "http.server",
+        "--bind",
+        "127.0.0.1",
+        "--directory",
+        str(SITE),
+        "0",
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
         assert server.stdout is not None
         yield "http://127.0.0.1:" + server.stdout.readline().split(" port ")[1].split()[0]
         server.terminate()
@@ -33,7 +47,9 @@ def site() -> Iterator[str]:
 
 @pytest.mark.asyncio(loop_scope="session")
 async def test_pages_are_whole_on_a_phone(browser: Browser, site: str) -> None:
-    """No page is wider than a window of 390 pixels, writes an error to the console, or asks another host for anything."""
+    """No page is wider than a window of 390 pixels, writes an error to the console, or asks
+    another host for anything.
+    """
     async with visit(browser, width=390) as visitor:
         for page in PAGES:
             await visitor.page.goto(f"{site}/{page}")
@@ -49,7 +65,8 @@ async def test_the_search_finds_a_setting(browser: Browser, site: str) -> None:
         await visitor.page.goto(f"{site}/index.html")
         field = visitor.page.get_by_role("combobox", name="Search")
         async with asyncio.timeout(15):
-            while not await field.is_visible():  # the page's script may not listen to the key yet, and would follow other letters
+            # the page's script may not listen to the key yet, and would follow other letters
+            while not await field.is_visible():
                 await visitor.page.keyboard.press("Control+k")
                 with contextlib.suppress(PlaywrightTimeout):
                     await field.wait_for(timeout=1000)
@@ -58,7 +75,9 @@ async def test_the_search_finds_a_setting(browser: Browser, site: str) -> None:
 
 
 def test_no_page_refers_to_another_host() -> None:
-    """No file of the site loads a script, style, font or picture from elsewhere, whatever the reader does."""
+    """No file of the site loads a script, style, font or picture from elsewhere, whatever the
+    reader does.
+    """
     for page in PAGES:
         text = Path(SITE, page).read_text("utf-8")
         assert 'src="http' not in text, page

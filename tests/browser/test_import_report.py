@@ -1,4 +1,6 @@
-"""The report of an import in a browser: one file that shows all it has to, at any width, light and dark, and asks for nothing else."""
+"""The report of an import in a browser: one file that shows all it has to, at any width, light and
+dark, and asks for nothing else.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,15 @@ from tests.sources.imports.samples.manifests import manifest
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (375, False), (375, True)])
-async def test_the_report_can_be_read(browser: Browser, tmp_path: Path, width: int, *, dark: bool) -> None:
-    """Figures, a bar a day, reasons with places; the table behind the chart opens. Nothing sticks out, and nothing is hard to read."""
+@pytest.mark.parametrize(
+    ("width", "dark"), [(1280, False), (1280, True), (375, False), (375, True)]
+)
+async def test_the_report_can_be_read(
+    browser: Browser, tmp_path: Path, width: int, *, dark: bool
+) -> None:
+    """Figures, a bar a day, reasons with places; the table behind the chart opens. Nothing sticks
+    out, and nothing is hard to read.
+    """
     path = tmp_path / "report.html"
     path.write_bytes(html_page(manifest(40)))
     async with visit(browser, width=width, dark=dark) as visitor:

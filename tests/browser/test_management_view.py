@@ -61,12 +61,16 @@ class Shown:
     async def call(self, method: str, path: str, **body: Any) -> Reply:
         """Call the management API as the owner."""
         headers = {"Authorization": f"Bearer {seed.OWNER_KEY}", "Content-Type": "application/json"}
-        return await self.client.ask(method, path, json.dumps(body).encode() if body else None, headers)
+        return await self.client.ask(
+            method, path, json.dumps(body).encode() if body else None, headers
+        )
 
 
 @asynccontextmanager
 async def showing(browser: Browser, options: SandboxOptions, **window: Any) -> AsyncIterator[Shown]:
-    """A sandbox and its page, not opened yet. At the end it must have complained of nothing, and asked nobody but the sandbox."""
+    """A sandbox and its page, not opened yet. At the end it must have complained of nothing, and
+    asked nobody but the sandbox.
+    """
     async with talking(options) as client, visit(browser, **window) as visitor:
         yield Shown(client, visitor)
         assert visitor.complaints == []
@@ -75,7 +79,9 @@ async def showing(browser: Browser, options: SandboxOptions, **window: Any) -> A
 
 @pytest.mark.parametrize("tab", TABS)
 async def test_each_tab_lists_what_there_is(browser: Browser, tmp_path: Path, tab: str) -> None:
-    """A tab that the address names lists its resources with their states, and is the one that is chosen; figures of events aren't there."""
+    """A tab that the address names lists its resources with their states, and is the one that is
+    chosen; figures of events aren't there.
+    """
     async with showing(browser, seeded(tmp_path)) as shown:
         page = await shown.open(f"#tab={tab}")
         for words in TABS[tab]:
@@ -87,7 +93,9 @@ async def test_each_tab_lists_what_there_is(browser: Browser, tmp_path: Path, ta
 
 
 async def test_both_halves_are_one_page(browser: Browser, tmp_path: Path) -> None:
-    """The head leads from events to the management half and back, without loading the page anew; going back does too."""
+    """The head leads from events to the management half and back, without loading the page anew;
+    going back does too.
+    """
     async with showing(browser, seeded(tmp_path)) as shown:
         page = await shown.open("")
         await expect(page.locator("#management")).to_be_hidden()
@@ -103,7 +111,9 @@ async def test_both_halves_are_one_page(browser: Browser, tmp_path: Path) -> Non
 
 
 async def test_a_call_shows_at_once(browser: Browser, tmp_path: Path) -> None:
-    """What a call makes, changes or removes is there by itself, marked for a moment; also in what is open."""
+    """What a call makes, changes or removes is there by itself, marked for a moment; also in what
+    is open.
+    """
     async with showing(browser, seeded(tmp_path)) as shown:
         page = await shown.open("#tab=domains")
         await expect(page.locator("tr.row")).to_have_count(3)
@@ -113,7 +123,9 @@ async def test_a_call_shows_at_once(browser: Browser, tmp_path: Path) -> None:
         await expect(page.locator("tr.row.fresh")).to_have_count(1)
         await page.locator("tr.row").first.click()
         await expect(page.locator("#detail h2")).to_have_text("new.example.com")
-        await shown.call("PATCH", f"{path}{made.json['id']}/", saml_entity_id="https://saml.example.com/entity")
+        await shown.call(
+            "PATCH", f"{path}{made.json['id']}/", saml_entity_id="https://saml.example.com/entity"
+        )
         await expect(page.locator("#detail")).to_contain_text("https://saml.example.com/entity")
         await shown.call("DELETE", f"{path}{made.json['id']}/")
         await expect(page.locator("#detail h2")).to_have_text("Not here")
@@ -121,22 +133,29 @@ async def test_a_call_shows_at_once(browser: Browser, tmp_path: Path) -> None:
 
 
 async def test_a_look_that_finds_the_same_changes_nothing(browser: Browser, tmp_path: Path) -> None:
-    """While events arrive, neither rows nor what is open are made anew, so nothing flashes, moves or loses the focus."""
+    """While events arrive, neither rows nor what is open are made anew, so nothing flashes, moves
+    or loses the focus.
+    """
     async with showing(browser, seeded(tmp_path)) as shown:
         page = await shown.open(f"#tab=members&open=organization:{seed.ORGANIZATION}")
-        await expect(page.locator("#detail")).to_contain_text("Domains (2)")  # the first look is over
+        # the first look is over
+        await expect(page.locator("#detail")).to_contain_text("Domains (2)")
         await expect(page.locator("tr.row")).to_have_count(4)
         await page.evaluate(
             "window.made = [];"
-            "const watch = new MutationObserver((found) => window.made.push(...found.map(({ target }) => target.id || target.tagName)));"
-            "for (const id of ['panel', 'detail']) watch.observe(document.getElementById(id), { childList: true, subtree: true })"
+            "const watch = new MutationObserver((found) => window.made.push(...found.map(({ "
+            "target }) => target.id || target.tagName)));"
+            "for (const id of ['panel', 'detail']) watch.observe(document.getElementById(id), { "
+            "childList: true, subtree: true })"
         )
-        async with page.expect_request(re.compile("/sandbox/domains")) as asked:  # the last of what is asked for
+        # the last of what is asked for
+        async with page.expect_request(re.compile("/sandbox/domains")) as asked:
             await shown.client.post("/batch/", {**batch(event()), "api_key": seed.UNKNOWN})
         assert await (await asked.value).response()
         await shown.call("DELETE", f"/api/organizations/{seed.ORGANIZATION}/domains/{seed.DOMAIN}/")
         await expect(page.locator("#detail")).to_contain_text("Domains (1)")
-        assert set(await page.evaluate("window.made")) == {"detail"}  # the one change: a figure, and a line
+        # the one change: a figure, and a line
+        assert set(await page.evaluate("window.made")) == {"detail"}
 
 
 async def test_pausing_holds_lists(browser: Browser, tmp_path: Path) -> None:
@@ -145,7 +164,9 @@ async def test_pausing_holds_lists(browser: Browser, tmp_path: Path) -> None:
         page = await shown.open("#tab=domains")
         await expect(page.locator("tr.row")).to_have_count(3)
         await page.click("#pause")
-        await shown.call("POST", f"/api/organizations/{seed.ORGANIZATION}/domains/", domain="new.example.com")
+        await shown.call(
+            "POST", f"/api/organizations/{seed.ORGANIZATION}/domains/", domain="new.example.com"
+        )
         await shown.client.post("/batch/", {**batch(event()), "api_key": seed.TOKEN})
         await expect(page.locator("#held")).to_have_text("1 new")  # the page has been told
         await expect(page.locator("tr.row")).to_have_count(3)
@@ -154,12 +175,23 @@ async def test_pausing_holds_lists(browser: Browser, tmp_path: Path) -> None:
 
 
 async def test_an_organization_opens_with_what_it_has(browser: Browser, tmp_path: Path) -> None:
-    """Its members, projects, invites and domains, each with its state and to be opened, from there on to the next."""
+    """Its members, projects, invites and domains, each with its state and to be opened, from there
+    on to the next.
+    """
     async with showing(browser, seeded(tmp_path)) as shown:
         page = await shown.open("#tab=organizations")
         await page.locator("tr.row", has_text="Example").click()
         detail = page.locator("#detail")
-        for words in ("Members (3)", "Projects (2)", "Invites (1)", "Domains (2)", "mia@example.com", "pending", "not verified", "admin"):
+        for words in (
+            "Members (3)",
+            "Projects (2)",
+            "Invites (1)",
+            "Domains (2)",
+            "mia@example.com",
+            "pending",
+            "not verified",
+            "admin",
+        ):
             await expect(detail).to_contain_text(words)
         await expect(detail).not_to_contain_text("Theirs")
         await detail.get_by_role("button", name="Shop").click()
@@ -179,8 +211,18 @@ async def test_an_organization_opens_with_what_it_has(browser: Browser, tmp_path
     ("opened", "words"),
     [
         (f"project:{seed.PROJECT}", ["Settings", "timezone", "UTC", "phc_…0001", "none yet"]),
-        (f"invite:{seed.INVITE}", ["nina@example.com", "pending", "olga@example.com", "the sandbox sends none"]),
-        (f"domain:{seed.DOMAIN}", ["_posthog-challenge.example.com", "TXT", f"forwarder manage domains verify {seed.DOMAIN}"]),
+        (
+            f"invite:{seed.INVITE}",
+            ["nina@example.com", "pending", "olga@example.com", "the sandbox sends none"],
+        ),
+        (
+            f"domain:{seed.DOMAIN}",
+            [
+                "_posthog-challenge.example.com",
+                "TXT",
+                f"forwarder manage domains verify {seed.DOMAIN}",
+            ],
+        ),
         (f"domain:{seed.VERIFIED_DOMAIN}", ["verified", " ago"]),
         ("dashboard:1", ["Dashboard 1", "primary", "olga@example.com"]),
         (f"batch-export:{seed.EXPORT}", ["1 run", "Failed", "0 of 7", seed.RUN]),
@@ -189,7 +231,9 @@ async def test_an_organization_opens_with_what_it_has(browser: Browser, tmp_path
         ("constructor:1", ["Not here"]),
     ],
 )
-async def test_a_resource_opens_by_address(browser: Browser, tmp_path: Path, opened: str, words: list[str]) -> None:
+async def test_a_resource_opens_by_address(
+    browser: Browser, tmp_path: Path, opened: str, words: list[str]
+) -> None:
     """Whatever is open stands in the address, so a link shows somebody else the same."""
     async with showing(browser, seeded(tmp_path)) as shown:
         page = await shown.open(f"#tab=organizations&open={opened}")
@@ -201,7 +245,9 @@ async def test_what_is_open_is_marked_in_its_list(browser: Browser, tmp_path: Pa
     """The row of what the address opens is the selected one, and Esc leads to it."""
     async with showing(browser, seeded(tmp_path)) as shown:
         page = await shown.open(f"#tab=domains&open=domain:{seed.VERIFIED_DOMAIN}")
-        await expect(page.locator('tr[aria-selected="true"]')).to_contain_text("verified.example.com")
+        await expect(page.locator('tr[aria-selected="true"]')).to_contain_text(
+            "verified.example.com"
+        )
         await page.keyboard.press("Escape")
         await expect(page.locator("tr.row", has_text="verified.example.com")).to_be_focused()
         await expect(page.locator('tr[aria-selected="true"]')).to_have_count(0)
@@ -232,7 +278,9 @@ async def test_filters_of_the_management_half(browser: Browser, tmp_path: Path) 
         await expect(page.locator("tr.row")).to_have_count(1)
         assert {"project=1", "text=board+4"} <= set(page.url.partition("#")[2].split("&"))
         await page.fill('[name="text"]', "nothing like it")
-        await expect(page.locator(".empty")).to_have_text("Nothing that is here matches the filter.")
+        await expect(page.locator(".empty")).to_have_text(
+            "Nothing that is here matches the filter."
+        )
         await page.click('button[type="reset"]')
         await expect(page.locator("tr.row")).to_have_count(7)
 
@@ -255,7 +303,9 @@ async def test_a_choice_counts_at_once(browser: Browser, tmp_path: Path) -> None
         await page.select_option('[name="organization"]', label="Example Inc.")
         chosen.set()
         await expect(page.locator("tr.row")).to_have_count(6)
-        await expect(page.locator('[name="organization"] option:checked')).to_have_text("Example Inc.")
+        await expect(page.locator('[name="organization"] option:checked')).to_have_text(
+            "Example Inc."
+        )
 
 
 async def test_a_project_leads_to_its_events(browser: Browser, tmp_path: Path) -> None:
@@ -270,7 +320,9 @@ async def test_a_project_leads_to_its_events(browser: Browser, tmp_path: Path) -
 
 
 async def test_an_empty_sandbox_says_what_to_do(browser: Browser) -> None:
-    """Where there is nothing, the list says how to come by something: by a seed, or by a command."""
+    """Where there is nothing, the list says how to come by something: by a seed, or by
+    a command.
+    """
     async with showing(browser, SandboxOptions()) as shown:
         for tab in TABS:
             page = await shown.open(f"#tab={tab}")
@@ -279,15 +331,29 @@ async def test_an_empty_sandbox_says_what_to_do(browser: Browser) -> None:
 
 
 async def test_the_management_half_by_keyboard(browser: Browser, tmp_path: Path) -> None:
-    """Tab reaches the links and filters, arrows go through the tabs, j and Enter open, Esc closes and leads back."""
+    """Tab reaches the links and filters, arrows go through the tabs, j and Enter open, Esc closes
+    and leads back.
+    """
     async with showing(browser, seeded(tmp_path)) as shown:
         page = await shown.open("#tab=organizations")
         await expect(page.locator("tr.row")).to_have_count(2)
         reached = set()
         for _ in range(14):
             await page.keyboard.press("Tab")
-            reached.add(await page.evaluate("document.activeElement.id || document.activeElement.name || document.activeElement.tagName"))
-        assert {"to-events", "to-management", "text", "organization", "tab-organizations", "TR"} <= reached
+            reached.add(
+                await page.evaluate(
+                    "document.activeElement.id || document.activeElement.name || "
+                    "document.activeElement.tagName"
+                )
+            )
+        assert {
+            "to-events",
+            "to-management",
+            "text",
+            "organization",
+            "tab-organizations",
+            "TR",
+        } <= reached
         await page.locator("#tab-organizations").focus()
         for tab in (*list(TABS)[1:], "organizations"):
             await page.keyboard.press("ArrowRight")
@@ -308,7 +374,11 @@ def evil_seed(folder: Path) -> SandboxOptions:
     organizations = []
     for number, text in enumerate(EVIL):
         run = {"status": "Failed", "latest_error": text}
-        export = {"name": text, "destination": {"type": text[:60], "config": {text[:60]: text}}, "runs": [run]}
+        export = {
+            "name": text,
+            "destination": {"type": text[:60], "config": {text[:60]: text}},
+            "runs": [run],
+        }
         project = {
             "api_key": f"phc_evil_project_000000{number}",
             "name": text,
@@ -325,16 +395,24 @@ def evil_seed(folder: Path) -> SandboxOptions:
             "level": "owner",
             "personal_api_keys": keys,
         }
-        invite = {"target_email": f"'\"&amp;b{number}@example.com", "first_name": text[:30], "message": text}
+        invite = {
+            "target_email": f"'\"&amp;b{number}@example.com",
+            "first_name": text[:30],
+            "message": text,
+        }
         made = {"name": text, "members": [member], "invites": [invite], "projects": [project]}
-        organizations.append({**made, "domains": [{"domain": f"evil{number}.example.com", "saml_entity_id": text}]})
+        organizations.append(
+            {**made, "domains": [{"domain": f"evil{number}.example.com", "saml_entity_id": text}]}
+        )
     path = folder / "evil.yaml"
     path.write_text(yaml.safe_dump({"organizations": organizations}))
     return SandboxOptions(seed=path)
 
 
 async def test_names_stay_text(browser: Browser, tmp_path: Path) -> None:
-    """Whatever somebody calls a thing is shown as text, in lists, choices and details; nothing of it runs or breaks the layout."""
+    """Whatever somebody calls a thing is shown as text, in lists, choices and details; nothing of
+    it runs or breaks the layout.
+    """
     async with showing(browser, evil_seed(tmp_path)) as shown:
         for tab in TABS:
             page = await shown.open(f"#tab={tab}")
@@ -345,14 +423,23 @@ async def test_names_stay_text(browser: Browser, tmp_path: Path) -> None:
                 assert await overflowing(page) == 0
                 await page.keyboard.press("Escape")
             assert await page.evaluate("typeof window.hacked") == "undefined"
-            assert await page.evaluate("document.querySelectorAll('iframe, main img, main script, main b').length") == 0
+            assert (
+                await page.evaluate(
+                    "document.querySelectorAll('iframe, main img, main script, main b').length"
+                )
+                == 0
+            )
             assert not re.search("[\u0007\u202e]", await page.locator("body").inner_text())
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [375, 768, 1280, 1600])
-async def test_the_management_half_at_every_width(browser: Browser, tmp_path: Path, width: int, *, dark: bool) -> None:
-    """In light and dark, on a phone and on a large screen, all tabs are in sight, nothing runs over the edge, every text can be read."""
+async def test_the_management_half_at_every_width(
+    browser: Browser, tmp_path: Path, width: int, *, dark: bool
+) -> None:
+    """In light and dark, on a phone and on a large screen, all tabs are in sight, nothing runs
+    over the edge, every text can be read.
+    """
     async with showing(browser, seeded(tmp_path), dark=dark, width=width, height=800) as shown:
         for tab in TABS:
             page = await shown.open(f"#tab={tab}")
@@ -371,7 +458,9 @@ async def test_clearing_leaves_organizations(browser: Browser, tmp_path: Path) -
     async with showing(browser, seeded(tmp_path)) as shown:
         page = await shown.open("")
         await page.click("#clear")
-        await expect(page.locator("#sure")).to_contain_text("Organizations and what they have stay.")
+        await expect(page.locator("#sure")).to_contain_text(
+            "Organizations and what they have stay."
+        )
         await page.click("#delete")
         await page.get_by_role("link", name="Management").click()
         await expect(page.locator("tr.row")).to_have_count(2)

@@ -1,4 +1,6 @@
-"""The README's own pictures: they move by CSS alone, and show the figures of the page. No browser is needed for this."""
+"""The README's own pictures: they move by CSS alone, and show the figures of the page. No browser
+is needed for this.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,11 @@ from tests.browser.moving_picture import ShownLine, lines_over_time, moving_pict
 from tests.support.repository import ROOT
 
 PICTURES = ROOT / "docs" / "pictures"
-FRAMES = [(0.0, ["$ a"]), (1.0, ["$ a", "one  \x1b[32mgreen\x1b[0m"]), (2.0, ["$ a", "two & three"])]
+FRAMES = [
+    (0.0, ["$ a"]),
+    (1.0, ["$ a", "one  \x1b[32mgreen\x1b[0m"]),
+    (2.0, ["$ a", "two & three"]),
+]
 
 
 @pytest.mark.parametrize("name", ["demo.svg", "throughput.svg"])
@@ -24,11 +30,17 @@ def test_a_forge_shows_them(name: str) -> None:
 
 
 def test_the_bars_are_the_pages_figures() -> None:
-    """The picture is what the script makes of docs/reference/figures.md now, for light and dark pages; the README says the same."""
+    """The picture is what the script makes of docs/reference/figures.md now, for light and dark
+    pages; the README says the same.
+    """
     assert (PICTURES / "throughput.svg").read_text() == bars()
     assert "prefers-color-scheme: dark" in bars()
     readme = (ROOT / "README.md").read_text()
-    assert [value for value in figures().values() if f"{value:,}" not in readme or f"{value // 1000}k" not in readme] == []
+    assert [
+        value
+        for value in figures().values()
+        if f"{value:,}" not in readme or f"{value // 1000}k" not in readme
+    ] == []
 
 
 def test_the_demo_is_still_for_who_wants_it_still() -> None:

@@ -50,13 +50,19 @@ class Shown:
 
     async def focused(self) -> str:
         """What has the focus: its id, or else its text."""
-        found: str = await self.visit.page.evaluate("document.activeElement.id || document.activeElement.textContent.trim().slice(0, 80)")
+        found: str = await self.visit.page.evaluate(
+            "document.activeElement.id || document.activeElement.textContent.trim().slice(0, 80)"
+        )
         return found
 
 
 @asynccontextmanager
-async def showing(browser: Browser, options: SandboxOptions | None = None, **window: Any) -> AsyncIterator[Shown]:
-    """A sandbox and its page, not opened yet. At the end it must have complained of nothing, and asked nobody but the sandbox."""
+async def showing(
+    browser: Browser, options: SandboxOptions | None = None, **window: Any
+) -> AsyncIterator[Shown]:
+    """A sandbox and its page, not opened yet. At the end it must have complained of nothing, and
+    asked nobody but the sandbox.
+    """
     async with talking(options) as client, visit(browser, **window) as visitor:
         yield Shown(client, visitor)
         assert visitor.complaints == []
@@ -69,7 +75,9 @@ async def figure(page: Any, name: str, value: str) -> None:
 
 
 async def test_events_appear_as_they_arrive(browser: Browser) -> None:
-    """What a forwarder delivers appears by itself: a row on top, the figures, and a bar in the chart."""
+    """What a forwarder delivers appears by itself: a row on top, the figures, and a bar in the
+    chart.
+    """
     async with showing(browser) as shown, whole.Whole(shown.client.sandbox.url) as forwarder:
         page = shown.visit.page
         await shown.open()
@@ -79,13 +87,17 @@ async def test_events_appear_as_they_arrive(browser: Browser) -> None:
         await expect(page.locator("tr.row").first).to_contain_text("invited")
         await expect(page.locator("tr.row").first).to_contain_text("anna")
         await figure(page, "events", "2")
-        await expect(page.locator("#chart")).to_have_attribute("aria-label", re.compile("at most 2; 0 conflicts, 0 refusals"))
+        await expect(page.locator("#chart")).to_have_attribute(
+            "aria-label", re.compile("at most 2; 0 conflicts, 0 refusals")
+        )
         await expect(page.locator("#chart .bars")).to_have_attribute("d", re.compile("^M"))
         assert [urlsplit(url).path for url in shown.visit.urls].count("/") == 1
 
 
 async def test_it_says_that_there_is_nothing_only_once_it_knows(browser: Browser) -> None:
-    """While the sandbox has not answered, the page says neither that there is nothing nor that nothing matches, but that it waits."""
+    """While the sandbox has not answered, the page says neither that there is nothing nor that
+    nothing matches, but that it waits.
+    """
     async with showing(browser) as shown:
         page, asked, answer = shown.visit.page, asyncio.Event(), asyncio.Event()
 
@@ -110,9 +122,14 @@ async def test_it_says_that_there_is_nothing_only_once_it_knows(browser: Browser
 
 
 async def test_a_view_is_in_the_address(browser: Browser) -> None:
-    """What is filtered stands in the address, so somebody who is sent it sees the same; going back takes it away."""
+    """What is filtered stands in the address, so somebody who is sent it sees the same; going back
+    takes it away.
+    """
     async with showing(browser) as shown, visit(browser) as other:
-        await shown.client.post("/batch/", batch(event(event="seen"), event(event="bought", properties={"sku": "SKU-42"})))
+        await shown.client.post(
+            "/batch/",
+            batch(event(event="seen"), event(event="bought", properties={"sku": "SKU-42"})),
+        )
         page = shown.visit.page
         await shown.open()
         await expect(page.locator("tr.row")).to_have_count(2)
@@ -132,7 +149,9 @@ async def test_a_view_is_in_the_address(browser: Browser) -> None:
 
 
 async def test_times_are_seen_from_now(browser: Browser) -> None:
-    """A row says how long ago it came, by the sandbox's clock, and goes on saying so; the exact time is the element's value and title."""
+    """A row says how long ago it came, by the sandbox's clock, and goes on saying so; the exact
+    time is the element's value and title.
+    """
     clock = [1_777_882_830.0]
     async with showing(browser, SandboxOptions(now=lambda: clock[0])) as shown:
         await shown.client.post("/batch/", batch(event()))
@@ -140,7 +159,9 @@ async def test_times_are_seen_from_now(browser: Browser) -> None:
         await shown.open()
         time = shown.visit.page.locator("tr.row time")
         await expect(time).to_have_text("1m ago")
-        await expect(time).to_have_attribute("title", re.compile(r"^4 May 2026.* 08:20:30\.000 UTC$"))
+        await expect(time).to_have_attribute(
+            "title", re.compile(r"^4 May 2026.* 08:20:30\.000 UTC$")
+        )
         assert (await time.get_attribute("datetime") or "").startswith("2026-05-04T08:20:30")
 
 
@@ -155,22 +176,33 @@ async def test_live_events_are_filtered_too(browser: Browser) -> None:
 
 
 async def test_an_event_is_shown_whole(browser: Browser) -> None:
-    """Its JSON as it was sent, number by number, to be copied; its person with properties; its groups."""
+    """Its JSON as it was sent, number by number, to be copied; its person with properties; its
+    groups.
+    """
     raw = (
-        '{"event":"bought","distinct_id":"ann","uuid":"' + UUID + '","properties":{"price":12345678901234567890.10,"price":1e2,'
+        '{"event":"bought","distinct_id":"ann","uuid":"'
+        + UUID
+        + '","properties":{"price":12345678901234567890.10,"price":1e2,'
         '"$set":{"email":"ann@example.com"},"$groups":{"company":"acme","club":"none"}}}'
     )
-    group = event(event="$groupidentify", properties={"$group_type": "company", "$group_key": "acme", "$group_set": {"seats": 12}})
+    group = event(
+        event="$groupidentify",
+        properties={"$group_type": "company", "$group_key": "acme", "$group_set": {"seats": 12}},
+    )
     async with showing(browser) as shown:
         await shown.client.post("/batch/", batch(group))
-        await shown.client.post("/batch/", b'{"api_key":"%b","batch":[%b]}' % (KEY.encode(), raw.encode()))
+        await shown.client.post(
+            "/batch/", b'{"api_key":"%b","batch":[%b]}' % (KEY.encode(), raw.encode())
+        )
         page = shown.visit.page
         await shown.visit.context.grant_permissions(["clipboard-read", "clipboard-write"])
         await shown.open()
         await page.click("tr.row >> nth=0")
         detail = page.locator("#detail")
         await expect(detail.locator("h2")).to_have_text("bought")
-        await expect(detail.locator("pre.json")).to_contain_text('"price": 12345678901234567890.10,\n    "price": 1e2')
+        await expect(detail.locator("pre.json")).to_contain_text(
+            '"price": 12345678901234567890.10,\n    "price": 1e2'
+        )
         await expect(detail).to_contain_text("ann@example.com")
         await expect(detail).to_contain_text("company: acme")
         await expect(detail).to_contain_text("seats")
@@ -186,16 +218,22 @@ async def test_an_event_is_shown_whole(browser: Browser) -> None:
 
 
 async def test_a_conflict_is_shown_byte_by_byte(browser: Browser) -> None:
-    """Two events of one uuid are red in the list, and beside each other with what differs marked; a duplicate is no conflict."""
+    """Two events of one uuid are red in the list, and beside each other with what differs marked;
+    a duplicate is no conflict.
+    """
     async with showing(browser) as shown:
         page = shown.visit.page
         await shown.open()
         for total in (25, 25, 26):
-            await shown.client.post("/batch/", batch(event(uuid=UUID, properties={"total": total, "currency": "EUR"})))
+            await shown.client.post(
+                "/batch/", batch(event(uuid=UUID, properties={"total": total, "currency": "EUR"}))
+            )
         await figure(page, "conflicts", "1")
         await expect(page.locator("tr.row.bad")).to_have_count(1)
         await expect(page.locator("tr.row", has_text="duplicate")).to_have_count(1)
-        red, plain = [await _ground(page, selector) for selector in ("tr.row.bad td", "tr.row:not(.bad) td")]
+        red, plain = [
+            await _ground(page, selector) for selector in ("tr.row.bad td", "tr.row:not(.bad) td")
+        ]
         assert red != plain
         await page.click("#tile-conflicts")
         await expect(page.locator("tr.row")).to_have_count(1)
@@ -203,18 +241,33 @@ async def test_a_conflict_is_shown_byte_by_byte(browser: Browser) -> None:
         versions = page.locator("#detail .versions > div")
         await expect(versions).to_have_count(2)
         await expect(versions.locator("mark")).to_have_text(["25", "26"])
-        assert [json.loads(text)["properties"]["total"] for text in await versions.locator("pre").all_inner_texts()] == [25, 26]
+        assert [
+            json.loads(text)["properties"]["total"]
+            for text in await versions.locator("pre").all_inner_texts()
+        ] == [25, 26]
         sent = json.dumps(event(uuid=UUID, properties={"total": 25, "currency": "EUR"}))
         place = sent.index("25,") + 1
-        await expect(page.locator("#detail")).to_contain_text(f"differ from byte {place} on ({len(sent)} and {len(sent)} bytes)")
-        await expect(page.locator("#chart")).to_have_attribute("aria-label", re.compile("1 conflict, 0 refusals"))
+        await expect(page.locator("#detail")).to_contain_text(
+            f"differ from byte {place} on ({len(sent)} and {len(sent)} bytes)"
+        )
+        await expect(page.locator("#chart")).to_have_attribute(
+            "aria-label", re.compile("1 conflict, 0 refusals")
+        )
         await expect(page.locator("#chart .marks")).to_have_attribute("d", re.compile("^M"))
 
 
 @pytest.mark.parametrize("width", [390, 768, 1280])
-@pytest.mark.parametrize("last", [{"total": 26}, {}, {"total": 25, "coupon": "SUMMER"}], ids=["changed", "removed", "added"])
-async def test_a_conflict_shows_where_it_is(browser: Browser, width: int, last: dict[str, Any]) -> None:
-    """Far into a large event, what differs is in sight in both versions, also where one of them has nothing there."""
+@pytest.mark.parametrize(
+    "last",
+    [{"total": 26}, {}, {"total": 25, "coupon": "SUMMER"}],
+    ids=["changed", "removed", "added"],
+)
+async def test_a_conflict_shows_where_it_is(
+    browser: Browser, width: int, last: dict[str, Any]
+) -> None:
+    """Far into a large event, what differs is in sight in both versions, also where one of them
+    has nothing there.
+    """
     async with showing(browser, width=width) as shown:
         page, items = shown.visit.page, {f"item {number}": "Trail runner" for number in range(200)}
         for properties in ({**items, "total": 25}, {**items, **last}):
@@ -235,15 +288,21 @@ async def test_a_conflict_shows_where_it_is(browser: Browser, width: int, last: 
 
 
 async def _ground(page: Any, selector: str) -> str:
-    found: str = await page.locator(selector).first.evaluate("(element) => getComputedStyle(element).backgroundColor")
+    found: str = await page.locator(selector).first.evaluate(
+        "(element) => getComputedStyle(element).backgroundColor"
+    )
     return found
 
 
 async def test_requests_one_by_one(browser: Browser) -> None:
-    """Each request with its answer, size and encoding; a refusal in red with its reason; what of a request was not ingested, and why."""
+    """Each request with its answer, size and encoding; a refusal in red with its reason; what of a
+    request was not ingested, and why.
+    """
     async with showing(browser) as shown:
         page = shown.visit.page
-        await shown.client.post("/batch/", batch(event(), event(event="", properties={"lost": True})))
+        await shown.client.post(
+            "/batch/", batch(event(), event(event="", properties={"lost": True}))
+        )
         await shown.client.post("/batch/", b"{not json")
         await shown.open("#tab=requests")
         rows = page.locator("tr.row")
@@ -263,7 +322,9 @@ async def test_requests_one_by_one(browser: Browser) -> None:
 
 
 async def test_persons_and_groups(browser: Browser) -> None:
-    """Both have lists of their own, and each opens with what is known of it; new ones come by themselves."""
+    """Both have lists of their own, and each opens with what is known of it; new ones come by
+    themselves.
+    """
     async with showing(browser) as shown:
         page = shown.visit.page
         await shown.open("#tab=persons")
@@ -275,7 +336,9 @@ async def test_persons_and_groups(browser: Browser) -> None:
         await page.keyboard.press("Escape")
         group = {"$group_type": "company", "$group_key": "acme", "$group_set": {"seats": 12}}
         await shown.client.post("/batch/", batch(event(event="$groupidentify", properties=group)))
-        await shown.client.post("/batch/", batch(*[event(properties={"$groups": {"company": "acme"}})] * 60))
+        await shown.client.post(
+            "/batch/", batch(*[event(properties={"$groups": {"company": "acme"}})] * 60)
+        )
         await page.click("#tab-groups")
         await page.click("tr.row")
         await expect(page.locator("#detail h2")).to_have_text("acme")
@@ -285,16 +348,27 @@ async def test_persons_and_groups(browser: Browser) -> None:
 
 
 async def test_everything_by_keyboard(browser: Browser) -> None:
-    """`/` leads to the filter, j and k through rows, Enter opens, Esc closes and leads back; Tab reaches every control, visibly."""
+    """`/` leads to the filter, j and k through rows, Enter opens, Esc closes and leads back; Tab
+    reaches every control, visibly.
+    """
     async with showing(browser) as shown:
         page = shown.visit.page
-        await shown.client.post("/batch/", batch(*[event(event=f"e{number}") for number in range(5)]))
+        await shown.client.post(
+            "/batch/", batch(*[event(event=f"e{number}") for number in range(5)])
+        )
         await shown.open()
         await expect(page.locator("tr.row")).to_have_count(5)
         await page.keyboard.press("/")
         assert await page.evaluate("document.activeElement.name") == "text"
         await page.keyboard.press("Escape")
-        for key, name in (("j", "e4"), ("j", "e3"), ("ArrowDown", "e2"), ("k", "e3"), ("End", "e0"), ("Home", "e4")):
+        for key, name in (
+            ("j", "e4"),
+            ("j", "e3"),
+            ("ArrowDown", "e2"),
+            ("k", "e3"),
+            ("End", "e0"),
+            ("Home", "e4"),
+        ):
             await page.keyboard.press(key)
             assert name in await shown.focused()
         await page.keyboard.press("Enter")
@@ -314,26 +388,65 @@ async def _tab_through(page: Any) -> None:
     for _ in range(40):
         await page.keyboard.press("Tab")
         found = await page.evaluate(
-            "(() => { const it = document.activeElement, seen = getComputedStyle(it).outlineStyle !== 'none'; "
+            "(() => { const it = document.activeElement, seen = getComputedStyle(it).outlineStyle "
+            "!== 'none'; "
             "return [it.id || it.name || it.type || it.tagName, seen || it === document.body] })()"
         )
         assert found[1], f"nobody sees that {found[0]} has the focus"
         reached.add(found[0])
-    tiles = {f"tile-{name}" for name in ("requests", "events", "duplicates", "conflicts", "not_ingested", "refused", "persons", "groups")}
-    wanted = tiles | {"pause", "clear", "text", "event", "distinct_id", "api_key", "problems", "reset", "tab-events", "TR"}
+    tiles = {
+        f"tile-{name}"
+        for name in (
+            "requests",
+            "events",
+            "duplicates",
+            "conflicts",
+            "not_ingested",
+            "refused",
+            "persons",
+            "groups",
+        )
+    }
+    wanted = tiles | {
+        "pause",
+        "clear",
+        "text",
+        "event",
+        "distinct_id",
+        "api_key",
+        "problems",
+        "reset",
+        "tab-events",
+        "TR",
+    }
     assert wanted - reached == set()
 
 
 async def test_whatever_is_sent_stays_text(browser: Browser) -> None:
-    """Markup, scripts, signs that hide or turn text, huge strings are shown as what they are, wherever they come; nothing of it runs."""
+    """Markup, scripts, signs that hide or turn text, huge strings are shown as what they are,
+    wherever they come; nothing of it runs.
+    """
     async with showing(browser) as shown:
         page = shown.visit.page
         for evil in EVIL:
             short = evil[:90]
-            person = event(event=evil, distinct_id=short, properties={short: evil, "$set": {short: evil}, "$groups": {"c": short}})
-            group = event(event="$groupidentify", properties={"$group_type": "c", "$group_key": short, "$group_set": {short: evil}})
-            await shown.client.post("/batch/", batch(person, group, event(event="", properties={"why": evil})))
-        await shown.client.post("/batch/?x=<script>window.hacked=1</script>", b"<script>window.hacked=1</script>", User_Agent="<b>bold</b>")
+            person = event(
+                event=evil,
+                distinct_id=short,
+                properties={short: evil, "$set": {short: evil}, "$groups": {"c": short}},
+            )
+            group = event(
+                event="$groupidentify",
+                properties={"$group_type": "c", "$group_key": short, "$group_set": {short: evil}},
+            )
+            await shown.client.post(
+                "/batch/", batch(person, group, event(event="", properties={"why": evil}))
+            )
+        await shown.client.post(
+            "/batch/?x=<script>window.hacked=1</script>",
+            b"<script>window.hacked=1</script>",
+            User_Agent="<b>bold</b>",
+        )
         for tab in ("events", "requests", "persons", "groups"):
             await shown.open(f"#tab={tab}")
             await expect(page.locator("tr.row").first).to_be_visible()
@@ -342,7 +455,12 @@ async def test_whatever_is_sent_stays_text(browser: Browser) -> None:
                 await expect(page.locator("#detail h2")).to_be_visible()
                 await page.keyboard.press("Escape")
         assert await page.evaluate("typeof window.hacked") == "undefined"
-        assert await page.evaluate("document.querySelectorAll('iframe, main img, main script, main b').length") == 0
+        assert (
+            await page.evaluate(
+                "document.querySelectorAll('iframe, main img, main script, main b').length"
+            )
+            == 0
+        )
         await shown.open()
         await expect(page.locator("#panel")).to_contain_text(EVIL[0])
         text = await page.locator("#panel").inner_text()
@@ -353,16 +471,21 @@ async def test_whatever_is_sent_stays_text(browser: Browser) -> None:
 
 
 async def test_a_burst_leaves_the_page_responsive(browser: Browser) -> None:
-    """While 10,000 events arrive at once the page goes on drawing, keeps a bounded number of rows, and says how many it skipped."""
+    """While 10,000 events arrive at once the page goes on drawing, keeps a bounded number of rows,
+    and says how many it skipped.
+    """
     async with showing(browser) as shown:
         page = shown.visit.page
         await shown.open()
         await page.evaluate(
             "window.longest = 0; let last = performance.now();"
-            "(function frame(now) { window.longest = Math.max(longest, now - last); last = now; requestAnimationFrame(frame); })(last)"
+            "(function frame(now) { window.longest = Math.max(longest, now - last); last = now; "
+            "requestAnimationFrame(frame); })(last)"
         )
         for part in range(20):
-            await shown.client.post("/batch/", batch(*[event(event=f"e{part}-{number}") for number in range(500)]))
+            await shown.client.post(
+                "/batch/", batch(*[event(event=f"e{part}-{number}") for number in range(500)])
+            )
         await figure(page, "events", "10,000")
         await expect(page.locator("tr.row").first).to_contain_text("e19-499")
         assert await page.locator("tr.row").count() <= 500
@@ -373,7 +496,9 @@ async def test_a_burst_leaves_the_page_responsive(browser: Browser) -> None:
 
 
 async def test_the_page_comes_back_by_itself(browser: Browser, tmp_path: Path) -> None:
-    """Without the sandbox it says that it is disconnected; once the sandbox is there again it goes on where it was."""
+    """Without the sandbox it says that it is disconnected; once the sandbox is there again it goes
+    on where it was.
+    """
     database = tmp_path / "events.db"
     async with visit(browser) as visitor:
         async with talking(SandboxOptions(database=database)) as client:
@@ -383,7 +508,9 @@ async def test_the_page_comes_back_by_itself(browser: Browser, tmp_path: Path) -
             await expect(visitor.page.locator("tr.row")).to_have_count(1)
             assert visitor.complaints == []
         await expect(visitor.page.locator("#state")).to_have_text("disconnected")
-        async with talking(SandboxOptions(listen=urlsplit(url).netloc, database=database)) as client:
+        async with talking(
+            SandboxOptions(listen=urlsplit(url).netloc, database=database)
+        ) as client:
             await client.post("/batch/", batch(event(event="after")))
             await expect(visitor.page.locator("tr.row")).to_have_count(2)
             await expect(visitor.page.locator("#state")).to_have_text("live")
@@ -392,7 +519,9 @@ async def test_the_page_comes_back_by_itself(browser: Browser, tmp_path: Path) -
 
 
 async def test_a_sandbox_that_forgot_is_a_new_one(browser: Browser) -> None:
-    """A sandbox in memory that was restarted holds nothing, and the page shows nothing of what was there before."""
+    """A sandbox in memory that was restarted holds nothing, and the page shows nothing of what was
+    there before.
+    """
     async with visit(browser) as visitor:
         async with Sandbox() as sandbox:
             url = sandbox.url
@@ -406,7 +535,10 @@ async def test_a_sandbox_that_forgot_is_a_new_one(browser: Browser) -> None:
 
 
 async def _send(url: str, name: str) -> None:
-    async with aiohttp.ClientSession() as session, session.post(f"{url}/batch/", json=batch(event(event=name))) as response:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{url}/batch/", json=batch(event(event=name))) as response,
+    ):
         assert response.status == 200
 
 
@@ -445,10 +577,15 @@ async def test_clearing_asks_first(browser: Browser) -> None:
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [375, 768, 1280, 1600])
 async def test_it_is_readable_at_every_width(browser: Browser, width: int, *, dark: bool) -> None:
-    """In light and dark, on a phone and on a large screen, nothing runs over the edge, and every text stands out from its ground."""
+    """In light and dark, on a phone and on a large screen, nothing runs over the edge, and every
+    text stands out from its ground.
+    """
     async with showing(browser, dark=dark, width=width, height=800) as shown:
         page = shown.visit.page
-        await shown.client.post("/batch/", batch(event(uuid=UUID, properties={"$set": {"plan": "pro"}, "text": "word " * 50})))
+        await shown.client.post(
+            "/batch/",
+            batch(event(uuid=UUID, properties={"$set": {"plan": "pro"}, "text": "word " * 50})),
+        )
         await shown.client.post("/batch/", batch(event(uuid=UUID), event(event="")))
         await shown.client.post("/batch/", b"{not json")
         grounds = set()
@@ -463,7 +600,11 @@ async def test_it_is_readable_at_every_width(browser: Browser, width: int, *, da
         await expect(page.locator("#detail mark").first).to_be_visible()
         assert (await unreadable(page), await overflowing(page)) == ([], 0)
         panel, listing = await box(page, "#detail"), await box(page, ".listing")
-        assert panel["width"] == width if width < 1100 else panel["x"] >= listing["x"] + listing["width"]
+        assert (
+            panel["width"] == width
+            if width < 1100
+            else panel["x"] >= listing["x"] + listing["width"]
+        )
 
 
 async def test_two_pages_at_once(browser: Browser) -> None:
@@ -472,6 +613,8 @@ async def test_two_pages_at_once(browser: Browser) -> None:
         await shown.open("#event=a")
         await other.page.goto(f"{shown.client.sandbox.url}/#event=b")
         await wait_for_list(other.page)
-        await asyncio.gather(*[shown.client.post("/batch/", batch(event(event=name))) for name in "aabbb"])
+        await asyncio.gather(
+            *[shown.client.post("/batch/", batch(event(event=name))) for name in "aabbb"]
+        )
         await expect(shown.visit.page.locator("tr.row")).to_have_count(2)
         await expect(other.page.locator("tr.row")).to_have_count(3)

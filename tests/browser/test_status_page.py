@@ -1,4 +1,6 @@
-"""The `/status` page in a browser, of a real pipeline, and of snapshots where a pipeline can't be brought to show it."""
+"""The `/status` page in a browser, of a real pipeline, and of snapshots where a pipeline can't be
+brought to show it.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @asynccontextmanager
-async def showing(browser: Browser, take: Callable[[], Snapshot], **window: Any) -> AsyncIterator[Visit]:
-    """The page of what `take` sees. At the end it must have complained of nothing, and asked nobody but its server."""
+async def showing(
+    browser: Browser, take: Callable[[], Snapshot], **window: Any
+) -> AsyncIterator[Visit]:
+    """The page of what `take` sees. At the end it must have complained of nothing, and asked
+    nobody but its server.
+    """
     server = AdminServer(take)
     await server.start("127.0.0.1:0")
     try:
@@ -42,7 +48,9 @@ async def showing(browser: Browser, take: Callable[[], Snapshot], **window: Any)
 
 
 async def test_the_flow_of_a_real_pipeline(browser: Browser) -> None:
-    """Received, delivered and dead letters are there, and go on by themselves with their rates; the page isn't loaded again."""
+    """Received, delivered and dead letters are there, and go on by themselves with their rates;
+    the page isn't loaded again.
+    """
     async with (
         Sandbox() as sandbox,
         whole.Whole(sandbox.url, SystemClock()) as forwarder,
@@ -64,11 +72,15 @@ async def test_the_flow_of_a_real_pipeline(browser: Browser) -> None:
 
 
 async def test_a_halted_lane_says_why_and_what_to_do(browser: Browser) -> None:
-    """A lane whose key the upstream doesn't know stands on top, in red, with the upstream's words and what a person can do."""
+    """A lane whose key the upstream doesn't know stands on top, in red, with the upstream's words
+    and what a person can do.
+    """
     options = SandboxOptions(api_keys=frozenset({"phc_the_only_key_there_is"}))
     async with (
         Sandbox(options) as sandbox,
-        whole.Whole(sandbox.url, SystemClock(), upstream={"url": sandbox.url, "verify_keys": True}) as forwarder,
+        whole.Whole(
+            sandbox.url, SystemClock(), upstream={"url": sandbox.url, "verify_keys": True}
+        ) as forwarder,
         showing(browser, lambda: forwarder.snapshot) as visitor,
     ):
         await forwarder.take(whole.events(3))
@@ -82,13 +94,22 @@ async def test_a_halted_lane_says_why_and_what_to_do(browser: Browser) -> None:
 
 async def test_everything_is_there_without_scripts(browser: Browser) -> None:
     """With scripts off the page says the same; what it would do by script it doesn't pretend to."""
-    server = AdminServer(lambda: replace(FULL, passthrough_requests={("/flags", 200): 120, ("/flags", 503): 3}))
+    server = AdminServer(
+        lambda: replace(FULL, passthrough_requests={("/flags", 200): 120, ("/flags", 503): 3})
+    )
     await server.start("127.0.0.1:0")
     context = await browser.new_context(java_script_enabled=False)
     page = await context.new_page()
     await page.goto(f"http://{server.address}/status")
     text = await page.inner_text("body")
-    for words in ("running, ready", "1,230", "2.0 MiB of 64.0 MiB", "Check the project key.", "connection refused", "3 of them failed"):
+    for words in (
+        "running, ready",
+        "1,230",
+        "2.0 MiB of 64.0 MiB",
+        "Check the project key.",
+        "connection refused",
+        "3 of them failed",
+    ):
         assert words in text
     assert await page.locator("input").count() == 0
     await context.close()
@@ -96,12 +117,22 @@ async def test_everything_is_there_without_scripts(browser: Browser) -> None:
 
 
 async def test_two_hundred_lanes(browser: Browser) -> None:
-    """Many lanes can be searched; what is typed, the focus and the place stay while the figures go on."""
+    """Many lanes can be searched; what is typed, the focus and the place stay while the figures go
+    on.
+    """
     looks = [0]
 
     def take() -> Snapshot:
         looks[0] += 1
-        lanes = [replace(GOOD, label=f"lane-{number}", received={"http": 1200 + looks[0]}, buffered=40 + looks[0]) for number in range(200)]
+        lanes = [
+            replace(
+                GOOD,
+                label=f"lane-{number}",
+                received={"http": 1200 + looks[0]},
+                buffered=40 + looks[0],
+            )
+            for number in range(200)
+        ]
         return replace(FULL, now=FULL.now + looks[0], lanes=(*lanes, HALTED))
 
     async with showing(browser, take) as visitor:
@@ -127,11 +158,15 @@ async def test_workers_come_and_go(browser: Browser) -> None:
         await expect(visitor.page.locator('[data-part="lanes"]')).to_be_visible()
         assert await visitor.page.locator('[data-part="workers"]').count() == 0
         shown[0] = FULL
-        await expect(visitor.page.locator('[data-part="workers"]')).to_contain_text("it was ended by SIGKILL")
+        await expect(visitor.page.locator('[data-part="workers"]')).to_contain_text(
+            "it was ended by SIGKILL"
+        )
 
 
 async def test_a_daemon_that_is_gone(browser: Browser) -> None:
-    """When nobody answers any more the page says so and keeps what it knew; it goes on when the daemon is back, with rates made anew."""
+    """When nobody answers any more the page says so and keeps what it knew; it goes on when the
+    daemon is back, with rates made anew.
+    """
     server = AdminServer(lambda: FULL)
     await server.start("127.0.0.1:0")
     address = server.address
@@ -140,9 +175,16 @@ async def test_a_daemon_that_is_gone(browser: Browser) -> None:
         await page.goto(f"http://{address}/status")
         await server.close()
         await expect(page.locator("#lost")).to_contain_text("Disconnected")
-        await expect(page.locator("#lost time")).to_have_attribute("title", "2026-01-01 01:01:05 UTC")
+        await expect(page.locator("#lost time")).to_have_attribute(
+            "title", "2026-01-01 01:01:05 UTC"
+        )
         await expect(page.locator(".senders")).to_contain_text("1,230")
-        again = replace(FULL, started_at=FULL.now + 100, now=FULL.now + 101, lanes=(replace(GOOD, received={"http": 5}),))
+        again = replace(
+            FULL,
+            started_at=FULL.now + 100,
+            now=FULL.now + 101,
+            lanes=(replace(GOOD, received={"http": 5}),),
+        )
         server = AdminServer(lambda: again)
         await server.start(address)
         await expect(page.locator("#lost")).to_have_count(0)
@@ -154,15 +196,25 @@ async def test_a_daemon_that_is_gone(browser: Browser) -> None:
 async def test_times_are_said_alike_by_both(browser: Browser) -> None:
     """A time is said in the same words by the server and by the script that keeps it up to date."""
     async with showing(browser, lambda: FULL) as visitor:
-        ask = "async (ages) => { const { ago } = await import('/status/ago.js'); return ages.map((age) => ago(1e12 - age * 1000, 1e12)); }"
-        assert await visitor.page.evaluate(ask, [age for age, _ in RELATIVE]) == [words for _, words in RELATIVE]
+        ask = (
+            "async (ages) => { const { ago } = await import('/status/ago.js'); return "
+            "ages.map((age) => ago(1e12 - age * 1000, 1e12)); }"
+        )
+        assert await visitor.page.evaluate(ask, [age for age, _ in RELATIVE]) == [
+            words for _, words in RELATIVE
+        ]
 
 
 async def test_words_of_the_upstream_stay_text(browser: Browser) -> None:
-    """Markup in what the upstream said, in a route or in a label is shown and not obeyed, also when it comes with a refresh."""
+    """Markup in what the upstream said, in a route or in a label is shown and not obeyed, also
+    when it comes with a refresh.
+    """
     evil = "<img src=x onerror='window.hacked = 1'><script>window.hacked = 1</script>"
     lane = replace(HALTED, why=evil, hint=evil, label=evil)
-    shown = [FULL, replace(FULL, lanes=(lane,), warnings=(evil,), http_requests={(evil, 200): 1}, workers=())]
+    shown = [
+        FULL,
+        replace(FULL, lanes=(lane,), warnings=(evil,), http_requests={(evil, 200): 1}, workers=()),
+    ]
     async with showing(browser, lambda: shown[0]) as visitor:
         await expect(visitor.page.locator("main")).to_contain_text("Check the project key.")
         shown.pop(0)
@@ -174,7 +226,9 @@ async def test_words_of_the_upstream_stay_text(browser: Browser) -> None:
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [375, 768, 1280, 1600])
 async def test_it_is_readable_at_every_width(browser: Browser, width: int, *, dark: bool) -> None:
-    """In light and dark, on a phone and on a large screen, nothing runs over the edge, and every text stands out from its ground."""
+    """In light and dark, on a phone and on a large screen, nothing runs over the edge, and every
+    text stands out from its ground.
+    """
     full = replace(FULL, passthrough_requests={("/flags", 200): 120, ("/flags", 503): 3})
     async with showing(browser, lambda: full, dark=dark, width=width) as visitor:
         page = visitor.page
@@ -182,7 +236,10 @@ async def test_it_is_readable_at_every_width(browser: Browser, width: int, *, da
         assert await colours(page) > 100
         ground = await page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (int(re.findall(r"\d+", ground)[0]) < 60) == dark
-        boxes = [await page.locator(f".{name}").bounding_box() for name in ("senders", "buffer", "upstream")]
+        boxes = [
+            await page.locator(f".{name}").bounding_box()
+            for name in ("senders", "buffer", "upstream")
+        ]
         places = [(box["x"], box["y"]) for box in boxes if box]
         assert places == sorted(places, key=lambda place: place[1] if width < 760 else place[0])
         assert len({place[0] if width < 760 else place[1] for place in places}) == 1

@@ -1,6 +1,8 @@
-"""The pictures of `forwarder top` and `forwarder tap`, for `make pictures`: both in a terminal (tmux), watching a real daemon under load.
+"""The pictures of `forwarder top` and `forwarder tap`, for `make pictures`: both in a terminal
+(tmux), watching a real daemon under load.
 
-Four apps send to it, one of them with a project key that the service doesn't know; now and then an event has no name.
+Four apps send to it, one of them with a project key that the service doesn't know; now and then an
+event has no name.
 """
 
 from __future__ import annotations
@@ -35,9 +37,21 @@ from tests.end_to_end.importing import sandbox
 from tests.support.commands import running
 from tests.support.waiting import LIMIT, eventually, in_thread
 
-APPS: Final = {"phc_shopweb_project_key_Qm4T": 12, "phc_shopios_project_key_9xKe": 6, "phc_shopdroid_project_key_7Rza": 3}
+APPS: Final = {
+    "phc_shopweb_project_key_Qm4T": 12,
+    "phc_shopios_project_key_9xKe": 6,
+    "phc_shopdroid_project_key_7Rza": 3,
+}
 UNKNOWN: Final = "phc_a_key_that_nobody_knows_Zz81"
-NAMES: Final = ("$pageview", "$pageview", "$autocapture", "product viewed", "product viewed", "product added", "order placed")
+NAMES: Final = (
+    "$pageview",
+    "$pageview",
+    "$autocapture",
+    "product viewed",
+    "product viewed",
+    "product added",
+    "order placed",
+)
 PAUSE: Final = 0.004
 """Seconds between two requests."""
 READY: Final = 60.0
@@ -49,17 +63,27 @@ TAP: Final = (110, 22)
 def event(chance: random.Random) -> dict[str, Any]:
     """What a visitor of the shop does."""
     who = chance.choice(("anna", "ben", "chloe", "daniel", "eve", "farid", "grace"))
-    page = chance.choice(("/", "/shoes", "/bags/weekender", "/cart", "/checkout?session_token=8c1f"))
+    page = chance.choice(
+        ("/", "/shoes", "/bags/weekender", "/cart", "/checkout?session_token=8c1f")
+    )
     properties: dict[str, Any] = {"$current_url": f"https://shop.example.com{page}", "$lib": "web"}
     name = chance.choice(NAMES)
     if name == "order placed":
-        properties = {"total": chance.randrange(20, 400) + 0.5, "currency": "EUR", "auth_token": "eyJhbGciOi", **properties}
+        properties = {
+            "total": chance.randrange(20, 400) + 0.5,
+            "currency": "EUR",
+            "auth_token": "eyJhbGciOi",
+            **properties,
+        }
     return {"event": name, "distinct_id": f"{who}@example.com", "properties": properties}
 
 
 def send(port: int, ended: threading.Event) -> None:
     """Send until it is ended."""
-    chance, connection = random.Random(20), http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT)
+    chance, connection = (
+        random.Random(20),
+        http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT),
+    )
     number = 0
     while not ended.wait(PAUSE):
         number += 1
@@ -141,23 +165,42 @@ class Terminal:
 
 def picture(lines: list[str], width: int, title: str) -> str:
     """The screen as SVG."""
-    console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    console.print(Text.from_ansi("\n".join(lines)), no_wrap=True, overflow="ellipsis", crop=False, highlight=False)
-    return console.export_svg(title=title, theme=THEME, code_format=FRAME, unique_id=title.rpartition(" ")[2])
+    console = Console(
+        record=True, width=width, file=io.StringIO(), force_terminal=True, color_system="truecolor"
+    )
+    console.print(
+        Text.from_ansi("\n".join(lines)),
+        no_wrap=True,
+        overflow="ellipsis",
+        crop=False,
+        highlight=False,
+    )
+    return console.export_svg(
+        title=title, theme=THEME, code_format=FRAME, unique_id=title.rpartition(" ")[2]
+    )
 
 
 def has_history(shown: str) -> bool:
     """Whether the view of rates has as many as it shows, and the lane that is halted."""
-    return len(re.findall("[▁▂▃▄▅▆▇█]", shown.splitlines()[1])) >= HISTORY and "unknown_key" in shown
+    return (
+        len(re.findall("[▁▂▃▄▅▆▇█]", shown.splitlines()[1])) >= HISTORY and "unknown_key" in shown
+    )
 
 
 def is_full(shown: str) -> bool:
     """Whether events fill the screen, of each outcome that is in the picture."""
-    return all(outcome in shown for outcome in ("received", "delivered", "dead-lettered")) and "forwarder tap" not in shown
+    return (
+        all(outcome in shown for outcome in ("received", "delivered", "dead-lettered"))
+        and "forwarder tap" not in shown
+    )
 
 
-async def shown_in(terminal: Terminal, typed: str, ready: Callable[[str], bool], keys: Sequence[str], said: str) -> list[str]:
-    """What a command shows once it is `ready`, keys were pressed, and it says what they make it say."""
+async def shown_in(
+    terminal: Terminal, typed: str, ready: Callable[[str], bool], keys: Sequence[str], said: str
+) -> list[str]:
+    """What a command shows once it is `ready`, keys were pressed, and it says what they make it
+    say.
+    """
     try:
         terminal.type(typed, "Enter")
         await eventually(lambda: ready(terminal.text()), READY)
@@ -173,9 +216,20 @@ async def shoot_watching(folder: Path) -> None:
     options = [word for key in APPS for word in ("--api-key", key)]
     with tempfile.TemporaryDirectory(prefix="pictures-") as kept, sandbox(*options) as service:
         async with busy_daemon(service.url, Path(kept) / "state") as admin:
-            env = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "FORWARDER_ADMIN__LISTEN": admin}
-            top = await shown_in(Terminal(Path(kept), TOP, env), "forwarder top --interval 1", has_history, ["Down"] * 3, "what to do")
-            tap = await shown_in(Terminal(Path(kept), TAP, env), "forwarder tap --rate 1", is_full, [], "delivered")
+            env = {
+                "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+                "FORWARDER_ADMIN__LISTEN": admin,
+            }
+            top = await shown_in(
+                Terminal(Path(kept), TOP, env),
+                "forwarder top --interval 1",
+                has_history,
+                ["Down"] * 3,
+                "what to do",
+            )
+            tap = await shown_in(
+                Terminal(Path(kept), TAP, env), "forwarder tap --rate 1", is_full, [], "delivered"
+            )
         for name, lines, (width, _) in (("top", top, TOP), ("tap", tap, TAP)):
             named = [line.replace(admin, "127.0.0.1:8321") for line in lines]
             (folder / f"{name}.svg").write_text(picture(named, width, f"forwarder {name}"), "utf-8")

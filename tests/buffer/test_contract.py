@@ -1,7 +1,8 @@
 """What every buffer promises (`forwarder.core.ports.Buffer`), run over each implementation.
 
-An implementation joins by its name in `OPENERS`: a function that makes an empty one of so many bytes in a folder, and whose calls show
-at once. It may put together what is offered together: so these tests compare events, and settle what they were given.
+An implementation joins by its name in `OPENERS`: a function that makes an empty one of so many
+bytes in a folder, and whose calls show at once. It may put together what is offered together: so
+these tests compare events, and settle what they were given.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ HALF: Final = 55_000
 
 
 class Held(Protocol):
-    """A buffer with the figures that every implementation offers beside the port: quotas, metrics and tests read them."""
+    """A buffer with the figures that every implementation offers beside the port: quotas, metrics
+    and tests read them.
+    """
 
     @property
     def holdings(self) -> Mapping[Lane, LaneHolding]: ...
@@ -64,8 +67,17 @@ class OnDisk:
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._rig = DiskRig(folder, max_bytes=max_bytes)
         buffer = self._buffer = self._rig.buffer
-        self.cost, self.queue, self.count, self.oldest = buffer.cost, buffer.queue, buffer.count, buffer.oldest
-        self.waiting_lanes, self.withdraw, self.drop_oldest = buffer.waiting_lanes, buffer.withdraw, buffer.drop_oldest
+        self.cost, self.queue, self.count, self.oldest = (
+            buffer.cost,
+            buffer.queue,
+            buffer.count,
+            buffer.oldest,
+        )
+        self.waiting_lanes, self.withdraw, self.drop_oldest = (
+            buffer.waiting_lanes,
+            buffer.withdraw,
+            buffer.drop_oldest,
+        )
         self.statistics = buffer.statistics
 
     @property
@@ -91,7 +103,10 @@ class OnDisk:
 
 
 Open = Callable[[Path, int], Held]
-OPENERS: Final[dict[str, Open]] = {"memory": lambda _, max_bytes: InMemory(max_bytes), "disk": OnDisk}
+OPENERS: Final[dict[str, Open]] = {
+    "memory": lambda _, max_bytes: InMemory(max_bytes),
+    "disk": OnDisk,
+}
 
 
 @pytest.fixture(params=list(OPENERS))
@@ -117,9 +132,14 @@ def buffer(opened: Callable[[int], Held]) -> Held:
     return opened(LIMIT)
 
 
-def chunk(name: str = "e", count: int = 1, lane: Lane = LIVE, *, padding: int = 0, at: float = 0.0) -> Chunk:
+def chunk(
+    name: str = "e", count: int = 1, lane: Lane = LIVE, *, padding: int = 0, at: float = 0.0
+) -> Chunk:
     """So many events of a lane."""
-    events = [b'{"event":"%b-%d","p":"%b"}' % (name.encode(), number, b"x" * padding) for number in range(count)]
+    events = [
+        b'{"event":"%b-%d","p":"%b"}' % (name.encode(), number, b"x" * padding)
+        for number in range(count)
+    ]
     return Chunk(lane, b",".join(events), count, frozenset(), at)
 
 
@@ -172,7 +192,9 @@ def test_it_begins_empty(buffer: Held) -> None:
 
 
 def test_what_is_offered_waits_in_order(buffer: Held) -> None:
-    """A lane's chunks come out in the order in which they came in, of one request and of several."""
+    """A lane's chunks come out in the order in which they came in, of one request and
+    of several.
+    """
     chunks = [chunk(str(number)) for number in range(4)]
     buffer.offer(chunks[:2])
     buffer.offer(chunks[2:3])
@@ -204,7 +226,13 @@ def test_a_request_over_several_lanes_is_taken_whole_or_not_at_all(buffer: Held)
     buffer.offer([chunk("here")])
     before = figures(buffer)
     with pytest.raises(BufferFull):
-        buffer.offer([chunk("small", lane=OTHER), chunk("large", padding=HALF), chunk("as large", padding=HALF)])
+        buffer.offer(
+            [
+                chunk("small", lane=OTHER),
+                chunk("large", padding=HALF),
+                chunk("as large", padding=HALF),
+            ]
+        )
     assert figures(buffer) == before
     assert list(buffer.waiting_lanes()) == [LIVE]
     assert buffer.count(OTHER) == 0
@@ -244,7 +272,9 @@ def test_what_is_in_flight_still_counts(opened: Callable[[int], Held]) -> None:
 
 
 def test_what_is_put_back_is_first_again(buffer: Held) -> None:
-    """Whoever takes chunks and can't send them puts them back at their place, also when nothing else waits meanwhile."""
+    """Whoever takes chunks and can't send them puts them back at their place, also when nothing
+    else waits meanwhile.
+    """
     for number in range(3):
         buffer.offer([chunk(str(number))])
     chunks = taken(buffer)
@@ -257,7 +287,9 @@ def test_what_is_put_back_is_first_again(buffer: Held) -> None:
 
 
 def test_a_lane_without_events_is_forgotten(buffer: Held) -> None:
-    """With its last event settled nothing of it is remembered: keys that senders make up cost nothing for good."""
+    """With its last event settled nothing of it is remembered: keys that senders make up cost
+    nothing for good.
+    """
     buffer.offer([chunk()])
     buffer.settle(taken(buffer), Fate.DELIVERED)
     assert (list(buffer.waiting_lanes()), dict(buffer.holdings), buffer.count(LIVE)) == ([], {}, 0)
@@ -265,7 +297,9 @@ def test_a_lane_without_events_is_forgotten(buffer: Held) -> None:
 
 
 def test_parts_stand_for_what_was_cut(buffer: Held) -> None:
-    """After a cut the same events are held, at what the parts cost, and each part is settled by itself."""
+    """After a cut the same events are held, at what the parts cost, and each part is settled by
+    itself.
+    """
     buffer.offer([chunk(count=3)])
     whole = taken_whole(buffer)
     parts = cut(whole)
@@ -282,7 +316,9 @@ def test_parts_stand_for_what_was_cut(buffer: Held) -> None:
 
 
 def test_a_cut_fits_in_a_full_buffer(opened: Callable[[int], Held]) -> None:
-    """Cutting what was taken can't be refused, though its parts cost a little more than the whole."""
+    """Cutting what was taken can't be refused, though its parts cost a little more
+    than the whole.
+    """
     buffer = opened(opened(LIMIT).cost(chunk(count=2)))
     buffer.offer([chunk(count=2)])
     whole = taken_whole(buffer)
@@ -309,7 +345,9 @@ def test_what_nobody_waits_for_any_more_is_withdrawn_unless_it_is_under_way(buff
     """Only what waits comes off the queue; it still has to be settled."""
     ack = Ack(2, Told())
     for name in ("flying", "waiting"):
-        buffer.offer([Chunk(LIVE, b'{"event":"%b"}' % name.encode(), 1, frozenset(), 0.0, "http", ack)])
+        buffer.offer(
+            [Chunk(LIVE, b'{"event":"%b"}' % name.encode(), 1, frozenset(), 0.0, "http", ack)]
+        )
     buffer.offer([chunk("another's")])
     buffer.queue(LIVE).popleft()
     (withdrawn,) = buffer.withdraw([ack])
@@ -318,7 +356,9 @@ def test_what_nobody_waits_for_any_more_is_withdrawn_unless_it_is_under_way(buff
 
 
 def test_many_acks_are_withdrawn_in_one_go(buffer: Held) -> None:
-    """Of one lane, or of all; what stays keeps its order, and parts of a chunk that was cut have its ack."""
+    """Of one lane, or of all; what stays keeps its order, and parts of a chunk that was cut have
+    its ack.
+    """
     acks = [Ack(9, Told()) for _ in range(4)]
     for number, ack in enumerate(acks):
         for lane in (LIVE, OTHER):
@@ -336,7 +376,10 @@ def test_many_acks_are_withdrawn_in_one_go(buffer: Held) -> None:
     both = [b'{"event":"0-0', b'{"event":"0-1', b'{"event":"2-0', b'{"event":"2-0']
     assert [each.data[:13] for each in buffer.withdraw([acks[0], acks[2]])] == both
     assert [each.data[:13] for each in buffer.queue(LIVE)] == [b'{"event":"1-0', b'{"event":"3-0']
-    assert (buffer.queue(LIVE).events, buffer.queue(LIVE).size) == (4, sum(len(each.data) + 1 for each in buffer.queue(LIVE)))
+    assert (buffer.queue(LIVE).events, buffer.queue(LIVE).size) == (
+        4,
+        sum(len(each.data) + 1 for each in buffer.queue(LIVE)),
+    )
     assert [each.data[:13] for each in buffer.queue(OTHER)] == [b'{"event":"3-0']
     assert buffer.withdraw([]) == []
     assert (buffer.count(LIVE), buffer.count(OTHER)) == (8, 8)
@@ -346,7 +389,11 @@ def test_the_oldest_is_dropped_first(buffer: Held) -> None:
     """Of one lane, or of all; and its age is told."""
     buffer.offer([chunk("newer", at=2.0)])
     buffer.offer([chunk("older", lane=OTHER, at=1.0)])
-    assert (buffer.oldest(LIVE), buffer.oldest(OTHER), buffer.oldest(HISTORICAL)) == (2.0, 1.0, None)
+    assert (buffer.oldest(LIVE), buffer.oldest(OTHER), buffer.oldest(HISTORICAL)) == (
+        2.0,
+        1.0,
+        None,
+    )
     (first,) = buffer.drop_oldest(None)
     assert first.lane == OTHER
     assert buffer.drop_oldest(OTHER) == []
@@ -403,18 +450,28 @@ class Model:
 
     def check(self) -> None:
         """The buffer's figures are those of the lists."""
-        flying = {lane: sum(one.count for one in self.flying if one.lane == lane) for lane in self.waiting}
+        flying = {
+            lane: sum(one.count for one in self.flying if one.lane == lane) for lane in self.waiting
+        }
         held = {lane: flying[lane] + len(waiting) for lane, waiting in self.waiting.items()}
         assert figures(self.buffer) == (self.used, self.limit, sum(held.values()))
-        assert set(self.buffer.waiting_lanes()) == {lane for lane, waiting in self.waiting.items() if waiting}
+        assert set(self.buffer.waiting_lanes()) == {
+            lane for lane, waiting in self.waiting.items() if waiting
+        }
         assert set(self.buffer.holdings) == {lane for lane, count in held.items() if count}
         assert {lane: self.buffer.count(lane) for lane in held} == held
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None
+)
 @given(data=st.data())
-def test_accounts_are_exact_whatever_happens(opened: Callable[[int], Held], data: st.DataObject) -> None:
-    """Offers, takes, put-backs, cuts and settlements in any order: bytes, events, order and lanes are those of a plain list."""
+def test_accounts_are_exact_whatever_happens(
+    opened: Callable[[int], Held], data: st.DataObject
+) -> None:
+    """Offers, takes, put-backs, cuts and settlements in any order: bytes, events, order and lanes
+    are those of a plain list.
+    """
     model = Model(opened(12_000), 12_000)
     lanes = list(model.waiting)
     for number in range(data.draw(st.integers(1, 25))):
@@ -422,7 +479,13 @@ def test_accounts_are_exact_whatever_happens(opened: Callable[[int], Held], data
         if step == "offer":
             drawn = data.draw(st.lists(st.sampled_from(lanes), min_size=1, max_size=3, unique=True))
             sizes = st.tuples(st.integers(1, 4), st.integers(0, 900))
-            model.offer([chunk(str(number), count, lane, padding=size) for lane in drawn for count, size in [data.draw(sizes)]])
+            model.offer(
+                [
+                    chunk(str(number), count, lane, padding=size)
+                    for lane in drawn
+                    for count, size in [data.draw(sizes)]
+                ]
+            )
         elif step == "take":
             model.take(data.draw(st.sampled_from(lanes)))
         elif model.flying:

@@ -27,7 +27,11 @@ def run(command: Callable[..., None], *arguments: str | Path) -> Finished:
     app.command()(command)
     done = CliRunner().invoke(app, [str(each) for each in arguments])
     if isinstance(done.exception, ForwarderError):
-        return Finished(ExitCode.WRONG_USAGE, done.stdout, f"{done.stderr}Error: {done.exception.message}\n  {done.exception.hint}\n")
+        return Finished(
+            ExitCode.WRONG_USAGE,
+            done.stdout,
+            f"{done.stderr}Error: {done.exception.message}\n  {done.exception.hint}\n",
+        )
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return Finished(done.exit_code, done.stdout, done.stderr)

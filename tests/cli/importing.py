@@ -1,4 +1,6 @@
-"""An import for the command's tests: it reads and sends nothing, and remembers what was asked of it."""
+"""An import for the command's tests: it reads and sends nothing, and remembers what was asked of
+it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ STOPPING: Final = [*GOOD, refused(RefusalReason.ILLEGAL_ID, "the id 'null' is on
 """A source with findings that stop an import."""
 ACCEPTED: Final = frozenset({"illegal-ids", "many-refused"})
 BROKEN: Final = BrokenSource("export/0.json.gz", 17, "it is cut off")
-PROGRESS: Final = ImportProgress(read=10, delivered=7, refused=1, left_out=1, repeats=1, in_flight=3, events=7)
+PROGRESS: Final = ImportProgress(
+    read=10, delivered=7, refused=1, left_out=1, repeats=1, in_flight=3, events=7
+)
 
 
 @dataclass
@@ -54,7 +58,9 @@ class FakeImport:
     """What was called, in order."""
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def preflight(self, told: Callable[[int, int], None]) -> tuple[PreflightReport, tuple[BrokenSource, ...]]:
+    def preflight(
+        self, told: Callable[[int, int], None]
+    ) -> tuple[PreflightReport, tuple[BrokenSource, ...]]:
         """See `Import`."""
         self.asked.append("preflight")
         told(5, 500)
@@ -92,16 +98,26 @@ def refusal() -> UpstreamRefuses:
 
 def checkpoint(*, complete: bool = False) -> ImportCheckpoint:
     """Of an earlier run."""
-    return ImportCheckpoint(JOB, 1_750_000_000.0, 1_750_000_600.0, [], [], ImportTotals(), exhausted=complete)
+    return ImportCheckpoint(
+        JOB, 1_750_000_000.0, 1_750_000_600.0, [], [], ImportTotals(), exhausted=complete
+    )
 
 
 def request(**changes: Any) -> ImportRequest:
     """A request for an import."""
     chosen = ChosenFormat("native", {}, lambda: NativeConverter("set_once"), ("timestamp",))
     settings = Settings.parse({"upstream": {"url": URL}})
-    return ImportRequest(**{"chosen": chosen, "paths": ("export",), "settings": settings, "api_key": KEY, **changes})
+    return ImportRequest(
+        **{"chosen": chosen, "paths": ("export",), "settings": settings, "api_key": KEY, **changes}
+    )
 
 
-def flow(opened: FakeImport, asked: ImportRequest | None = None, *, yes: bool = True, **typed: Any) -> int:
+def flow(
+    opened: FakeImport, asked: ImportRequest | None = None, *, yes: bool = True, **typed: Any
+) -> int:
     """Run an import that is opened with what was typed; the exit code."""
-    return ImportCommand(cast("ImportRun", opened), asked or request(), CommonOptions(paths=["export"], yes=yes, **typed)).run()
+    return ImportCommand(
+        cast("ImportRun", opened),
+        asked or request(),
+        CommonOptions(paths=["export"], yes=yes, **typed),
+    ).run()

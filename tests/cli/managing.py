@@ -1,4 +1,6 @@
-"""`forwarder manage` as a person types it, in this process, against a sandbox with the seed of two organizations."""
+"""`forwarder manage` as a person types it, in this process, against a sandbox with the seed of two
+organizations.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,12 @@ class Typed:
 
 def clean(environ: Mapping[str, str] = os.environ) -> dict[str, str | None]:
     """What takes this process's own `FORWARDER_…` variables away, and gives a wide screen."""
-    return {**{name: None for name in environ if name.startswith("FORWARDER_")}, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    return {
+        **{name: None for name in environ if name.startswith("FORWARDER_")},
+        "COLUMNS": "200",
+        "NO_COLOR": "1",
+        "TERM": "dumb",
+    }
 
 
 def typed(*words: str, stdin: str = "", **environ: str) -> Typed:
@@ -54,27 +61,47 @@ def typed(*words: str, stdin: str = "", **environ: str) -> Typed:
 async def aside(*words: str, stdin: str = "", **environ: str) -> Typed:
     """The same in a thread, where it has an event loop of its own."""
     with ThreadPoolExecutor(1) as thread:
-        return await asyncio.get_running_loop().run_in_executor(thread, partial(typed, *words, stdin=stdin, **environ))
+        return await asyncio.get_running_loop().run_in_executor(
+            thread, partial(typed, *words, stdin=stdin, **environ)
+        )
 
 
 class Manager:
-    """Types commands for a running sandbox; organization, project and key are the seed's first unless a command says otherwise."""
+    """Types commands for a running sandbox; organization, project and key are the seed's first
+    unless a command says otherwise.
+    """
 
     def __init__(self, service: Service) -> None:
         self.service = service
 
-    async def type(self, *words: str, key: str | None = seed.OWNER_KEY, stdin: str = "", **settings: str) -> Typed:
+    async def type(
+        self, *words: str, key: str | None = seed.OWNER_KEY, stdin: str = "", **settings: str
+    ) -> Typed:
         """Run a command."""
-        usual = {"url": self.service.client.sandbox.url, "organization": seed.ORGANIZATION, "project": str(seed.PROJECT)}
+        usual = {
+            "url": self.service.client.sandbox.url,
+            "organization": seed.ORGANIZATION,
+            "project": str(seed.PROJECT),
+        }
         usual |= {} if key is None else {"api_key": key}
         return await aside(*words, stdin=stdin, **{**usual, **settings})
 
     async def call(
-        self, name: str, *more: str, other: bool = False, ids: Mapping[str, object] | None = None, data: Any = None, **options: Any
+        self,
+        name: str,
+        *more: str,
+        other: bool = False,
+        ids: Mapping[str, object] | None = None,
+        data: Any = None,
+        **options: Any,
     ) -> Typed:
-        """Run the command of an endpoint with the least that it needs, or with these data. `other`: for the other organization's things."""
+        """Run the command of an endpoint with the least that it needs, or with these data.
+        `other`: for the other organization's things.
+        """
         words = line(name, other=other, ids=ids, body=... if data is None else {})
-        return await self.type(*words, *([] if data is None else ["--data", json.dumps(data)]), *more, **options)
+        return await self.type(
+            *words, *([] if data is None else ["--data", json.dumps(data)]), *more, **options
+        )
 
 
 def least(name: str) -> dict[str, Any]:
@@ -89,11 +116,16 @@ _CHANGES: Final[dict[str, dict[str, Any]]] = {
 """The command wants a change, where the endpoint is content with none."""
 
 
-def line(name: str, *, other: bool = False, ids: Mapping[str, object] | None = None, body: Any = ...) -> list[str]:
+def line(
+    name: str, *, other: bool = False, ids: Mapping[str, object] | None = None, body: Any = ...
+) -> list[str]:
     """The words of an endpoint's command, all ids named; `...`: with the least body."""
     endpoint, row = BY_NAME[name], ROWS[name]
     every = {**ids_of(row, other=other), **(ids or {})}
-    words = [*name.split(), *(str(value) for parameter, value in every.items() if parameter not in OWNERS)]
+    words = [
+        *name.split(),
+        *(str(value) for parameter, value in every.items() if parameter not in OWNERS),
+    ]
     for parameter, option in OWNERS.items():
         words += [f"--{option}", str(every[parameter])] if parameter in every else []
     words += options(endpoint, least(name) if body is ... else body)
@@ -109,12 +141,20 @@ def options(endpoint: Endpoint[Any, Any], body: Mapping[str, Any]) -> list[str]:
             if isinstance(value, bool):
                 found.append(field.option if value else f"--no-{field.option.removeprefix('--')}")
             else:
-                found += [word for each in _each(value) for word in (field.option, LEVELS[each] if field.name == "level" else each)]
+                found += [
+                    word
+                    for each in _each(value)
+                    for word in (field.option, LEVELS[each] if field.name == "level" else each)
+                ]
     return found
 
 
 def _each(value: Any) -> list[Any]:
-    return value if isinstance(value, list) and all(isinstance(each, str) for each in value) else [_text(value)]
+    return (
+        value
+        if isinstance(value, list) and all(isinstance(each, str) for each in value)
+        else [_text(value)]
+    )
 
 
 def _text(value: Any) -> Any:

@@ -24,7 +24,9 @@ def test_default_address() -> None:
     assert resolve(None, None) == DEFAULT_ADDRESS
 
 
-def test_option_beats_environment_beats_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_option_beats_environment_beats_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`--admin` wins over the variable, which wins over the file, as in the daemon."""
     file = tmp_path / "forwarder.yaml"
     file.write_text("admin: {listen: '127.0.0.1:3'}")
@@ -34,7 +36,9 @@ def test_option_beats_environment_beats_file(tmp_path: Path, monkeypatch: pytest
     assert resolve("127.0.0.1:1", file) == "127.0.0.1:1"
 
 
-def test_references_in_the_file_are_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_references_in_the_file_are_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`${VAR}` in the file means what it means to the daemon."""
     file = tmp_path / "forwarder.yaml"
     file.write_text("admin: {listen: '127.0.0.1:${PORT_OF_ADMIN:-9}'}")
@@ -94,7 +98,9 @@ def test_something_that_speaks_no_http() -> None:
         answerer.join()
 
 
-def _answer_once(listening: socket.socket, answer: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlive") -> None:
+def _answer_once(
+    listening: socket.socket, answer: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlive"
+) -> None:
     connection, _ = listening.accept()
     with connection:
         connection.recv(65536)

@@ -45,7 +45,9 @@ async def test_ls_shows_lanes_by_their_labels(tmp_path: Path) -> None:
 
 
 async def test_ls_tells_programs_the_same(tmp_path: Path) -> None:
-    """JSON, with times as ISO 8601; a directory of one worker can be named too, and one that is in use says so."""
+    """JSON, with times as ISO 8601; a directory of one worker can be named too, and one that is in
+    use says so.
+    """
     log = write(tmp_path)
     (log.directory / "aside").mkdir()
     (log.directory / "aside" / "00000009.segment").write_bytes(b"xyz")
@@ -53,13 +55,23 @@ async def test_ls_tells_programs_the_same(tmp_path: Path) -> None:
         done = await invoked("buffer", "ls", str(log.directory), "--output", "json")
     told = json.loads(done.out)
     (worker,) = told["directories"]
-    assert (told["events"], worker["events"], worker["in_use"], worker["damage"]) == (5, 5, True, [])
+    assert (told["events"], worker["events"], worker["in_use"], worker["damage"]) == (
+        5,
+        5,
+        True,
+        [],
+    )
     assert isinstance(worker["process"], int)
-    assert [(lane["lane"], lane["historical"], lane["events"], lane["oldest"]) for lane in worker["lanes"]] == [
+    assert [
+        (lane["lane"], lane["historical"], lane["events"], lane["oldest"])
+        for lane in worker["lanes"]
+    ] == [
         (lane_label(LIVE), False, 3, "2026-01-01T00:00:00+00:00"),
         (lane_label(PAST), True, 2, "2026-01-01T00:01:40+00:00"),
     ]
-    assert [(Path(file["file"]).name, file["size"]) for file in worker["aside"]] == [("00000009.segment", 3)]
+    assert [(Path(file["file"]).name, file["size"]) for file in worker["aside"]] == [
+        ("00000009.segment", 3)
+    ]
 
 
 async def test_without_a_path_the_configured_buffer_is_meant(tmp_path: Path) -> None:
@@ -70,9 +82,14 @@ async def test_without_a_path_the_configured_buffer_is_meant(tmp_path: Path) -> 
     config.write_text(f"buffer: {{kind: disk, path: {tmp_path}/state}}\n")
     done = await invoked("buffer", "ls", "--config", str(config))
     assert "6 events in total" in done.out
-    environment = {"FORWARDER_BUFFER__KIND": "disk", "FORWARDER_BUFFER__PATH": str(tmp_path / "state")}
+    environment = {
+        "FORWARDER_BUFFER__KIND": "disk",
+        "FORWARDER_BUFFER__PATH": str(tmp_path / "state"),
+    }
     ages = re.compile(r"\d+d \d+m")  # a minute may pass between the two
-    assert ages.sub("", (await invoked("buffer", "ls", env=environment)).out) == ages.sub("", done.out)
+    assert ages.sub("", (await invoked("buffer", "ls", env=environment)).out) == ages.sub(
+        "", done.out
+    )
     memory = await invoked("buffer", "ls", env={"FORWARDER_BUFFER__KIND": "memory"})
     assert memory.code == 2
     assert "buffer.kind: memory" in memory.err
@@ -114,7 +131,9 @@ async def test_verify_names_the_damaged_place(tmp_path: Path) -> None:
 
 
 async def test_damage_that_a_daemon_has_dealt_with_is_only_mentioned(tmp_path: Path) -> None:
-    """It was copied aside, with a note; its place in the segment stays until that is used again. Exit code 0."""
+    """It was copied aside, with a note; its place in the segment stays until that is used again.
+    Exit code 0.
+    """
     log = write(tmp_path)
     at = log.events(LIVE, EVENTS)
     log.events(LIVE, EVENTS)
@@ -122,7 +141,9 @@ async def test_damage_that_a_daemon_has_dealt_with_is_only_mentioned(tmp_path: P
     aside = log.directory / "aside"
     aside.mkdir()
     (aside / f"20260101T000000.000000Z-segment-1-at-{at}.bytes").write_bytes(b"x")
-    (aside / "README").write_text(f"20260101T000000.000000Z-segment-1-at-{at}.bytes: a record's body: 1 bytes\n")
+    (aside / "README").write_text(
+        f"20260101T000000.000000Z-segment-1-at-{at}.bytes: a record's body: 1 bytes\n"
+    )
     done = await invoked("buffer", "verify", str(tmp_path))
     assert done.code == 0
     assert "(3 events), already quarantined" in done.out
@@ -154,10 +175,20 @@ async def test_export_writes_a_line_for_each_event(tmp_path: Path) -> None:
 
 
 async def test_export_of_one_lane_to_a_file(tmp_path: Path) -> None:
-    """The file is written whole, and never replaced unasked; a lane that isn't there is told with those that are."""
+    """The file is written whole, and never replaced unasked; a lane that isn't there is told with
+    those that are.
+    """
     write(tmp_path / "state")
     out = tmp_path / "out.jsonl"
-    arguments = ("buffer", "export", str(tmp_path / "state"), "--lane", lane_label(PAST), "--output", str(out))
+    arguments = (
+        "buffer",
+        "export",
+        str(tmp_path / "state"),
+        "--lane",
+        lane_label(PAST),
+        "--output",
+        str(out),
+    )
     done = await invoked(*arguments)
     assert (done.code, done.out) == (0, "")
     assert [json.loads(line)["api_key"] for line in out.read_text().splitlines()] == [OTHER, OTHER]
@@ -165,7 +196,9 @@ async def test_export_of_one_lane_to_a_file(tmp_path: Path) -> None:
     assert again.code == 2
     assert "already exists" in again.err
     assert (await invoked(*arguments, "--force")).code == 0
-    missing = await invoked("buffer", "export", str(tmp_path / "state"), "--lane", "phc_…none#000000")
+    missing = await invoked(
+        "buffer", "export", str(tmp_path / "state"), "--lane", "phc_…none#000000"
+    )
     assert missing.code == 2
     assert lane_label(LIVE) in missing.err
 

@@ -1,4 +1,6 @@
-"""Completion in shells: commands that are imported when they are called, resources, verbs, options and values."""
+"""Completion in shells: commands that are imported when they are called, resources, verbs, options
+and values.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def bash(line: str) -> list[str]:
     """What bash is offered for the last word of a line; a blank at its end: for the next one."""
     words = shlex.split(line)
     position = len(words) - (not line.endswith(" "))
-    return ask(_FORWARDER_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(position)).split("\n")
+    return ask(
+        _FORWARDER_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(position)
+    ).split("\n")
 
 
 @cases(
@@ -45,7 +49,10 @@ def bash(line: str) -> list[str]:
         ("forwarder manage members update x --level ", ["member", "admin", "owner"]),
         ("forwarder manage invites bulk --level o", ["owner"]),
         ("forwarder manage batch-exports update x --model ", ["events", "persons"]),
-        ("forwarder manage batch-exports update x --interval e", [r"every\ 5\ minutes", r"every\ 15\ minutes"]),
+        (
+            "forwarder manage batch-exports update x --interval e",
+            [r"every\ 5\ minutes", r"every\ 15\ minutes"],
+        ),
         ("forwarder manage batch-export-runs retry a b --status FailedR", ["FailedRetryable"]),
         ("forwarder manage domains list --output ", ["table", "json"]),
         ("forwarder dead-letters re", ["replay"]),
@@ -55,7 +62,10 @@ def bash(line: str) -> list[str]:
         ("forwarder import native x --accept no", ["no-zone"]),
         ("forwarder import native x --person-properties ", ["set_once", "none", "set"]),
         ("forwarder config show --output ", ["yaml", "json"]),
-        ("forwarder config show sources.http.tl", ["sources.http.tls", "sources.http.tls.cert_file", "sources.http.tls.key_file"]),
+        (
+            "forwarder config show sources.http.tl",
+            ["sources.http.tls", "sources.http.tls.cert_file", "sources.http.tls.key_file"],
+        ),
         ("forwarder config init m", ["migration"]),
         ("forwarder help bu", ["buffer"]),
     ],
@@ -73,14 +83,22 @@ def test_every_command_is_offered() -> None:
 def test_options_are_offered() -> None:
     """Of a command whose module had to be imported for it."""
     offered = bash("forwarder manage domains create --")
-    assert {"--domain", "--jit-provisioning-enabled", "--no-jit-provisioning-enabled", "--data", "--organization", "--output"} <= set(
-        offered
-    )
+    assert {
+        "--domain",
+        "--jit-provisioning-enabled",
+        "--no-jit-provisioning-enabled",
+        "--data",
+        "--organization",
+        "--output",
+    } <= set(offered)
 
 
 def test_zsh_and_fish_are_offered_the_same() -> None:
     """Each in its own form, with the lines of help; they quote by themselves."""
-    zsh = ask(_FORWARDER_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="forwarder manage batch-exports update x --interval ")
+    zsh = ask(
+        _FORWARDER_COMPLETE="complete_zsh",
+        _TYPER_COMPLETE_ARGS="forwarder manage batch-exports update x --interval ",
+    )
     assert '"every 5 minutes"' in zsh
     zsh = ask(_FORWARDER_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="forwarder manage dom")
     assert zsh.startswith('_arguments \'*: :(("domains":')
@@ -95,14 +113,30 @@ def test_completion_is_quick() -> None:
         "try: main()\n"
         f"except SystemExit: print('heavy:', [name for name in {HEAVY!r} if name in sys.modules])"
     )
-    variables = {"_FORWARDER_COMPLETE": "complete_bash", "COMP_WORDS": "forwarder manage ", "COMP_CWORD": "2"}
+    variables = {
+        "_FORWARDER_COMPLETE": "complete_bash",
+        "COMP_WORDS": "forwarder manage ",
+        "COMP_CWORD": "2",
+    }
     done = subprocess.run(
-        [sys.executable, "-c", script, "forwarder"], env=environment(variables), capture_output=True, text=True, check=False, timeout=30
+        [sys.executable, "-c", script, "forwarder"],
+        env=environment(variables),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
     )
     assert done.stdout.endswith("heavy: []\n"), done
 
 
-@cases(("shell", "sign"), [("zsh", "#compdef forwarder"), ("fish", "complete --command forwarder"), ("bash", "complete -o default")])
+@cases(
+    ("shell", "sign"),
+    [
+        ("zsh", "#compdef forwarder"),
+        ("fish", "complete --command forwarder"),
+        ("bash", "complete -o default"),
+    ],
+)
 def test_the_script_of_any_shell_can_be_had(shell: str, sign: str) -> None:
     """Also where that shell doesn't run."""
     script = ask(_FORWARDER_COMPLETE=f"source_{shell}")
@@ -111,21 +145,36 @@ def test_the_script_of_any_shell_can_be_had(shell: str, sign: str) -> None:
 
 
 def shell_output(home: Path, shell: str, *scripts: str) -> str:
-    """What a shell that has `forwarder` on its path prints, one script after the other, each in a process of its own."""
+    """What a shell that has `forwarder` on its path prints, one script after the other, each in a
+    process of its own.
+    """
     command = home / "forwarder"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m forwarder "$@"\n')
     command.chmod(0o755)
     places = {"HOME": str(home), "ZDOTDIR": str(home), "XDG_CONFIG_HOME": f"{home}/.config"}
     variables = environment({**places, "PATH": f"{home}:{os.environ['PATH']}"})
     for script in scripts:
-        done = subprocess.run([shell, "-c", script], cwd=home, env=variables, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            [shell, "-c", script],
+            cwd=home,
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
     return done.stdout
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
 def test_fish_completes_with_what_is_installed(tmp_path: Path) -> None:
     """Keys of the configuration, too."""
-    shown = shell_output(tmp_path, "fish", "forwarder --install-completion fish", 'complete -C "forwarder config show admin.h"')
+    shown = shell_output(
+        tmp_path,
+        "fish",
+        "forwarder --install-completion fish",
+        'complete -C "forwarder config show admin.h"',
+    )
     assert shown.split() == ["admin.hosts"]
 
 
@@ -133,7 +182,9 @@ def test_fish_completes_with_what_is_installed(tmp_path: Path) -> None:
 def test_zsh_completes_with_what_is_installed(tmp_path: Path) -> None:
     """A new shell knows the function that completes the command."""
     asks = 'autoload -Uz compinit; compinit -u; print "$_comps[forwarder]"'
-    shown = shell_output(tmp_path, "zsh", "forwarder --install-completion; true", f"source $ZDOTDIR/.zshrc; {asks}")
+    shown = shell_output(
+        tmp_path, "zsh", "forwarder --install-completion; true", f"source $ZDOTDIR/.zshrc; {asks}"
+    )
     assert shown.split() == ["_forwarder"]
 
 
@@ -147,5 +198,10 @@ def test_bash_completes_with_what_is_installed(tmp_path: Path) -> None:
         "_forwarder_completion forwarder",
         'printf "%s\\n" "${COMPREPLY[@]}"',
     ]
-    assert shell_output(tmp_path, "bash", "\n".join(lines)).splitlines() == [r"every\ 5\ minutes", r"every\ 15\ minutes"]
-    assert (tmp_path / "shown").read_text() in (tmp_path / ".bash_completions" / "forwarder.sh").read_text() + "\n"
+    assert shell_output(tmp_path, "bash", "\n".join(lines)).splitlines() == [
+        r"every\ 5\ minutes",
+        r"every\ 15\ minutes",
+    ]
+    assert (tmp_path / "shown").read_text() in (
+        tmp_path / ".bash_completions" / "forwarder.sh"
+    ).read_text() + "\n"

@@ -35,7 +35,9 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(*arguments: str, **environ: str) -> Result:
     """What a command answers."""
-    return CliRunner().invoke(app, list(arguments), env={f"FORWARDER_{name}": value for name, value in environ.items()})
+    return CliRunner().invoke(
+        app, list(arguments), env={f"FORWARDER_{name}": value for name, value in environ.items()}
+    )
 
 
 @dataclass
@@ -99,16 +101,30 @@ def test_check_says_ok(tmp_path: Path) -> None:
     file = tmp_path / "forwarder.yaml"
     file.write_text("upstream: {url: https://h.example.com}\n")
     result = run("check", "--config", str(file), LOG__LEVEL="debug")
-    assert (result.exit_code, result.stdout) == (0, f"OK: {file}, and 1 key from the environment; checked as user {user_name()}\n")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        f"OK: {file}, and 1 key from the environment; checked as user {user_name()}\n",
+    )
 
 
 def test_check_hints_at_keys_that_are_not_listed(tmp_path: Path) -> None:
-    """A first start in an outage can't tell made-up keys from good ones; that is no error, and with a list there is nothing to say."""
+    """A first start in an outage can't tell made-up keys from good ones; that is no error, and
+    with a list there is nothing to say.
+    """
     file = tmp_path / "forwarder.yaml"
     file.write_text("upstream: {url: https://h.example.com}\n")
-    assert "hint: sources.http.api_keys is empty: in an outage at the first start" in run("check", "--config", str(file)).stderr
-    assert "verify_keys is off" in run("check", "--config", str(file), UPSTREAM__VERIFY_KEYS="false").stderr
-    assert run("check", "--elsewhere", "--config", str(file), SOURCES__HTTP__API_KEYS="phc_a").stderr == ""
+    assert (
+        "hint: sources.http.api_keys is empty: in an outage at the first start"
+        in run("check", "--config", str(file)).stderr
+    )
+    assert (
+        "verify_keys is off"
+        in run("check", "--config", str(file), UPSTREAM__VERIFY_KEYS="false").stderr
+    )
+    assert (
+        run("check", "--elsewhere", "--config", str(file), SOURCES__HTTP__API_KEYS="phc_a").stderr
+        == ""
+    )
 
 
 def test_check_tells_everything_on_standard_error(tmp_path: Path) -> None:
@@ -117,20 +133,32 @@ def test_check_tells_everything_on_standard_error(tmp_path: Path) -> None:
     file.write_text("upstream:\n  url: https://h.example.com\n  timout: 1s\nbatch: {max_age: 5}\n")
     result = run("check", "--config", str(file))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert f"{file}:3: upstream.timout: unknown setting\n    did you mean upstream.timeout?" in result.stderr
+    assert (
+        f"{file}:3: upstream.timout: unknown setting\n    did you mean upstream.timeout?"
+        in result.stderr
+    )
     assert f"{file}:4: batch.max_age: 5 has no unit of time" in result.stderr
 
 
 def test_check_counts_variables() -> None:
     """A variable that sets one key of an item is one, and so is one that holds a list of items."""
-    item = {"SOURCES__KAFKA__0__TOPICS": "x", "SOURCES__KAFKA__0__BOOTSTRAP_SERVERS": "h:1", "UPSTREAM__URL": "https://h"}
+    item = {
+        "SOURCES__KAFKA__0__TOPICS": "x",
+        "SOURCES__KAFKA__0__BOOTSTRAP_SERVERS": "h:1",
+        "UPSTREAM__URL": "https://h",
+    }
     assert "3 keys from the environment" in run("check", "--config", "/dev/null", **item).stdout
-    whole = {"SOURCES__KAFKA": '[{"topics": "x", "bootstrap_servers": "h:1"}]', "UPSTREAM__URL": "https://h"}
+    whole = {
+        "SOURCES__KAFKA": '[{"topics": "x", "bootstrap_servers": "h:1"}]',
+        "UPSTREAM__URL": "https://h",
+    }
     assert "2 keys from the environment" in run("check", "--config", "/dev/null", **whole).stdout
 
 
 def test_check_compiles_mappings(tmp_path: Path) -> None:
-    """An expression that jq can't read is told with its line, and what it says; a whole one is fine."""
+    """An expression that jq can't read is told with its line, and what it says; a whole one is
+    fine.
+    """
     file = tmp_path / "forwarder.yaml"
     text = """
 upstream: {url: https://h.example.com}
@@ -150,15 +178,23 @@ sources:
     file.write_text(text)
     result = run("check", "--config", str(file))
     assert result.exit_code == 2
-    assert f"{file}:13: sources.kafka[1].mapping.properties.plan: jq can't compile .plan |" in result.stderr
+    assert (
+        f"{file}:13: sources.kafka[1].mapping.properties.plan: jq can't compile .plan |"
+        in result.stderr
+    )
     file.write_text(text.replace(".plan |", ".plan"))
     assert run("check", "--config", str(file)).exit_code == 0
     result = run("check", "--config", str(file), SOURCES__KAFKA__1__MAPPING__TIMESTAMP=".at |")
-    assert "FORWARDER_SOURCES__KAFKA__1__MAPPING__TIMESTAMP: sources.kafka[1].mapping.timestamp: jq can't compile" in result.stderr
+    assert (
+        "FORWARDER_SOURCES__KAFKA__1__MAPPING__TIMESTAMP: sources.kafka[1].mapping.timestamp: "
+        "jq can't compile"
+    ) in result.stderr
 
 
 def test_check_compiles_what_logs_need(tmp_path: Path) -> None:
-    """Their mappings, the patterns of their records, and what OTLP's records are mapped by; all that is wrong at once."""
+    """Their mappings, the patterns of their records, and what OTLP's records are mapped by; all
+    that is wrong at once.
+    """
     file = tmp_path / "forwarder.yaml"
     text = r"""
 upstream: {url: https://h.example.com}
@@ -183,7 +219,10 @@ sources:
     assert f"{file}:13: sources.logs[0].mapping.event: jq can't compile .type |" in result.stderr
     assert f"{file}:6: sources.http.otlp.mapping.event: jq can't compile .body |" in result.stderr
     file.write_text(text.replace(r"'^\['", "'(?u)x'"))
-    assert f"{file}:11: sources.logs[0].multiline.start: '(?u)x' can't be used" in run("check", "--config", str(file)).stderr
+    assert (
+        f"{file}:11: sources.logs[0].multiline.start: '(?u)x' can't be used"
+        in run("check", "--config", str(file)).stderr
+    )
 
 
 def test_check_without_an_upstream_gives_an_example() -> None:
@@ -204,7 +243,10 @@ def test_online_is_content_with_any_answer_without_keys(service: Service) -> Non
     """Nothing to ask for but whether somebody is there."""
     service.answers[""] = 400
     result = online(service)
-    assert (result.exit_code, result.stdout.splitlines()[1]) == (0, f"{service.url} answers (HTTP 400)")
+    assert (result.exit_code, result.stdout.splitlines()[1]) == (
+        0,
+        f"{service.url} answers (HTTP 400)",
+    )
     ((path, _, body),) = service.asked
     assert (path, body["api_key"]) == ("/decide?v=3", "")
 
@@ -213,7 +255,10 @@ def test_online_is_content_if_every_key_is_known(service: Service) -> None:
     """One question a key."""
     service.answers[OTHER] = 200
     result = online(service, GOOD, OTHER)
-    assert (result.exit_code, result.stdout.splitlines()[1]) == (0, f"{service.url} answers and knows 2 of the api_keys")
+    assert (result.exit_code, result.stdout.splitlines()[1]) == (
+        0,
+        f"{service.url} answers and knows 2 of the api_keys",
+    )
     assert [body["api_key"] for _, _, body in service.asked] == [GOOD, OTHER]
 
 
@@ -238,20 +283,64 @@ def test_online_cannot_tell_from_other_answers(service: Service, status: int) ->
 @pytest.mark.parametrize(
     ("status", "headers", "body", "said", "hint"),
     [
-        (302, {"Location": "/elsewhere"}, b"", "redirects to /elsewhere (HTTP 302)", "an address that answers itself"),
-        (200, {"Content-Type": "text/html; charset=utf-8"}, b"<html>", "a web page (HTTP 200)", "the address that SDKs send events to"),
-        (401, {"Content-Type": "text/html"}, b"<html>", "a web page (HTTP 401)", "the address that SDKs send events to"),
-        (401, {"WWW-Authenticate": "Basic"}, b"{}", "asks for a login (HTTP 401)", "upstream.proxy, with user and password"),
-        (407, {"Proxy-Authenticate": "Basic"}, b"", "asks for a login (HTTP 407)", "upstream.proxy, with user and password"),
-        (404, {"Content-Type": "application/json"}, b"{}", "has no /decide (HTTP 404)", "the address that SDKs send events to"),
-        (200, {"Content-Type": "application/json"}, b'{"status": "ok"}', "it is another API", "the address that SDKs send events to"),
+        (
+            302,
+            {"Location": "/elsewhere"},
+            b"",
+            "redirects to /elsewhere (HTTP 302)",
+            "an address that answers itself",
+        ),
+        (
+            200,
+            {"Content-Type": "text/html; charset=utf-8"},
+            b"<html>",
+            "a web page (HTTP 200)",
+            "the address that SDKs send events to",
+        ),
+        (
+            401,
+            {"Content-Type": "text/html"},
+            b"<html>",
+            "a web page (HTTP 401)",
+            "the address that SDKs send events to",
+        ),
+        (
+            401,
+            {"WWW-Authenticate": "Basic"},
+            b"{}",
+            "asks for a login (HTTP 401)",
+            "upstream.proxy, with user and password",
+        ),
+        (
+            407,
+            {"Proxy-Authenticate": "Basic"},
+            b"",
+            "asks for a login (HTTP 407)",
+            "upstream.proxy, with user and password",
+        ),
+        (
+            404,
+            {"Content-Type": "application/json"},
+            b"{}",
+            "has no /decide (HTTP 404)",
+            "the address that SDKs send events to",
+        ),
+        (
+            200,
+            {"Content-Type": "application/json"},
+            b'{"status": "ok"}',
+            "it is another API",
+            "the address that SDKs send events to",
+        ),
         (200, {}, b"", "it is another API", "the address that SDKs send events to"),
     ],
 )
 def test_online_recognizes_what_is_not_the_service(
     service: Service, *, status: int, headers: dict[str, str], body: bytes, said: str, hint: str
 ) -> None:
-    """A redirect, a website, a login, another API or a wrong path: exit code 3, what answers, and what to set; nothing is followed."""
+    """A redirect, a website, a login, another API or a wrong path: exit code 3, what answers, and
+    what to set; nothing is followed.
+    """
     service.answers[GOOD], service.headers, service.body = status, headers, body
     result = online(service, GOOD)
     assert result.exit_code == 3
@@ -309,7 +398,9 @@ def test_online_does_not_wait_for_ever(service: Service) -> None:
 def test_online_goes_through_the_proxy(service: Service) -> None:
     """As deliveries will, with the proxy's user and password, which are not shown."""
     proxy = service.url.replace("http://", "http://user:hunter2@")
-    result = online(service, GOOD, UPSTREAM__URL="http://upstream.invalid/base", UPSTREAM__PROXY=proxy)
+    result = online(
+        service, GOOD, UPSTREAM__URL="http://upstream.invalid/base", UPSTREAM__PROXY=proxy
+    )
     assert result.exit_code == 0, result.output
     ((path, headers, _),) = service.asked
     assert path == "http://upstream.invalid/base/decide?v=3"

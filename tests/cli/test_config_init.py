@@ -26,9 +26,13 @@ def forwarder(*args: str | Path) -> str:
 
 @cases("use", ConfigurationUse)
 def test_a_file_passes_the_check(tmp_path: Path, use: ConfigurationUse) -> None:
-    """It is commented, names itself in its comments and no file of the repository, and is as the schema beside it says."""
+    """It is commented, names itself in its comments and no file of the repository, and is as the
+    schema beside it says.
+    """
     file = tmp_path / "forwarder.yaml"
-    shown = forwarder("config", "init", use, "--output", file, "--upstream", "http://127.0.0.1:8322/", "--schema")
+    shown = forwarder(
+        "config", "init", use, "--output", file, "--upstream", "http://127.0.0.1:8322/", "--schema"
+    )
     assert f"--config {file}" in shown
     assert "OK: " in forwarder("config", "check", "--config", file)
     text = file.read_text("utf-8")
@@ -37,7 +41,9 @@ def test_a_file_passes_the_check(tmp_path: Path, use: ConfigurationUse) -> None:
     assert (f"--config {file}" in text) == (use is not ConfigurationUse.ALL)
     assert "config/" not in text.replace("in config/recipes", "")
     assert "docs/" not in text
-    jsonschema.validate(yaml.safe_load(text), json.loads((tmp_path / "forwarder.schema.json").read_text("utf-8")))
+    jsonschema.validate(
+        yaml.safe_load(text), json.loads((tmp_path / "forwarder.schema.json").read_text("utf-8"))
+    )
 
 
 def test_a_file_that_exists_is_kept(tmp_path: Path) -> None:
@@ -62,7 +68,14 @@ def test_a_file_that_can_not_be_written_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="can't be written: No such file or directory"):
         forwarder("config", "init", "--output", tmp_path / "missing" / "forwarder.yaml")
     with pytest.raises(ConfigurationError, match="--upstream: it must begin with http"):
-        forwarder("config", "init", "--output", tmp_path / "forwarder.yaml", "--upstream", "us.i.example.com")
+        forwarder(
+            "config",
+            "init",
+            "--output",
+            tmp_path / "forwarder.yaml",
+            "--upstream",
+            "us.i.example.com",
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -76,22 +89,37 @@ def test_standard_output_gets_the_file_alone() -> None:
     assert "Wrote" not in shown
 
 
-def test_a_user_gets_a_directory_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_gets_a_directory_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where the usual one can't be written to; the command says so."""
     monkeypatch.setattr("os.access", lambda *_: False)
     monkeypatch.delenv("STATE_DIRECTORY", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     shown = forwarder("config", "init", "gateway", "--output", tmp_path / "forwarder.yaml")
-    assert load_settings(tmp_path / "forwarder.yaml", {}).settings.buffer.path == tmp_path / "state" / "forwarder"
+    assert (
+        load_settings(tmp_path / "forwarder.yaml", {}).settings.buffer.path
+        == tmp_path / "state" / "forwarder"
+    )
     assert f"Its files are in {tmp_path}/state/forwarder" in shown
 
 
 def test_some_keys_are_shown_alone() -> None:
-    """Keys, sections and lists, in YAML and JSON; an unknown one is a mistake, with what may be meant."""
-    shown = yaml.safe_load(forwarder("config", "show", "sources.http.listen", "shutdown", "sources.kafka"))
-    assert shown == {"sources": {"http": {"listen": "127.0.0.1:8320"}, "kafka": []}, "shutdown": {"delay": "0s", "drain_timeout": "25s"}}
+    """Keys, sections and lists, in YAML and JSON; an unknown one is a mistake, with what may be
+    meant.
+    """
+    shown = yaml.safe_load(
+        forwarder("config", "show", "sources.http.listen", "shutdown", "sources.kafka")
+    )
+    assert shown == {
+        "sources": {"http": {"listen": "127.0.0.1:8320"}, "kafka": []},
+        "shutdown": {"delay": "0s", "drain_timeout": "25s"},
+    }
     shown = json.loads(forwarder("config", "show", "admin.listen", "--output", "json"))
-    assert (shown["settings"], shown["origins"]) == ({"admin": {"listen": "127.0.0.1:8321"}}, {"admin.listen": "default"})
+    assert (shown["settings"], shown["origins"]) == (
+        {"admin": {"listen": "127.0.0.1:8321"}},
+        {"admin.listen": "default"},
+    )
     with pytest.raises(ConfigurationError) as raised:
         forwarder("config", "show", "bufer")
     assert raised.value.hint == "did you mean buffer?"

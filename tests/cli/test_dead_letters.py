@@ -1,4 +1,6 @@
-"""`forwarder dead-letters`: what it shows, and what it does to the files, with the daemon up or down."""
+"""`forwarder dead-letters`: what it shows, and what it does to the files, with the daemon up or
+down.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ KEY = "phc_" + "secretsecretsecret" + "9876"
 LANE = Lane(KEY)
 OTHER = Lane("phc_other" + "other" * 4)
 UUID = "0190a0a0-1111-7222-8333-444455556666"
-EVENT = b'{"event":"sign up", "distinct_id":"ann","uuid":"%b","properties":{"token":"%b","n":12345678901234567890,"f":1.0}}' % (
+EVENT = (
+    b'{"event":"sign up", '
+    b'"distinct_id":"ann","uuid":"%b","properties":{"token":"%b","n":12345678901234567890,"f":1.0}}'
+) % (
     UUID.encode(),
     KEY.encode(),
 )
@@ -40,7 +45,9 @@ EVENT = b'{"event":"sign up", "distinct_id":"ann","uuid":"%b","properties":{"tok
 
 def invoke(*args: str, answer: str | None = None) -> Result:
     """What a command does, in this process."""
-    return CliRunner().invoke(app, list(args), input=answer, env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
+    return CliRunner().invoke(
+        app, list(args), input=answer, env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    )
 
 
 @pytest.fixture
@@ -58,13 +65,22 @@ async def _fill(directory: Path, events: int = 1) -> None:
     _made(directory)
     async with started(directory) as rig:
         now, why = rig.clock.now(), "the event has no distinct_id"
-        rig.store.bury([DeadLetter(Reason.REFUSED, LANE, EVENT, now - 7200, f"400: no {KEY}", place=(1, n)) for n in range(events)])
-        rig.store.bury_at_receipt([DeadLetter(Reason.MISSING_DISTINCT_ID, OTHER, b'{"event":"click"}', now, why)])
+        rig.store.bury(
+            [
+                DeadLetter(Reason.REFUSED, LANE, EVENT, now - 7200, f"400: no {KEY}", place=(1, n))
+                for n in range(events)
+            ]
+        )
+        rig.store.bury_at_receipt(
+            [DeadLetter(Reason.MISSING_DISTINCT_ID, OTHER, b'{"event":"click"}', now, why)]
+        )
 
 
 @contextlib.asynccontextmanager
 async def daemon(directory: Path, door: Door) -> AsyncIterator[StoreRig]:
-    """What a running daemon has to do with the file: the lock, the store, and the replayer, whose clock passes by itself."""
+    """What a running daemon has to do with the file: the lock, the store, and the replayer, whose
+    clock passes by itself.
+    """
     locked = LockedDirectory.acquire(directory, "dead_letters.path")
     try:
         async with started(directory) as rig:
@@ -95,7 +111,9 @@ async def command(*args: str) -> Result:
 
 
 def test_ls(state: Path) -> None:
-    """The newest first, with reason, lane and event; keys only as labels, also in the upstream's words."""
+    """The newest first, with reason, lane and event; keys only as labels, also in the upstream's
+    words.
+    """
     result = invoke("ls", "--path", str(state))
     assert result.exit_code == 0
     lines = result.output.splitlines()
@@ -111,8 +129,17 @@ def test_ls_as_json(state: Path) -> None:
     document = json.loads(invoke("ls", "--path", str(state), "--output", "json").output)
     assert document["count"] == 2
     first = document["results"][1]
-    assert (first["number"], first["reason"], first["lane"], first["uuid"]) == ("1", "refused", lane_label(LANE), UUID)
-    assert (first["at"], first["bytes"], first["mark"]) == ("2025-12-31T22:00:00.000Z", len(EVENT), None)
+    assert (first["number"], first["reason"], first["lane"], first["uuid"]) == (
+        "1",
+        "refused",
+        lane_label(LANE),
+        UUID,
+    )
+    assert (first["at"], first["bytes"], first["mark"]) == (
+        "2025-12-31T22:00:00.000Z",
+        len(EVENT),
+        None,
+    )
     assert KEY not in json.dumps(document)
 
 
@@ -133,13 +160,17 @@ def test_ls_as_json(state: Path) -> None:
         (["7"], []),
     ],
 )
-def test_ls_chooses(state: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], numbers: list[str]) -> None:
+def test_ls_chooses(
+    state: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], numbers: list[str]
+) -> None:
     """By reason, event, lane, time, number and uuid, however that is spelled."""
     document = json.loads(invoke("ls", "--path", str(state), "--output", "json", *args).output)
     assert [letter["number"] for letter in document["results"]] == numbers
 
 
-@pytest.mark.parametrize("args", [["--reason", "bad"], ["--since", "soon"], ["seven"], ["1", "--limit", "0"]])
+@pytest.mark.parametrize(
+    "args", [["--reason", "bad"], ["--since", "soon"], ["seven"], ["1", "--limit", "0"]]
+)
 def test_wrong_usage(state: Path, args: list[str]) -> None:
     """What can't be meant is said, with exit code 2."""
     result = CliRunner().invoke(module.app, ["dead-letters", "ls", "--path", str(state), *args])
@@ -149,7 +180,10 @@ def test_wrong_usage(state: Path, args: list[str]) -> None:
 def test_nothing_there(tmp_path: Path) -> None:
     """No files, no letters: that is no error; to show one that isn't there is."""
     assert "No dead letters." in invoke("ls", "--path", str(tmp_path)).output
-    assert json.loads(invoke("ls", "--path", str(tmp_path), "--output", "json").output) == {"count": 0, "results": []}
+    assert json.loads(invoke("ls", "--path", str(tmp_path), "--output", "json").output) == {
+        "count": 0,
+        "results": [],
+    }
     assert invoke("show", "1", "--path", str(tmp_path)).exit_code == 1
     assert invoke("replay", "1", "--yes", "--path", str(tmp_path)).exit_code == 1
     assert invoke("drop", "--reason", "refused", "--yes", "--path", str(tmp_path)).exit_code == 0
@@ -163,7 +197,9 @@ def test_the_configuration_says_where(state: Path, tmp_path: Path) -> None:
 
 
 def test_show(state: Path) -> None:
-    """Everything about a letter and its event, found by number or uuid; what looks like a key is masked, but not in the raw bytes."""
+    """Everything about a letter and its event, found by number or uuid; what looks like a key is
+    masked, but not in the raw bytes.
+    """
     for name in ("1", UUID):
         result = invoke("show", name, "--path", str(state))
         assert result.exit_code == 0
@@ -178,7 +214,10 @@ def test_show(state: Path) -> None:
 
 def test_show_says_that_the_disk_changed_it(state: Path) -> None:
     """Bytes that aren't those that were written are shown as that."""
-    query(state / "worker-0", "UPDATE letters SET data = CAST(replace(data, 'sign', 'sigh') AS BLOB) WHERE number = 1")
+    query(
+        state / "worker-0",
+        "UPDATE letters SET data = CAST(replace(data, 'sign', 'sigh') AS BLOB) WHERE number = 1",
+    )
     assert "damaged: they differ" in invoke("show", "1", "--path", str(state)).output
 
 
@@ -187,15 +226,24 @@ def test_several_workers(tmp_path: Path) -> None:
     for worker in (0, 3):
         asyncio.run(_fill(tmp_path / f"worker-{worker}"))
     document = json.loads(invoke("ls", "--path", str(tmp_path), "--output", "json").output)
-    assert sorted(letter["number"] for letter in document["results"]) == ["0/1", "0/2", "3/1", "3/2"]
+    assert sorted(letter["number"] for letter in document["results"]) == [
+        "0/1",
+        "0/2",
+        "3/1",
+        "3/2",
+    ]
     assert "3/2" in invoke("show", "3/2", "--path", str(tmp_path)).output
     assert isinstance(invoke("show", "2", "--path", str(tmp_path)).exception, ConfigurationError)
     assert invoke("drop", "3/2", "--yes", "--path", str(tmp_path)).exit_code == 0
-    assert [query(tmp_path / f"worker-{worker}", "SELECT count(*) FROM letters") for worker in (0, 3)] == [[(2,)], [(1,)]]
+    assert [
+        query(tmp_path / f"worker-{worker}", "SELECT count(*) FROM letters") for worker in (0, 3)
+    ] == [[(2,)], [(1,)]]
 
 
 def test_another_workers_letter_is_not_meant(state: Path) -> None:
-    """The number of a worker that isn't there names no letter, also where there is one file alone: nothing is dropped by mistake."""
+    """The number of a worker that isn't there names no letter, also where there is one file alone:
+    nothing is dropped by mistake.
+    """
     dropped = invoke("drop", "7/1", "--yes", "--path", str(state))
     assert "1 dropped" not in dropped.output
     assert len(json.loads(invoke("ls", "--output", "json", "--path", str(state)).stdout)) == 2
@@ -213,7 +261,9 @@ def test_a_path_without_any_state(tmp_path: Path) -> None:
     (tmp_path / "foreign" / "file").touch()
     for path in (tmp_path / "foreign", tmp_path / "foreign" / "file", tmp_path / "nowhere"):
         with pytest.raises(ConfigurationError, match="is not a state directory of forwarder"):
-            raise invoke("ls", "--path", str(path)).exception or AssertionError("nothing was raised")
+            raise invoke("ls", "--path", str(path)).exception or AssertionError(
+                "nothing was raised"
+            )
 
 
 def test_drop_asks(state: Path) -> None:
@@ -225,7 +275,9 @@ def test_drop_asks(state: Path) -> None:
     result = invoke("drop", "--reason", "refused", "--path", str(state), answer="y\n")
     assert (result.exit_code, "1 dropped" in result.output) == (0, True)
     assert query(state / "worker-0", "SELECT number FROM letters") == [(2,)]
-    assert query(state / "worker-0", "SELECT name, count FROM counters WHERE kind = 'dropped'") == [("operator/http", 1)]
+    assert query(state / "worker-0", "SELECT name, count FROM counters WHERE kind = 'dropped'") == [
+        ("operator/http", 1)
+    ]
 
 
 def test_replay_without_a_daemon(state: Path) -> None:
@@ -233,15 +285,22 @@ def test_replay_without_a_daemon(state: Path) -> None:
     result = invoke("replay", "--reason", "refused", "--rate", "5", "--yes", "--path", str(state))
     assert result.exit_code == 0
     assert "no daemon runs" in result.output
-    assert query(state / "worker-0", "SELECT number, mark, rate FROM letters") == [(1, "replay", 5.0), (2, None, None)]
+    assert query(state / "worker-0", "SELECT number, mark, rate FROM letters") == [
+        (1, "replay", 5.0),
+        (2, None, None),
+    ]
     assert "[replay]" in invoke("ls", "--path", str(state)).output
 
 
 def test_a_dry_run_changes_nothing(state: Path) -> None:
     """It shows what would be sent, before and after the edit, without keys; every digit stays."""
-    result = invoke("replay", "1", "--edit", '.distinct_id = "bob"', "--dry-run", "--path", str(state))
+    result = invoke(
+        "replay", "1", "--edit", '.distinct_id = "bob"', "--dry-run", "--path", str(state)
+    )
     assert result.exit_code == 0
-    before, after = (line for line in result.output.splitlines() if line.startswith(("  - ", "  + ")))
+    before, after = (
+        line for line in result.output.splitlines() if line.startswith(("  - ", "  + "))
+    )
     assert '"ann"' in before
     assert '"distinct_id":"bob"' in after
     assert '"n":12345678901234567890,"f":1.0' in after
@@ -251,14 +310,29 @@ def test_a_dry_run_changes_nothing(state: Path) -> None:
 
 def test_an_edit_is_kept_beside_the_event(state: Path) -> None:
     """What is to be sent goes beside the original bytes; uuid and timestamp stay as they are."""
-    assert invoke("replay", "1", "--edit", ".properties.n += 0", "--yes", "--path", str(state)).exit_code == 0
-    ((data, replacement),) = query(state / "worker-0", "SELECT data, replacement FROM letters WHERE number = 1")
+    assert (
+        invoke(
+            "replay", "1", "--edit", ".properties.n += 0", "--yes", "--path", str(state)
+        ).exit_code
+        == 0
+    )
+    ((data, replacement),) = query(
+        state / "worker-0", "SELECT data, replacement FROM letters WHERE number = 1"
+    )
     assert data == EVENT
     assert json.loads(replacement)["uuid"] == UUID
     assert "to be sent in its place" in invoke("show", "1", "--path", str(state)).output
 
 
-@pytest.mark.parametrize(("edit", "why"), [(".event", "no object"), ("empty", "0 results"), (".,.", "2 results"), ('error("x")', "jq: x")])
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        (".event", "no object"),
+        ("empty", "0 results"),
+        (".,.", "2 results"),
+        ('error("x")', "jq: x"),
+    ],
+)
 def test_an_edit_that_makes_no_event(state: Path, edit: str, why: str) -> None:
     """Before anything is changed, it is tried on every letter."""
     result = invoke("replay", "--edit", edit, "--yes", "--path", str(state))
@@ -276,20 +350,26 @@ def test_an_edit_that_is_no_expression(state: Path) -> None:
 
 
 @pytest.mark.parametrize("edit", ["", '.distinct_id = "bob"'])
-async def test_replay_beside_a_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: str) -> None:
+async def test_replay_beside_a_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: str
+) -> None:
     """The daemon sends what was marked, and the command waits for it."""
     monkeypatch.setattr(dead_letters, "_POLL_SECONDS", 0.01)
     directory, door = tmp_path / "worker-0", Door()
     await _fill(directory, events=30)
     async with daemon(directory, door):
-        result = await command("replay", "--reason", "refused", "--yes", "--edit", edit, "--path", str(tmp_path))
+        result = await command(
+            "replay", "--reason", "refused", "--yes", "--edit", edit, "--path", str(tmp_path)
+        )
     assert (result.exit_code, "30 dead letters sent again" in result.output) == (0, True)
     assert len(door.taken) == 30
     assert (b'"bob"' in door.bodies[0]) is bool(edit)
     assert query(directory, "SELECT reason FROM letters") == [("missing_distinct_id",)]
 
 
-async def test_replay_of_what_is_still_unfit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_replay_of_what_is_still_unfit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The letters stay, and the command says why."""
     monkeypatch.setattr(dead_letters, "_POLL_SECONDS", 0.01)
     directory = tmp_path / "worker-0"
@@ -318,7 +398,9 @@ async def test_a_daemon_that_does_not_get_round_to_it(tmp_path: Path) -> None:
     locked = LockedDirectory.acquire(directory, "dead_letters.path")
     try:
         (file,) = letter_files([directory / DEAD_LETTERS])
-        assert inspect_letters.drop([inspect_letters.SelectedLetters(file, [1, 2])], lambda _: None) == (0, 2)
+        assert inspect_letters.drop(
+            [inspect_letters.SelectedLetters(file, [1, 2])], lambda _: None
+        ) == (0, 2)
     finally:
         locked.release()
 
@@ -338,7 +420,12 @@ ATTRIBUTES = {
     "partition": 3,
     "offset": 1700,
     "key": {"base64": "AAECAwQFBgc="},
-    "headers": [["api-key", KEY], ["trace", {"base64": "/w=="}], ["note", "two\nlines \u001b[31m"], ["nothing", None]],
+    "headers": [
+        ["api-key", KEY],
+        ["trace", {"base64": "/w=="}],
+        ["note", "two\nlines \u001b[31m"],
+        ["nothing", None],
+    ],
 }
 
 
@@ -351,17 +438,34 @@ def record(tmp_path: Path) -> Path:
         async with started(directory) as rig:
             attributes = json.dumps(ATTRIBUTES)
             place = "kafka/events/3/1700"
-            rig.store.bury([DeadLetter(Reason.UNDECODABLE, None, b"\xff\x00", 0.0, "no JSON", "kafka", place, attributes=attributes)])
+            rig.store.bury(
+                [
+                    DeadLetter(
+                        Reason.UNDECODABLE,
+                        None,
+                        b"\xff\x00",
+                        0.0,
+                        "no JSON",
+                        "kafka",
+                        place,
+                        attributes=attributes,
+                    )
+                ]
+            )
 
     asyncio.run(fill(tmp_path / "worker-0"))
     return tmp_path
 
 
 def test_a_records_place_key_and_headers_are_shown(record: Path) -> None:
-    """Legibly: bytes that are no text by their digits, nothing that moves a terminal's cursor, and no project key."""
+    """Legibly: bytes that are no text by their digits, nothing that moves a terminal's cursor, and
+    no project key.
+    """
     result = invoke("show", "1", "--path", str(record))
     lines = [line.strip() for line in result.output.splitlines()]
-    assert [line for line in lines if line.startswith(("topic", "partition", "offset", "key", "header"))] == [
+    assert [
+        line for line in lines if line.startswith(("topic", "partition", "offset", "key", "header"))
+    ] == [
         "topic  events",
         "partition  3",
         "offset  1700",
@@ -378,11 +482,23 @@ def test_a_records_place_key_and_headers_are_shown(record: Path) -> None:
 def test_a_records_place_is_an_object_for_programs(record: Path) -> None:
     """As its source said it, without keys; null where nothing is known."""
     document = json.loads(invoke("show", "1", "--path", str(record), "--output", "json").output)
-    assert document["attributes"] == {**ATTRIBUTES, "headers": [["api-key", f"phc_…{KEY[-4:]}"], *ATTRIBUTES["headers"][1:]]}  # type: ignore[index]
-    assert (document["reason"], document["coordinates"], document["data_base64"]) == ("undecodable", "kafka/events/3/1700", "/wA=")
+    assert document["attributes"] == {
+        **ATTRIBUTES,
+        "headers": [["api-key", f"phc_…{KEY[-4:]}"], *ATTRIBUTES["headers"][1:]],
+    }  # type: ignore[index]
+    assert (document["reason"], document["coordinates"], document["data_base64"]) == (
+        "undecodable",
+        "kafka/events/3/1700",
+        "/wA=",
+    )
 
 
 def test_letters_of_requests_have_no_such_place(state: Path) -> None:
     """It is null for programs, and no line for a person."""
-    assert json.loads(invoke("show", "1", "--path", str(state), "--output", "json").output)["attributes"] is None
+    assert (
+        json.loads(invoke("show", "1", "--path", str(state), "--output", "json").output)[
+            "attributes"
+        ]
+        is None
+    )
     assert "attributes" not in invoke("show", "1", "--path", str(state)).output

@@ -1,4 +1,6 @@
-"""`forwarder dead-letters` on the letters of an import: file and line, mending what isn't JSON, and when they go."""
+"""`forwarder dead-letters` on the letters of an import: file and line, mending what isn't JSON,
+and when they go.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +36,27 @@ def state(tmp_path: Path) -> Path:
 
     async def fill() -> None:
         async with opened(path) as letters:
-            await bury(letters, [refused(16, CUT), refused(20, b'{"event":"sign up","time":"x"}', why=RefusalReason.NO_TIME)])
+            await bury(
+                letters,
+                [
+                    refused(16, CUT),
+                    refused(20, b'{"event":"sign up","time":"x"}', why=RefusalReason.NO_TIME),
+                ],
+            )
 
     asyncio.run(fill())
     return path
 
 
 def test_ls_has_file_and_line(state: Path) -> None:
-    """In the place of the lane, which is the same for all; the end of a long path, which has the line."""
-    query(state, "UPDATE letters SET coordinates = ? WHERE number = 2", ("/" + "long/" * 30 + "a.json:21",))
+    """In the place of the lane, which is the same for all; the end of a long path, which has the
+    line.
+    """
+    query(
+        state,
+        "UPDATE letters SET coordinates = ? WHERE number = 2",
+        ("/" + "long/" * 30 + "a.json:21",),
+    )
     lines = invoke("ls", "--path", str(state)).output.splitlines()
     assert "where" in lines[0]
     assert "long/a.json:21" in lines[1]
@@ -51,7 +65,9 @@ def test_ls_has_file_and_line(state: Path) -> None:
 
 
 def test_show_has_the_record(state: Path, tmp_path: Path) -> None:
-    """Bytes that are no text are shown as such; `--raw` has them as they were read, to be mended."""
+    """Bytes that are no text are shown as such; `--raw` has them as they were read, to
+    be mended.
+    """
     output = invoke("show", "1", "--path", str(state)).output
     assert "export/a.json.gz:17" in output
     assert "16" in next(line for line in output.splitlines() if line.strip().startswith("record "))
@@ -63,8 +79,15 @@ def test_show_has_the_record(state: Path, tmp_path: Path) -> None:
 
 def test_what_a_terminal_would_obey_is_shown(state: Path) -> None:
     """A record is anybody's bytes, and a file anybody's name."""
-    query(state, "UPDATE letters SET data = ?, coordinates = ?, why = ?", (b'{"a":"\x1b[2J"}', "a\x1b.json:1", "no\x1b"))
-    for output in (invoke("show", "1", "--path", str(state)).output, invoke("ls", "--path", str(state)).output):
+    query(
+        state,
+        "UPDATE letters SET data = ?, coordinates = ?, why = ?",
+        (b'{"a":"\x1b[2J"}', "a\x1b.json:1", "no\x1b"),
+    )
+    for output in (
+        invoke("show", "1", "--path", str(state)).output,
+        invoke("ls", "--path", str(state)).output,
+    ):
         assert "\x1b" not in output
         assert "\\u001b" in output
 
@@ -85,7 +108,9 @@ def test_a_file_in_a_records_place(state: Path, tmp_path: Path) -> None:
     mended.write_text('{"event":"sign up"}\n')
     result = invoke("replay", "1", "--with", str(mended), "--yes", "--path", str(state))
     assert result.exit_code == 0
-    assert query(state, "SELECT data, replacement, mark FROM letters WHERE number = 1") == [(CUT, b'{"event":"sign up"}', "replay")]
+    assert query(state, "SELECT data, replacement, mark FROM letters WHERE number = 1") == [
+        (CUT, b'{"event":"sign up"}', "replay")
+    ]
     assert "1 dead letter marked; no import runs" in result.output
     assert "forwarder import mixpanel /data/export …" in result.output
 
@@ -103,7 +128,9 @@ def test_what_can_not_be_meant(state: Path, tmp_path: Path, args: list[str], wor
     """Nothing is changed."""
     file = tmp_path / "mended.json"
     file.write_text("{}")
-    error = invoke("replay", *[each.format(file=file) for each in args], "--yes", "--path", str(state)).exception
+    error = invoke(
+        "replay", *[each.format(file=file) for each in args], "--yes", "--path", str(state)
+    ).exception
     assert isinstance(error, ConfigurationError)
     assert words in error.message
     assert query(state, "SELECT count(mark) FROM letters") == [(0,)]
@@ -144,4 +171,8 @@ def test_letters_for_programs(state: Path) -> None:
     """Where each was, as an object."""
     document = json.loads(invoke("ls", "--path", str(state), "--output", "json").output)
     attributes = document["results"][1]["attributes"]
-    assert (attributes["holds"], attributes["record"], document["results"][1]["coordinates"]) == ("record", 16, "export/a.json.gz:17")
+    assert (attributes["holds"], attributes["record"], document["results"][1]["coordinates"]) == (
+        "record",
+        16,
+        "export/a.json.gz:17",
+    )

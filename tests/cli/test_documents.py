@@ -1,7 +1,9 @@
-"""docs/reference/commands.md is held against the commands: each command and each option is in its table, and nothing else.
+"""docs/reference/commands.md is held against the commands: each command and each option is in its
+table, and nothing else.
 
-Those of the management API stand there as one: `test_manage_documents.py` holds the page that has them one by one. Imports of all formats
-have their common options there once, and each format its own.
+Those of the management API stand there as one: `test_manage_documents.py` holds the page that has
+them one by one. Imports of all formats have their common options there once, and each format its
+own.
 """
 
 from __future__ import annotations
@@ -22,9 +24,14 @@ DOCUMENT = text_of("commands")
 MANAGE = "forwarder manage"
 IMPORT = "forwarder import"
 FORMATS = {f"{IMPORT} {each.name}" for each in catalog.FORMATS}
-COMMON = set.intersection(*({each.name for each in parameters(form)} for form in catalog.FORMATS)) | {"framing", "time_offset", "zone"}
+COMMON = set.intersection(
+    *({each.name for each in parameters(form)} for form in catalog.FORMATS)
+) | {"framing", "time_offset", "zone"}
 """What most formats have."""
-ROW = re.compile(r"^\| (?:`(?P<command>forwarder [a-z -]+)`)? ?\| (?:`(?P<option>--[a-z-]+)[^`]*`)? ?\|", re.MULTILINE)
+ROW = re.compile(
+    r"^\| (?:`(?P<command>forwarder [a-z -]+)`)? ?\| (?:`(?P<option>--[a-z-]+)[^`]*`)? ?\|",
+    re.MULTILINE,
+)
 
 
 def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -38,9 +45,15 @@ def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def options(path: str, command: Any) -> Iterator[str]:
-    """The options of a command; of those of the management API what isn't a field of one endpoint."""
+    """The options of a command; of those of the management API what isn't a field of
+    one endpoint.
+    """
     for option in command.params:
-        if not (path == MANAGE and getattr(option, "rich_help_panel", None) == "Fields" and option.name != "data"):
+        if not (
+            path == MANAGE
+            and getattr(option, "rich_help_panel", None) == "Fields"
+            and option.name != "data"
+        ):
             yield from (name for name in option.opts if name.startswith("--") and name != "--help")
 
 
@@ -53,7 +66,11 @@ def rows(words: str, command: Any) -> Iterator[tuple[str, str]]:
         return
     yield IMPORT, ""
     for option in command.params:
-        yield from ((IMPORT if option.name in COMMON else words, name) for name in option.opts if name.startswith("--"))
+        yield from (
+            (IMPORT if option.name in COMMON else words, name)
+            for name in option.opts
+            if name.startswith("--")
+        )
 
 
 def documented() -> set[tuple[str, str]]:
@@ -78,4 +95,6 @@ def test_every_command_and_option_is_documented() -> None:
 def test_every_exit_code_is_documented() -> None:
     """The table has each once, and no other."""
     section = DOCUMENT.partition("\n## Exit codes\n")[2].partition("\n## ")[0]
-    assert [int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)] == list(ExitCode)
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)] == list(
+        ExitCode
+    )

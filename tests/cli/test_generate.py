@@ -18,14 +18,26 @@ async def test_sums_are_printed() -> None:
         done = await forwarder("generate", "--to", upstream.url, *KEY, *load)
         assert (done.code, done.err) == (0, "")
         assert sum(len(request.events) for request in upstream.requests) == 80
-    assert done.out.startswith(f"Sending to {upstream.url}: as fast as possible, 5 users, 20 events a request\n")
-    assert [line.split()[0] for line in done.out.splitlines()[-4:]] == ["sent", "accepted", "answers", "latency"]
+    assert done.out.startswith(
+        f"Sending to {upstream.url}: as fast as possible, 5 users, 20 events a request\n"
+    )
+    assert [line.split()[0] for line in done.out.splitlines()[-4:]] == [
+        "sent",
+        "accepted",
+        "answers",
+        "latency",
+    ]
     assert "answers    200: 3, 503: 1\n" in done.out
 
 
 async def test_ctrl_c_ends_the_load_and_prints_the_sums() -> None:
-    """Without a terminal a line is written every few seconds; the exit code says whether every event was accepted."""
-    async with Upstream() as upstream, running("generate", "--to", upstream.url, *KEY, "--rate", "100") as load:
+    """Without a terminal a line is written every few seconds; the exit code says whether every
+    event was accepted.
+    """
+    async with (
+        Upstream() as upstream,
+        running("generate", "--to", upstream.url, *KEY, "--rate", "100") as load,
+    ):
         await load.line("events accepted", "p50", "answers 200:")
         load.send(SIGINT)
         assert await load.ended() == 0
@@ -52,4 +64,7 @@ async def test_another_machine_is_asked_about() -> None:
     """Generated events would become data of its project; without an answer nothing is sent."""
     done = await forwarder("generate", "--to", "http://service.invalid", *KEY)
     assert done.code == 1
-    assert "Generated events become data of a project at http://service.invalid. Send them? [y/N]" in done.err
+    assert (
+        "Generated events become data of a project at http://service.invalid. Send them? [y/N]"
+        in done.err
+    )

@@ -26,14 +26,20 @@ TOPIC = re.compile(r"forwarder help ([a-z0-9/-]+)")
 
 def shown(*words: str) -> str:
     """What the command prints; it has to succeed."""
-    result = CliRunner().invoke(app, ["help", *words], catch_exceptions=False, env={"COLUMNS": "100"})
+    result = CliRunner().invoke(
+        app, ["help", *words], catch_exceptions=False, env={"COLUMNS": "100"}
+    )
     assert result.exit_code == 0, result.output
     return result.output
 
 
 def texts() -> Iterator[tuple[Path, int, str]]:
     """The texts that the program can show: all but its docstrings."""
-    return ((path, line, text) for path, line, text, is_statement, _ in source_texts() if not is_statement)
+    return (
+        (path, line, text)
+        for path, line, text, is_statement, _ in source_texts()
+        if not is_statement
+    )
 
 
 def test_topics_are_listed_with_what_they_are_about() -> None:
@@ -48,7 +54,9 @@ def test_topics_are_listed_with_what_they_are_about() -> None:
 
 
 def test_a_document_is_shown() -> None:
-    """As text: its headings and tables, without images and marks of Markdown; with the way to its command's options."""
+    """As text: its headings and tables, without images and marks of Markdown; with the way to its
+    command's options.
+    """
     text = shown("buffer")
     assert "What an answer of 200 promises" in text
     assert not re.search(r"^#|\]\(|!\[|\*\*", text, re.MULTILINE)
@@ -65,7 +73,10 @@ def test_every_document_is_shown() -> None:
 def test_a_command_is_shown() -> None:
     """The same as its `--help`, with subcommands too."""
     for words in (["run"], ["config", "check"], ["manage", "domains", "list"]):
-        assert shown(*words) == CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "100"}).output
+        assert (
+            shown(*words)
+            == CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "100"}).output
+        )
 
 
 @cases(
@@ -91,11 +102,15 @@ async def test_a_pipe_that_is_closed_is_no_error() -> None:
     assert "\x1b" not in done.out
 
 
-def test_documents_of_one_name_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_of_one_name_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By their folders; images, comments, front matter and links to other files are left out."""
     for folder in ("how-to", "reference"):
         (tmp_path / folder).mkdir()
-        (tmp_path / folder / "logs.md").write_text(f"---\nicon: x\n---\n# Logs\n\n![](a.png)\nIn {folder}, [see](x.md#y). More.\n")
+        (tmp_path / folder / "logs.md").write_text(
+            f"---\nicon: x\n---\n# Logs\n\n![](a.png)\nIn {folder}, [see](x.md#y). More.\n"
+        )
     (tmp_path / "index.md").write_text("# Index\n")
     monkeypatch.setattr(module, "shipped", lambda _: tmp_path)
     assert {name: topic.summary() for name, topic in topics().items()} == {
@@ -108,11 +123,22 @@ def test_messages_name_topics_that_exist() -> None:
     """In texts of modules, in the schema's descriptions, and in the examples of configurations."""
     named = {topic for _, _, text in texts() for topic in TOPIC.findall(text)}
     named |= set(TOPIC.findall(json.dumps(json_schema())))
-    named |= {topic for path in files(".yaml", "config") for topic in TOPIC.findall(path.read_text("utf-8"))}
+    named |= {
+        topic
+        for path in files(".yaml", "config")
+        for topic in TOPIC.findall(path.read_text("utf-8"))
+    }
     for _, tree in trees("forwarder", "help_on("):
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-        used = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "help_on"]
-        named |= {argument.value for call in used for argument in call.args if isinstance(argument, ast.Constant)}
+        used = [
+            call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "help_on"
+        ]
+        named |= {
+            argument.value
+            for call in used
+            for argument in call.args
+            if isinstance(argument, ast.Constant)
+        }
     assert {"inspect-buffer", "mapping", "sandbox", "log-recipes"} <= named
     assert named - topics().keys() - COMMANDS.keys() == set()
 

@@ -1,4 +1,6 @@
-"""The first mistakes of an import's user: each message says what happened, where, and what to do. Nothing is sent, or left behind."""
+"""The first mistakes of an import's user: each message says what happened, where, and what to do.
+Nothing is sent, or left behind.
+"""
 
 from __future__ import annotations
 
@@ -57,13 +59,21 @@ MISTAKES: Final[dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]]] = {
         2,
         ("export/may.gz: there is no such file", "export has 2024-01.jsonl, 2024-02.jsonl."),
     ),
-    "a folder that isn't there": (("native", "a/b/c", "--dry-run"), 2, ("a/b/c: there is no such file or folder", "has export, hidden")),
+    "a folder that isn't there": (
+        ("native", "a/b/c", "--dry-run"),
+        2,
+        ("a/b/c: there is no such file or folder", "has export, hidden"),
+    ),
     "a pattern without a match": (
         ("native", "export/*.gz", "--dry-run"),
         2,
         ("export/*.gz: nothing matches", "export has 2024-01.jsonl, 2024-02.jsonl."),
     ),
-    "a folder of hidden files": (("native", "hidden", "--dry-run"), 2, ("hidden: there is no file in it", "Hidden files are left out")),
+    "a folder of hidden files": (
+        ("native", "hidden", "--dry-run"),
+        2,
+        ("hidden: there is no file in it", "Hidden files are left out"),
+    ),
     "a web address": (
         ("native", "https://example.com/export.zip", "--dry-run"),
         2,
@@ -74,7 +84,11 @@ MISTAKES: Final[dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]]] = {
         2,
         ("not the address of an object store", "Write s3://bucket/path"),
     ),
-    "a format that is misspelled": (("segmnt", "export"), 2, ("Unknown format 'segmnt'", "Did you mean segment?", "mixpanel-profiles")),
+    "a format that is misspelled": (
+        ("segmnt", "export"),
+        2,
+        ("Unknown format 'segmnt'", "Did you mean segment?", "mixpanel-profiles"),
+    ),
     "no format": (
         ("segment/calls.gz", "--dry-run"),
         2,
@@ -84,8 +98,16 @@ MISTAKES: Final[dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]]] = {
             "Write: forwarder import segment segment/calls.gz --dry-run",
         ),
     ),
-    "no format for a file of none": (("odd", "--dry-run"), 2, ("The format is missing", "Write: forwarder import FORMAT odd --dry-run")),
-    "no format for a name with a space": (("with space", "--dry-run"), 2, ("Write: forwarder import FORMAT 'with space' --dry-run",)),
+    "no format for a file of none": (
+        ("odd", "--dry-run"),
+        2,
+        ("The format is missing", "Write: forwarder import FORMAT odd --dry-run"),
+    ),
+    "no format for a name with a space": (
+        ("with space", "--dry-run"),
+        2,
+        ("Write: forwarder import FORMAT 'with space' --dry-run",),
+    ),
     "another format": (
         ("mixpanel", "segment", "--dry-run"),
         1,
@@ -98,12 +120,31 @@ MISTAKES: Final[dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]]] = {
     "other files beside the export": (
         ("native", "export", "odd", "--dry-run"),
         1,
-        ("1 of 3 files is of another format than native", "text that is neither JSON nor a table", "--accept unfit-files"),
+        (
+            "1 of 3 files is of another format than native",
+            "text that is neither JSON nor a table",
+            "--accept unfit-files",
+        ),
     ),
-    "no address": (("native", "export", "--yes"), 2, ("--upstream URL is missing", "`upstream.url` in the configuration")),
-    "no key": (("native", "export", "--upstream", "http://127.0.0.1:1", "--yes"), 2, ("the project key is missing", "--api-key KEY")),
+    "no address": (
+        ("native", "export", "--yes"),
+        2,
+        ("--upstream URL is missing", "`upstream.url` in the configuration"),
+    ),
+    "no key": (
+        ("native", "export", "--upstream", "http://127.0.0.1:1", "--yes"),
+        2,
+        ("the project key is missing", "--api-key KEY"),
+    ),
     "a key of a person": (
-        ("native", "export", "--upstream", "http://127.0.0.1:1", "--api-key", "phx_0123456789abcdefgh"),
+        (
+            "native",
+            "export",
+            "--upstream",
+            "http://127.0.0.1:1",
+            "--api-key",
+            "phx_0123456789abcdefgh",
+        ),
         2,
         ("--api-key", "personal key", "project's key"),
     ),
@@ -120,10 +161,24 @@ MISTAKES: Final[dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]]] = {
     "the same in a dry run": (
         ("native", "export", "--upstream", "http://127.0.0.1:1", "--api-key", KEY, "--dry-run"),
         0,
-        ("not checked: whether the service knows the project key: http://127.0.0.1:1 can't be reached", "Nothing was sent"),
+        (
+            (
+                "not checked: whether the service knows the project key: http://127.0.0.1:1 can't "
+                "be reached"
+            ),
+            "Nothing was sent",
+        ),
     ),
-    "a relative time": (("native", "export", "--since", "48h", "--dry-run"), 2, ("--since: '48h' is not a time", "2024-01-31")),
-    "a local date": (("native", "export", "--until", "31/01/2024", "--dry-run"), 2, ("--until: '31/01/2024' is not a time",)),
+    "a relative time": (
+        ("native", "export", "--since", "48h", "--dry-run"),
+        2,
+        ("--since: '48h' is not a time", "2024-01-31"),
+    ),
+    "a local date": (
+        ("native", "export", "--until", "31/01/2024", "--dry-run"),
+        2,
+        ("--until: '31/01/2024' is not a time",),
+    ),
     "times the wrong way around": (
         ("native", "export", "--since", "2024-02-01", "--until", "2024-01-01", "--dry-run"),
         2,
@@ -134,7 +189,11 @@ MISTAKES: Final[dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]]] = {
         2,
         ("--quiet-hours: '8-20'", "22:00-06:00"),
     ),
-    "a code that is misspelled": (("native", "export", "--accept", "many_refused", "--dry-run"), 2, ("Did you mean many-refused?",)),
+    "a code that is misspelled": (
+        ("native", "export", "--accept", "many_refused", "--dry-run"),
+        2,
+        ("Did you mean many-refused?",),
+    ),
     "codes in one option": (
         ("native", "export", "--accept", "no-zone,illegal-ids", "--dry-run"),
         2,
@@ -145,7 +204,11 @@ MISTAKES: Final[dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]]] = {
         2,
         ("the state folder export/state is in", "Give it a place elsewhere with `--state`."),
     ),
-    "a mapping without rules": (("mapping", "export", "--dry-run"), 2, ("the format mapping has no rules", "--mapping FILE")),
+    "a mapping without rules": (
+        ("mapping", "export", "--dry-run"),
+        2,
+        ("the format mapping has no rules", "--mapping FILE"),
+    ),
     "one column for two things": (
         ("csv", "export", "--timestamp-column", "event", "--dry-run"),
         2,
@@ -156,7 +219,9 @@ MISTAKES: Final[dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]]] = {
 
 
 @pytest.mark.parametrize(("words", "code", "said"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_says_what_happened_where_and_what_to_do(words: tuple[str, ...], code: int, said: tuple[str, ...]) -> None:
+def test_a_mistake_says_what_happened_where_and_what_to_do(
+    words: tuple[str, ...], code: int, said: tuple[str, ...]
+) -> None:
     """In one answer, with an exit code that tells wrong usage from a no."""
     found, shown = typed(*words)
     assert [text for text in said if text not in shown] == [], shown
@@ -169,7 +234,11 @@ def test_a_file_without_permission(folder: Path) -> None:
     """Its name, and what to do."""
     (folder / "export/2024-01.jsonl").chmod(0)
     code, shown = typed("native", "export", "--dry-run")
-    assert (code, "2024-01.jsonl: can't be read: Permission denied" in shown, "Make it readable" in shown) == (2, True, True)
+    assert (
+        code,
+        "2024-01.jsonl: can't be read: Permission denied" in shown,
+        "Make it readable" in shown,
+    ) == (2, True, True)
 
 
 def test_a_terminal_is_no_export(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,6 +246,8 @@ def test_a_terminal_is_no_export(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal: Any = io.BytesIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=terminal))
-    with pytest.raises(ConfigurationError, match="-: standard input is a terminal, not an export") as raised:
+    with pytest.raises(
+        ConfigurationError, match="-: standard input is a terminal, not an export"
+    ) as raised:
         open_source(["-"])
     assert "Pipe the export into the command" in raised.value.hint

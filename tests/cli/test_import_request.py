@@ -60,34 +60,106 @@ def test_what_is_not_said_is_as_the_surface_has_it() -> None:
     """2000 a second, set_once, no geoip, the two days that events have to be old."""
     request = typed("segment", "a", "b", *TARGET)
     assert (request.paths, request.settings.upstream.url, request.api_key) == (("a", "b"), URL, KEY)
-    assert (request.rate, request.person_properties, request.geoip, request.sort) == (2000, "set_once", False, False)
-    assert (request.filters, request.quiet_hours, request.state, request.via) == (EventFilters(), None, None, "")
-    assert (request.chosen.name, request.chosen.time_fields) == ("segment", ("timestamp", "originalTimestamp"))
+    assert (request.rate, request.person_properties, request.geoip, request.sort) == (
+        2000,
+        "set_once",
+        False,
+        False,
+    )
+    assert (request.filters, request.quiet_hours, request.state, request.via) == (
+        EventFilters(),
+        None,
+        None,
+        "",
+    )
+    assert (request.chosen.name, request.chosen.time_fields) == (
+        "segment",
+        ("timestamp", "originalTimestamp"),
+    )
     assert not request.chosen.zone_said
-    assert {name: value for name, value in request.chosen.options.items() if value is not None} == {}
+    assert {
+        name: value for name, value in request.chosen.options.items() if value is not None
+    } == {}
 
 
 def test_every_option_arrives(tmp_path: Path) -> None:
     """Each where the engine looks for it."""
-    words = ["--since", "2024-01-01", "--until", "2024-02-01", "--event", "a", "--event", "b", "--exclude-event", "c", "--limit", "7"]
+    words = [
+        "--since",
+        "2024-01-01",
+        "--until",
+        "2024-02-01",
+        "--event",
+        "a",
+        "--event",
+        "b",
+        "--exclude-event",
+        "c",
+        "--limit",
+        "7",
+    ]
     words += ["--rate", "unlimited"]
-    words += ["--quiet-hours", "22:00-06:00 UTC", "--state", str(tmp_path), "--via", "http://127.0.0.1:8320/", "--sort", "--geoip"]
-    words += ["--person-properties", "none", "--accept", "no-zone", "--accept", "illegal-ids", "--store", "region=eu", "--framing", "json"]
+    words += [
+        "--quiet-hours",
+        "22:00-06:00 UTC",
+        "--state",
+        str(tmp_path),
+        "--via",
+        "http://127.0.0.1:8320/",
+        "--sort",
+        "--geoip",
+    ]
+    words += [
+        "--person-properties",
+        "none",
+        "--accept",
+        "no-zone",
+        "--accept",
+        "illegal-ids",
+        "--store",
+        "region=eu",
+        "--framing",
+        "json",
+    ]
     request = typed("native", "x", *TARGET, *words, "--time-offset", "-01:30")
     filters = request.filters
-    assert (filters.since, filters.until, filters.limit) == (1_704_067_200_000_000, 1_706_745_600_000_000, 7)
+    assert (filters.since, filters.until, filters.limit) == (
+        1_704_067_200_000_000,
+        1_706_745_600_000_000,
+        7,
+    )
     assert (filters.events, filters.exclude_events) == ({"a", "b"}, {"c"})
-    assert (request.rate, request.state, request.via, request.sort, request.geoip) == (None, tmp_path, "http://127.0.0.1:8320", True, True)
+    assert (request.rate, request.state, request.via, request.sort, request.geoip) == (
+        None,
+        tmp_path,
+        "http://127.0.0.1:8320",
+        True,
+        True,
+    )
     assert request.quiet_hours == QuietHours.parse("22:00-06:00 UTC")
-    assert (request.person_properties, sorted(request.accepted)) == ("none", ["illegal-ids", "no-zone"])
+    assert (request.person_properties, sorted(request.accepted)) == (
+        "none",
+        ["illegal-ids", "no-zone"],
+    )
     assert (request.reading.store, request.reading.framing) == ({"region": "eu"}, Framing.JSON)
     assert request.chosen.options == {"time-offset": -90, "framing": "json"}
     assert request.chosen.zone_said
 
 
 def test_options_of_a_format(tmp_path: Path) -> None:
-    """By their names on the command line, sets in order; what stands in `auto` or a default's place is nothing said."""
-    words = ["--event-column", "kind", "--number-column", "b", "--number-column", "a", "--delimiter", ";"]
+    """By their names on the command line, sets in order; what stands in `auto` or a default's
+    place is nothing said.
+    """
+    words = [
+        "--event-column",
+        "kind",
+        "--number-column",
+        "b",
+        "--number-column",
+        "a",
+        "--delimiter",
+        ";",
+    ]
     request = typed("csv", "x", *TARGET, *words, "--timestamp-column", "timestamp")
     said = {name: value for name, value in request.chosen.options.items() if value is not None}
     assert said == {"event-column": "kind", "number-column": ["a", "b"], "delimiter": ";"}
@@ -105,12 +177,32 @@ def test_columns_that_are_two_things_are_an_error() -> None:
 
 def test_the_configuration_stands_under_what_is_typed(tmp_path: Path) -> None:
     """Key by key."""
-    section = f"{{api_key: {KEY}, rate: 7, quiet_hours: 1:00-2:00, person_properties: none, store: {{a: b, c: d}}}}"
+    section = (
+        f"{{api_key: {KEY}, rate: 7, quiet_hours: 1:00-2:00, person_properties: none, store: "
+        f"{{a: b, c: d}}}}"
+    )
     config = configured(tmp_path, f"upstream: {{url: {URL}}}\nimport: {section}")
     request = typed("native", "x", *config)
-    assert (request.settings.upstream.url, request.api_key, request.rate, request.person_properties) == (URL, KEY, 7, "none")
+    assert (
+        request.settings.upstream.url,
+        request.api_key,
+        request.rate,
+        request.person_properties,
+    ) == (URL, KEY, 7, "none")
     assert request.quiet_hours == QuietHours.parse("1:00-2:00")
-    request = typed("native", "x", *config, "--rate", "8", "--quiet-hours", "none", "--person-properties", "set", "--store", "c=e")
+    request = typed(
+        "native",
+        "x",
+        *config,
+        "--rate",
+        "8",
+        "--quiet-hours",
+        "none",
+        "--person-properties",
+        "set",
+        "--store",
+        "c=e",
+    )
     assert (request.rate, request.quiet_hours, request.person_properties) == (8, None, "set")
     assert request.reading.store == {"a": "b", "c": "e"}
 
@@ -123,7 +215,9 @@ def test_the_configuration_stands_under_what_is_typed(tmp_path: Path) -> None:
         ("buffer: {path: /b}", "/users/imports"),
     ],
 )
-def test_where_imports_keep_their_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, root: str) -> None:
+def test_where_imports_keep_their_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, root: str
+) -> None:
     """Where it is said, else beside a disk buffer, else in the user's own place."""
     monkeypatch.setenv("STATE_DIRECTORY", "/users")
     assert typed("native", "x", *TARGET, *configured(tmp_path, text)).state_root == Path(root)
@@ -142,9 +236,16 @@ def test_rules_of_the_configuration_and_of_a_file_are_the_same_job(tmp_path: Pat
     config = configured(tmp_path, f"import: {{mapping: {mapping}}}\nupstream: {{url: {URL}}}")
     file = tmp_path / "rules.yaml"
     file.write_text(RULES)
-    by_config, by_file = typed("mapping", "x", *config, "--api-key", KEY), typed("mapping", "x", *TARGET, "--mapping", str(file))
+    by_config, by_file = (
+        typed("mapping", "x", *config, "--api-key", KEY),
+        typed("mapping", "x", *TARGET, "--mapping", str(file)),
+    )
     assert by_config.chosen.options == by_file.chosen.options
-    assert by_file.chosen.options["mapping"] == {"event": ".name", "distinct_id": ".who", "timestamp": {"from": ".at"}}
+    assert by_file.chosen.options["mapping"] == {
+        "event": ".name",
+        "distinct_id": ".who",
+        "timestamp": {"from": ".at"},
+    }
     assert isinstance(by_file.chosen.make(), MappedConverter)
     assert (by_file.chosen.time_fields, by_file.chosen.zone_said) == (("at",), False)
 
@@ -152,7 +253,9 @@ def test_rules_of_the_configuration_and_of_a_file_are_the_same_job(tmp_path: Pat
 def test_another_key_of_hashes_is_another_job(tmp_path: Path) -> None:
     """Its hashes are others; of the key itself nothing is kept."""
     found = []
-    for number, secret in enumerate(("hunter2-hunter2-hunter2", "hunter3-hunter3-hunter3", "hunter2-hunter2-hunter2\n")):
+    for number, secret in enumerate(
+        ("hunter2-hunter2-hunter2", "hunter3-hunter3-hunter3", "hunter2-hunter2-hunter2\n")
+    ):
         salt, file = tmp_path / f"salt{number}", tmp_path / "rules.yaml"
         salt.write_text(secret)
         file.write_text(f"{RULES}hash: {{field: .who, salt_file: {salt}}}\n")
@@ -168,7 +271,10 @@ def test_another_key_of_hashes_is_another_job(tmp_path: Path) -> None:
         ("", "has no rules"),
         ("evnt: .x", r"rules\.yaml:1: evnt: unknown setting"),
         ("event: .[", r"event: jq can't compile"),
-        ("event: .x\ntimestamp: {format: unix}", r"timestamp\.from is missing|timestamp\.from: is missing"),
+        (
+            "event: .x\ntimestamp: {format: unix}",
+            r"timestamp\.from is missing|timestamp\.from: is missing",
+        ),
         ("event: .x\nhash: {field: .y, salt_file: /no/where}", "salt_file"),
     ],
 )
@@ -202,7 +308,9 @@ def test_a_mapping_without_rules_is_an_error() -> None:
         (("--api-key", "phx_0123456789hunter2"), "--api-key: it is a personal key"),
     ],
 )
-def test_what_cannot_be_meant_is_said_before_anything_is_opened(words: tuple[str, ...], told: str) -> None:
+def test_what_cannot_be_meant_is_said_before_anything_is_opened(
+    words: tuple[str, ...], told: str
+) -> None:
     """By the option's name, and without the key."""
     with pytest.raises(ConfigurationError, match=told) as raised:
         typed("native", "x", *TARGET, *words)
@@ -214,7 +322,10 @@ def test_no_address_is_an_error_unless_nothing_is_sent() -> None:
     with pytest.raises(ConfigurationError, match="--upstream URL is missing"):
         typed("native", "x", "--api-key", KEY)
     assert typed("native", "x", "--dry-run").api_key == ""
-    assert typed("native", "x", "--api-key", KEY, "--via", "http://127.0.0.1:8320").via == "http://127.0.0.1:8320"
+    assert (
+        typed("native", "x", "--api-key", KEY, "--via", "http://127.0.0.1:8320").via
+        == "http://127.0.0.1:8320"
+    )
 
 
 def test_the_key_of_a_file(tmp_path: Path) -> None:
@@ -239,7 +350,9 @@ def test_a_key_beside_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("FORWARDER_IMPORT__API_KEY", "phc_environment")
     assert typed("native", "x", *one).api_key == "phc_environment"
     monkeypatch.setenv("FORWARDER_IMPORT__API_KEY_FILE", str(file))
-    with pytest.raises(ConfigurationError, match=r"import\.api_key and import\.api_key_file are both set"):
+    with pytest.raises(
+        ConfigurationError, match=r"import\.api_key and import\.api_key_file are both set"
+    ):
         typed("native", "x", *one)
 
 
@@ -296,7 +409,18 @@ def test_a_time_that_moves_is_none(text: str) -> None:
         moment("--until", text)
 
 
-@cases(("text", "minutes"), [("0", 0), ("UTC", 0), ("z", 0), ("+02:00", 120), ("-0830", -510), ("+5:45", 345), ("-00:30", -30)])
+@cases(
+    ("text", "minutes"),
+    [
+        ("0", 0),
+        ("UTC", 0),
+        ("z", 0),
+        ("+02:00", 120),
+        ("-0830", -510),
+        ("+5:45", 345),
+        ("-00:30", -30),
+    ],
+)
 def test_offsets(text: str, minutes: int) -> None:
     """With their sign, in hours and minutes."""
     assert time_offset(text) == minutes
@@ -312,27 +436,58 @@ def test_a_zone_or_an_offset_is_what_times_without_one_are(tmp_path: Path) -> No
         (("--time-offset", "+02:00"), {"time-offset": 120}),
         (config, {"zone": "Europe/Berlin", "encoding": "utf-16"}),
         ((*config, "--zone", "Asia/Tokyo", "--encoding", "utf-8"), {"zone": "Asia/Tokyo"}),
-        ((*config, "--time-offset", "0", "--encoding", "latin-1"), {"time-offset": 0, "encoding": "iso8859-1"}),
+        (
+            (*config, "--time-offset", "0", "--encoding", "latin-1"),
+            {"time-offset": 0, "encoding": "iso8859-1"},
+        ),
     ):
         for name in ("native", "csv", "segment", "amplitude", "mixpanel", "mixpanel-profiles"):
             request = typed(name, "x", *TARGET, *words)
-            assert {key: value for key, value in request.chosen.options.items() if value is not None} == options
+            assert {
+                key: value for key, value in request.chosen.options.items() if value is not None
+            } == options
             assert request.chosen.zone_said
 
 
 @cases(
     ("words", "message", "hint"),
     [
-        (("--zone", "Europe/Berlin", "--time-offset", "+01:00"), "--zone can't be beside --time-offset", "Keep one of the two"),
-        (("--zone", "Europe/Berln"), "--zone: 'Europe/Berln' is no zone", "Did you mean Europe/Berlin?"),
+        (
+            ("--zone", "Europe/Berlin", "--time-offset", "+01:00"),
+            "--zone can't be beside --time-offset",
+            "Keep one of the two",
+        ),
+        (
+            ("--zone", "Europe/Berln"),
+            "--zone: 'Europe/Berln' is no zone",
+            "Did you mean Europe/Berlin?",
+        ),
         (("--zone", "berlin"), "--zone: 'berlin' is no zone", "Did you mean Europe/Berlin?"),
-        (("--zone", "Los Angeles"), "--zone: 'Los Angeles' is no zone", "Did you mean America/Los_Angeles?"),
-        (("--zone", "Mars/Base"), "--zone: 'Mars/Base' is no zone", "Write a name such as Europe/Berlin"),
-        (("--time-offset", "Europe/Berlin"), "--time-offset: 'Europe/Berlin' is not an offset", "--zone Europe/Berlin"),
-        (("--encoding", "utf-61"), "--encoding: 'utf-61' is not an encoding", "Did you mean utf-16"),
+        (
+            ("--zone", "Los Angeles"),
+            "--zone: 'Los Angeles' is no zone",
+            "Did you mean America/Los_Angeles?",
+        ),
+        (
+            ("--zone", "Mars/Base"),
+            "--zone: 'Mars/Base' is no zone",
+            "Write a name such as Europe/Berlin",
+        ),
+        (
+            ("--time-offset", "Europe/Berlin"),
+            "--time-offset: 'Europe/Berlin' is not an offset",
+            "--zone Europe/Berlin",
+        ),
+        (
+            ("--encoding", "utf-61"),
+            "--encoding: 'utf-61' is not an encoding",
+            "Did you mean utf-16",
+        ),
     ],
 )
-def test_what_is_no_zone_or_encoding_says_what_may_be_meant(words: tuple[str, ...], message: str, hint: str) -> None:
+def test_what_is_no_zone_or_encoding_says_what_may_be_meant(
+    words: tuple[str, ...], message: str, hint: str
+) -> None:
     """Before anything is read."""
     with pytest.raises(ConfigurationError) as raised:
         typed("csv", "x", *TARGET, *words)
@@ -347,7 +502,10 @@ def test_an_offset_that_could_mean_two_things_is_none(text: str) -> None:
         time_offset(text)
 
 
-@cases(("text", "events"), [("2000", 2000), ("0.5", 0.5), ("2,000", 2000), ("unlimited", None), ("Unlimited", None)])
+@cases(
+    ("text", "events"),
+    [("2000", 2000), ("0.5", 0.5), ("2,000", 2000), ("unlimited", None), ("Unlimited", None)],
+)
 def test_rates(text: str, events: float | None) -> None:
     """Events a second, or no limit."""
     assert rate(text) == events
@@ -362,7 +520,10 @@ def test_what_is_no_rate(text: str) -> None:
 
 def test_options_of_a_store() -> None:
     """The text may hold an equals sign, and is in no error: it may be a secret."""
-    assert pairs("--store", ["region=eu", "secret_access_key=a=b"]) == {"region": "eu", "secret_access_key": "a=b"}
+    assert pairs("--store", ["region=eu", "secret_access_key=a=b"]) == {
+        "region": "eu",
+        "secret_access_key": "a=b",
+    }
     for wrong in ("hunter2", "=hunter2"):
         with pytest.raises(ConfigurationError) as raised:
             pairs("--store", [wrong])
@@ -371,6 +532,11 @@ def test_options_of_a_store() -> None:
 
 def test_characters() -> None:
     """A tab can't be typed in most shells."""
-    assert [character("--delimiter", text) for text in (";", r"\t", "tab", "\t")] == [";", "\t", "\t", "\t"]
+    assert [character("--delimiter", text) for text in (";", r"\t", "tab", "\t")] == [
+        ";",
+        "\t",
+        "\t",
+        "\t",
+    ]
     with pytest.raises(ConfigurationError, match="is not one character"):
         character("--delimiter", "ab")

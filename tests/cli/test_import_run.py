@@ -17,7 +17,13 @@ import uvloop
 from typer.testing import CliRunner
 
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.import_run import RATE_WINDOW, ImportDisplay, code_of, stopped_by_signals, termination_interrupts
+from forwarder.cli.import_run import (
+    RATE_WINDOW,
+    ImportDisplay,
+    code_of,
+    stopped_by_signals,
+    termination_interrupts,
+)
 from forwarder.cli.imports import app
 from forwarder.cli.options import TextOutput
 from forwarder.cli.tables import EVERY
@@ -26,7 +32,19 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.daemon.imports import KeyUnverified, UpstreamRefuses
 from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.checkpoint import ImportCheckpoint
-from tests.cli.importing import ACCEPTED, BROKEN, KEY, PROGRESS, STOPPING, URL, FakeImport, checkpoint, flow, refusal, request
+from tests.cli.importing import (
+    ACCEPTED,
+    BROKEN,
+    KEY,
+    PROGRESS,
+    STOPPING,
+    URL,
+    FakeImport,
+    checkpoint,
+    flow,
+    refusal,
+    request,
+)
 from tests.sources.imports.preflights import report
 from tests.sources.imports.samples.manifests import manifest
 from tests.support.waiting import eventually
@@ -49,8 +67,12 @@ def without_refusals(found: FakeImport) -> None:
     found.result.books.refused.clear()
 
 
-def test_a_first_run_looks_before_it_sends(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
-    """The key first, then the source, then the events; at the end the report and where more of it is."""
+def test_a_first_run_looks_before_it_sends(
+    opened: FakeImport, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The key first, then the source, then the events; at the end the report and where more of it
+    is.
+    """
     without_refusals(opened)
     assert flow(opened) == ExitCode.DONE
     assert opened.asked == ["check_key", "preflight", "run", "close"]
@@ -64,7 +86,9 @@ def test_a_first_run_looks_before_it_sends(opened: FakeImport, capsys: pytest.Ca
     assert json.loads((opened.state / "preflight.json").read_bytes())["stopped_by"] == []
 
 
-def test_refused_records_are_exit_code_1(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused_records_are_exit_code_1(
+    opened: FakeImport, capsys: pytest.CaptureFixture[str]
+) -> None:
     """And it is said where they are."""
     assert flow(opened) == ExitCode.NO
     assert f"forwarder dead-letters ls --path {opened.state}" in capsys.readouterr().err
@@ -86,8 +110,12 @@ def test_the_key_is_not_asked_about_where_nobody_wants_it(opened: FakeImport) ->
 
 
 @pytest.mark.parametrize("accepted", [frozenset(), ACCEPTED - {"illegal-ids"}])
-def test_findings_that_stop_it_stop_it(opened: FakeImport, capsys: pytest.CaptureFixture[str], accepted: frozenset[str]) -> None:
-    """Nothing is sent while one of them isn't accepted; what was found is kept, and how to go on is said."""
+def test_findings_that_stop_it_stop_it(
+    opened: FakeImport, capsys: pytest.CaptureFixture[str], accepted: frozenset[str]
+) -> None:
+    """Nothing is sent while one of them isn't accepted; what was found is kept, and how to go on
+    is said.
+    """
     opened.found = report(STOPPING)
     assert flow(opened, request(accepted=accepted)) == ExitCode.NO
     assert opened.asked == ["check_key", "preflight", "close"]
@@ -103,7 +131,9 @@ def test_findings_that_are_accepted_do_not(opened: FakeImport) -> None:
 
 
 @pytest.mark.parametrize(("stops", "code"), [(False, ExitCode.DONE), (True, ExitCode.NO)])
-def test_a_dry_run_sends_nothing(opened: FakeImport, capsys: pytest.CaptureFixture[str], *, stops: bool, code: int) -> None:
+def test_a_dry_run_sends_nothing(
+    opened: FakeImport, capsys: pytest.CaptureFixture[str], *, stops: bool, code: int
+) -> None:
     """Its exit code says whether the import would start."""
     if stops:
         opened.found = report(STOPPING)
@@ -113,21 +143,34 @@ def test_a_dry_run_sends_nothing(opened: FakeImport, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("lacks", [{"api_key": ""}, {"settings": Settings()}])
-def test_a_dry_run_needs_neither_key_nor_service(opened: FakeImport, capsys: pytest.CaptureFixture[str], lacks: dict[str, object]) -> None:
+def test_a_dry_run_needs_neither_key_nor_service(
+    opened: FakeImport, capsys: pytest.CaptureFixture[str], lacks: dict[str, object]
+) -> None:
     """What isn't checked is said in the report."""
     assert flow(opened, request(**lacks), dry_run=True) == ExitCode.DONE
     assert opened.asked == ["preflight", "close"]
-    words = "whether the service knows the project key: that requires --upstream URL and --api-key KEY"
+    words = (
+        "whether the service knows the project key: that requires --upstream URL and --api-key KEY"
+    )
     assert f"not checked: {words}" in capsys.readouterr().out
-    assert json.loads((opened.state / "preflight.json").read_bytes())["report"]["unchecked"] == [words]
+    assert json.loads((opened.state / "preflight.json").read_bytes())["report"]["unchecked"] == [
+        words
+    ]
 
 
-def test_a_dry_run_needs_no_service_that_answers(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_needs_no_service_that_answers(
+    opened: FakeImport, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A key that is known to be wrong ends it; a real run ends with the same error."""
-    opened.refuses = KeyUnverified("https://service.example.com can't be reached: no route", hint="Check the address.")
+    opened.refuses = KeyUnverified(
+        "https://service.example.com can't be reached: no route", hint="Check the address."
+    )
     assert flow(opened, dry_run=True) == ExitCode.DONE
     assert opened.asked == ["check_key", "preflight", "close"]
-    assert "not checked: whether the service knows the project key: https://service.example.com can't be" in capsys.readouterr().out
+    assert (
+        "not checked: whether the service knows the project key: https://service.example.com "
+        "can't be"
+    ) in capsys.readouterr().out
     with pytest.raises(KeyUnverified):
         flow(opened)
     opened.refuses = refusal()
@@ -135,13 +178,17 @@ def test_a_dry_run_needs_no_service_that_answers(opened: FakeImport, capsys: pyt
         flow(opened, dry_run=True)
 
 
-def test_a_look_as_json_is_one_document(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_look_as_json_is_one_document(
+    opened: FakeImport, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Nothing else is on standard output."""
     assert flow(opened, dry_run=True, output=TextOutput.JSON) == ExitCode.DONE
     assert json.loads(capsys.readouterr().out)["report"]["records"] == 5
 
 
-def test_an_import_as_json_is_one_document(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_import_as_json_is_one_document(
+    opened: FakeImport, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The report; the look before it is in its file."""
     flow(opened, output=TextOutput.JSON)
     assert json.loads(capsys.readouterr().out)["job"]["format"] == "mixpanel"
@@ -155,7 +202,9 @@ def test_a_later_run_goes_on(opened: FakeImport, capsys: pytest.CaptureFixture[s
     assert "resumes from its checkpoint of 2025-06-15T15:16:40Z" in capsys.readouterr().err
 
 
-def test_a_complete_one_sends_nothing(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_complete_one_sends_nothing(
+    opened: FakeImport, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It says so, and shows what came of it once more; nobody needs to be asked about a key."""
     opened.saved, opened.is_complete = checkpoint(complete=True), True
     assert flow(opened) == ExitCode.DONE
@@ -165,7 +214,9 @@ def test_a_complete_one_sends_nothing(opened: FakeImport, capsys: pytest.Capture
     assert "complete" in shown.out
 
 
-def test_dead_letters_that_are_marked_are_sent_by_the_same_command(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dead_letters_that_are_marked_are_sent_by_the_same_command(
+    opened: FakeImport, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The source is complete then, and the import isn't."""
     opened.saved = checkpoint(complete=True)
     flow(opened)
@@ -190,21 +241,34 @@ def at_a_terminal(monkeypatch: pytest.MonkeyPatch, typed: str) -> None:
 
 @pytest.mark.parametrize(("answer", "runs"), [("y\n", True), ("n\n", False), ("", False)])
 def test_who_sits_there_is_asked(
-    opened: FakeImport, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: str, *, runs: bool
+    opened: FakeImport,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answer: str,
+    *,
+    runs: bool,
 ) -> None:
     """Before the first event; how many, to where, and that it is for good."""
     at_a_terminal(monkeypatch, answer)
     assert flow(opened, yes=False) == ExitCode.NO
     assert ("run" in opened.asked) is runs
-    assert f"Send 5 events to {URL}, project phc_…good? This can't be undone. [y/N] " in capsys.readouterr().err
+    assert (
+        f"Send 5 events to {URL}, project phc_…good? This can't be undone. [y/N] "
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("terminals", [set(), {"stdin"}, {"stderr"}])
 @pytest.mark.parametrize("earlier", [None, checkpoint(), checkpoint(complete=True)])
 def test_without_a_terminal_it_sends_only_with_yes(
-    opened: FakeImport, monkeypatch: pytest.MonkeyPatch, earlier: ImportCheckpoint | None, terminals: set[str]
+    opened: FakeImport,
+    monkeypatch: pytest.MonkeyPatch,
+    earlier: ImportCheckpoint | None,
+    terminals: set[str],
 ) -> None:
-    """A first run and one that resumes alike; the source isn't read, and the error says what to do."""
+    """A first run and one that resumes alike; the source isn't read, and the error
+    says what to do.
+    """
     for name in ("stdin", "stderr"):
         monkeypatch.setattr(f"sys.{name}.isatty", lambda name=name: name in terminals)
     opened.saved = earlier
@@ -223,7 +287,9 @@ def test_without_a_terminal_a_look_needs_no_yes(opened: FakeImport) -> None:
     assert flow(opened, yes=False) == ExitCode.DONE
 
 
-def test_who_said_yes_is_not_asked(opened: FakeImport, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_said_yes_is_not_asked(
+    opened: FakeImport, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """`--yes`."""
     at_a_terminal(monkeypatch, "")
     flow(opened, yes=True)
@@ -231,7 +297,9 @@ def test_who_said_yes_is_not_asked(opened: FakeImport, monkeypatch: pytest.Monke
     assert "[y/N]" not in capsys.readouterr().err
 
 
-def test_broken_files_are_told_and_exit_code_1(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_files_are_told_and_exit_code_1(
+    opened: FakeImport, capsys: pytest.CaptureFixture[str]
+) -> None:
     """By the look, and after all else was brought."""
     without_refusals(opened)
     opened.broken = (BROKEN,)
@@ -242,7 +310,9 @@ def test_broken_files_are_told_and_exit_code_1(opened: FakeImport, capsys: pytes
     assert shown.count("import the new file by itself") == 3
 
 
-def test_names_of_files_do_not_move_the_cursor(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_of_files_do_not_move_the_cursor(
+    opened: FakeImport, capsys: pytest.CaptureFixture[str]
+) -> None:
     """They come from archives."""
     opened.broken = (BrokenSource("a.zip!\x1b[2J", 0, "it is cut off"),)
     flow(opened, dry_run=True)
@@ -250,8 +320,12 @@ def test_names_of_files_do_not_move_the_cursor(opened: FakeImport, capsys: pytes
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_lets_it_end(opened: FakeImport, capsys: pytest.CaptureFixture[str], number: signal.Signals) -> None:
-    """What is on its way is settled, the report says that it isn't complete, and the exit code is that of an interruption."""
+def test_a_signal_lets_it_end(
+    opened: FakeImport, capsys: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
+    """What is on its way is settled, the report says that it isn't complete, and the exit code is
+    that of an interruption.
+    """
     opened.result = manifest(2, ended=False)
     opened.waits = lambda: os.kill(os.getpid(), number)
     assert flow(opened) == ExitCode.INTERRUPTED
@@ -264,7 +338,11 @@ def test_a_signal_lets_it_end(opened: FakeImport, capsys: pytest.CaptureFixture[
 def test_exit_codes() -> None:
     """Broken files and refused records are a no; records that were mended since aren't."""
     done, part = manifest(2), manifest(2, ended=False)
-    assert (code_of(part, ()), code_of(part, (BROKEN,)), code_of(done, (BROKEN,))) == (ExitCode.INTERRUPTED, ExitCode.NO, ExitCode.NO)
+    assert (code_of(part, ()), code_of(part, (BROKEN,)), code_of(done, (BROKEN,))) == (
+        ExitCode.INTERRUPTED,
+        ExitCode.NO,
+        ExitCode.NO,
+    )
     assert code_of(done, ()) == ExitCode.NO
     done.books.mended = sum(done.books.refused.values())
     assert code_of(done, ()) == ExitCode.DONE
@@ -293,7 +371,8 @@ def test_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown.out == ""
     assert shown.err == (
         "importing: 300 of 1,000 events, 20 a second, 35s left; "
-        "1,300 records read: 1,200 delivered, 20 refused, 1 left out, 1 repeat; 3 events in flight\n"
+        "1,300 records read: 1,200 delivered, 20 refused, 1 left out, 1 repeat; 3 events in "
+        "flight\n"
     )
 
 
@@ -317,7 +396,10 @@ def test_a_total_that_is_not_known_is_not_said(capsys: pytest.CaptureFixture[str
         watch.now += EVERY
         progress.sent(replace(PROGRESS, events=50))
     lines = capsys.readouterr().err.splitlines()
-    assert [line.partition(";")[0] for line in lines] == ["importing: 50 events, 10 a second", "importing: 50 of 50 events, 10 a second"]
+    assert [line.partition(";")[0] for line in lines] == [
+        "importing: 50 events, 10 a second",
+        "importing: 50 of 50 events, 10 a second",
+    ]
 
 
 def test_the_rate_is_that_of_lately() -> None:
@@ -338,10 +420,14 @@ def test_what_slows_it_down_stands_beside_the_rate(capsys: pytest.CaptureFixture
     with closing(ImportDisplay(None, 0, now=watch)) as progress:
         watch.now += EVERY
         progress.sent(replace(PROGRESS, events=50, slowed="slowed by --rate"))
-    assert capsys.readouterr().err.startswith("importing: 50 events, 10 a second (slowed by --rate); 10 records read")
+    assert capsys.readouterr().err.startswith(
+        "importing: 50 events, 10 a second (slowed by --rate); 10 records read"
+    )
 
 
-def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bar_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """With the same figures; the cursor is there again after it."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "120")
@@ -375,7 +461,12 @@ def test_a_look_at_a_source_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 async def test_the_second_signal_ends_it_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     """The first one asks it to stop; after the second the terminal is tidied up first."""
     heard: list[object] = []
-    with stopped_by_signals(asyncio.get_running_loop(), lambda: heard.append("stop"), lambda: heard.append("tidy"), heard.append):
+    with stopped_by_signals(
+        asyncio.get_running_loop(),
+        lambda: heard.append("stop"),
+        lambda: heard.append("tidy"),
+        heard.append,
+    ):
         os.kill(os.getpid(), signal.SIGTERM)
         await eventually(lambda: heard == ["stop"])
         os.kill(os.getpid(), signal.SIGINT)

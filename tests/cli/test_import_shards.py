@@ -1,4 +1,6 @@
-"""`forwarder import --shard`, and `import status` and `import verify` over all shards, as they are typed."""
+"""`forwarder import --shard`, and `import status` and `import verify` over all shards, as they are
+typed.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def service() -> Iterator[Service]:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A folder of files, and where they are imported to: a project of the sandbox that nobody else has."""
+    """A folder of files, and where they are imported to: a project of the sandbox that nobody else
+    has.
+    """
 
     service: Service
     source: Path
@@ -44,7 +48,10 @@ class Case:
 
     def shards(self, *numbers: int, of: int = OF, state: Path | None = None) -> list[Finished]:
         """Run these."""
-        return [self.imported("native", self.source, "--shard", f"{number}/{of}", state=state) for number in numbers]
+        return [
+            self.imported("native", self.source, "--shard", f"{number}/{of}", state=state)
+            for number in numbers
+        ]
 
     def imported(self, *arguments: str | Path, state: Path | None = None) -> Finished:
         """Run an import."""
@@ -56,7 +63,16 @@ class Case:
 
     def verified(self, *more: str) -> Finished:
         """Compare with the sandbox."""
-        return run(verify, "--state", self.state, "--sandbox", self.service.url, "--api-key", self.key, *more)
+        return run(
+            verify,
+            "--state",
+            self.state,
+            "--sandbox",
+            self.service.url,
+            "--api-key",
+            self.key,
+            *more,
+        )
 
 
 @pytest.fixture
@@ -72,7 +88,9 @@ def case(service: Service, tmp_path: Path, request: pytest.FixtureRequest) -> Ca
 
 
 def test_an_import_in_shards(case: Case) -> None:
-    """Each says which it is, and how to see all of them; together they have every event. A shard that is complete says so again."""
+    """Each says which it is, and how to see all of them; together they have every event. A shard
+    that is complete says so again.
+    """
     for number, done in enumerate(case.shards(*range(OF))):
         assert done.code == 0
         assert f"Sending shard {number}/{OF} to {case.service.url}" in done.err
@@ -92,7 +110,9 @@ def test_an_import_in_shards(case: Case) -> None:
 
 
 def test_a_missing_shard_is_no_whole_import(case: Case) -> None:
-    """Everything that was sent is there, and the answer is no all the same: which is missing is named. So it is to machines."""
+    """Everything that was sent is there, and the answer is no all the same: which is missing is
+    named. So it is to machines.
+    """
     case.shards(0, 2)
     seen, found = case.status(), case.verified()
     for each in (seen, found):
@@ -101,13 +121,19 @@ def test_a_missing_shard_is_no_whole_import(case: Case) -> None:
     assert "events of " in found.out
     listed = json.loads(case.status("--output", "json").out)["imports"][0]
     compared = json.loads(case.verified("--output", "json").out)
-    assert (listed["complete"], listed["shards"]["not_started"], len(listed["shards"]["each"])) == (False, [1], 2)
+    assert (listed["complete"], listed["shards"]["not_started"], len(listed["shards"]["each"])) == (
+        False,
+        [1],
+        2,
+    )
     assert (compared["same"], compared["complete"]) == (True, False)
     assert compared["shards"] == {"of": OF, "not_started": [1], "unfinished": [], "same_list": True}
 
 
 def test_one_shard_is_not_verified_alone(case: Case) -> None:
-    """The service knows which import an event is of, not which shard sent it. Exit code 2, with what to name instead."""
+    """The service knows which import an event is of, not which shard sent it. Exit code 2, with
+    what to name instead.
+    """
     case.shards(*range(OF))
     alone = case.state / f"shard-1-of-{OF}"
     for named in (("--state", alone), ("--manifest", alone / MANIFEST)):
@@ -117,8 +143,12 @@ def test_one_shard_is_not_verified_alone(case: Case) -> None:
     assert f"native {case.source}, shard 1/{OF}: complete" in run(status, "--state", alone).out
 
 
-def test_all_imports_are_listed_with_those_in_shards(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the folder that is configured: a table of each that is divided. The only import there is needs no name, to verify it."""
+def test_all_imports_are_listed_with_those_in_shards(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the folder that is configured: a table of each that is divided. The only import there is
+    needs no name, to verify it.
+    """
     root = tmp_path / "imports"
     monkeypatch.setenv("FORWARDER_IMPORT__STATE", str(root))
     case.shards(*range(OF), state=root / "divided")
@@ -134,7 +164,9 @@ def test_all_imports_are_listed_with_those_in_shards(case: Case, tmp_path: Path,
 
 
 def test_shards_of_several_machines(case: Case, tmp_path: Path) -> None:
-    """Their folders are put together; one of them has seen a file more, so not all files are read once: that isn't complete."""
+    """Their folders are put together; one of them has seen a file more, so not all files are read
+    once: that isn't complete.
+    """
     for number in range(OF - 1):
         case.shards(number, state=tmp_path / f"machine{number}")
     (case.source / "7.jsonl").write_bytes(as_json([*complete_events(EVENTS + 1, 1)][-1]) + b"\n")
@@ -142,15 +174,23 @@ def test_shards_of_several_machines(case: Case, tmp_path: Path) -> None:
     both = case.state
     both.mkdir()
     for number in range(OF):
-        shutil.copytree(tmp_path / f"machine{number}" / f"shard-{number}-of-{OF}", both / f"shard-{number}-of-{OF}")
+        shutil.copytree(
+            tmp_path / f"machine{number}" / f"shard-{number}-of-{OF}",
+            both / f"shard-{number}-of-{OF}",
+        )
     for done in (case.status(), case.verified()):
         assert done.code == 1
-        assert f"different lists of files: 7 files for 0/{OF} to 1/{OF}; 8 files for 2/{OF}" in done.out
+        assert (
+            f"different lists of files: 7 files for 0/{OF} to 1/{OF}; 8 files for 2/{OF}"
+            in done.out
+        )
     assert f"All {EVENTS} events of " in case.verified().out
 
 
 def test_an_event_in_the_files_of_two_shards(case: Case) -> None:
-    """Both send it, the same bytes: the service has it once, without a conflict, and the comparison says what that may be."""
+    """Both send it, the same bytes: the service has it once, without a conflict, and the
+    comparison says what that may be.
+    """
     first = (case.source / "0.jsonl").read_bytes().splitlines(keepends=True)[0]
     (case.source / "1.jsonl").write_bytes((case.source / "1.jsonl").read_bytes() + first)
     done = case.shards(*range(OF))
@@ -158,7 +198,9 @@ def test_an_event_in_the_files_of_two_shards(case: Case) -> None:
     found = case.verified()
     assert found.code == 1
     assert "1 of " in found.out
-    assert "An event in the files of two shards is delivered by both, and is there once" in found.out
+    assert (
+        "An event in the files of two shards is delivered by both, and is there once" in found.out
+    )
     [counts] = case.service.ask(f"imports?api_key={case.key}")["results"]
     assert (counts["events"], counts["duplicates"], counts["conflicts"]) == (EVENTS, 1, 0)
 
@@ -166,7 +208,10 @@ def test_an_event_in_the_files_of_two_shards(case: Case) -> None:
 def test_an_export_of_the_service(case: Case, tmp_path: Path) -> None:
     """As an import in one process is compared; with rows that don't name their import, too."""
     case.shards(*range(OF))
-    rows = [json.loads(each["raw"]) for each in case.service.ask(f"events?api_key={case.key}&limit=1000")["results"]]
+    rows = [
+        json.loads(each["raw"])
+        for each in case.service.ask(f"events?api_key={case.key}&limit=1000")["results"]
+    ]
     path = tmp_path / "service.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert run(verify, "--state", case.state, "--export", path).code == 0
@@ -191,7 +236,9 @@ def doubled(folder: Path) -> None:
     [(cut, 2, "has a damaged checkpoint"), (doubled, 1, "has shards of 2 and of 3")],
     ids=["damaged", "of two divisions"],
 )
-def test_what_cannot_be_verified(case: Case, change: Callable[[Path], None], code: int, told: str) -> None:
+def test_what_cannot_be_verified(
+    case: Case, change: Callable[[Path], None], code: int, told: str
+) -> None:
     """The others are shown all the same."""
     case.shards(*range(OF))
     change(case.state)
@@ -205,7 +252,10 @@ def test_what_cannot_be_verified(case: Case, change: Callable[[Path], None], cod
 def test_shards_that_have_settled_nothing(tmp_path: Path) -> None:
     """One of them looks at its files: it runs, and there is nothing to verify yet."""
     lock = LockedDirectory.acquire(tmp_path / "state" / "shard-1-of-2", "--state")
-    seen, found = run(status, "--state", tmp_path / "state"), run(verify, "--state", tmp_path / "state", "--sandbox", "http://127.0.0.1:1")
+    seen, found = (
+        run(status, "--state", tmp_path / "state"),
+        run(verify, "--state", tmp_path / "state", "--sandbox", "http://127.0.0.1:1"),
+    )
     lock.release()
     assert seen.code == 1
     assert "1/2    running" in seen.out
@@ -214,7 +264,9 @@ def test_shards_that_have_settled_nothing(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_of_a_shard(case: Case) -> None:
-    """Its own files, at its part of the rate; nothing is begun. One without files has nothing to look at."""
+    """Its own files, at its part of the rate; nothing is begun. One without files has nothing to
+    look at.
+    """
     words = ("native", case.source, "--dry-run", "--output", "json")
     for number, counts in ((0, 3), (2, 2)):
         done = case.imported(*words, "--shard", f"{number}/{OF}")
@@ -236,11 +288,17 @@ def test_a_shard_without_files(case: Case) -> None:
 
 
 def test_refused_records_are_counted_over_all(case: Case) -> None:
-    """A shard with one ends with exit code 1, and is complete; status and verify are about what is there."""
+    """A shard with one ends with exit code 1, and is complete; status and verify are about what is
+    there.
+    """
     bad: dict[str, Any] = {**next(complete_events(1, 1)), "distinct_id": "null"}
-    (case.source / "1.jsonl").write_bytes((case.source / "1.jsonl").read_bytes() + as_json(bad) + b"\n")
+    (case.source / "1.jsonl").write_bytes(
+        (case.source / "1.jsonl").read_bytes() + as_json(bad) + b"\n"
+    )
     accepted = ("--accept", "illegal-ids", "--accept", "many-refused")
-    done = [case.imported("native", case.source, "--shard", f"{n}/{OF}", *accepted) for n in range(OF)]
+    done = [
+        case.imported("native", case.source, "--shard", f"{n}/{OF}", *accepted) for n in range(OF)
+    ]
     assert [each.code for each in done] == [0, 1, 0]
     seen = case.status()
     assert (seen.code, f"{EVENTS} delivered + 1 refused" in seen.out) == (0, True)

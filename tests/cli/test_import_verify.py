@@ -29,7 +29,10 @@ from tests.sources.imports.samples.manifests import JOB
 from tests.support.commands import forwarder
 
 OTHER_KEY = "phc_another_key_000000002"
-SAME = f"All {manifests.manifest(DAYS).events} events of 4 days are there, by count and by digest of their uuids\n"
+SAME = (
+    f"All {manifests.manifest(DAYS).events} events of 4 days are there, by count and by "
+    "digest of their uuids\n"
+)
 
 
 def delivered() -> list[FinishedEvent]:
@@ -41,13 +44,20 @@ def delivered() -> list[FinishedEvent]:
 def sent(each: FinishedEvent, job: str | None = JOB.id, **more: Any) -> dict[str, Any]:
     """An event as an import sends it."""
     properties = {} if job is None else {"$import_job_id": job}
-    told = {"event": each.event, "distinct_id": each.distinct_id, "uuid": each.uuid, "timestamp": when(each.time)}
+    told = {
+        "event": each.event,
+        "distinct_id": each.distinct_id,
+        "uuid": each.uuid,
+        "timestamp": when(each.time),
+    }
     return {**told, "properties": properties, **more}
 
 
 async def send(client: Client, events: Sequence[dict[str, Any]], key: str = KEY) -> None:
     """Send a batch, as an import does."""
-    reply = await client.post("/batch/", {"api_key": key, "historical_migration": True, "batch": events})
+    reply = await client.post(
+        "/batch/", {"api_key": key, "historical_migration": True, "batch": events}
+    )
     assert reply.status == 200
 
 
@@ -69,14 +79,24 @@ def kept(tmp_path: Path) -> Path:
 
 
 async def test_all_is_in_the_sandbox(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each event once, however many pages they take; repeats and events of nobody's import don't count. Exit code 0."""
+    """Each event once, however many pages they take; repeats and events of nobody's import don't
+    count. Exit code 0.
+    """
     monkeypatch.setattr(verification, "PAGE", 3)
     async with talking() as client:
         await send(client, [sent(each) for each in delivered()])
         await send(client, [sent(each) for each in delivered()[:4]])
         await send(client, [sent(each, None, uuid=None) for each in delivered()])
         done = await run_beside(verify, "--state", kept, "--sandbox", client.sandbox.url)
-        slash = await run_beside(verify, "--manifest", kept / MANIFEST, "--sandbox", f"{client.sandbox.url}/", "--api-key", KEY)
+        slash = await run_beside(
+            verify,
+            "--manifest",
+            kept / MANIFEST,
+            "--sandbox",
+            f"{client.sandbox.url}/",
+            "--api-key",
+            KEY,
+        )
     assert (done.code, done.out, done.err) == (0, SAME, "")
     assert slash == done
 
@@ -86,7 +106,17 @@ async def test_what_is_missing_in_the_sandbox(kept: Path) -> None:
     async with talking() as client:
         await send(client, [sent(each) for each in delivered()[:-2]])
         done = await run_beside(verify, "--state", kept, "--sandbox", client.sandbox.url)
-        empty = await run_beside(verify, "--state", kept, "--sandbox", client.sandbox.url, "--api-key", OTHER_KEY, "--output", "json")
+        empty = await run_beside(
+            verify,
+            "--state",
+            kept,
+            "--sandbox",
+            client.sandbox.url,
+            "--api-key",
+            OTHER_KEY,
+            "--output",
+            "json",
+        )
     assert (done.code, done.out.splitlines()[0].split(":")[0]) == (1, "1 of 4 days differs")
     assert "2024-01-04: 2 of " in done.out
     found = json.loads(empty.out)
@@ -109,15 +139,21 @@ async def test_an_import_into_two_projects(kept: Path) -> None:
         for key in (KEY, OTHER_KEY):
             await send(client, [sent(each) for each in delivered()], key)
         unsaid = await run_beside(verify, "--state", kept, "--sandbox", client.sandbox.url)
-        said = await run_beside(verify, "--state", kept, "--sandbox", client.sandbox.url, "--api-key", OTHER_KEY)
+        said = await run_beside(
+            verify, "--state", kept, "--sandbox", client.sandbox.url, "--api-key", OTHER_KEY
+        )
     assert unsaid.code == 2
     assert "has this import in several projects: phc_…0002, phc_…0001" in unsaid.err
     assert KEY not in unsaid.err
     assert said.code == 0
 
 
-async def test_the_configured_upstream_is_asked(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an address, and the only import there is without a folder; the key is the configured one, too."""
+async def test_the_configured_upstream_is_asked(
+    kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an address, and the only import there is without a folder; the key is the configured
+    one, too.
+    """
     monkeypatch.setenv("FORWARDER_IMPORT__STATE", str(kept.parent))
     monkeypatch.setenv("FORWARDER_IMPORT__API_KEY", KEY)
     async with talking() as client:
@@ -156,9 +192,14 @@ def test_no_address_of_a_sandbox(kept: Path, url: str) -> None:
     assert "is not the address of a sandbox" in done.err
 
 
-@pytest.mark.parametrize(("status", "body", "code"), [(404, "", 2), (200, "<html>", 2), (200, '{"results": [{}]}', 2), (502, "", 3)])
+@pytest.mark.parametrize(
+    ("status", "body", "code"),
+    [(404, "", 2), (200, "<html>", 2), (200, '{"results": [{}]}', 2), (502, "", 3)],
+)
 async def test_who_answers_is_no_sandbox(kept: Path, status: int, body: str, code: int) -> None:
-    """The service can't be asked for events: exports are named. One that fails may be there later."""
+    """The service can't be asked for events: exports are named. One that fails may be
+    there later.
+    """
 
     async def answer(_: web.Request) -> web.Response:
         return web.Response(status=status, text=body)
@@ -191,15 +232,21 @@ async def test_a_sandbox_that_goes_away(kept: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("name", ["events.jsonl", "events.jsonl.gz", "events.jsonl.zst"])
 def test_an_export_of_the_service(kept: Path, name: str) -> None:
-    """As its batch exports write events: whatever else they have, properties as an object or as text, times with a zone or without."""
+    """As its batch exports write events: whatever else they have, properties as an object or as
+    text, times with a zone or without.
+    """
     rows = [
         {
             **sent(each),
             "team_id": 1,
             "elements_chain": "",
             "set": None,
-            "timestamp": when(each.time).replace("T", " ").removesuffix("Z") if place % 2 else when(each.time),
-            "properties": {"$import_job_id": JOB.id} if place % 3 else json.dumps({"$import_job_id": JOB.id}),
+            "timestamp": when(each.time).replace("T", " ").removesuffix("Z")
+            if place % 2
+            else when(each.time),
+            "properties": {"$import_job_id": JOB.id}
+            if place % 3
+            else json.dumps({"$import_job_id": JOB.id}),
         }
         for place, each in enumerate(delivered())
     ]
@@ -212,9 +259,16 @@ def test_an_export_of_the_service(kept: Path, name: str) -> None:
 
 def test_an_export_as_parquet_and_as_an_array(kept: Path) -> None:
     """The service writes either file format; a listing that was saved is an array."""
-    rows = [{**sent(each), "properties": json.dumps({"$import_job_id": JOB.id})} for each in delivered()]
+    rows = [
+        {**sent(each), "properties": json.dumps({"$import_job_id": JOB.id})} for each in delivered()
+    ]
     moments = [datetime.fromisoformat(row["timestamp"]) for row in rows]
-    table = pa.table({**{name: [row[name] for row in rows] for name in ("uuid", "event", "properties")}, "timestamp": moments})
+    table = pa.table(
+        {
+            **{name: [row[name] for row in rows] for name in ("uuid", "event", "properties")},
+            "timestamp": moments,
+        }
+    )
     parquet.write_table(table, kept.parent / "x.parquet")
     (kept.parent / "x.json").write_text(json.dumps(rows, indent=1))
     for name in ("x.parquet", "x.json"):
@@ -223,20 +277,32 @@ def test_an_export_as_parquet_and_as_an_array(kept: Path) -> None:
 
 
 def test_several_files_of_an_export(kept: Path) -> None:
-    """By a pattern, by a folder, or one after the other; rows that the service will remove are said, and no difference."""
+    """By a pattern, by a folder, or one after the other; rows that the service will remove are
+    said, and no difference.
+    """
     folder = kept.parent / "export"
     folder.mkdir()
     rows = [sent(each) for each in delivered()]
     files = [exported(folder / "1.jsonl.gz", rows[:9]), exported(folder / "2.jsonl", rows[7:])]
     for arguments in ([folder], [folder / "*.jsonl*"], files):
-        done = run(verify, "--state", kept, *(part for each in arguments for part in ("--export", each)))
-        assert (done.code, done.out) == (0, SAME + "2 rows repeat a uuid of their day: the service removes them some time later\n")
+        done = run(
+            verify, "--state", kept, *(part for each in arguments for part in ("--export", each))
+        )
+        assert (done.code, done.out) == (
+            0,
+            SAME + "2 rows repeat a uuid of their day: the service removes them some time later\n",
+        )
     assert run(verify, "--state", kept, "--export", files[0]).code == 1
 
 
 def test_an_export_without_properties(kept: Path) -> None:
-    """Its rows don't say which import they are of: all of them are counted where that is asked for."""
-    path = exported(kept.parent / "x.jsonl", [{"uuid": each.uuid, "timestamp": when(each.time)} for each in delivered()])
+    """Its rows don't say which import they are of: all of them are counted where that
+    is asked for.
+    """
+    path = exported(
+        kept.parent / "x.jsonl",
+        [{"uuid": each.uuid, "timestamp": when(each.time)} for each in delivered()],
+    )
     assert run(verify, "--state", kept, "--export", path, "--any-job").code == 0
     assert run(verify, "--state", kept, "--export", path).code == 1
 
@@ -245,16 +311,26 @@ def test_an_export_without_properties(kept: Path) -> None:
     "row",
     [
         {"event": "x", "timestamp": "2024-01-01T00:00:00Z"},
-        {"uuid": "no uuid", "timestamp": "2024-01-01T00:00:00Z", "properties": {"$import_job_id": JOB.id}},
+        {
+            "uuid": "no uuid",
+            "timestamp": "2024-01-01T00:00:00Z",
+            "properties": {"$import_job_id": JOB.id},
+        },
         {"uuid": delivered()[0].uuid, "timestamp": 1704067200},
-        {"uuid": delivered()[0].uuid, "timestamp": "yesterday", "properties": {"$import_job_id": JOB.id}},
+        {
+            "uuid": delivered()[0].uuid,
+            "timestamp": "yesterday",
+            "properties": {"$import_job_id": JOB.id},
+        },
         {"uuid": delivered()[0].uuid, "timestamp": "2024-01-01T00:00:00Z", "properties": [1]},
         {"uuid": delivered()[0].uuid, "timestamp": "2024-01-01T00:00:00Z", "properties": "{"},
         [1],
     ],
 )
 def test_a_row_that_is_no_event(kept: Path, row: Any) -> None:
-    """It is named by its file and line, with what rows must have. Exit code 2: nothing is proven."""
+    """It is named by its file and line, with what rows must have. Exit code 2: nothing
+    is proven.
+    """
     path = exported(kept.parent / "x.jsonl", [sent(delivered()[0]), row, sent(delivered()[1])])
     done = run(verify, "--state", kept, "--export", path)
     assert (done.code, done.out) == (2, "")
@@ -279,7 +355,9 @@ def test_an_export_that_is_not_there(kept: Path) -> None:
 
 
 def test_an_import_that_was_killed(tmp_path: Path) -> None:
-    """Its checkpoint says more than the manifest of the run before, or than none; that it isn't complete is said."""
+    """Its checkpoint says more than the manifest of the run before, or than none; that it isn't
+    complete is said.
+    """
     kept = state(tmp_path / "kept", ended=False)
     write_reports(manifests.manifest(1, ended=False), kept)
     path = exported(tmp_path / "x.jsonl", [sent(each) for each in delivered()])
@@ -314,7 +392,9 @@ def test_a_manifest_that_says_something_else(kept: Path) -> None:
         ("--state", "no such folder"),
     ],
 )
-def test_what_does_not_fit_together(arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_together(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Exit code 2, before anything is asked."""
     monkeypatch.chdir(tmp_path)
     assert run(verify, *arguments).code == 2
@@ -324,7 +404,9 @@ def test_what_does_not_fit_together(arguments: tuple[str, ...], tmp_path: Path, 
 async def test_as_a_process(kept: Path) -> None:
     """Typed as it is documented, beside a sandbox."""
     async with Sandbox() as sandbox:
-        done = await forwarder("import", "verify", "--state", str(kept), "--sandbox", sandbox.url, "--output", "json")
+        done = await forwarder(
+            "import", "verify", "--state", str(kept), "--sandbox", sandbox.url, "--output", "json"
+        )
         shown = await forwarder("import", "status", "--state", str(kept))
     assert (done.code, json.loads(done.out)["job"]) == (1, JOB.id)
     assert (shown.code, JOB.id in shown.out) == (0, True)

@@ -46,7 +46,12 @@ def events(count: int, first: int = 0) -> list[dict[str, Any]]:
 def written(folder: Path, *records: object) -> Path:
     """JSON lines."""
     file = folder / "export.jsonl"
-    file.write_text("".join(f"{json.dumps(record)}\n" if not isinstance(record, str) else f"{record}\n" for record in records))
+    file.write_text(
+        "".join(
+            f"{json.dumps(record)}\n" if not isinstance(record, str) else f"{record}\n"
+            for record in records
+        )
+    )
     return file
 
 
@@ -57,7 +62,9 @@ async def service() -> AsyncIterator[Client]:
         yield client
 
 
-async def imported(service: Client, *words: object, key: str = KEY, env: Mapping[str, str] | None = None) -> Finished:
+async def imported(
+    service: Client, *words: object, key: str = KEY, env: Mapping[str, str] | None = None
+) -> Finished:
     """Run the command to its end."""
     target = ("--upstream", service.sandbox.url, "--api-key", key, "--yes")
     done = await forwarder("import", *map(str, words), *target, env=env)
@@ -82,8 +89,12 @@ async def test_an_import_and_the_same_again(service: Client, tmp_path: Path) -> 
     assert (again.code, len(await held(service))) == (0, 50)
     assert "This import is complete" in again.err
     for shown in (first.out, again.out):
-        assert "50 records read = 50 delivered + 0 refused + 0 left out + 0 repeats: balanced" in shown
-    assert {"manifest.json", "report.html", "report.json", "preflight.json"} <= {each.name for each in state.iterdir()}
+        assert (
+            "50 records read = 50 delivered + 0 refused + 0 left out + 0 repeats: balanced" in shown
+        )
+    assert {"manifest.json", "report.html", "report.json", "preflight.json"} <= {
+        each.name for each in state.iterdir()
+    }
     for each in state.iterdir():
         assert KEY.encode() not in each.read_bytes()
 
@@ -96,7 +107,9 @@ async def test_findings_stop_it_until_they_are_accepted(service: Client, tmp_pat
     stopped = await imported(service, *words)
     assert (stopped.code, await held(service)) == (1, [])
     assert "--accept illegal-ids --accept many-refused" in stopped.out
-    done = await imported(service, *words, "--accept", "illegal-ids", "--accept", "many-refused", "--output", "json")
+    done = await imported(
+        service, *words, "--accept", "illegal-ids", "--accept", "many-refused", "--output", "json"
+    )
     assert (done.code, await held(service)) == (1, [0, 1, 2])
     assert json.loads(done.out)["books"]["refused"] == {"illegal_id": 1}
     assert "dead-letters ls --path" in done.err
@@ -105,7 +118,14 @@ async def test_findings_stop_it_until_they_are_accepted(service: Client, tmp_pat
 @pytest.mark.slow
 async def test_a_key_that_is_unknown(service: Client, tmp_path: Path) -> None:
     """Exit code 3, before anything is read; the key is shown by its end alone."""
-    done = await imported(service, "native", written(tmp_path, *events(1)), "--state", tmp_path / "state", key="phc_0123456789unknown1")
+    done = await imported(
+        service,
+        "native",
+        written(tmp_path, *events(1)),
+        "--state",
+        tmp_path / "state",
+        key="phc_0123456789unknown1",
+    )
     assert (done.code, done.out) == (3, "")
     assert "doesn't know the project key phc_…own1" in done.err
 
@@ -114,7 +134,14 @@ async def test_a_key_that_is_unknown(service: Client, tmp_path: Path) -> None:
 async def test_no_service(tmp_path: Path) -> None:
     """Exit code 3, with what to look at."""
     target = ("--upstream", "http://127.0.0.1:1", "--api-key", KEY, "--yes")
-    done = await forwarder("import", "native", str(written(tmp_path, *events(1))), "--state", str(tmp_path / "state"), *target)
+    done = await forwarder(
+        "import",
+        "native",
+        str(written(tmp_path, *events(1))),
+        "--state",
+        str(tmp_path / "state"),
+        *target,
+    )
     assert done.code == 3
     assert "can't be reached" in done.err
 
@@ -124,13 +151,23 @@ async def test_a_format_that_there_is_not() -> None:
     """Exit code 2, with those that there are."""
     done = await forwarder("import", "mixpanel_profiles", "x")
     assert done.code == 2
-    assert "Unknown format 'mixpanel_profiles'. Did you mean mixpanel-profiles? The formats are native, amplitude," in done.err
+    assert (
+        "Unknown format 'mixpanel_profiles'. Did you mean mixpanel-profiles? The formats are "
+        "native, amplitude,"
+    ) in done.err
 
 
 @pytest.mark.slow
 async def test_a_dry_run_without_anything(tmp_path: Path) -> None:
     """A look needs neither service nor key."""
-    done = await forwarder("import", "native", str(written(tmp_path, *events(5))), "--state", str(tmp_path / "state"), "--dry-run")
+    done = await forwarder(
+        "import",
+        "native",
+        str(written(tmp_path, *events(5))),
+        "--state",
+        str(tmp_path / "state"),
+        "--dry-run",
+    )
     assert done.code == 0
     assert "5 events, " in done.out
     assert "Nothing was sent" in done.err
@@ -159,9 +196,21 @@ async def test_the_same_folder_for_another_import(service: Client, tmp_path: Pat
 
 @pytest.mark.slow
 async def test_a_signal_and_the_same_command_again(service: Client, tmp_path: Path) -> None:
-    """What was taken is settled and saved, exit code 130; then it goes on, and each event is there once."""
+    """What was taken is settled and saved, exit code 130; then it goes on, and each event is there
+    once.
+    """
     file = written(tmp_path, *events(600))
-    words = ("import", "native", str(file), "--state", str(tmp_path / "state"), "--upstream", service.sandbox.url, "--api-key", KEY)
+    words = (
+        "import",
+        "native",
+        str(file),
+        "--state",
+        str(tmp_path / "state"),
+        "--upstream",
+        service.sandbox.url,
+        "--api-key",
+        KEY,
+    )
     small = {"FORWARDER_BATCH__MAX_EVENTS": "20"}
     async with running(*words, "--rate", "100", "--yes", env=small) as command:
         async with asyncio.timeout(LIMIT):
@@ -170,7 +219,9 @@ async def test_a_signal_and_the_same_command_again(service: Client, tmp_path: Pa
         command.send(signal.SIGINT)
         assert await command.ended() == 130
     assert any("reading stops" in line for line in command.lines)
-    done = await imported(service, "native", file, "--state", tmp_path / "state", "--rate", "unlimited")
+    done = await imported(
+        service, "native", file, "--state", tmp_path / "state", "--rate", "unlimited"
+    )
     assert done.code == 0
     assert "resumes from its checkpoint" in done.err
     assert sorted(await held(service)) == list(range(600))
@@ -179,16 +230,26 @@ async def test_a_signal_and_the_same_command_again(service: Client, tmp_path: Pa
 
 @pytest.mark.slow
 async def test_rules_and_variables(service: Client, tmp_path: Path) -> None:
-    """By the environment alone, as in a job of a cluster: whom to send to, and where the state is."""
+    """By the environment alone, as in a job of a cluster: whom to send to, and where
+    the state is.
+    """
     rules = tmp_path / "rules.yaml"
     rules.write_text(RULES)
-    records = written(tmp_path, *({"name": "e", "who": "u", "at": "2024-01-01T00:00:00Z", "n": number} for number in range(3)))
+    records = written(
+        tmp_path,
+        *(
+            {"name": "e", "who": "u", "at": "2024-01-01T00:00:00Z", "n": number}
+            for number in range(3)
+        ),
+    )
     env = {
         "FORWARDER_UPSTREAM__URL": service.sandbox.url,
         "FORWARDER_IMPORT__API_KEY": KEY,
         "FORWARDER_IMPORT__STATE": str(tmp_path / "imports"),
     }
-    done = await forwarder("import", "mapping", str(records), "--mapping", str(rules), "--yes", env=env)
+    done = await forwarder(
+        "import", "mapping", str(records), "--mapping", str(rules), "--yes", env=env
+    )
     assert (done.code, await held(service)) == (0, [0, 1, 2]), done.err
     (folder,) = [each for each in (tmp_path / "imports").iterdir() if each.is_dir()]
     assert folder.name.startswith("mapping-")
@@ -202,7 +263,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_all_imports_are_listed(root: Path) -> None:
-    """By the names of their folders, complete or not; other folders and files are none. Exit code 0."""
+    """By the names of their folders, complete or not; other folders and files are none. Exit
+    code 0.
+    """
     state(root / "b", ended=False)
     state(root / "a")
     (root / "other").mkdir()
@@ -210,7 +273,10 @@ def test_all_imports_are_listed(root: Path) -> None:
     done = run(status)
     assert (done.code, done.err) == (0, "")
     heads = [line for line in done.out.splitlines() if line.startswith("mixpanel")]
-    assert heads == ["mixpanel export/*.json.gz: complete", "mixpanel export/*.json.gz: not complete: the same command resumes it"]
+    assert heads == [
+        "mixpanel export/*.json.gz: complete",
+        "mixpanel export/*.json.gz: not complete: the same command resumes it",
+    ]
     assert done.out.index(str(root / "a")) < done.out.index(str(root / "b"))
 
 
@@ -222,8 +288,13 @@ def test_one_import(tmp_path: Path) -> None:
 
 
 def test_an_import_that_runs(root: Path) -> None:
-    """Its folder is read without its lock, and it is said that a process has it; also before it has settled anything."""
-    locks = [LockedDirectory.acquire(state(root / "a", ended=False), "--state"), LockedDirectory.acquire(root / "b", "--state")]
+    """Its folder is read without its lock, and it is said that a process has it; also before it
+    has settled anything.
+    """
+    locks = [
+        LockedDirectory.acquire(state(root / "a", ended=False), "--state"),
+        LockedDirectory.acquire(root / "b", "--state"),
+    ]
     done = run(status)
     for lock in locks:
         lock.release()
@@ -237,7 +308,12 @@ def test_for_machines(root: Path) -> None:
     state(root / "a")
     done = run(status, "--output", "json")
     [found] = json.loads(done.out)["imports"]
-    assert (found["folder"], found["complete"], found["running"], done.code) == (str(root / "a"), True, False, 0)
+    assert (found["folder"], found["complete"], found["running"], done.code) == (
+        str(root / "a"),
+        True,
+        False,
+        0,
+    )
 
 
 def test_a_checkpoint_that_is_damaged(root: Path) -> None:
@@ -252,7 +328,9 @@ def test_a_checkpoint_that_is_damaged(root: Path) -> None:
 
 
 def test_how_much_was_counted_before(tmp_path: Path) -> None:
-    """What the preflight left beside the checkpoint is compared with, from the file that it writes."""
+    """What the preflight left beside the checkpoint is compared with, from the file
+    that it writes.
+    """
     folder = state(tmp_path / "x", ended=False)
     PreflightResult.assess(structs.replace(report([]), records=400), ()).save(folder)
     assert "% of the 400 records that were counted" in run(status, "--state", folder).out

@@ -16,12 +16,23 @@ NOBODY = "127.0.0.1:1"
 
 
 async def test_logs_of_the_daemon(daemon: Answering) -> None:
-    """Each source with what became of its lines, and each file with position, size, lag and last line."""
+    """Each source with what became of its lines, and each file with position, size, lag and last
+    line.
+    """
     done = await invoked("logs", "--admin", daemon.address)
     assert (done.code, done.err) == (0, "")
-    assert "logs web is reading; 12 files, 3 of them open, 1 unreadable, lag 4.0 KiB, 2.0 KiB not settled" in done.out
-    assert "5,000 lines accepted, 70 filtered, 30 not of the format, 2 not mappable, 1 too long; positions stored 2s ago" in done.out
-    assert "! 1 file can't be opened: permission denied: /var/log/<b>/secret.log (Let forwarder's user read it.)" in done.out
+    assert (
+        "logs web is reading; 12 files, 3 of them open, 1 unreadable, lag 4.0 KiB, 2.0 KiB "
+        "not settled"
+    ) in done.out
+    assert (
+        "5,000 lines accepted, 70 filtered, 30 not of the format, 2 not mappable, 1 too long; "
+        "positions stored 2s ago"
+    ) in done.out
+    assert (
+        "! 1 file can't be opened: permission denied: /var/log/<b>/secret.log (Let "
+        "forwarder's user read it.)"
+    ) in done.out
     assert "1000 B     9,000  10,000     5s ago  /var/log/nginx/access.log\n" in done.out
     assert 'GET /<script>"' in done.out
     assert "/var/log/nginx/access.log.1.gz\n" in done.out
@@ -30,7 +41,9 @@ async def test_logs_of_the_daemon(daemon: Answering) -> None:
 
 
 async def test_one_source_alone(daemon: Answering) -> None:
-    """`--source` shows that source; a name that isn't configured is wrong usage, with the names that are."""
+    """`--source` shows that source; a name that isn't configured is wrong usage, with the names
+    that are.
+    """
     done = await invoked("logs", "--admin", daemon.address, "--source", "stdin")
     assert (done.code, "web" in done.out, "logs stdin is ended" in done.out) == (0, False, True)
     other = await invoked("logs", "--admin", daemon.address, "--source", "nginx")
@@ -50,7 +63,9 @@ async def test_many_files_stay_readable(daemon: Answering) -> None:
 
 
 async def test_a_line_cant_control_the_terminal(daemon: Answering) -> None:
-    """Escapes in paths and lines are shown as text, even if the daemon is of a version that passes them on."""
+    """Escapes in paths and lines are shown as text, even if the daemon is of a version that passes
+    them on.
+    """
     file = LogFile("/var/log/\x1b]0;x\x07.log", last_line="\x1b[2J[bold]gone[/bold]\u202e")
     daemon.snapshot = replace(FULL, logs=(replace(LOGS, files=(file,)),))
     for options in ((), ("--output", "json")):
@@ -87,7 +102,9 @@ def write_config(state: Path, admin: str) -> list[str]:
 
 
 async def test_without_a_daemon_and_positions_exits_with_3(tmp_path: Path) -> None:
-    """Where nobody answers and nothing is stored, the error says how to start one or where to look; with `--admin` nothing is read."""
+    """Where nobody answers and nothing is stored, the error says how to start one or where to
+    look; with `--admin` nothing is read.
+    """
     for options in (["--admin", NOBODY], write_config(tmp_path, NOBODY)):
         done = await invoked("logs", *options)
         assert (done.code, done.out) == (3, "")
@@ -95,7 +112,9 @@ async def test_without_a_daemon_and_positions_exits_with_3(tmp_path: Path) -> No
 
 
 async def test_stored_positions(tmp_path: Path, daemon: Answering) -> None:
-    """Without a daemon they are shown as they are stored; with one, those that it doesn't list with `--all`."""
+    """Without a daemon they are shown as they are stored; with one, those that it doesn't list
+    with `--all`.
+    """
     (tmp_path / "logs").mkdir()
     followed = FollowedLogs(tmp_path / "logs")
     path = followed.write("a.log", "first\nlast\n")

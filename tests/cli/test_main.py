@@ -20,7 +20,23 @@ from tests.support.cases import cases
 from tests.support.commands import forwarder, invoked
 
 PATHS = [
-    *("run", "demo", "drill", "status", "logs", "health", "audit", "explain", "send", "generate", "sandbox", "help", "tap", "top", "plan"),
+    *(
+        "run",
+        "demo",
+        "drill",
+        "status",
+        "logs",
+        "health",
+        "audit",
+        "explain",
+        "send",
+        "generate",
+        "sandbox",
+        "help",
+        "tap",
+        "top",
+        "plan",
+    ),
     *("buffer ls", "buffer verify", "buffer export", "buffer drain"),
     *("dead-letters ls", "dead-letters show", "dead-letters replay", "dead-letters drop"),
     *("config init", "config check", "config show", "config schema"),
@@ -34,7 +50,9 @@ HEAVY = ["aiohttp", "uvloop", "prometheus_client", "structlog", "posthog", "sqli
 
 def invoke(*args: str) -> tuple[int, str]:
     """Exit code and output of a command, in this process."""
-    result = CliRunner().invoke(module.app, list(args), env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
+    result = CliRunner().invoke(
+        module.app, list(args), env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    )
     return result.exit_code, result.output
 
 
@@ -51,7 +69,11 @@ def test_help_has_an_example(command: str) -> None:
 def test_help_lists_every_command() -> None:
     """`forwarder --help` names each command."""
     output = invoke("--help")[1]
-    assert {command.partition(" ")[0] for command in PATHS} == set(COMMANDS) == {word for word in output.split() if word in COMMANDS}
+    assert (
+        {command.partition(" ")[0] for command in PATHS}
+        == set(COMMANDS)
+        == {word for word in output.split() if word in COMMANDS}
+    )
 
 
 @cases("name", COMMANDS)
@@ -65,21 +87,29 @@ def test_version() -> None:
     assert invoke("--version") == (0, f"forwarder {__version__}\n")
 
 
-@cases("args", [["--help"], ["health", "--admin", "127.0.0.1:1"], ["status", "--admin", "127.0.0.1:1"]])
+@cases(
+    "args", [["--help"], ["health", "--admin", "127.0.0.1:1"], ["status", "--admin", "127.0.0.1:1"]]
+)
 def test_light_commands_import_nothing_heavy(args: list[str]) -> None:
-    """Help, health and status import neither server, client nor settings: a health check runs every few seconds."""
+    """Help, health and status import neither server, client nor settings: a health check runs
+    every few seconds.
+    """
     script = (
         f"import sys; sys.argv = ['forwarder', *{args!r}]\n"
         "from forwarder.cli.main import main\n"
         "try: main()\n"
         f"except SystemExit: print('heavy:', [name for name in {HEAVY!r} if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=30
+    )
     assert done.stdout.endswith("heavy: []\n"), done
 
 
 async def test_run_without_upstream_says_what_to_set() -> None:
-    """`forwarder run` without an upstream exits with 2, names `upstream.url` and shows a line that works; no traceback."""
+    """`forwarder run` without an upstream exits with 2, names `upstream.url` and shows a line that
+    works; no traceback.
+    """
     done = await forwarder("run")
     assert done.code == 2
     assert "upstream.url" in done.err
@@ -110,17 +140,24 @@ def test_wrong_usage_is_said_without_the_parsers_words(args: list[str], said: st
     assert (code, said in output) == (2, True)
 
 
-def test_expected_errors_are_said_in_words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_expected_errors_are_said_in_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """An error that a command expects becomes what happened and what to do, and exit code 2."""
 
     def fail(**_: object) -> None:
-        raise ConfigurationError("the certificate can't be read", hint="Set `sources.http.tls.cert_file`.")
+        raise ConfigurationError(
+            "the certificate can't be read", hint="Set `sources.http.tls.cert_file`."
+        )
 
     monkeypatch.setattr(module, "app", fail)
     with pytest.raises(SystemExit) as raised:
         main()
     assert raised.value.code == 2
-    assert capsys.readouterr().err == "Error: the certificate can't be read\n  Set `sources.http.tls.cert_file`.\n"
+    assert (
+        capsys.readouterr().err
+        == "Error: the certificate can't be read\n  Set `sources.http.tls.cert_file`.\n"
+    )
 
 
 def test_interruption_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +186,9 @@ def test_interruption_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_usual_form_of_run_needs_no_parser(arguments: list[str], plain: bool) -> None:
-    """The daemon starts without the command line's library; whatever else is written is left to that."""
+    """The daemon starts without the command line's library; whatever else is written is left to
+    that.
+    """
     assert is_plain_run(arguments) is plain
 
 

@@ -8,7 +8,15 @@ from typing import Any
 from typer.main import get_command
 
 from forwarder.cli.manage import app
-from forwarder.cli.manage_fields import OWNERS, RUNS, WORDS, FieldKind, endpoint_of, example, fields_of
+from forwarder.cli.manage_fields import (
+    OWNERS,
+    RUNS,
+    WORDS,
+    FieldKind,
+    endpoint_of,
+    example,
+    fields_of,
+)
 from forwarder.contract.endpoints import ENDPOINTS, Endpoint
 from forwarder.contract.resources import BatchExportRun, User
 from tests.cli.managing import BY_NAME, typed
@@ -24,20 +32,34 @@ def command(endpoint: Endpoint[Any, Any]) -> Any:
 
 def options(endpoint: Endpoint[Any, Any]) -> dict[str, Any]:
     """The options of its command, by each of their spellings."""
-    found = [parameter for parameter in command(endpoint).params if parameter.param_type_name == "option"]
-    return {name: parameter for parameter in found for name in (*parameter.opts, *parameter.secondary_opts)}
+    found = [
+        parameter for parameter in command(endpoint).params if parameter.param_type_name == "option"
+    ]
+    return {
+        name: parameter
+        for parameter in found
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    }
 
 
 def test_there_is_a_command_for_each_endpoint_and_no_other() -> None:
     """Resources and verbs are the table's, in its order."""
-    made = [f"{resource} {verb}" for resource, group in ROOT.commands.items() for verb in group.commands]
+    made = [
+        f"{resource} {verb}" for resource, group in ROOT.commands.items() for verb in group.commands
+    ]
     assert made == [endpoint.name for endpoint in ENDPOINTS]
 
 
 @cases("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
 def test_what_a_command_takes_is_what_its_endpoint_takes(endpoint: Endpoint[Any, Any]) -> None:
-    """Ids in the order of the path, options for organization or project, each field, and for pages and removals what they need."""
-    arguments = [parameter.name for parameter in command(endpoint).params if parameter.param_type_name == "argument"]
+    """Ids in the order of the path, options for organization or project, each field, and for pages
+    and removals what they need.
+    """
+    arguments = [
+        parameter.name
+        for parameter in command(endpoint).params
+        if parameter.param_type_name == "argument"
+    ]
     assert arguments == [each.name for each in endpoint.parameters if each.name not in OWNERS]
     found = options(endpoint)
     owners = {f"--{OWNERS[each.name]}" for each in endpoint.parameters if each.name in OWNERS}
@@ -53,7 +75,11 @@ def test_what_a_command_takes_is_what_its_endpoint_takes(endpoint: Endpoint[Any,
 @cases("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
 def test_no_two_options_are_spelled_the_same(endpoint: Endpoint[Any, Any]) -> None:
     """A field never hides an option that all commands have; and no option takes a key."""
-    spelled = [name for parameter in command(endpoint).params for name in (*parameter.opts, *parameter.secondary_opts)]
+    spelled = [
+        name
+        for parameter in command(endpoint).params
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    ]
     assert len(spelled) == len(set(spelled))
     assert "--api-key" not in spelled
 
@@ -81,11 +107,15 @@ def test_examples_name_options_that_there_are(endpoint: Endpoint[Any, Any]) -> N
 def inner(response: Any) -> Iterator[str]:
     """The fields of a resource, and of the people in it, as columns name them."""
     yield from response.__annotations__
-    yield from (f"user.{name}" for name in User.__annotations__ if "user" in response.__annotations__)
+    yield from (
+        f"user.{name}" for name in User.__annotations__ if "user" in response.__annotations__
+    )
 
 
 def test_every_resource_has_words_that_fit_the_contract() -> None:
-    """A line of help each; what is shown and asked for are fields that it has; each list has columns."""
+    """A line of help each; what is shown and asked for are fields that it has; each list has
+    columns.
+    """
     assert list(WORDS) == list(dict.fromkeys(endpoint.resource for endpoint in ENDPOINTS))
     for endpoint in ENDPOINTS:
         words = WORDS[endpoint.resource]
@@ -105,8 +135,15 @@ def test_whatever_can_be_removed_can_be_named() -> None:
 def test_levels_and_choices_are_known_fields() -> None:
     """What is completed comes from the contract."""
     found = {field.name: field for field in fields_of(BY_NAME["invites create"])}
-    assert (found["level"].kind, found["level"].choices) == (FieldKind.LEVEL, ("member", "admin", "owner"))
+    assert (found["level"].kind, found["level"].choices) == (
+        FieldKind.LEVEL,
+        ("member", "admin", "owner"),
+    )
     export = {field.name: field for field in fields_of(BY_NAME["batch-exports update"])}
     assert export["model"].choices == ("events", "persons")
     assert "every 5 minutes" in export["interval"].choices
-    assert (export["filters"].kind, export["start_at"].kind, export["start_at"].nullable) == (FieldKind.JSON, FieldKind.TIME, True)
+    assert (export["filters"].kind, export["start_at"].kind, export["start_at"].nullable) == (
+        FieldKind.JSON,
+        FieldKind.TIME,
+        True,
+    )

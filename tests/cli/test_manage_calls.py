@@ -15,7 +15,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from forwarder.cli.manage_calls import PagedTable, cell, columns_of, print_answer, print_json, print_lines
+from forwarder.cli.manage_calls import (
+    PagedTable,
+    cell,
+    columns_of,
+    print_answer,
+    print_json,
+    print_lines,
+)
 from tests.cli.managing import BY_NAME, Manager, Typed, aside, line, typed
 from tests.contract.calls import serving
 from tests.support import management as seed
@@ -49,7 +56,10 @@ async def test_a_removal_names_what_goes_and_asks(manager: Manager, resource: st
     words, (thing, _) = without_yes(f"{resource} delete"), REMOVALS[resource]
     refused = await manager.type(*words)
     assert (refused.code, refused.out) == (1, "")
-    assert refused.err == f"Remove {thing}? [y/N] \nNothing was changed. Use --yes to skip this question.\n"
+    assert (
+        refused.err
+        == f"Remove {thing}? [y/N] \nNothing was changed. Use --yes to skip this question.\n"
+    )
     assert (await manager.type(*words, stdin="n\n")).code == 1
     assert (await manager.type(*words, stdin="y\n")).code == 0
     assert (await manager.type(*words, stdin="y\n")).code == 1
@@ -57,7 +67,9 @@ async def test_a_removal_names_what_goes_and_asks(manager: Manager, resource: st
 
 def test_every_removal_asks() -> None:
     """None is left out above."""
-    assert set(REMOVALS) == {endpoint.resource for endpoint in BY_NAME.values() if endpoint.destructive}
+    assert set(REMOVALS) == {
+        endpoint.resource for endpoint in BY_NAME.values() if endpoint.destructive
+    }
 
 
 async def test_what_is_not_there_is_not_asked_about(manager: Manager) -> None:
@@ -65,7 +77,11 @@ async def test_what_is_not_there_is_not_asked_about(manager: Manager) -> None:
     gone = await manager.type("domains", "delete", seed.UNKNOWN, stdin="y\n")
     assert (gone.code, "Remove" in gone.err, "HTTP 404" in gone.err) == (1, False, True)
     unlisted = await manager.type("invites", "delete", seed.UNKNOWN, stdin="y\n")
-    assert (unlisted.code, f"Remove invite of {seed.UNKNOWN}?" in unlisted.err, "HTTP 404" in unlisted.err) == (1, True, True)
+    assert (
+        unlisted.code,
+        f"Remove invite of {seed.UNKNOWN}?" in unlisted.err,
+        "HTTP 404" in unlisted.err,
+    ) == (1, True, True)
 
 
 async def test_an_id_may_be_written_large(manager: Manager) -> None:
@@ -99,7 +115,13 @@ def test_standard_input_is_one() -> None:
 
 @cases(
     "words",
-    [["nonsense"], ["domains", "nonsense"], ["domains", "get"], ["domains", "list", "--limit", "0"], ["domains", "list", "--nonsense"]],
+    [
+        ["nonsense"],
+        ["domains", "nonsense"],
+        ["domains", "get"],
+        ["domains", "list", "--limit", "0"],
+        ["domains", "list", "--nonsense"],
+    ],
 )
 def test_what_the_table_does_not_have_is_wrong_usage(words: list[str]) -> None:
     """Exit code 2, and how it is used."""
@@ -109,13 +131,23 @@ def test_what_the_table_does_not_have_is_wrong_usage(words: list[str]) -> None:
 
 def test_an_id_that_is_none_is_not_sent() -> None:
     """A slash would make another path of it."""
-    done = typed("domains", "get", "../invites", url="http://127.0.0.1:9", organization="o", api_key=KEY)
+    done = typed(
+        "domains", "get", "../invites", url="http://127.0.0.1:9", organization="o", api_key=KEY
+    )
     assert (done.code, done.out, "no id holds slashes" in done.err) == (2, "", True)
 
 
 def test_a_service_that_is_not_there() -> None:
     """Exit code 3, where it was looked for, and no key."""
-    done = typed("domains", "list", "--timeout", "1s", url="http://127.0.0.1:9", organization="o", api_key=KEY)
+    done = typed(
+        "domains",
+        "list",
+        "--timeout",
+        "1s",
+        url="http://127.0.0.1:9",
+        organization="o",
+        api_key=KEY,
+    )
     assert (done.code, done.out) == (3, "")
     assert done.err.startswith("Error: domains list: ")
     assert "hunter2" not in done.err
@@ -149,16 +181,44 @@ def error(status: int, **more: Any) -> Answer:
     """An error of that status, with words that a terminal would obey."""
 
     async def answer(_: web.Request) -> web.StreamResponse:
-        body = {"type": "t", "code": "c\x1b[2J", "detail": f"\x1b]0;x\x07 no {KEY}", "attr": "f\x9b"}
+        body = {
+            "type": "t",
+            "code": "c\x1b[2J",
+            "detail": f"\x1b]0;x\x07 no {KEY}",
+            "attr": "f\x9b",
+        }
         return web.json_response(body, status=status, **more)
 
     return answer
 
 
-@cases(("status", "code"), [(400, 1), (401, 3), (403, 3), (404, 1), (407, 3), (408, 3), (409, 1), (413, 1), (429, 3), (302, 3), (500, 3)])
+@cases(
+    ("status", "code"),
+    [
+        (400, 1),
+        (401, 3),
+        (403, 3),
+        (404, 1),
+        (407, 3),
+        (408, 3),
+        (409, 1),
+        (413, 1),
+        (429, 3),
+        (302, 3),
+        (500, 3),
+    ],
+)
 async def test_exit_codes_tell_kinds_of_refusals(status: int, code: int) -> None:
-    """The service says no (1), or can't or won't now (3); in words, without what a terminal would obey, and without the key."""
-    done = await asked(error(status, headers={"Retry-After": "60", "Location": "/"}), "domains", "create", "--domain", "a.b")
+    """The service says no (1), or can't or won't now (3); in words, without what a terminal would
+    obey, and without the key.
+    """
+    done = await asked(
+        error(status, headers={"Retry-After": "60", "Location": "/"}),
+        "domains",
+        "create",
+        "--domain",
+        "a.b",
+    )
     assert (done.code, done.out) == (code, "")
     assert f"HTTP {status}" in done.err
     assert done.err.replace("\n", "").isprintable()
@@ -173,7 +233,9 @@ async def test_a_list_that_breaks_off_is_printed_as_far_as_it_came() -> None:
         if "offset" in request.query:
             return web.json_response({}, status=404)
         following = f"{request.url}?limit=1&offset=1"
-        return web.json_response({"count": 2, "next": following, "previous": None, "results": [item]})
+        return web.json_response(
+            {"count": 2, "next": following, "previous": None, "results": [item]}
+        )
 
     done = await asked(answer, "domains", "list", "--all", "--output", "json")
     assert (done.code, json.loads(done.out)) == (1, item)
@@ -183,10 +245,16 @@ async def test_a_list_that_breaks_off_is_printed_as_far_as_it_came() -> None:
 async def test_the_reader_of_a_list_may_leave(tmp_path: Path) -> None:
     """As with `head`: no traceback."""
     async with serving(tmp_path) as service:
-        settings = {"URL": service.client.sandbox.url, "API_KEY": seed.OWNER_KEY, "ORGANIZATION": seed.ORGANIZATION}
+        settings = {
+            "URL": service.client.sandbox.url,
+            "API_KEY": seed.OWNER_KEY,
+            "ORGANIZATION": seed.ORGANIZATION,
+        }
         settings |= {"PROJECT": str(seed.PROJECT)}
         environ = {f"FORWARDER_MANAGEMENT__{name}": value for name, value in settings.items()}
-        async with running("manage", "dashboards", "list", "--limit", "1", "--all", "--output", "json", env=environ) as command:
+        async with running(
+            "manage", "dashboards", "list", "--limit", "1", "--all", "--output", "json", env=environ
+        ) as command:
             assert json.loads(await command.line("Dashboard 1"))["id"] == 1
             assert await command.ended() == 0
             assert not any("Traceback" in each for each in command.lines)
@@ -203,7 +271,11 @@ async def test_an_interruption_is_130() -> None:
         return web.Response()
 
     async with odd(answer) as url:
-        environ = {"FORWARDER_MANAGEMENT__URL": url, "FORWARDER_MANAGEMENT__API_KEY": KEY, "FORWARDER_MANAGEMENT__ORGANIZATION": "o"}
+        environ = {
+            "FORWARDER_MANAGEMENT__URL": url,
+            "FORWARDER_MANAGEMENT__API_KEY": KEY,
+            "FORWARDER_MANAGEMENT__ORGANIZATION": "o",
+        }
         async with running("manage", "domains", "list", env=environ) as command:
             await heard.wait()
             command.send(signal.SIGINT)
@@ -279,7 +351,9 @@ def test_tables_are_not_cut_for_files(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_lists_are_cut_on_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To its width, the id excepted: it is what a thing is named by. The fields of a single thing aren't."""
+    """To its width, the id excepted: it is what a thing is named by. The fields of a single thing
+    aren't.
+    """
     screen = Terminal()
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setenv("TERM", "dumb")  # which has 80 columns
@@ -295,7 +369,9 @@ def test_lists_are_cut_on_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("columns", "titles"), [("80", 4), ("60", 2), ("20", 2), ("300", 8)])
-def test_what_a_person_knows_a_thing_by_is_readable_on_narrow_terminals(monkeypatch: pytest.MonkeyPatch, columns: str, titles: int) -> None:
+def test_what_a_person_knows_a_thing_by_is_readable_on_narrow_terminals(
+    monkeypatch: pytest.MonkeyPatch, columns: str, titles: int
+) -> None:
     """Columns for which there is no room beside the first two are left out."""
     screen = Terminal()
     monkeypatch.setattr(sys, "stdout", screen)
@@ -310,7 +386,9 @@ def test_what_a_person_knows_a_thing_by_is_readable_on_narrow_terminals(monkeypa
 
 
 def test_a_table_in_pieces_is_one_table(capsys: pytest.CaptureFixture[str]) -> None:
-    """The titles come once, and later columns are as wide as the first; wide characters count twice."""
+    """The titles come once, and later columns are as wide as the first; wide characters count
+    twice.
+    """
     table = PagedTable(("id", "name", "level"))
     table.print([{"id": 1, "name": "漢字漢字", "level": 1}])
     table.print([{"id": 2, "name": "a", "level": 15}])
@@ -326,9 +404,13 @@ def test_an_empty_list_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_is_missing_or_new_does_no_harm(capsys: pytest.CaptureFixture[str]) -> None:
-    """A column whose field isn't there is empty; a field that isn't known is shown with the others."""
+    """A column whose field isn't there is empty; a field that isn't known is shown
+    with the others.
+    """
     PagedTable(("user.email", "id")).print([{"user": 7}])
-    print_answer(BY_NAME["domains get"], {}, {"newer": {"a": 1}, "latest_runs": [1], "domain": None})
+    print_answer(
+        BY_NAME["domains get"], {}, {"newer": {"a": 1}, "latest_runs": [1], "domain": None}
+    )
     assert '{"a": 1}' in capsys.readouterr().out
 
 
@@ -341,15 +423,38 @@ def test_an_answer_without_a_body_is_said(capsys: pytest.CaptureFixture[str]) ->
 
 def test_runs_of_a_batch_export_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     """Below its other fields."""
-    print_answer(BY_NAME["batch-exports get"], {}, {"latest_runs": [{"id": "r", "status": "Failed", "latest_error": "no"}], "name": "x"})
-    assert [line.split() for line in capsys.readouterr().out.splitlines()][-1] == ["r", "Failed", "no"]
+    print_answer(
+        BY_NAME["batch-exports get"],
+        {},
+        {"latest_runs": [{"id": "r", "status": "Failed", "latest_error": "no"}], "name": "x"},
+    )
+    assert [line.split() for line in capsys.readouterr().out.splitlines()][-1] == [
+        "r",
+        "Failed",
+        "no",
+    ]
 
 
 def test_a_log_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     """A line a row; a service without one says that it is done."""
     logs = BY_NAME["batch-exports logs"]
-    print_answer(logs, {}, {"results": [{"timestamp": "now", "level": "info", "message": "Completed with 2 records."}]})
-    assert capsys.readouterr().out.splitlines()[-1].split() == ["now", "info", "Completed", "with", "2", "records."]
+    print_answer(
+        logs,
+        {},
+        {
+            "results": [
+                {"timestamp": "now", "level": "info", "message": "Completed with 2 records."}
+            ]
+        },
+    )
+    assert capsys.readouterr().out.splitlines()[-1].split() == [
+        "now",
+        "info",
+        "Completed",
+        "with",
+        "2",
+        "records.",
+    ]
     print_answer(logs, {}, {"results": []})
     print_answer(logs, {}, None)
     assert capsys.readouterr().out.splitlines()[-1].startswith("Done: batch-exports logs")

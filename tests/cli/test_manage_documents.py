@@ -28,8 +28,15 @@ def commands() -> list[str]:
     """The rows of the table of commands."""
     rows = []
     for endpoint in ENDPOINTS:
-        ids = " ".join(each.name.replace("__", "_").upper() for each in endpoint.parameters if each.name not in OWNERS)
-        rows.append(f"| `{' '.join(filter(None, (endpoint.name, ids)))}` | `{endpoint.scope}` | {endpoint.summary} |")
+        ids = " ".join(
+            each.name.replace("__", "_").upper()
+            for each in endpoint.parameters
+            if each.name not in OWNERS
+        )
+        rows.append(
+            f"| `{' '.join(filter(None, (endpoint.name, ids)))}` | `{endpoint.scope}` | "
+            f"{endpoint.summary} |"
+        )
     return rows
 
 
@@ -39,19 +46,31 @@ def fields() -> list[str]:
     for endpoint in ENDPOINTS:
         if endpoint.takes_body:
             users.setdefault(fields_of(endpoint), []).append(f"`{endpoint.name}`")
-    return [f"| {', '.join(names)} | {', '.join(map(option, found))} |" for found, names in users.items()]
+    return [
+        f"| {', '.join(names)} | {', '.join(map(option, found))} |"
+        for found, names in users.items()
+    ]
 
 
 def option(field: BodyField) -> str:
     """How the page writes an option."""
-    special = {FieldKind.FLAG: "", FieldKind.LEVEL: " LEVEL", FieldKind.JSON: " JSON", FieldKind.TEXTS: " TEXT …"}
+    special = {
+        FieldKind.FLAG: "",
+        FieldKind.LEVEL: " LEVEL",
+        FieldKind.JSON: " JSON",
+        FieldKind.TEXTS: " TEXT …",
+    }
     return f"`{field.option}{special.get(field.kind, f' {field.kind}')}`"
 
 
 def examples() -> str:
-    """What stands in the page to be typed, in order; without the set-up, which the test has made."""
+    """What stands in the page to be typed, in order; without the set-up, which the
+    test has made.
+    """
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    return "".join(block for language, block in blocks if not language and "forwarder manage" in block)
+    return "".join(
+        block for language, block in blocks if not language and "forwarder manage" in block
+    )
 
 
 def test_there_are_examples() -> None:
@@ -63,28 +82,47 @@ def test_there_are_examples() -> None:
 
 def test_every_command_is_there_with_its_scope() -> None:
     """The table is the contract's, in its order."""
-    assert re.findall(r"^\| `[a-z-]+ [a-z]+[A-Z_ ]*` \| `[a-z_]+:.*$", PAGE, re.MULTILINE) == commands()
+    assert (
+        re.findall(r"^\| `[a-z-]+ [a-z]+[A-Z_ ]*` \| `[a-z_]+:.*$", PAGE, re.MULTILINE)
+        == commands()
+    )
 
 
 def test_every_field_is_there() -> None:
     """The table names each option for a field, and no other."""
-    assert re.findall(r"^\| `[a-z-]+ [a-z]+`(?:, `[a-z-]+ [a-z]+`)* \| `--.*$", PAGE, re.MULTILINE) == fields()
+    assert (
+        re.findall(r"^\| `[a-z-]+ [a-z]+`(?:, `[a-z-]+ [a-z]+`)* \| `--.*$", PAGE, re.MULTILINE)
+        == fields()
+    )
 
 
 async def test_the_examples_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Typed one after the other, against a sandbox with the sample seed, each succeeds."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "invites.json").write_text('[{"target_email": "ada@example.org"}, {"target_email": "alan@example.org"}]')
-    (tmp_path / "destination.json").write_text('{"type": "S3", "config": {"bucket_name": "b", "aws_secret_access_key": "hidden"}}')
+    (tmp_path / "invites.json").write_text(
+        '[{"target_email": "ada@example.org"}, {"target_email": "alan@example.org"}]'
+    )
+    (tmp_path / "destination.json").write_text(
+        '{"type": "S3", "config": {"bucket_name": "b", "aws_secret_access_key": "hidden"}}'
+    )
     (tmp_path / "key").write_text(f"{KEY}\n")
     dns = Challenges()
-    async with talking(SandboxOptions(seed=ROOT / "config" / "sandbox-seed.yaml", resolver=dns)) as client:
-        usual = {"url": client.sandbox.url, "api_key_file": str(tmp_path / "key"), "organization": ORGANIZATION, "project": "1"}
+    async with talking(
+        SandboxOptions(seed=ROOT / "config" / "sandbox-seed.yaml", resolver=dns)
+    ) as client:
+        usual = {
+            "url": client.sandbox.url,
+            "api_key_file": str(tmp_path / "key"),
+            "organization": ORGANIZATION,
+            "project": "1",
+        }
         known = await ids(client)
         for domain in (await client.get("/sandbox/domains"))["results"]:
             dns.told[f"_posthog-challenge.{domain['domain']}"] = [domain["verification_challenge"]]
         for example in examples().splitlines():
-            command, _, _ = Template(example).substitute(known).removeprefix("cat key | ").partition(" > ")
+            command, _, _ = (
+                Template(example).substitute(known).removeprefix("cat key | ").partition(" > ")
+            )
             done = await aside(*shlex.split(command)[2:], stdin=f"{KEY}\n", **usual)
             assert (done.code, done.err) == (0, ""), example
 
@@ -93,7 +131,16 @@ async def ids(client: Client) -> dict[str, str]:
     """What the examples call by the names of variables."""
     headers = {"Authorization": f"Bearer {KEY}"}
     owner = f"/api/organizations/{ORGANIZATION}"
-    members, domains = [(await client.ask("GET", f"{owner}/{what}/", None, headers)).json["results"] for what in ("members", "domains")]
+    members, domains = [
+        (await client.ask("GET", f"{owner}/{what}/", None, headers)).json["results"]
+        for what in ("members", "domains")
+    ]
     exports = (await client.get("/sandbox/batch-exports"))["results"]
-    member = next(each["user"]["uuid"] for each in members if each["user"]["email"] == "mia@example.com")
-    return {"MEMBER": member, "DOMAIN": next(each["id"] for each in domains if not each["is_verified"]), "EXPORT": exports[0]["id"]}
+    member = next(
+        each["user"]["uuid"] for each in members if each["user"]["email"] == "mia@example.com"
+    )
+    return {
+        "MEMBER": member,
+        "DOMAIN": next(each["id"] for each in domains if not each["is_verified"]),
+        "EXPORT": exports[0]["id"],
+    }

@@ -1,4 +1,6 @@
-"""Every endpoint of the management API through its command, against the sandbox: what works, and what is refused, row by row."""
+"""Every endpoint of the management API through its command, against the sandbox: what works, and
+what is refused, row by row.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ MORE = ("one", "two")
 
 @pytest.fixture
 async def manager(tmp_path: Path) -> AsyncIterator[Manager]:
-    """Somebody who types commands for a sandbox; the DNS has the challenge of the organization's domain."""
+    """Somebody who types commands for a sandbox; the DNS has the challenge of the organization's
+    domain.
+    """
     async with serving(tmp_path) as service:
         challenge = (await service.call("domains get")).json["verification_challenge"]
         service.dns.told = {"_posthog-challenge.example.com": [challenge]}
@@ -33,7 +37,13 @@ async def manager(tmp_path: Path) -> AsyncIterator[Manager]:
 async def everything(manager: Manager) -> dict[str, Any]:
     """All that the organization has, as lists and single things show it."""
     lists = {name: await manager.service.items(name) for name in LISTS}
-    return {**lists, **{name: (await manager.service.call(name)).json for name in ("batch-exports get", "projects get")}}
+    return {
+        **lists,
+        **{
+            name: (await manager.service.call(name)).json
+            for name in ("batch-exports get", "projects get")
+        },
+    }
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -58,7 +68,13 @@ async def test_a_person_is_told_what_was_done(manager: Manager, name: str) -> No
     words = line(name)
     done = await manager.type(*words[: words.index("--output")])
     assert (done.code, done.err) == (0, "")
-    shown = "phc_" if name.startswith("projects") else "@example.com" if BY_NAME[name].resource in {"invites", "members"} else ""
+    shown = (
+        "phc_"
+        if name.startswith("projects")
+        else "@example.com"
+        if BY_NAME[name].resource in {"invites", "members"}
+        else ""
+    )
     assert shown in done.out if BY_NAME[name].answers_body else done.out.startswith(f"Done: {name}")
 
 
@@ -92,11 +108,17 @@ async def test_a_missing_scope_is_named(manager: Manager, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 async def test_another_organization_is_not_there(manager: Manager, name: str) -> None:
-    """Exit code 1: neither by its own ids, nor its things by the ids of one's own organization; nothing there changes."""
+    """Exit code 1: neither by its own ids, nor its things by the ids of one's own organization;
+    nothing there changes.
+    """
     stranger = await manager.call(name, other=True, key=seed.OWNER_KEY)
     assert (stranger.code, stranger.out) == (1, "")
     assert "HTTP 404 not_found" in stranger.err
-    inner = {key: value for key, value in ids_of(ROWS[name], other=True).items() if key not in {"organization_id", "project_id"}}
+    inner = {
+        key: value
+        for key, value in ids_of(ROWS[name], other=True).items()
+        if key not in {"organization_id", "project_id"}
+    }
     if inner:
         mixed = await manager.call(name, ids=inner)
         assert (mixed.code, mixed.out) == (1, "")
@@ -132,8 +154,16 @@ async def test_a_field_that_the_service_refuses(manager: Manager, name: str) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_BODY)
 async def test_read_only_fields_are_ignored(manager: Manager, name: str) -> None:
-    """Through `--data` they can be sent; they change nothing, which is said on stderr where the answer shows it."""
-    strange = {"id": seed.UNKNOWN, "uuid": seed.UNKNOWN, "created_at": "1999-12-31T23:59:59Z", "is_expired": True, "strange": [1]}
+    """Through `--data` they can be sent; they change nothing, which is said on stderr where the
+    answer shows it.
+    """
+    strange = {
+        "id": seed.UNKNOWN,
+        "uuid": seed.UNKNOWN,
+        "created_at": "1999-12-31T23:59:59Z",
+        "is_expired": True,
+        "strange": [1],
+    }
     done = await manager.call(name, data={**strange, **least(name)})
     said = f"Ignored: id, uuid, created_at, is_expired, strange. {name} does not accept them.\n"
     assert (done.code, done.err) == (0, said if BY_NAME[name].answers_body else "")
@@ -144,15 +174,25 @@ async def test_read_only_fields_are_ignored(manager: Manager, name: str) -> None
 
 @pytest.mark.parametrize("name", LISTS)
 async def test_pages(manager: Manager, name: str) -> None:
-    """First, middle and last page as asked for, with what is left said on stderr; all of them, an item a line, without."""
+    """First, middle and last page as asked for, with what is left said on stderr; all of them, an
+    item a line, without.
+    """
     await more_of(manager, name)
     items = await manager.service.items(name)
     assert len(items) >= 3
-    first, middle = [await manager.call(name, "--limit", "1", "--offset", offset) for offset in ("0", "1")]
+    first, middle = [
+        await manager.call(name, "--limit", "1", "--offset", offset) for offset in ("0", "1")
+    ]
     last = await manager.call(name, "--limit", "1", "--offset", str(len(items) - 1))
-    assert [done.json["results"] for done in (first, middle, last)] == [items[:1], items[1:2], items[-1:]]
+    assert [done.json["results"] for done in (first, middle, last)] == [
+        items[:1],
+        items[1:2],
+        items[-1:],
+    ]
     assert [done.json["previous"] is None for done in (first, middle, last)] == [True, False, False]
-    assert middle.err == f"1 of {len(items)} are shown; --offset 2 shows the next, --all shows all.\n"
+    assert (
+        middle.err == f"1 of {len(items)} are shown; --offset 2 shows the next, --all shows all.\n"
+    )
     assert (last.json["next"], last.err) == (None, "")
     whole = await manager.call(name, "--limit", "2", "--all")
     assert [json.loads(each) for each in whole.out.splitlines()] == items

@@ -59,23 +59,35 @@ def test_all_of_it_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None
     """Every setting has its variable, also without any file; a project may be a number."""
     settings(monkeypatch, url=f"{URL}/", api_key=KEY, organization="o", project="7", timeout="5s")
     gate = found("dashboards list")
-    assert (gate.settings.url, gate.key, gate.ids, gate.settings.timeout) == (URL, KEY, {"project_id": "7"}, 5.0)
+    assert (gate.settings.url, gate.key, gate.ids, gate.settings.timeout) == (
+        URL,
+        KEY,
+        {"project_id": "7"},
+        5.0,
+    )
     assert found().ids == {"organization_id": "o"}
     assert KEY not in repr(gate)
 
 
 def test_all_of_it_from_the_file(tmp_path: Path) -> None:
-    """The section `management`; what is wrong elsewhere in the file, or would have to be read, is not looked at."""
+    """The section `management`; what is wrong elsewhere in the file, or would have to be read, is
+    not looked at.
+    """
     key = tmp_path / "key"
     key.write_text(f"# whose it is\n\n  {KEY}  \n")
     text = f"management: {{url: {URL}, api_key_file: {key}, organization: o, project: 7}}\n"
-    text += "upstream: {url: 7, timout: 1s}\nsources: {http: {api_keys_file: /nowhere/at.all}, kafka: 5}\n"
+    text += (
+        "upstream: {url: 7, timout: 1s}\nsources: {http: {api_keys_file: /nowhere/at.all}, "
+        "kafka: 5}\n"
+    )
     gate = found("dashboards list", config=written(tmp_path, text))
     assert (gate.settings.url, gate.key, gate.ids) == (URL, KEY, {"project_id": "7"})
 
 
 @cases("text", ["management: {url: x}\n", "management: [\n", "managment: {}\n"])
-def test_what_is_wrong_in_the_file_is_told_without_sending_anybody_to_the_daemons_check(tmp_path: Path, text: str) -> None:
+def test_what_is_wrong_in_the_file_is_told_without_sending_anybody_to_the_daemons_check(
+    tmp_path: Path, text: str
+) -> None:
     """`config check` asks for an upstream, which nobody needs here."""
     said = refused(config=written(tmp_path, text))
     assert said.startswith(f"the configuration has 1 thing to fix\n{tmp_path}")
@@ -84,10 +96,19 @@ def test_what_is_wrong_in_the_file_is_told_without_sending_anybody_to_the_daemon
 
 def test_options_go_before_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Each of them."""
-    settings(monkeypatch, url="https://old.example.com", api_key=OTHER, organization="old", timeout="5s")
+    settings(
+        monkeypatch, url="https://old.example.com", api_key=OTHER, organization="old", timeout="5s"
+    )
     (tmp_path / "key").write_text(KEY)
-    gate = found(url=f"{URL}/base/", api_key_file=str(tmp_path / "key"), organization="new", timeout="1m")
-    assert (gate.settings.url, gate.key, gate.ids, gate.settings.timeout) == (f"{URL}/base", KEY, {"organization_id": "new"}, 60.0)
+    gate = found(
+        url=f"{URL}/base/", api_key_file=str(tmp_path / "key"), organization="new", timeout="1m"
+    )
+    assert (gate.settings.url, gate.key, gate.ids, gate.settings.timeout) == (
+        f"{URL}/base",
+        KEY,
+        {"organization_id": "new"},
+        60.0,
+    )
 
 
 def test_the_key_may_come_by_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,11 +117,16 @@ def test_the_key_may_come_by_standard_input(monkeypatch: pytest.MonkeyPatch) -> 
     assert found(url=URL, organization="o", api_key_file="-").key == KEY
 
 
-def test_of_two_keys_that_of_the_environment_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_of_two_keys_that_of_the_environment_counts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Whether it is the key or its file that stands there; two in one place are an error."""
     file = tmp_path / "key"
     file.write_text(OTHER)
-    named, kept = (written(tmp_path, f"management: {{{what}}}\n") for what in (f"api_key_file: {file}", f"api_key: {OTHER}"))
+    named, kept = (
+        written(tmp_path, f"management: {{{what}}}\n")
+        for what in (f"api_key_file: {file}", f"api_key: {OTHER}")
+    )
     settings(monkeypatch, url=URL, organization="o", api_key=KEY)
     written(tmp_path, f"management: {{api_key_file: {file}}}\n")
     assert found(config=named).key == KEY
@@ -111,8 +137,12 @@ def test_of_two_keys_that_of_the_environment_counts(monkeypatch: pytest.MonkeyPa
     assert found(config=kept).key == OTHER
 
 
-@pytest.mark.parametrize(("name", "what"), [("domains list", "organization"), ("dashboards list", "project")])
-def test_a_missing_owner_is_named_by_option_and_key(monkeypatch: pytest.MonkeyPatch, name: str, what: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "what"), [("domains list", "organization"), ("dashboards list", "project")]
+)
+def test_a_missing_owner_is_named_by_option_and_key(
+    monkeypatch: pytest.MonkeyPatch, name: str, what: str
+) -> None:
     """Each way to give it."""
     settings(monkeypatch, url=URL, api_key=KEY)
     said = refused(name)
@@ -155,7 +185,10 @@ def test_standard_input_that_is_a_terminal_is_asked(monkeypatch: pytest.MonkeyPa
     assert found(url=URL, organization="o", api_key_file="-").key == KEY
 
 
-@pytest.mark.parametrize("text", ["", "phc_hunter2hunter2", "two words hunter2", "hunter2\x00", "hunter2\u00e9", "a" * 201])
+@pytest.mark.parametrize(
+    "text",
+    ["", "phc_hunter2hunter2", "two words hunter2", "hunter2\x00", "hunter2\u00e9", "a" * 201],
+)
 def test_what_is_typed_may_be_no_key(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """Then it is said what one looks like, without repeating it."""
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
@@ -190,10 +223,20 @@ def test_a_file_holds_one_key(tmp_path: Path, text: str, words: str) -> None:
 def test_a_file_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Is told by the setting that names it."""
     settings(monkeypatch, url=URL, organization="o", api_key_file="/nowhere/at.all")
-    assert refused().startswith("management.api_key_file: /nowhere/at.all can't be read (No such file or directory)")
+    assert refused().startswith(
+        "management.api_key_file: /nowhere/at.all can't be read (No such file or directory)"
+    )
 
 
-@cases("url", ["service.example.com", "https://user:hunter2@service.example.com", f"{URL}/api/", f"{URL}?a=1"])
+@cases(
+    "url",
+    [
+        "service.example.com",
+        "https://user:hunter2@service.example.com",
+        f"{URL}/api/",
+        f"{URL}?a=1",
+    ],
+)
 def test_an_address_that_is_none(url: str) -> None:
     """Is told by its option, without what may be secret in it."""
     assert refused(url=url, organization="o").startswith("--url: it ")
@@ -205,8 +248,12 @@ def test_a_time_that_is_none(timeout: str) -> None:
     assert refused(url=URL, organization="o", timeout=timeout).startswith("--timeout: ")
 
 
-def test_the_usual_file_may_be_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The daemon's own configuration is read if this user may; else it is passed over, and that is said."""
+def test_the_usual_file_may_be_closed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The daemon's own configuration is read if this user may; else it is passed over, and that is
+    said.
+    """
     file = written(tmp_path, f"management: {{url: {URL}, organization: o, api_key: {KEY}}}\n")
     monkeypatch.setattr(module, "DEFAULT_FILE", file)
     assert found().key == KEY
@@ -221,11 +268,19 @@ def test_the_usual_file_may_be_closed(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
     monkeypatch.setattr(Path, "open", closed)
     assert "--url URL is missing" in refused()
-    assert capsys.readouterr().err == f"{file} is not readable by this user and is skipped. Name another file with --config FILE.\n"
+    assert capsys.readouterr().err == (
+        f"{file} is not readable by this user and is skipped. Name another file with "
+        "--config FILE.\n"
+    )
 
 
-@pytest.mark.parametrize(("url", "times"), [("http://sandbox:8322", 1), ("http://127.0.0.1:8322", 0), ("http://[::1]:1", 0), (URL, 0)])
-def test_a_key_in_the_clear_is_told(url: str, times: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("url", "times"),
+    [("http://sandbox:8322", 1), ("http://127.0.0.1:8322", 0), ("http://[::1]:1", 0), (URL, 0)],
+)
+def test_a_key_in_the_clear_is_told(
+    url: str, times: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Everybody on the way to another machine could read it."""
     settings(monkeypatch, api_key=KEY)
     found(url=url, organization="o")
@@ -234,7 +289,10 @@ def test_a_key_in_the_clear_is_told(url: str, times: int, capsys: pytest.Capture
 
 def test_a_wrong_section_is_told_whole(tmp_path: Path) -> None:
     """With file, line and key; a section that is misspelled, too."""
-    file = written(tmp_path, "management:\n  urll: x\n  api_key: phc_hunter2hunter2\nmanagment: {}\nlog: {level: x}\n")
+    file = written(
+        tmp_path,
+        "management:\n  urll: x\n  api_key: phc_hunter2hunter2\nmanagment: {}\nlog: {level: x}\n",
+    )
     said = refused(config=file)
     assert f"{file}:2: management.urll: unknown setting" in said
     assert f"{file}:3: management.api_key: it is a project key" in said
@@ -257,8 +315,18 @@ def rejected(name: str, data: str | None = None, /, **options: Any) -> str:
 
 def test_each_kind_becomes_its_json() -> None:
     """Numbers, switches, lists, times and JSON texts."""
-    options = {"anonymize_ips": False, "week_start_day": "1", "app_urls": ["a", "b"], "data_attributes": '["x"]', "name": "7"}
-    assert body("projects create", **options) == {**options, "week_start_day": 1, "data_attributes": ["x"]}
+    options = {
+        "anonymize_ips": False,
+        "week_start_day": "1",
+        "app_urls": ["a", "b"],
+        "data_attributes": '["x"]',
+        "name": "7",
+    }
+    assert body("projects create", **options) == {
+        **options,
+        "week_start_day": 1,
+        "data_attributes": ["x"],
+    }
 
 
 @cases(("text", "level"), [("member", 1), ("Admin", 8), ("owner", 15), ("8", 8), ("3", 3)])
@@ -269,8 +337,14 @@ def test_levels_have_names_and_numbers(text: str, level: int) -> None:
 
 def test_null_empties_what_can_be_empty() -> None:
     """Only there: elsewhere it is a text like others."""
-    assert body("batch-exports update", end_at="null", hogql_query="null") == {"end_at": None, "hogql_query": "null"}
-    assert body("projects create", primary_dashboard="null", modifiers="null") == {"primary_dashboard": None, "modifiers": None}
+    assert body("batch-exports update", end_at="null", hogql_query="null") == {
+        "end_at": None,
+        "hogql_query": "null",
+    }
+    assert body("projects create", primary_dashboard="null", modifiers="null") == {
+        "primary_dashboard": None,
+        "modifiers": None,
+    }
 
 
 def test_json_may_stand_in_a_file(tmp_path: Path) -> None:
@@ -284,7 +358,10 @@ def test_json_may_stand_in_a_file(tmp_path: Path) -> None:
 def test_options_go_over_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """Field by field; what no option knows is kept."""
     monkeypatch.setattr("sys.stdin", io.StringIO('{"domain": "a.example.com", "newer": [1]}'))
-    assert body("domains create", "-", domain="b.example.com") == {"domain": "b.example.com", "newer": [1]}
+    assert body("domains create", "-", domain="b.example.com") == {
+        "domain": "b.example.com",
+        "newer": [1],
+    }
 
 
 def test_nothing_typed_is_an_empty_body() -> None:
@@ -300,7 +377,9 @@ def test_several_invites() -> None:
         {"target_email": "a@b.cd", "level": 8},
         {"target_email": "e@f.gh", "level": 8},
     ]
-    data = json.dumps([{"target_email": "a@b.cd", "level": 1}, {"target_email": "e@f.gh", "message": "hi"}])
+    data = json.dumps(
+        [{"target_email": "a@b.cd", "level": 1}, {"target_email": "e@f.gh", "message": "hi"}]
+    )
     assert body("invites bulk", data, level="admin", target_email=["i@j.kl"]) == [
         {"target_email": "a@b.cd", "level": 8},
         {"target_email": "e@f.gh", "message": "hi", "level": 8},
@@ -308,13 +387,18 @@ def test_several_invites() -> None:
     ]
     one = '{"target_email": "a@b.cd", "message": "hi"}'
     assert body("invites bulk", one) == [{"target_email": "a@b.cd", "message": "hi"}]
-    assert body("invites bulk", one, target_email=["x@y.zz"]) == [{"target_email": "x@y.zz", "message": "hi"}]
+    assert body("invites bulk", one, target_email=["x@y.zz"]) == [
+        {"target_email": "x@y.zz", "message": "hi"}
+    ]
 
 
 def test_a_needed_field_that_is_missing_is_named() -> None:
     """Before anything is sent, by its option; in each of several."""
     assert rejected("domains create") == "--domain is missing"
-    assert rejected("invites bulk", '[{"target_email": "a@b.cd"}, {"level": 1}]') == "--target-email is missing"
+    assert (
+        rejected("invites bulk", '[{"target_email": "a@b.cd"}, {"level": 1}]')
+        == "--target-email is missing"
+    )
     assert rejected("invites bulk") == "--target-email is missing"
 
 
@@ -332,7 +416,10 @@ def test_an_update_wants_a_change() -> None:
         ({"modifiers": "{"}, "--modifiers: invalid JSON: Expecting property name"),
         ({"modifiers": "[NaN]"}, "--modifiers: invalid JSON: NaN is not allowed"),
         ({"modifiers": "[" * 100_000}, "--modifiers: JSON is nested too deeply"),
-        ({"modifiers": "@/nowhere/at.all"}, "--modifiers: /nowhere/at.all can't be read: No such file"),
+        (
+            {"modifiers": "@/nowhere/at.all"},
+            "--modifiers: /nowhere/at.all can't be read: No such file",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_said_by_its_option(options: dict[str, Any], words: str) -> None:
@@ -359,4 +446,7 @@ def test_a_secret_in_data_is_not_repeated() -> None:
 
 def test_an_unknown_level_says_which_there_are() -> None:
     """By their names."""
-    assert rejected("members update", level="boss") == "--level: 'boss' is not a level: write member, admin, owner, or a number"
+    assert (
+        rejected("members update", level="boss")
+        == "--level: 'boss' is not a level: write member, admin, owner, or a number"
+    )

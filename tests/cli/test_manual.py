@@ -25,7 +25,11 @@ def test_every_command_and_option_is_on_the_page() -> None:
     for words, command in commands(get_command(app), "forwarder"):
         assert words.removeprefix("forwarder ") in page
         named = () if words.startswith("forwarder manage ") else options(words, command)
-        assert [name for name in named if f"\\fB{name}" not in page and f" {name} " not in page and f" {name}\\fR" not in page] == []
+        assert [
+            name
+            for name in named
+            if f"\\fB{name}" not in page and f" {name} " not in page and f" {name}\\fR" not in page
+        ] == []
     assert all(f"\n.SS forwarder {name}" in page for name in COMMANDS)
     assert all(f"{code.value} " in page.partition(".SH EXIT STATUS")[2] for code in ExitCode)
 
@@ -34,9 +38,15 @@ def test_every_command_and_option_is_on_the_page() -> None:
 def test_man_can_show_it() -> None:
     """Without a warning; nothing of the source is left in what is shown."""
     shown = subprocess.run(
-        ["groff", "-man", "-Kutf8", "-Tutf8", "-ww", "-P-cbou", str(PAGE)], capture_output=True, text=True, check=True, timeout=30
+        ["groff", "-man", "-Kutf8", "-Tutf8", "-ww", "-P-cbou", str(PAGE)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
     )
     assert shown.stderr == ""
     assert "forwarder send EVENT" in shown.stdout
-    assert "--property NAME=VALUE" in shown.stdout.replace("\N{HYPHEN}", "-").replace("\N{MINUS SIGN}", "-")
+    assert "--property NAME=VALUE" in shown.stdout.replace("\N{HYPHEN}", "-").replace(
+        "\N{MINUS SIGN}", "-"
+    )
     assert not [line for line in shown.stdout.splitlines() if line.lstrip().startswith((".", "\\"))]

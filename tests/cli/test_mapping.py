@@ -34,7 +34,10 @@ sources:
 upstream: {{max_event: 2kB}}
 batch: {{max_bytes: 100kB}}
 """
-GOOD = '{"state":"placed","customer":{"id":"ann"},"placed_at":"2026-01-31T12:00:00Z","id":"o-1","card":1,"total":12345678901234567890.10}'
+GOOD = (
+    '{"state":"placed","customer":{"id":"ann"},"placed_at":"2026-01-31T12:00:00Z","id":"o-1","'
+    'card":1,"total":12345678901234567890.10}'
+)
 BARE = '{"state":"paid","customer":{"id":"ann"}}'
 DRAFT = '{"state":"draft"}'
 NO_ID = '{"state":"paid"}'
@@ -83,8 +86,14 @@ def test_what_would_be_sent(config: Path) -> None:
         ("{", "undecodable: "),
         ("5", "unmappable: the record is the number 5"),
         ('{"state":1}', "unmappable: event: jq: "),
-        ('{"state":"a","customer":"ann"}', 'unmappable: distinct_id: .customer is the string "ann"'),
-        ('{"state":"a","customer":{"id":"x"},"placed_at":"soon"}', 'unmappable: timestamp: the string "soon"'),
+        (
+            '{"state":"a","customer":"ann"}',
+            'unmappable: distinct_id: .customer is the string "ann"',
+        ),
+        (
+            '{"state":"a","customer":{"id":"x"},"placed_at":"soon"}',
+            'unmappable: timestamp: the string "soon"',
+        ),
         (NO_ID, "missing_distinct_id: "),
         (f"[{BARE},{NO_ID}]", "missing_distinct_id: "),
         (BARE.replace("ann", "x" * 2000), "too_large: 4,0"),
@@ -99,9 +108,13 @@ def test_what_would_be_a_dead_letter(config: Path, record: str, why: str) -> Non
 
 
 def test_ids_from_elsewhere(config: Path) -> None:
-    """Where the record's key stands for a missing distinct_id it is said; one among the properties counts, as it does for the intake."""
+    """Where the record's key stands for a missing distinct_id it is said; one among the properties
+    counts, as it does for the intake.
+    """
     assert run(config, '{"state":"paid","distinct_id":"ann"}').exit_code == 0
-    config.write_text(CONFIG.replace("format: json", "format: json\n      key_is_distinct_id: true"))
+    config.write_text(
+        CONFIG.replace("format: json", "format: json\n      key_is_distinct_id: true")
+    )
     result = run(config, NO_ID)
     assert result.exit_code == 0, result.output
     assert "distinct_id: the record's key" in result.stdout
@@ -121,8 +134,18 @@ def test_json(config: Path) -> None:
     assert "12345678901234567890.10" in result.stdout
     document = json.loads(result.stdout)
     assert [document[name] for name in ("count", "sent", "skipped", "refused")] == [4, 2, 1, 1]
-    assert [each["outcome"] for each in document["results"]] == ["sent", "skipped", "refused", "sent"]
-    assert [each["reason"] for each in document["results"]] == [None, None, "missing_distinct_id", None]
+    assert [each["outcome"] for each in document["results"]] == [
+        "sent",
+        "skipped",
+        "refused",
+        "sent",
+    ]
+    assert [each["reason"] for each in document["results"]] == [
+        None,
+        None,
+        "missing_distinct_id",
+        None,
+    ]
     assert [len(each["events"]) for each in document["results"]] == [1, 0, 0, 2]
     assert document["results"][0]["events"][0]["event"]["event"] == "order placed"
     assert document["results"][3]["events"][1]["derived"] == {
@@ -143,7 +166,9 @@ def test_a_file_is_read(config: Path, tmp_path: Path) -> None:
     """Lines may end as they do elsewhere, and the last one needn't."""
     sample = tmp_path / "sample.jsonl"
     sample.write_bytes(f"{GOOD}\r\n\r\n{DRAFT}".encode())
-    result = CliRunner().invoke(app, ["try", "--config", str(config), "--source", "orders", str(sample)])
+    result = CliRunner().invoke(
+        app, ["try", "--config", str(config), "--source", "orders", str(sample)]
+    )
     assert result.exit_code == 0, result.output
     assert "2 records: 1 sent, 1 skipped" in result.stdout
 
@@ -159,7 +184,11 @@ def test_no_records(config: Path) -> None:
     ("source", "message", "hint"),
     [
         ("nobody", "'nobody' is not a configured source", "events, orders"),
-        ("events", "events has no mapping; its records are events already", "sources.kafka[0].format: json"),
+        (
+            "events",
+            "events has no mapping; its records are events already",
+            "sources.kafka[0].format: json",
+        ),
     ],
 )
 def test_sources_without_a_mapping(config: Path, source: str, message: str, hint: str) -> None:
@@ -175,13 +204,17 @@ def test_a_rule_that_cant_be_used(config: Path) -> None:
     config.write_text(CONFIG.replace("uuid: .id", "uuid: id"))
     result = run(config, GOOD)
     assert isinstance(result.exception, ConfigurationError)
-    assert result.exception.message.startswith("sources.kafka[1].mapping.uuid: jq can't compile id: ")
+    assert result.exception.message.startswith(
+        "sources.kafka[1].mapping.uuid: jq can't compile id: "
+    )
 
 
 def test_a_sample_that_cant_be_read(config: Path, tmp_path: Path) -> None:
     """What is wrong with it is said in words."""
     for sample in (tmp_path / "none", tmp_path):
-        result = CliRunner().invoke(app, ["try", "--config", str(config), "--source", "orders", str(sample)])
+        result = CliRunner().invoke(
+            app, ["try", "--config", str(config), "--source", "orders", str(sample)]
+        )
         assert isinstance(result.exception, ConfigurationError)
         assert "can't be read" in result.exception.message
 
@@ -189,7 +222,9 @@ def test_a_sample_that_cant_be_read(config: Path, tmp_path: Path) -> None:
 @pytest.fixture
 def looping(config: Path, tmp_path: Path) -> list[str]:
     """The words that try a rule on two records, of which the second has it loop for ever."""
-    config.write_text(CONFIG.replace("uuid: .id", "uuid: 'if .loops then (def f: f; f) else null end'"))
+    config.write_text(
+        CONFIG.replace("uuid: .id", "uuid: 'if .loops then (def f: f; f) else null end'")
+    )
     sample = tmp_path / "sample.jsonl"
     sample.write_text(f'{BARE}\n{{"loops":true,"state":"a"}}\n')
     return ["mapping", "try", "--config", str(config), "--source", "orders", str(sample)]

@@ -1,4 +1,6 @@
-"""`forwarder mapping try` for logs: lines, records of several lines, compressed samples, and files that grow."""
+"""`forwarder mapping try` for logs: lines, records of several lines, compressed samples, and files
+that grow.
+"""
 
 from __future__ import annotations
 
@@ -55,12 +57,22 @@ def config(tmp_path: Path) -> Path:
 
 def run(config: Path, sample: str | bytes | Path, *more: str, source: str = "app") -> Result:
     """What the command says to a sample, from standard input unless it is a path."""
-    arguments = ["try", "--config", str(config), "--source", source, *more, str(sample) if isinstance(sample, Path) else "-"]
+    arguments = [
+        "try",
+        "--config",
+        str(config),
+        "--source",
+        source,
+        *more,
+        str(sample) if isinstance(sample, Path) else "-",
+    ]
     return CliRunner().invoke(app, arguments, input=None if isinstance(sample, Path) else sample)
 
 
 def test_lines_of_a_log(config: Path) -> None:
-    """Sent, skipped, not of the format (which is no mistake), each with its line; what looks like a key isn't shown."""
+    """Sent, skipped, not of the format (which is no mistake), each with its line; what looks like
+    a key isn't shown.
+    """
     result = run(config, f'{GOOD}\n\n{{"event":"tick"}}\nstarting \x1b[31mup\x9b\n')
     assert result.exit_code == 0, result.output
     first, _, rest = result.stdout.partition("line 3: skipped by where")
@@ -72,7 +84,9 @@ def test_lines_of_a_log(config: Path) -> None:
     assert '  {"event":"tick"}\n' in rest
     assert "line 4: not of the format\n  starting \N{REPLACEMENT CHARACTER}[31mup" in rest
     assert not {"\x1b", "\x9b"} & set(result.stdout)
-    assert result.stdout.endswith("3 records: 1 sent, 1 skipped by where, 1 not of the format, 0 not sent\n")
+    assert result.stdout.endswith(
+        "3 records: 1 sent, 1 skipped by where, 1 not of the format, 0 not sent\n"
+    )
 
 
 def test_lines_that_would_be_dead_letters(config: Path) -> None:
@@ -82,24 +96,36 @@ def test_lines_that_would_be_dead_letters(config: Path) -> None:
     assert result.exit_code == 1
     assert "line 1: not sent, unmappable: event: the expression gives the number 5" in result.stdout
     assert "line 2: not sent, missing_distinct_id" in result.stdout
-    assert "line 3: not sent, too_large: the record is longer than 1,000 bytes (max_line)" in result.stdout
+    assert (
+        "line 3: not sent, too_large: the record is longer than 1,000 bytes (max_line)"
+        in result.stdout
+    )
     assert "line 4: sent" in result.stdout
     assert result.stdout.endswith("4 records: 1 sent, 0 skipped by where, 3 not sent\n")
 
 
 def test_a_line_with_its_own_time(config: Path) -> None:
     """The time is shown."""
-    result = run(config, '203.0.113.7 - - [31/Jan/2026:12:00:00 +0100] "GET /a HTTP/1.1" 200 5\n', source="web")
+    result = run(
+        config,
+        '203.0.113.7 - - [31/Jan/2026:12:00:00 +0100] "GET /a HTTP/1.1" 200 5\n',
+        source="web",
+    )
     assert result.exit_code == 0, result.output
     assert "timestamp: the line's own time, 2026-01-31T11:00:00" in result.stdout
-    assert '\n  read as {"remote_addr":"203.0.113.7","time":"2026-01-31T11:00:00.000Z","method":"GET"' in result.stdout, (
-        "the members that rules can name"
-    )
+    assert (
+        '\n  read as {"remote_addr":"203.0.113.7","time":"2026-01-31T11:00:00.000Z","method":"GET"'
+        in result.stdout
+    ), "the members that rules can name"
 
 
 def test_records_of_several_lines(config: Path) -> None:
-    """They are one record, which has the number of its first line; the last one ends with the sample."""
-    result = run(config, "INFO ann one\n  more\nWARN bob two\n\tat x\n", "--output", "json", source="trace")
+    """They are one record, which has the number of its first line; the last one ends with the
+    sample.
+    """
+    result = run(
+        config, "INFO ann one\n  more\nWARN bob two\n\tat x\n", "--output", "json", source="trace"
+    )
     assert result.exit_code == 0, result.output
     results = json.loads(result.stdout)["results"]
     assert [(each["line"], each["outcome"]) for each in results] == [(1, "sent"), (3, "sent")]
@@ -107,7 +133,9 @@ def test_records_of_several_lines(config: Path) -> None:
 
 
 def test_pods_are_named_by_the_path(config: Path, tmp_path: Path) -> None:
-    """A sample that lies as the kubelet writes it says which pod it is of; parts of a line are joined."""
+    """A sample that lies as the kubelet writes it says which pod it is of; parts of a line are
+    joined.
+    """
     sample = tmp_path / "shop_web-1_0a1b" / "web" / "0.log"
     sample.parent.mkdir(parents=True)
     sample.write_text("2026-01-31T12:00:00.5Z stdout P pay\n2026-01-31T12:00:00.6Z stdout F ment\n")
@@ -133,32 +161,57 @@ def test_a_rotated_sample(config: Path, tmp_path: Path, pack: object) -> None:
     assert "app.log.1 can't be read: it is cut off" in damaged.exception.message
 
 
-@pytest.mark.parametrize(("count", "shown"), [(0, []), (1, ["c"]), (2, ["b", "c"]), (9, ["a", "b", "c"])])
+@pytest.mark.parametrize(
+    ("count", "shown"), [(0, []), (1, ["c"]), (2, ["b", "c"]), (9, ["a", "b", "c"])]
+)
 @pytest.mark.parametrize("end", ["\n", ""])
-def test_the_last_lines(config: Path, tmp_path: Path, count: int, shown: list[str], end: str) -> None:
-    """`--lines` shows the end of a sample, which may have an unfinished last line, from a file as from standard input."""
+def test_the_last_lines(
+    config: Path, tmp_path: Path, count: int, shown: list[str], end: str
+) -> None:
+    """`--lines` shows the end of a sample, which may have an unfinished last line, from a file as
+    from standard input.
+    """
     text = "\n".join(GOOD.replace("login", name) for name in "abc") + end
     sample = tmp_path / "app.log"
     sample.write_text(text)
     for given in (sample, text):
         result = run(config, given, "--lines", str(count), "--output", "json")
-        assert [each["events"][0]["event"]["event"] for each in json.loads(result.stdout)["results"]] == shown
+        assert [
+            each["events"][0]["event"]["event"] for each in json.loads(result.stdout)["results"]
+        ] == shown
 
 
 def test_the_last_lines_of_a_large_file(config: Path, tmp_path: Path) -> None:
     """They are looked for from its end, further back than one part of it."""
     sample = tmp_path / "app.log"
-    sample.write_text("".join(f'{{"event":"{number}","user":"{"x" * 900}"}}\n' for number in range(300)))
-    results = json.loads(run(config, sample, "--lines", "200", "--output", "json").stdout)["results"]
-    assert [each["events"][0]["event"]["event"] for each in results] == [str(number) for number in range(100, 300)]
+    sample.write_text(
+        "".join(f'{{"event":"{number}","user":"{"x" * 900}"}}\n' for number in range(300))
+    )
+    results = json.loads(run(config, sample, "--lines", "200", "--output", "json").stdout)[
+        "results"
+    ]
+    assert [each["events"][0]["event"]["event"] for each in results] == [
+        str(number) for number in range(100, 300)
+    ]
 
 
 @pytest.mark.slow
 async def test_a_file_that_grows(config: Path, tmp_path: Path) -> None:
-    """Its last ten lines, then each new one, over truncation and rotation, until Ctrl-C, which shows the counts."""
+    """Its last ten lines, then each new one, over truncation and rotation, until Ctrl-C, which
+    shows the counts.
+    """
     sample = tmp_path / "trace.log"
     sample.write_text("".join(f"OLD u{number} x\n" for number in range(12)))
-    words = ["mapping", "try", "--config", str(config), "--source", "trace", "--follow", str(sample)]
+    words = [
+        "mapping",
+        "try",
+        "--config",
+        str(config),
+        "--source",
+        "trace",
+        "--follow",
+        str(sample),
+    ]
     async with running(*words) as command:
         await command.line('"user": "u2"')
         await command.line('"user": "u11"')
@@ -181,7 +234,18 @@ async def test_a_file_that_grows_for_programs(config: Path, tmp_path: Path) -> N
     """With `--output json` each line is an object."""
     sample = tmp_path / "app.log"
     sample.write_text(f"{GOOD}\n")
-    words = ["mapping", "try", "--config", str(config), "--source", "app", "--follow", "--output", "json", str(sample)]
+    words = [
+        "mapping",
+        "try",
+        "--config",
+        str(config),
+        "--source",
+        "app",
+        "--follow",
+        "--output",
+        "json",
+        str(sample),
+    ]
     async with running(*words) as command:
         assert json.loads(await command.line('"line":1'))["outcome"] == "sent"
         with sample.open("a") as file:

@@ -14,9 +14,19 @@ from tests.support.cases import cases
 
 
 @pytest.mark.parametrize(
-    ("typed", "agreed"), [("y\n", True), (" YES \n", True), ("n\n", False), ("\n", False), ("", False), ("yess\n", False)]
+    ("typed", "agreed"),
+    [
+        ("y\n", True),
+        (" YES \n", True),
+        ("n\n", False),
+        ("\n", False),
+        ("", False),
+        ("yess\n", False),
+    ],
 )
-def test_only_a_yes_is_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, *, agreed: bool) -> None:
+def test_only_a_yes_is_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, *, agreed: bool
+) -> None:
     """Anything else, and nobody there, is a no: then it is said that nothing was changed."""
     monkeypatch.setattr("sys.stdin", io.StringIO(typed))
     assert confirm("Remove it?", yes=False) is agreed
@@ -25,7 +35,10 @@ def test_only_a_yes_is_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     assert (asked.out, asked.err) == ("", f"Remove it? [y/N] \n{said}")
 
 
-@pytest.mark.parametrize(("typed", "said"), [("y\n", ""), ("", "\nNothing was changed. Use --yes to skip this question.\n")])
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [("y\n", ""), ("", "\nNothing was changed. Use --yes to skip this question.\n")],
+)
 def test_what_follows_a_question_on_a_terminal_has_a_line_of_its_own(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, said: str
 ) -> None:
@@ -53,12 +66,17 @@ def test_who_said_yes_before_is_not_asked(capsys: pytest.CaptureFixture[str]) ->
     ],
 )
 def test_what_a_terminal_would_obey_is_an_escape(text: str, shown: str) -> None:
-    """Controls of both kinds, marks of direction and halves of characters; all else is as it was."""
+    """Controls of both kinds, marks of direction and halves of characters; all else is
+    as it was.
+    """
     assert visible(text) == shown
 
 
 @given(
-    st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
 )
 def test_json_is_the_same_value(value: object) -> None:
     """On one line or on several, whatever the texts hold; and it can always be encoded."""

@@ -1,4 +1,6 @@
-"""`forwarder plan`: what it prints, which settings it writes, what it makes of a configuration, and its mistakes."""
+"""`forwarder plan`: what it prints, which settings it writes, what it makes of a configuration,
+and its mistakes.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,19 @@ from tests.support.commands import invoked
 LOADS = [
     pytest.param(["--rate", "20000", "--outage", "8h"], id="http"),
     pytest.param(["--rate", "3e6", "--outage", "1h", "--cores", "16"], id="many workers"),
-    pytest.param(["--rate", "500", "--outage", "10m", "--buffer", "memory", "--unstamped"], id="memory"),
+    pytest.param(
+        ["--rate", "500", "--outage", "10m", "--buffer", "memory", "--unstamped"], id="memory"
+    ),
     pytest.param(["--rate", "20000", "--outage", "8h", "--source", "kafka"], id="kafka"),
-    pytest.param(["--rate", "300000", "--source", "kafka", "--cores", "8", "--latency", "2s"], id="busy kafka"),
+    pytest.param(
+        ["--rate", "300000", "--source", "kafka", "--cores", "8", "--latency", "2s"],
+        id="busy kafka",
+    ),
     pytest.param(["--source", "import", "--events", "10e9", "--format", "amplitude"], id="import"),
-    pytest.param(["--source", "import", "--events", "10e9", "--rate", "unlimited", "--shards", "8"], id="import without limit"),
+    pytest.param(
+        ["--source", "import", "--events", "10e9", "--rate", "unlimited", "--shards", "8"],
+        id="import without limit",
+    ),
 ]
 
 
@@ -49,16 +59,32 @@ async def test_it_works_without_a_configuration() -> None:
     done = await invoked("plan", "--rate", "20000", "--outage", "8h")
     assert (done.code, done.err) == (0, "")
     first, *lines = done.out.splitlines()
-    assert first == "20,000 events/s over HTTP, 50 events of 600 bytes in a request; buffered on disk through an outage of 8h"
+    assert first == (
+        "20,000 events/s over HTTP, 50 events of 600 bytes in a request; buffered on disk "
+        "through an outage of 8h"
+    )
     names = [line.split()[0] for line in lines if line.startswith(" ") and line[1:2].strip()]
-    assert names[:10] == ["cores", "workers", "machines", "memory", "traffic", "disk", "batch", "requests", "connections", "catch-up"]
+    assert names[:10] == [
+        "cores",
+        "workers",
+        "machines",
+        "memory",
+        "traffic",
+        "disk",
+        "batch",
+        "requests",
+        "connections",
+        "catch-up",
+    ]
     assert "settings to write:" in lines
     assert "  kind: disk" in lines
 
 
 @cases("load", LOADS)
 async def test_the_settings_are_a_valid_configuration(load: list[str], tmp_path: Path) -> None:
-    """What is printed as settings is accepted by `forwarder config check`, without a hint that something is too small."""
+    """What is printed as settings is accepted by `forwarder config check`, without a hint that
+    something is too small.
+    """
     file = tmp_path / "forwarder.yaml"
     file.write_text(printed(*load, "--output", "yaml"))
     checked = await invoked("config", "check", "--elsewhere", "--config", str(file))
@@ -77,9 +103,14 @@ def test_what_is_planned_carries_the_load(load: list[str], tmp_path: Path) -> No
 
 
 def test_a_configuration_is_used_and_its_first_limit_is_shown(tmp_path: Path) -> None:
-    """Its batches, concurrency and kind of buffer are planned with; what doesn't carry the load is exit code 1, with what to set."""
+    """Its batches, concurrency and kind of buffer are planned with; what doesn't carry the load is
+    exit code 1, with what to set.
+    """
     file = tmp_path / "forwarder.yaml"
-    sizes = "buffer: {kind: disk, max_bytes: 1GiB}, batch: {max_events: 100}, delivery: {concurrency: 2}"
+    sizes = (
+        "buffer: {kind: disk, max_bytes: 1GiB}, batch: {max_events: 100}, delivery: "
+        "{concurrency: 2}"
+    )
     file.write_text(f"{{upstream: {{url: http://127.0.0.1:9}}, {sizes}}}")
     load = ["--rate", "1000", "--outage", "10m", "--config", str(file)]
     found = planned(*load, code=1)
@@ -98,20 +129,37 @@ def test_a_configuration_is_used_and_its_first_limit_is_shown(tmp_path: Path) ->
 def test_kafka_is_planned_where_it_is_configured(tmp_path: Path) -> None:
     """Without `--source`; the settings keep its brokers and topics."""
     file = tmp_path / "forwarder.yaml"
-    cluster = "{name: shop, bootstrap_servers: 'kafka-1:9092', topics: [orders], max_in_flight: 64MiB, api_key: phc_0123456789abcdef}"
-    file.write_text(f"{{upstream: {{url: http://127.0.0.1:9}}, buffer: {{max_bytes: 256MiB}}, sources: {{kafka: [{cluster}]}}}}")
+    cluster = (
+        "{name: shop, bootstrap_servers: 'kafka-1:9092', topics: [orders], max_in_flight: "
+        "64MiB, api_key: phc_0123456789abcdef}"
+    )
+    file.write_text(
+        f"{{upstream: {{url: http://127.0.0.1:9}}, buffer: {{max_bytes: 256MiB}}, sources: "
+        f"{{kafka: [{cluster}]}}}}"
+    )
     found = planned("--rate", "20000", "--config", str(file))
     assert {"partitions", "lag", "retention", "in flight"} <= figures(found).keys()
     [written] = found["settings"]["sources"]["kafka"]
-    assert (written["name"], written["bootstrap_servers"], written["topics"]) == ("shop", ["kafka-1:9092"], ["orders"])
+    assert (written["name"], written["bootstrap_servers"], written["topics"]) == (
+        "shop",
+        ["kafka-1:9092"],
+        ["orders"],
+    )
 
 
 def test_a_migration() -> None:
-    """Ten billion events at the rate that an import has by itself: 58 days; each format that was measured can be planned."""
+    """Ten billion events at the rate that an import has by itself: 58 days; each format that was
+    measured can be planned.
+    """
     for form in IMPORTS:
         found = figures(planned("--source", "import", "--events", "10e9", "--format", form))
         assert found["duration"]["text"] == "57d 20h"
-    assert figures(planned("--source", "import", "--events", "1e6", "--shards", "3"))["shards"]["value"] == 3
+    assert (
+        figures(planned("--source", "import", "--events", "1e6", "--shards", "3"))["shards"][
+            "value"
+        ]
+        == 3
+    )
 
 
 @cases(

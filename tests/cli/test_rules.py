@@ -1,4 +1,6 @@
-"""`forwarder rules`: events before and after, from a file and from a running daemon, and hashes for files of ids."""
+"""`forwarder rules`: events before and after, from a file and from a running daemon, and hashes
+for files of ids.
+"""
 
 import hashlib
 import hmac
@@ -14,8 +16,10 @@ upstream: {url: https://us.i.example.com}
 rules:
   - {name: noise, match: {event: "$autocapture", api_key: phc_shop12345}, drop: true}
   - {name: secrets, remove: .properties.password}
-  - {name: strict, match: {where: '.properties.n | startswith("a")', event: strict}, remove: .properties.x}
-  - {name: lax, match: {where: '.properties.n | startswith("a")', event: lax}, set: {.properties.x: 1}}
+  - {name: strict, match: {where: '.properties.n | startswith("a")', event: strict}, remove: \
+.properties.x}
+  - {name: lax, match: {where: '.properties.n | startswith("a")', event: lax}, set: \
+{.properties.x: 1}}
 """
 
 
@@ -30,7 +34,9 @@ def config(tmp_path: Path) -> str:
 def sample(folder: Path, *events: object) -> str:
     """A file with an event a line; a text is a line as it is."""
     path = folder / "events.jsonl"
-    path.write_text("".join(f"{each if isinstance(each, str) else json.dumps(each)}\n" for each in events))
+    path.write_text(
+        "".join(f"{each if isinstance(each, str) else json.dumps(each)}\n" for each in events)
+    )
     return str(path)
 
 
@@ -41,7 +47,13 @@ def event(name: str, **properties: object) -> dict[str, object]:
 
 def test_events_before_and_after(tmp_path: Path, config: str) -> None:
     """Each with the rules that did it, and the counts."""
-    file = sample(tmp_path, event("$autocapture"), event("order", password="x"), event("order"), event("lax", n=1))
+    file = sample(
+        tmp_path,
+        event("$autocapture"),
+        event("order", password="x"),
+        event("order"),
+        event("lax", n=1),
+    )
     done = invoke("rules", "try", "--config", config, file)
     assert done.code == 0
     lines = done.out.splitlines()
@@ -59,7 +71,15 @@ def test_events_before_and_after(tmp_path: Path, config: str) -> None:
 
 def test_for_programs(tmp_path: Path, config: str) -> None:
     """An object a line; a dead letter or an unreadable line is exit code 1."""
-    done = invoke("rules", "try", "--config", config, "--output", "json", sample(tmp_path, event("strict", n=1), "{", event("order")))
+    done = invoke(
+        "rules",
+        "try",
+        "--config",
+        config,
+        "--output",
+        "json",
+        sample(tmp_path, event("strict", n=1), "{", event("order")),
+    )
     assert done.code == 1
     first, second = [json.loads(line) for line in done.out.splitlines()]
     assert (first["fate"], first["after"]) == ("dead letter", None)
@@ -84,14 +104,21 @@ def test_hashes(tmp_path: Path) -> None:
     salt.write_text("key\n")
     ids.write_text("ann\n\nü\n")
     done = invoke("rules", "hash", "--salt-file", str(salt), str(ids))
-    assert done.out.split() == [hmac.new(b"key", each.encode(), hashlib.sha256).hexdigest() for each in ("ann", "ü")]
+    assert done.out.split() == [
+        hmac.new(b"key", each.encode(), hashlib.sha256).hexdigest() for each in ("ann", "ü")
+    ]
 
 
-def test_the_check_compiles_rules_and_says_what_they_do_not_touch(tmp_path: Path, config: str) -> None:
+def test_the_check_compiles_rules_and_says_what_they_do_not_touch(
+    tmp_path: Path, config: str
+) -> None:
     """With the key of what is wrong."""
     done = invoke("config", "check", "--elsewhere", "--config", config)
     assert done.code == 0
-    assert "hint: rules don't touch calls that are passed through: recordings, AI events and flags" in done.err
+    assert (
+        "hint: rules don't touch calls that are passed through: recordings, AI events and flags"
+        in done.err
+    )
     path = tmp_path / "wrong.yaml"
     path.write_text(RULES.replace("startswith(", "starts_with("))
     done = invoke("config", "check", "--elsewhere", "--config", str(path))

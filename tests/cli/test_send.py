@@ -34,22 +34,38 @@ LETTER = Trace("dead letter 7", LANE, 0.0, "refused", "400 from the service", "i
 
 @asynccontextmanager
 async def daemon(folder: Path, url: str) -> AsyncIterator[tuple[Whole, list[str]]]:
-    """A forwarder with an admin server, and the options by which a command finds it and its files."""
+    """A forwarder with an admin server, and the options by which a command finds it
+    and its files.
+    """
     letters = {"path": str(folder)}
     async with Whole(url, dead_letters=letters) as whole, AsyncExitStack() as stack:
         admin = AdminServer(whole.pipeline.snapshot, whole.pipeline.explain)
         await admin.start("127.0.0.1:0")
         stack.push_async_callback(admin.close)
         http = {"listen": whole.address, "api_keys": [KEY]}
-        config = {"sources": {"http": http}, "admin": {"listen": admin.address}, "dead_letters": letters}
+        config = {
+            "sources": {"http": http},
+            "admin": {"listen": admin.address},
+            "dead_letters": letters,
+        }
         (folder / "forwarder.yaml").write_text(json.dumps(config))
         yield whole, ["--config", str(folder / "forwarder.yaml")]
 
 
 async def test_an_event_is_delivered(tmp_path: Path) -> None:
-    """It is sent to the configured listener with the first configured key, and followed until it is delivered; values are JSON or text."""
+    """It is sent to the configured listener with the first configured key, and followed until it
+    is delivered; values are JSON or text.
+    """
     async with ScriptedUpstream() as upstream, daemon(tmp_path, upstream.url) as (_, options):
-        given = ["plan=team", "seats=5", 'nested={"a": [1.5, null]}', "day=2026-01-31", "none=NaN", "empty=", "a=b=c"]
+        given = [
+            "plan=team",
+            "seats=5",
+            'nested={"a": [1.5, null]}',
+            "day=2026-01-31",
+            "none=NaN",
+            "empty=",
+            "a=b=c",
+        ]
         given += ("large=1e999", r'half="\ud800"', f"deep={'[' * 400}{']' * 400}")
         properties = [word for each in given for word in ("--property", each)]
         done = await forwarder("send", "signed up", "--distinct-id", "zoë", *properties, *options)
@@ -60,9 +76,21 @@ async def test_an_event_is_delivered(tmp_path: Path) -> None:
         assert event["uuid"] in done.out
         assert (event["event"], event["distinct_id"]) == ("signed up", "zoë")
         nested = {"a": [1.5, None]}
-        rest = {"day": "2026-01-31", "none": "NaN", "large": "1e999", "half": r'"\ud800"', "empty": "", "a": "b=c"}
+        rest = {
+            "day": "2026-01-31",
+            "none": "NaN",
+            "large": "1e999",
+            "half": r'"\ud800"',
+            "empty": "",
+            "a": "b=c",
+        }
         assert isinstance(event["properties"].pop("deep"), list)
-        assert {name: event["properties"][name] for name in event["properties"]} == {"plan": "team", "seats": 5, "nested": nested, **rest}
+        assert {name: event["properties"][name] for name in event["properties"]} == {
+            "plan": "team",
+            "seats": 5,
+            "nested": nested,
+            **rest,
+        }
 
 
 async def test_a_dead_letter_is_found_in_the_files(tmp_path: Path) -> None:
@@ -79,12 +107,19 @@ async def test_a_dead_letter_is_found_in_the_files(tmp_path: Path) -> None:
 async def test_files_of_another_daemon_decide_nothing(tmp_path: Path) -> None:
     """They don't hold the dead letter, which doesn't mean that the event was delivered."""
     (tmp_path / "other").mkdir()
-    async with ScriptedUpstream() as upstream, daemon(tmp_path, upstream.url) as (_, options), daemon(tmp_path / "other", upstream.url):
+    async with (
+        ScriptedUpstream() as upstream,
+        daemon(tmp_path, upstream.url) as (_, options),
+        daemon(tmp_path / "other", upstream.url),
+    ):
         configured = json.loads((tmp_path / "forwarder.yaml").read_text())
         configured["dead_letters"]["path"] = str(tmp_path / "other")
         (tmp_path / "forwarder.yaml").write_text(json.dumps(configured))
         done = await forwarder("send", "x", "--distinct-id", "", *options)
-        assert (done.code, "Error: the event is a dead letter: missing_distinct_id" in done.err) == (1, True)
+        assert (
+            done.code,
+            "Error: the event is a dead letter: missing_distinct_id" in done.err,
+        ) == (1, True)
 
 
 async def test_what_is_not_delivered_in_time_stays(tmp_path: Path) -> None:
@@ -97,7 +132,9 @@ async def test_what_is_not_delivered_in_time_stays(tmp_path: Path) -> None:
 
 
 async def test_a_plain_service_accepts_or_rejects(tmp_path: Path) -> None:
-    """Without a known daemon there the answer is all that can be known; 503 is repeated after Retry-After, other answers are final."""
+    """Without a known daemon there the answer is all that can be known; 503 is repeated after
+    Retry-After, other answers are final.
+    """
     async with ScriptedUpstream() as upstream:
         upstream.script.append(plain(503, "full", retry_after="0"))
         to = ["--to", upstream.url, "--api-key", KEY, "--admin", "127.0.0.1:1"]
@@ -115,18 +152,34 @@ async def test_a_plain_service_accepts_or_rejects(tmp_path: Path) -> None:
 @cases(
     ("args", "code", "said"),
     [
-        (["x", "--to", "http://127.0.0.1:9", "--api-key", KEY], 3, "http://127.0.0.1:9: Connection refused\n  Start a daemon"),
-        (["x", "--to", "unix:/nowhere/sock", "--api-key", KEY], 3, "nothing accepts events at unix:/nowhere/sock: No such file"),
+        (
+            ["x", "--to", "http://127.0.0.1:9", "--api-key", KEY],
+            3,
+            "http://127.0.0.1:9: Connection refused\n  Start a daemon",
+        ),
+        (
+            ["x", "--to", "unix:/nowhere/sock", "--api-key", KEY],
+            3,
+            "nothing accepts events at unix:/nowhere/sock: No such file",
+        ),
         (["x", "--to", "http://127.0.0.1:9"], 2, "there is no project key to send with"),
         (["x", "--api-key", "phx_personal"], 2, "--api-key: it is a personal key"),
-        (["x", "--api-key", KEY, "--to", "ftp://127.0.0.1"], 2, "--to: it must begin with http:// or https://"),
+        (
+            ["x", "--api-key", KEY, "--to", "ftp://127.0.0.1"],
+            2,
+            "--to: it must begin with http:// or https://",
+        ),
         (["x", "--api-key", KEY, "--timeout", "soon"], 2, "--timeout: "),
         (["x", "--api-key", KEY, "--property", "=5"], 2, "'=5' is not NAME=VALUE"),
         ([" ", "--api-key", KEY], 2, "the event needs a name"),
         (["x\udcff", "--api-key", KEY], 2, "EVENT: it isn't UTF-8"),
         (["x", "--api-key", KEY, "--distinct-id", "\udcff"], 2, "--distinct-id: it isn't UTF-8"),
         (["x", "--api-key", KEY, "--property", "a\udcff=5"], 2, "--property: it isn't UTF-8"),
-        (["x", "--to", "http://127.0.0.1:9", "--api-key", KEY, "--admin", "127.0.0.1:9"], 3, "no daemon answers at 127.0.0.1:9"),
+        (
+            ["x", "--to", "http://127.0.0.1:9", "--api-key", KEY, "--admin", "127.0.0.1:9"],
+            3,
+            "no daemon answers at 127.0.0.1:9",
+        ),
     ],
 )
 def test_what_can_not_be_sent_is_said(args: list[str], code: int, said: str) -> None:
@@ -144,9 +197,18 @@ def snapshot(lane: LaneSnapshot, upstream: Upstream | None = None, now: float = 
     return replace(FULL, lanes=(lane,), now=now, upstream=upstream or Upstream("http://up"))
 
 
-def search(lane: Callable[[], Snapshot | None], traces: list[Trace], files: list[Trace] | None) -> EventSearch:
+def search(
+    lane: Callable[[], Snapshot | None], traces: list[Trace], files: list[Trace] | None
+) -> EventSearch:
     """A search that sees these, without waiting."""
-    return EventSearch(LANE, EMPTY, live=lane, traces=lambda: traces, in_files=lambda _: files, pause=lambda _: None)
+    return EventSearch(
+        LANE,
+        EMPTY,
+        live=lane,
+        traces=lambda: traces,
+        in_files=lambda _: files,
+        pause=lambda _: None,
+    )
 
 
 DOWN = Upstream("http://up", UpstreamState.DOWN, "timeout")
@@ -159,29 +221,75 @@ HALTED = LaneSnapshot(LANE, buffered=1, halted="unknown_key", why="401", hint="c
         (LaneSnapshot(LANE, ONE, delivered=1), [], None, Whereabouts(EventPlace.DELIVERED)),
         (LaneSnapshot(LANE, ONE), [], None, Whereabouts(EventPlace.BUFFERED, f"in lane {LANE}")),
         (EMPTY, [], None, Whereabouts(EventPlace.BUFFERED, f"in lane {LANE}")),
-        (LaneSnapshot(LANE, buffered=1), [BUFFERED], None, Whereabouts(EventPlace.BUFFERED, f"in lane {LANE}")),
-        (HALTED, [BUFFERED], None, Whereabouts(EventPlace.BUFFERED, f"lane {LANE} is halted: unknown_key: 401", "check the key")),
+        (
+            LaneSnapshot(LANE, buffered=1),
+            [BUFFERED],
+            None,
+            Whereabouts(EventPlace.BUFFERED, f"in lane {LANE}"),
+        ),
+        (
+            HALTED,
+            [BUFFERED],
+            None,
+            Whereabouts(
+                EventPlace.BUFFERED, f"lane {LANE} is halted: unknown_key: 401", "check the key"
+            ),
+        ),
         (
             LaneSnapshot(LANE, dead_lettered={"refused": 1}),
             [],
             [LETTER],
             Whereabouts(EventPlace.DEAD_LETTER, "refused: 400 from the service", "in x.db"),
         ),
-        (LaneSnapshot(LANE, delivered=1, dead_lettered={"refused": 1}), [], [], Whereabouts(EventPlace.DELIVERED)),
-        (LaneSnapshot(LANE, dead_lettered={"refused": 1}), [], None, Whereabouts(EventPlace.DEAD_LETTER, "refused")),
-        (LaneSnapshot(LANE, dead_lettered={"refused": 1}), [], [], Whereabouts(EventPlace.DEAD_LETTER, "refused")),
-        (LaneSnapshot(LANE, dropped={"buffer_full": 1}), [], [], Whereabouts(EventPlace.DROPPED, "buffer_full")),
-        (LaneSnapshot(LANE, dropped={"buffer_full": 1}), [], None, Whereabouts(EventPlace.DROPPED, "buffer_full")),
-        (LaneSnapshot(LANE, buffered=1, oldest_age=1.5), [], [BUFFERED], Whereabouts(EventPlace.BUFFERED, f"in lane {LANE}")),
+        (
+            LaneSnapshot(LANE, delivered=1, dead_lettered={"refused": 1}),
+            [],
+            [],
+            Whereabouts(EventPlace.DELIVERED),
+        ),
+        (
+            LaneSnapshot(LANE, dead_lettered={"refused": 1}),
+            [],
+            None,
+            Whereabouts(EventPlace.DEAD_LETTER, "refused"),
+        ),
+        (
+            LaneSnapshot(LANE, dead_lettered={"refused": 1}),
+            [],
+            [],
+            Whereabouts(EventPlace.DEAD_LETTER, "refused"),
+        ),
+        (
+            LaneSnapshot(LANE, dropped={"buffer_full": 1}),
+            [],
+            [],
+            Whereabouts(EventPlace.DROPPED, "buffer_full"),
+        ),
+        (
+            LaneSnapshot(LANE, dropped={"buffer_full": 1}),
+            [],
+            None,
+            Whereabouts(EventPlace.DROPPED, "buffer_full"),
+        ),
+        (
+            LaneSnapshot(LANE, buffered=1, oldest_age=1.5),
+            [],
+            [BUFFERED],
+            Whereabouts(EventPlace.BUFFERED, f"in lane {LANE}"),
+        ),
     ],
 )
-def test_where_an_event_is(after: LaneSnapshot, live: list[Trace], files: list[Trace] | None, found: Whereabouts) -> None:
+def test_where_an_event_is(
+    after: LaneSnapshot, live: list[Trace], files: list[Trace] | None, found: Whereabouts
+) -> None:
     """Its daemon's memory, then the lane's counts, then the files decide."""
     assert search(lambda: snapshot(after), live, files).look() == found
 
 
 def test_an_event_is_not_among_pending_ones_that_are_younger() -> None:
-    """A lane with steady traffic always has pending events; once they all came after this one, it was delivered."""
+    """A lane with steady traffic always has pending events; once they all came after this one, it
+    was delivered.
+    """
     now = [9.0]
     after = LaneSnapshot(LANE, {"http": 11}, delivered=9, buffered=2, oldest_age=0.5)
     steady = search(lambda: snapshot(after, now=now[0]), [], None)
@@ -191,10 +299,16 @@ def test_an_event_is_not_among_pending_ones_that_are_younger() -> None:
 
 
 def test_what_can_not_be_seen_is_unknown() -> None:
-    """Other events of the lane were delivered and dead-lettered meanwhile, and there are no files to search."""
+    """Other events of the lane were delivered and dead-lettered meanwhile, and there are no files
+    to search.
+    """
     after = LaneSnapshot(LANE, delivered=5, dead_lettered={"refused": 2})
     found = search(lambda: snapshot(after), [], None).look()
-    assert (found.place, "refused" in found.why, "--config FILE" in found.hint) == (EventPlace.UNKNOWN, True, True)
+    assert (found.place, "refused" in found.why, "--config FILE" in found.hint) == (
+        EventPlace.UNKNOWN,
+        True,
+        True,
+    )
 
 
 def test_a_buffered_event_says_that_the_upstream_is_down() -> None:

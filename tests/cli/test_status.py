@@ -40,7 +40,15 @@ async def test_status_shows_the_daemon_to_a_person(daemon: Answering) -> None:
     """Flow, lanes, halts with what to do, and warnings are on one screen."""
     done = await invoked("status", "--admin", daemon.address)
     assert (done.code, done.err) == (0, "")
-    for fact in ("in 1,230 → buffer 70", "out 1,150", "running, ready", GOOD.label, "7 refused", "upstream is down", "connection refused"):
+    for fact in (
+        "in 1,230 → buffer 70",
+        "out 1,150",
+        "running, ready",
+        GOOD.label,
+        "7 refused",
+        "upstream is down",
+        "connection refused",
+    ):
         assert fact in done.out
     assert "worker-0 is running, process 4711; 1,000 received" in done.out
     assert "logs web is reading; 12 files, 3 of them open, 1 unreadable, lag 4.0 KiB" in done.out
@@ -56,7 +64,9 @@ async def test_status_as_json(daemon: Answering) -> None:
 
 async def test_status_says_why_nothing_is_taken(daemon: Answering) -> None:
     """A daemon that isn't ready says why."""
-    daemon.snapshot = replace(FULL, state=State.DRAINING, ready=False, not_ready=("draining",), lanes=())
+    daemon.snapshot = replace(
+        FULL, state=State.DRAINING, ready=False, not_ready=("draining",), lanes=()
+    )
     done = await invoked("status", "--admin", daemon.address)
     assert "accepts no events: draining" in done.out
     assert "No events yet." in done.out
@@ -81,11 +91,16 @@ async def test_status_of_something_else_is_refused() -> None:
 
 
 async def test_status_by_an_unknown_name_says_what_to_set() -> None:
-    """A daemon that doesn't know the host name that it is asked by says so, and the command repeats it."""
+    """A daemon that doesn't know the host name that it is asked by says so, and the command
+    repeats it.
+    """
 
     async def misdirected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 421 Misdirected Request\r\nContent-Length: 25\r\n\r\nadd it to `admin.hosts`. \n")
+        writer.write(
+            b"HTTP/1.1 421 Misdirected Request\r\nContent-Length: 25\r\n\r\nadd it to "
+            b"`admin.hosts`. \n"
+        )
         await writer.drain()
         writer.close()
         await writer.wait_closed()
@@ -132,7 +147,9 @@ async def test_address_from_environment(daemon: Answering) -> None:
 
 
 async def test_address_from_configuration_over_a_unix_socket(tmp_path: Path) -> None:
-    """Without `--admin` the configuration says where the daemon is; a Unix socket is as good as a port."""
+    """Without `--admin` the configuration says where the daemon is; a Unix socket is as good as a
+    port.
+    """
     socket, file = tmp_path / "admin.sock", tmp_path / "forwarder.yaml"
     file.write_text(f"admin:\n  listen: unix:{socket}\n")
     server = AdminServer(lambda: FULL)
@@ -176,7 +193,9 @@ async def test_no_daemon() -> None:
 
 
 def write_state(root: Path) -> LogWriter:
-    """The files of a daemon that is down: six events received, two delivered, one dropped, two dead letters, one buffered."""
+    """The files of a daemon that is down: six events received, two delivered, one dropped, two
+    dead letters, one buffered.
+    """
     log = LogWriter(root)
     log.events(AUDITED, [b'{"event":"a"}', b'{"event":"b"}'])
     log.events(AUDITED, [b'{"event":"c"}'])
@@ -194,7 +213,11 @@ def write_state(root: Path) -> LogWriter:
 async def test_books_of_files_when_no_daemon_answers(tmp_path: Path) -> None:
     """Log and dead letters together balance; an event that stands in both counts once."""
     log = write_state(tmp_path)
-    environment = {"FORWARDER_BUFFER__KIND": "disk", "FORWARDER_BUFFER__PATH": str(tmp_path), "FORWARDER_ADMIN__LISTEN": "127.0.0.1:1"}
+    environment = {
+        "FORWARDER_BUFFER__KIND": "disk",
+        "FORWARDER_BUFFER__PATH": str(tmp_path),
+        "FORWARDER_ADMIN__LISTEN": "127.0.0.1:1",
+    }
     done = await invoked("audit", env=environment)
     assert (done.code, done.err) == (0, "")
     assert f"From the files in {log.directory}" in done.out
@@ -219,9 +242,18 @@ async def test_the_books_of_dead_letters_alone(tmp_path: Path) -> None:
     """Beside a memory buffer there is nothing but them: received starts at what they hold."""
     directory = worker_directory(tmp_path, 0)
     directory.mkdir()
-    left, invalid = DeadLetter(Reason.UNDELIVERED_AT_EXIT, AUDITED, b"{}", 1000.0), DeadLetter(Reason.INVALID_EVENT, None, b"[", 1000.0)
+    left, invalid = (
+        DeadLetter(Reason.UNDELIVERED_AT_EXIT, AUDITED, b"{}", 1000.0),
+        DeadLetter(Reason.INVALID_EVENT, None, b"[", 1000.0),
+    )
     write_letters(directory, [left, invalid])
-    done = await invoked("audit", env={"FORWARDER_DEAD_LETTERS__PATH": str(tmp_path), "FORWARDER_ADMIN__LISTEN": "127.0.0.1:1"})
+    done = await invoked(
+        "audit",
+        env={
+            "FORWARDER_DEAD_LETTERS__PATH": str(tmp_path),
+            "FORWARDER_ADMIN__LISTEN": "127.0.0.1:1",
+        },
+    )
     assert done.code == 0
     assert "1 undelivered_at_exit" in done.out
     assert "1 invalid_event" in done.out
@@ -248,20 +280,29 @@ def uuid_of(raw: bytes) -> str:
 
 @pytest.fixture
 def explained_state(tmp_path: Path) -> Path:
-    """A daemon's files: one event buffered, one a dead letter, one that can't be decoded another, one settled."""
+    """A daemon's files: one event buffered, one a dead letter, one that can't be decoded another,
+    one settled.
+    """
     log = LogWriter(tmp_path / "explained_state")
     log.events(EXPLAINED, [event("another"), BUFFERED], received_at=1_767_225_600.0)
     log.events(EXPLAINED, [GONE])
     log.settle(EXPLAINED, 2, 1)
-    refused = DeadLetter(Reason.REFUSED, EXPLAINED, DEAD, 1_767_225_600.0, "400: invalid <b>name</b>")
-    write_letters(log.directory, [refused, DeadLetter(Reason.INVALID_EVENT, None, ODD + b"}", 1_767_225_600.0)])
+    refused = DeadLetter(
+        Reason.REFUSED, EXPLAINED, DEAD, 1_767_225_600.0, "400: invalid <b>name</b>"
+    )
+    write_letters(
+        log.directory,
+        [refused, DeadLetter(Reason.INVALID_EVENT, None, ODD + b"}", 1_767_225_600.0)],
+    )
     return tmp_path / "explained_state"
 
 
 @pytest.mark.slow
 async def test_a_buffered_event(explained_state: Path) -> None:
     """Its lane, since when, and where; exit code 0. Any spelling of the uuid will do."""
-    done = await invoked("explain", uuid_of(BUFFERED).upper(), "--path", str(explained_state), env=NO_DAEMON)
+    done = await invoked(
+        "explain", uuid_of(BUFFERED).upper(), "--path", str(explained_state), env=NO_DAEMON
+    )
     assert (done.code, done.err) == (0, "")
     assert f"buffered, lane {EXPLAINED_LABEL}, since 2026-01-01T00:00:00+00:00" in done.out
     assert f"in {explained_state}/worker-0" in done.out
@@ -297,7 +338,11 @@ async def test_an_event_that_is_gone_or_never_was(explained_state: Path) -> None
 @pytest.mark.slow
 async def test_the_configuration_says_where_to_look(explained_state: Path) -> None:
     """Its buffer, and its dead letters."""
-    environment = {**NO_DAEMON, "FORWARDER_BUFFER__KIND": "disk", "FORWARDER_BUFFER__PATH": str(explained_state)}
+    environment = {
+        **NO_DAEMON,
+        "FORWARDER_BUFFER__KIND": "disk",
+        "FORWARDER_BUFFER__PATH": str(explained_state),
+    }
     for raw in (BUFFERED, DEAD):
         assert (await invoked("explain", uuid_of(raw), env=environment)).code == 0
     in_memory = {**NO_DAEMON, "FORWARDER_DEAD_LETTERS__PATH": str(explained_state)}
@@ -305,20 +350,30 @@ async def test_the_configuration_says_where_to_look(explained_state: Path) -> No
 
 
 @pytest.mark.slow
-async def test_the_daemon_knows_more_than_its_files(explained_state: Path, daemon: Answering) -> None:
-    """What it says of an event that is also in the files is shown alone; without anything in the files it is found all the same."""
+async def test_the_daemon_knows_more_than_its_files(
+    explained_state: Path, daemon: Answering
+) -> None:
+    """What it says of an event that is also in the files is shown alone; without anything in the
+    files it is found all the same.
+    """
     daemon.sightings = [Sighting(EXPLAINED_LABEL, "sending", 1_767_225_600.0)]
-    done = await invoked("explain", uuid_of(BUFFERED), "--admin", daemon.address, "--path", str(explained_state))
+    done = await invoked(
+        "explain", uuid_of(BUFFERED), "--admin", daemon.address, "--path", str(explained_state)
+    )
     (line,) = done.out.splitlines()
     assert line.startswith(
-        f"buffered, in a request that is in flight or will be retried, lane {EXPLAINED_LABEL}, since 2026-01-01T00:00:00+00:00"
+        f"buffered, in a request that is in flight or will be retried, lane {EXPLAINED_LABEL}, "
+        "since 2026-01-01T00:00:00+00:00"
     )
     assert (await invoked("explain", uuid_of(GONE), "--admin", daemon.address)).code == 0
     daemon.sightings = []
     done = await invoked("explain", uuid_of(GONE), "--admin", daemon.address)
     assert (done.code, done.out, done.err) == (
         1,
-        "not found: delivered, or never received\nor dropped by a rule: no-autocapture dropped 12 since the start\n",
+        (
+            "not found: delivered, or never received\nor dropped by a rule: no-autocapture "
+            "dropped 12 since the start\n"
+        ),
         "",
     )
 
@@ -332,10 +387,14 @@ async def test_what_is_no_uuid() -> None:
 
 
 async def test_watch_shows_the_status_again_and_again(daemon: Answering) -> None:
-    """Without a terminal page follows page, with rates from the second on; a daemon that is away is asked again."""
+    """Without a terminal page follows page, with rates from the second on; a daemon that is away
+    is asked again.
+    """
     async with running("status", "--watch", "0.1", "--admin", daemon.address) as watching:
         await watching.line("in 1,230 → buffer 70")
-        daemon.snapshot = replace(FULL, now=FULL.now + 1, lanes=(replace(GOOD, received={"http": 1300}),))
+        daemon.snapshot = replace(
+            FULL, now=FULL.now + 1, lanes=(replace(GOOD, received={"http": 1300}),)
+        )
         await watching.line("in 1,300 (100/s)")
         watching.send(signal.SIGINT)
         assert await watching.ended() == 130
@@ -345,8 +404,12 @@ async def test_watch_shows_the_status_again_and_again(daemon: Answering) -> None
 
 
 async def test_watch_as_json_is_a_document_a_line(daemon: Answering) -> None:
-    """Programs read a line for each look; without a number of seconds `--watch` has one of its own."""
-    async with running("status", "--admin", daemon.address, "--output", "json", "--watch") as watching:
+    """Programs read a line for each look; without a number of seconds `--watch` has
+    one of its own.
+    """
+    async with running(
+        "status", "--admin", daemon.address, "--output", "json", "--watch"
+    ) as watching:
         assert parse((await watching.line("phc_")).encode()) == FULL
 
 

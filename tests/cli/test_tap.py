@@ -42,12 +42,26 @@ async def daemon() -> AsyncIterator[TappedDaemon]:
 
 
 async def test_a_line_for_each_event(daemon: TappedDaemon) -> None:
-    """Received, delivered, dead-lettered: with label, name, id and properties, and without what controls a terminal; Ctrl-C ends it."""
+    """Received, delivered, dead-lettered: with label, name, id and properties, and without what
+    controls a terminal; Ctrl-C ends it.
+    """
     whole, address = daemon.whole, daemon.address
     async with running("tap", "--admin", address) as tap:
         await daemon.tapped()
-        await whole.take([event("order placed", "anna\x1b[31m", properties=b'{"total":5,"token":"x"}'), b'{"distinct_id":"b"}'])
-        line = await tap.line("received", key_label(KEY), "http", "order placed", "anna\\u001b[31m", '{"total": 5, "token": "…"}')
+        await whole.take(
+            [
+                event("order placed", "anna\x1b[31m", properties=b'{"total":5,"token":"x"}'),
+                b'{"distinct_id":"b"}',
+            ]
+        )
+        line = await tap.line(
+            "received",
+            key_label(KEY),
+            "http",
+            "order placed",
+            "anna\\u001b[31m",
+            '{"total": 5, "token": "…"}',
+        )
         assert "\x1b" not in line
         await tap.line("dead-lettered", "-  b", "missing_event: the event has no name")
         await tap.line("delivered", "order placed")
@@ -57,14 +71,18 @@ async def test_a_line_for_each_event(daemon: TappedDaemon) -> None:
 
 
 async def test_an_expression_is_evaluated_for_each_event(daemon: TappedDaemon) -> None:
-    """What it makes of an event is a line of JSON; what raises is reported and the next event shown; `--limit` counts what is shown."""
+    """What it makes of an event is a line of JSON; what raises is reported and the next event
+    shown; `--limit` counts what is shown.
+    """
     whole, address = daemon.whole, daemon.address
     options = ("--outcome", "received", "--key", KEY, "--event", "o*", "--limit", "2")
     expression = "select(.data.properties.total != 7) | [.event, .data.properties.total + 1]"
     async with running("tap", "--admin", address, *options, "--jq", expression) as tap:
         await daemon.tapped()
         for total in (b"5", b"7", b'"text"', b"6"):
-            await whole.take([event(f"o{total.decode()}", properties=b'{"total":%b}' % total), event("another")])
+            await whole.take(
+                [event(f"o{total.decode()}", properties=b'{"total":%b}' % total), event("another")]
+            )
         assert json.loads(await tap.line("o5")) == ["o5", 6]
         await tap.line("jq: ", "cannot be added")
         assert json.loads(await tap.line("o6")) == ["o6", 7]
@@ -103,7 +121,9 @@ async def test_wrong_usage(daemon: TappedDaemon, options: list[str], said: str) 
 
 
 def test_what_is_asked_for() -> None:
-    """Every value in a query of its own, also one that a terminal made of bytes that are no text."""
+    """Every value in a query of its own, also one that a terminal made of bytes that
+    are no text.
+    """
     wanted = {"event": ["a b", "\udcff"], "key": None, "outcome": [TapOutcome.DEAD_LETTERED]}
     assert tap_path(wanted, 0.5) == "/tap?event=a+b&event=%3F&outcome=dead-lettered&rate=0.5"
 

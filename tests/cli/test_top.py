@@ -20,11 +20,15 @@ from tests.support.commands import invoked
 from tests.support.snapshots import FULL, GOOD, HALTED
 from tests.support.waiting import eventually
 
-LATER = replace(FULL, now=FULL.now + 2, lanes=(replace(GOOD, received={"http": 3200}, delivered=1350), HALTED))
+LATER = replace(
+    FULL, now=FULL.now + 2, lanes=(replace(GOOD, received={"http": 3200}, delivered=1350), HALTED)
+)
 
 
 class Screen:
-    """A screen whose daemon answers with `snapshot`, or not at all; it is asked when a test says so."""
+    """A screen whose daemon answers with `snapshot`, or not at all; it is asked when a test says
+    so.
+    """
 
     def __init__(self) -> None:
         self.snapshot: Snapshot | None = FULL
@@ -57,7 +61,9 @@ class Screen:
 
 
 @asynccontextmanager
-async def opened(width: int = 80, height: int = 24, *, silent: bool = False) -> AsyncIterator[Screen]:
+async def opened(
+    width: int = 80, height: int = 24, *, silent: bool = False
+) -> AsyncIterator[Screen]:
     """A screen after its first question; `silent`: nothing answers."""
     screen = Screen()
     if silent:
@@ -68,7 +74,9 @@ async def opened(width: int = 80, height: int = 24, *, silent: bool = False) -> 
 
 
 async def test_a_small_terminal_shows_what_matters() -> None:
-    """At 80 columns: rates, buffer, upstream, losses, what needs attention, lanes with the halted one's state, sources, keys."""
+    """At 80 columns: rates, buffer, upstream, losses, what needs attention, lanes with the halted
+    one's state, sources, keys.
+    """
     async with opened() as screen:
         text = await screen.refreshed(LATER)
         lines = text.splitlines()
@@ -102,9 +110,14 @@ async def test_any_size_will_do(width: int, height: int) -> None:
 
 
 async def test_a_daemon_that_is_away_is_waited_for() -> None:
-    """Before its first answer, and after: what was shown last stays, marked; when it is back rates begin anew."""
+    """Before its first answer, and after: what was shown last stays, marked; when it is back rates
+    begin anew.
+    """
     async with opened(120, silent=True) as screen:
-        assert "NO ANSWER; it is asked again  no daemon answers at 127.0.0.1:8321" in await screen.text()
+        assert (
+            "NO ANSWER; it is asked again  no daemon answers at 127.0.0.1:8321"
+            in await screen.text()
+        )
         assert "running, ready" in await screen.refreshed(FULL)
         text = await screen.refreshed(None)
         assert "NO ANSWER, for 0s; it is asked again" in text
@@ -134,7 +147,9 @@ async def test_sorting() -> None:
 
 
 async def test_filtering() -> None:
-    """What is typed after `/` filters at once, by label or state; Enter keeps it, Esc removes it."""
+    """What is typed after `/` filters at once, by label or state; Enter keeps it, Esc
+    removes it.
+    """
     async with opened() as screen:
         text = await screen.press("slash", *"UNK")
         assert f" {HALTED.label}  " in text
@@ -172,7 +187,9 @@ async def test_help_and_the_end() -> None:
 def test_nothing_from_outside_is_obeyed() -> None:
     """Texts from outside are one line each, without control characters and without markup."""
     odd = replace(HALTED, label="[red]x\x1b[31m", halted="odd\x07", why="a\nb", hint="\x1b]0;x\x07")
-    snapshot = replace(FULL, lanes=(odd,), upstream_requests={"\x1b": 1}, warnings=("\x1b[2J", "[blink]two\nlines"))
+    snapshot = replace(
+        FULL, lanes=(odd,), upstream_requests={"\x1b": 1}, warnings=("\x1b[2J", "[blink]two\nlines")
+    )
     shown = [line.plain for line in (*headlines(snapshot, None, []), *sources(snapshot))]
     assert not [line for line in shown if any(ord(each) < 32 for each in line)]
     assert "! [blink]two" in shown
@@ -186,13 +203,18 @@ def test_many_problems_are_counted() -> None:
 
 
 def test_rows_are_sorted_by_any_column_and_filtered() -> None:
-    """Lanes with equal figures stand in the order of their labels; a lane without a rate counts as one at rest."""
+    """Lanes with equal figures stand in the order of their labels; a lane without a rate counts as
+    one at rest.
+    """
     lanes = (LaneSnapshot("b"), LaneSnapshot("a"), replace(GOOD, label="c"))
     snapshot = replace(FULL, lanes=lanes)
     for column in COLUMNS:
         rows = lane_rows(snapshot, rates_between(FULL, LATER), column=column, ascending=True)
         assert [row.lane.label for row in rows] == ["a", "b", "c"]
-    assert [row.lane.label for row in lane_rows(snapshot, None, column="lane", ascending=False, wanted="A")] == ["a"]
+    assert [
+        row.lane.label
+        for row in lane_rows(snapshot, None, column="lane", ascending=False, wanted="A")
+    ] == ["a"]
 
 
 def test_only_what_needs_a_person_is_coloured() -> None:
@@ -203,7 +225,9 @@ def test_only_what_needs_a_person_is_coloured() -> None:
         assert [cell.style for cell in cells(LaneRow(lane, 0.0, 0.0))[5:]] == [style] * 3
     for used, style in ((7, "green"), (9, "yellow"), (10, "red")):
         flow = headlines(replace(FULL, buffer_bytes=used, buffer_limit_bytes=10), None, [])[0]
-        assert [span.style for span in flow.spans if "█" in flow.plain[span.start : span.end]] == [style]
+        assert [span.style for span in flow.spans if "█" in flow.plain[span.start : span.end]] == [
+            style
+        ]
 
 
 def test_a_diagram_of_rates() -> None:

@@ -55,11 +55,17 @@ def source_of(policy: LogPolicy) -> TrialSource:
 
 @given(st.lists(LINES, max_size=12), st.integers(1, 200), st.booleans())
 def test_it_agrees_with_the_source(lines: list[bytes], size: int, ended: bool) -> None:
-    """Line by line, however the sample is cut into parts: what the source's batches count is what the trial shows."""
+    """Line by line, however the sample is cut into parts: what the source's batches count is what
+    the trial shows.
+    """
     policy = log_policy(RULES, split=partial(Splitter, max_record=400), max_line=400)
     text = b"\n".join(lines) + b"\n" * ended
     trial = Trial(source_of(policy))
-    results = [result for at in range(0, len(text), size) for result in trial.feed(text[at : at + size], 0.0)]
+    results = [
+        result
+        for at in range(0, len(text), size)
+        for result in trial.feed(text[at : at + size], 0.0)
+    ]
     results += trial.finish()
     shown = Counter(result.outcome for result in results)
 

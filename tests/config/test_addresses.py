@@ -73,7 +73,9 @@ def test_refuses_what_is_no_address(text: str) -> None:
     ],
 )
 def test_tells_whether_two_places_are_one(one: str, other: str, both: bool) -> None:
-    """Two listeners need two places; all interfaces include each, and port 0 is always a new one."""
+    """Two listeners need two places; all interfaces include each, and port 0 is always
+    a new one.
+    """
     assert parse_address(one).overlaps(parse_address(other)) is not both
     assert parse_address(other).overlaps(parse_address(one)) is not both
 
@@ -106,7 +108,9 @@ def test_takes_base_addresses(text: str, url: str) -> None:
     ],
 )
 def test_refuses_other_upstreams_without_repeating_them(text: str) -> None:
-    """An address that can't be the service's is refused, and what may be a secret in it isn't shown."""
+    """An address that can't be the service's is refused, and what may be a secret in it isn't
+    shown.
+    """
     with pytest.raises(ValueError, match=r"\w") as caught:
         check_upstream(text)
     assert "hunter2" not in str(caught.value)
@@ -117,7 +121,15 @@ def test_takes_a_proxy_with_credentials() -> None:
     assert check_proxy("http://user:hunter2@proxy:3128") == "http://user:hunter2@proxy:3128"
 
 
-@cases("text", ["socks5://u:hunter2@proxy:1080", "proxy:3128", "http://u:hunter2@proxy:3128/path", "http://u:hunter2@proxy:port"])
+@cases(
+    "text",
+    [
+        "socks5://u:hunter2@proxy:1080",
+        "proxy:3128",
+        "http://u:hunter2@proxy:3128/path",
+        "http://u:hunter2@proxy:port",
+    ],
+)
 def test_refuses_other_proxies_without_repeating_them(text: str) -> None:
     """Only HTTP proxies are spoken to."""
     with pytest.raises(ValueError, match="http://proxy") as caught:
@@ -147,8 +159,18 @@ def test_reads_networks_and_single_addresses() -> None:
 
 
 def test_prefixes_leave_every_path_alone() -> None:
-    """A prefix is none of the paths that are served or passed through, and is neither above nor below one."""
-    passed = (b"/decide", b"/flags/definitions", b"/api/feature_flag", b"/array/x", b"/static/x", b"/s", b"/i/x")
+    """A prefix is none of the paths that are served or passed through, and is neither above nor
+    below one.
+    """
+    passed = (
+        b"/decide",
+        b"/flags/definitions",
+        b"/api/feature_flag",
+        b"/array/x",
+        b"/static/x",
+        b"/s",
+        b"/i/x",
+    )
     allowed = PassedRoutes()
     assert all(map(allowed.find, passed))
     for path in [path.decode().rstrip("/") for path in (*Routes().by_path, *passed)]:

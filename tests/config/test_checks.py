@@ -18,7 +18,10 @@ from tests.support.cases import cases
 
 def found(**sections: Any) -> dict[str, str]:
     """What doesn't fit in these settings, by key."""
-    return {conflict.key: f"{conflict.message}: {conflict.hint}" for conflict in conflicts(Settings.parse(sections))}
+    return {
+        conflict.key: f"{conflict.message}: {conflict.hint}"
+        for conflict in conflicts(Settings.parse(sections))
+    }
 
 
 def tls(cert: Path | None, key: Path | None) -> dict[str, Any]:
@@ -32,12 +35,25 @@ def write_pair(folder: Path, name: str, passphrase: bytes | None = None) -> tupl
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
     builder = x509.CertificateBuilder(
-        subject, subject, key.public_key(), x509.random_serial_number(), now, now + datetime.timedelta(days=1)
+        subject,
+        subject,
+        key.public_key(),
+        x509.random_serial_number(),
+        now,
+        now + datetime.timedelta(days=1),
     )
-    locked = serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
+    locked = (
+        serialization.BestAvailableEncryption(passphrase)
+        if passphrase
+        else serialization.NoEncryption()
+    )
     cert_file, key_file = folder / f"{name}.pem", folder / f"{name}.key"
-    cert_file.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
-    key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked))
+    cert_file.write_bytes(
+        builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    )
+    key_file.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked)
+    )
     return cert_file, key_file
 
 
@@ -52,23 +68,37 @@ def test_the_defaults_fit() -> None:
         (
             {"batch": {"max_bytes": "20MB"}},
             "batch.max_bytes",
-            "20MB must be smaller than upstream.max_body (20MB): lower batch.max_bytes, or raise upstream.max_body",
+            (
+                "20MB must be smaller than upstream.max_body (20MB): lower batch.max_bytes, or "
+                "raise upstream.max_body"
+            ),
         ),
         (
             {"buffer": {"max_bytes": "8MB"}},
             "batch.max_bytes",
-            "5MB may be at most half of buffer.max_bytes, all that historical events of a key may hold (8MB)",
+            (
+                "5MB may be at most half of buffer.max_bytes, all that historical events of a key "
+                "may hold (8MB)"
+            ),
         ),
         (
             {"upstream": {"max_event": "6MB"}},
             "upstream.max_event",
-            "6MB must fit into batch.max_bytes (5MB): lower upstream.max_event, or raise batch.max_bytes",
+            (
+                "6MB must fit into batch.max_bytes (5MB): lower upstream.max_event, or raise "
+                "batch.max_bytes"
+            ),
         ),
-        ({"dead_letters": {"max_bytes": "64KiB"}}, "upstream.max_event", "1MB must fit into dead_letters.max_bytes (64KiB)"),
+        (
+            {"dead_letters": {"max_bytes": "64KiB"}},
+            "upstream.max_event",
+            "1MB must fit into dead_letters.max_bytes (64KiB)",
+        ),
         (
             {"workers": 8},
             "batch.max_bytes",
-            "5MB may be at most half of one worker's share of buffer.max_bytes, all that historical events of a key may hold (8MiB)"
+            "5MB may be at most half of one worker's share of buffer.max_bytes, all that "
+            "historical events of a key may hold (8MiB)"
             ": lower batch.max_bytes, or raise buffer.max_bytes",
         ),
         (
@@ -90,18 +120,27 @@ def test_the_defaults_fit() -> None:
         (
             {"buffer": {"ack": "disk"}},
             "buffer.ack",
-            "disk needs buffer.kind: disk: set buffer.kind to disk, or buffer.ack to memory or delivered",
+            (
+                "disk needs buffer.kind: disk: set buffer.kind to disk, or buffer.ack to memory "
+                "or delivered"
+            ),
         ),
         (
             {"workers": 2, "delivery": {"ordering": "per_distinct_id"}},
             "delivery.ordering",
             "per_distinct_id can't be kept by 2 workers",
         ),
-        ({"delivery": {"retry": {"initial": "1m"}}}, "delivery.retry.initial", "1m is more than delivery.retry.max (30s)"),
+        (
+            {"delivery": {"retry": {"initial": "1m"}}},
+            "delivery.retry.initial",
+            "1m is more than delivery.retry.max (30s)",
+        ),
         ({"admin": {"listen": "0.0.0.0:8320"}}, "admin.listen", "can't both be listened on"),
     ],
 )
-def test_settings_that_do_not_fit_are_told(sections: dict[str, Any], key: str, message: str) -> None:
+def test_settings_that_do_not_fit_are_told(
+    sections: dict[str, Any], key: str, message: str
+) -> None:
     """The message names both keys and both values, and says which way to turn them."""
     assert message in found(**sections)[key]
 
@@ -129,13 +168,20 @@ def test_limits_that_just_fit_are_taken() -> None:
     ],
 )
 def test_what_fits_is_taken(sections: dict[str, Any]) -> None:
-    """Every level up to the buffer's kind, and delivered over any; workers that each have room enough."""
+    """Every level up to the buffer's kind, and delivered over any; workers that each have room
+    enough.
+    """
     assert found(**sections) == {}
 
 
 def test_a_certificate_and_its_key_fit(tmp_path: Path) -> None:
-    """A pair that belongs together is taken; its authority too, and whatever key is beside a certificate, for nobody reads that."""
-    (cert, key), (_, locked) = write_pair(tmp_path, "one"), write_pair(tmp_path, "locked", b"passphrase")
+    """A pair that belongs together is taken; its authority too, and whatever key is beside a
+    certificate, for nobody reads that.
+    """
+    (cert, key), (_, locked) = (
+        write_pair(tmp_path, "one"),
+        write_pair(tmp_path, "locked", b"passphrase"),
+    )
     assert found(sources=tls(cert, key), upstream={"ca_file": cert}) == {}
     both = tmp_path / "both.pem"
     both.write_bytes(cert.read_bytes() + locked.read_bytes())
@@ -150,18 +196,41 @@ def test_one_of_the_tls_files_alone_is_not_enough(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_used_are_told(tmp_path: Path) -> None:
-    """Missing files, another's key, a locked key and text that is no certificate are found before the start."""
+    """Missing files, another's key, a locked key and text that is no certificate are found before
+    the start.
+    """
     (cert, _), (_, other) = write_pair(tmp_path, "one"), write_pair(tmp_path, "two")
     locked_cert, locked_key = write_pair(tmp_path, "locked", b"passphrase")
     text = tmp_path / "text"
     text.write_text("not a certificate")
     name, key_name = "sources.http.tls.cert_file", "sources.http.tls.key_file"
-    assert "can't be used: it doesn't belong to the key in the other file" in found(sources=tls(cert, other))[name]
-    assert f"the private key in {locked_key} has a passphrase: write it without" in found(sources=tls(locked_cert, locked_key))[key_name]
+    assert (
+        "can't be used: it doesn't belong to the key in the other file"
+        in found(sources=tls(cert, other))[name]
+    )
+    assert (
+        f"the private key in {locked_key} has a passphrase: write it without"
+        in found(sources=tls(locked_cert, locked_key))[key_name]
+    )
     exchanged = found(sources=tls(other, cert))
-    assert f"{other} holds no certificate in PEM form, but a private key: name the file that holds it" in exchanged[name]
-    assert f"{cert} holds no private key in PEM form, but a certificate: name the file that holds it" in exchanged[key_name]
+    assert (
+        f"{other} holds no certificate in PEM form, but a private key: name the file that holds it"
+        in exchanged[name]
+    )
+    assert (
+        f"{cert} holds no private key in PEM form, but a certificate: name the file that holds it"
+        in exchanged[key_name]
+    )
     assert f"{text} holds no certificate in PEM form" in found(sources=tls(text, text))[name]
-    assert f"{text} holds no certificate in PEM form" in found(upstream={"ca_file": text})["upstream.ca_file"]
-    assert "can't be read: No such file" in found(upstream={"ca_file": tmp_path / "none"})["upstream.ca_file"]
-    assert set(found(sources=tls(tmp_path / "a", tmp_path / "b"))) == {name, "sources.http.tls.key_file"}
+    assert (
+        f"{text} holds no certificate in PEM form"
+        in found(upstream={"ca_file": text})["upstream.ca_file"]
+    )
+    assert (
+        "can't be read: No such file"
+        in found(upstream={"ca_file": tmp_path / "none"})["upstream.ca_file"]
+    )
+    assert set(found(sources=tls(tmp_path / "a", tmp_path / "b"))) == {
+        name,
+        "sources.http.tls.key_file",
+    }

@@ -11,7 +11,10 @@ from forwarder.config.load import load_settings
 from forwarder.config.settings import Settings
 from forwarder.config.values import RouteTarget
 
-TWO = "upstreams:\n  us: {url: https://us.example.com}\n  eu: {url: https://eu.example.com, api_keys: {phc_a: phc_b}}\n"
+TWO = (
+    "upstreams:\n  us: {url: https://us.example.com}\n  eu: {url: https://eu.example.com, "
+    "api_keys: {phc_a: phc_b}}\n"
+)
 
 
 def load(tmp_path: Path, text: str, **environ: str) -> Settings:
@@ -22,8 +25,14 @@ def load(tmp_path: Path, text: str, **environ: str) -> Settings:
 
 
 def test_a_mapping_of_names(tmp_path: Path) -> None:
-    """Each destination has its name and its keys; what holds for one is as if it were the only one."""
-    settings = load(tmp_path, TWO + "routes:\n  - match: {event: 'order*'}\n    to: [us, {eu: {sample: 0.05}}]\n  - to: eu\n")
+    """Each destination has its name and its keys; what holds for one is as if it were
+    the only one.
+    """
+    settings = load(
+        tmp_path,
+        TWO
+        + "routes:\n  - match: {event: 'order*'}\n    to: [us, {eu: {sample: 0.05}}]\n  - to: eu\n",
+    )
     assert settings.destinations == ("us", "eu")
     assert settings.of_destination("eu").upstream.url == "https://eu.example.com"
     assert settings.of_destination("eu").destination.api_keys == {"phc_a": "phc_b"}
@@ -35,31 +44,73 @@ def test_a_mapping_of_names(tmp_path: Path) -> None:
 
 def test_from_the_environment(tmp_path: Path) -> None:
     """As JSON, or key by key over the file."""
-    listed = '[{"name": "us", "url": "https://us.example.com"}, {"name": "eu", "url": "https://eu.example.com"}]'
-    settings = load(tmp_path, "{}", FORWARDER_UPSTREAMS=listed, FORWARDER_ROUTES='[{"to": ["us", {"eu": {"sample": 0.5}}]}]')
+    listed = (
+        '[{"name": "us", "url": "https://us.example.com"}, {"name": "eu", "url": '
+        '"https://eu.example.com"}]'
+    )
+    settings = load(
+        tmp_path,
+        "{}",
+        FORWARDER_UPSTREAMS=listed,
+        FORWARDER_ROUTES='[{"to": ["us", {"eu": {"sample": 0.5}}]}]',
+    )
     assert settings.destinations == ("us", "eu")
     assert settings.routes[0].to == (RouteTarget("us"), RouteTarget("eu", 0.5))
-    assert load(tmp_path, TWO, FORWARDER_UPSTREAMS__1__REQUIRED="false").upstreams[1].required is False
+    assert (
+        load(tmp_path, TWO, FORWARDER_UPSTREAMS__1__REQUIRED="false").upstreams[1].required is False
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "key", "what"),
     [
-        (f"upstream: {{url: https://h.example.com}}\n{TWO}", "upstream", "can't be beside upstreams"),
+        (
+            f"upstream: {{url: https://h.example.com}}\n{TWO}",
+            "upstream",
+            "can't be beside upstreams",
+        ),
         ("upstreams:\n  us: {}\n", "upstreams[0].url", "of us is missing"),
-        ("upstreams:\n  US: {url: https://us.example.com}\n", "upstreams[0].name", "can't be a name"),
+        (
+            "upstreams:\n  US: {url: https://us.example.com}\n",
+            "upstreams[0].name",
+            "can't be a name",
+        ),
         ("upstreams:\n  - {url: https://us.example.com}\n", "upstreams[0].name", "is missing"),
         (f"{TWO}  us: {{url: https://h.example.com}}\n", "upstreams.us", "is given twice"),
         (f"{TWO}routes: [{{to: [us, ue]}}]\n", "routes[0].to", "ue is no destination"),
         (f"{TWO}routes: [{{to: [us, us]}}]\n", "routes[0].to", "has us twice"),
         (f"{TWO}routes: [{{}}]\n", "routes[0].to", "is missing"),
         (f"{TWO}routes: [{{to: [{{eu: {{sample: 0.1}}}}]}}]\n", "routes[0].to", "has only samples"),
-        (f"{TWO}routes: [{{to: [us, {{eu: {{sample: 5}}}}]}}]\n", "routes[0].to[1]", "it is no share of people"),
-        (f"{TWO}routes: [{{to: us, match: {{distinct_id_file: /x}}}}]\n", "routes[0].match.distinct_id_file", "is only for rules"),
-        (f"{TWO}passthrough: {{destination: asia}}\n", "passthrough.destination", "asia is no destination"),
-        ("upstream: {url: https://h.example.com}\nroutes: [{to: us}]\n", "routes[0]", "needs upstreams"),
-        ("upstreams:\n  us: {url: https://us.example.com, required: false}\n", "upstreams[0].required", "is false for all destinations"),
-        ("upstreams:\n  us: {url: https://us.example.com, max_body: 1MB}\n", "batch.max_bytes", "upstreams[0].max_body"),
+        (
+            f"{TWO}routes: [{{to: [us, {{eu: {{sample: 5}}}}]}}]\n",
+            "routes[0].to[1]",
+            "it is no share of people",
+        ),
+        (
+            f"{TWO}routes: [{{to: us, match: {{distinct_id_file: /x}}}}]\n",
+            "routes[0].match.distinct_id_file",
+            "is only for rules",
+        ),
+        (
+            f"{TWO}passthrough: {{destination: asia}}\n",
+            "passthrough.destination",
+            "asia is no destination",
+        ),
+        (
+            "upstream: {url: https://h.example.com}\nroutes: [{to: us}]\n",
+            "routes[0]",
+            "needs upstreams",
+        ),
+        (
+            "upstreams:\n  us: {url: https://us.example.com, required: false}\n",
+            "upstreams[0].required",
+            "is false for all destinations",
+        ),
+        (
+            "upstreams:\n  us: {url: https://us.example.com, max_body: 1MB}\n",
+            "batch.max_bytes",
+            "upstreams[0].max_body",
+        ),
     ],
 )
 def test_what_doesnt_fit(tmp_path: Path, text: str, key: str, what: str) -> None:

@@ -41,7 +41,10 @@ def loaded(folder: Path) -> Loaded:
     """Settings from all three places, with secrets."""
     file = folder / "forwarder.yaml"
     file.write_text("upstream:\n  timeout: 90s\n  proxy: http://user:hunter2@proxy:3128\n")
-    environ = {"FORWARDER_UPSTREAM__URL": "https://h.example.com", "FORWARDER_SOURCES__HTTP__API_KEYS": f"{KEY},short"}
+    environ = {
+        "FORWARDER_UPSTREAM__URL": "https://h.example.com",
+        "FORWARDER_SOURCES__HTTP__API_KEYS": f"{KEY},short",
+    }
     return load_settings(file, environ)
 
 
@@ -56,7 +59,10 @@ def test_yaml_shows_each_value_and_where_it_came_from(tmp_path: Path) -> None:
 
 def test_the_yaml_can_be_read_again(tmp_path: Path) -> None:
     """Apart from the secrets it is a configuration with the same effect."""
-    sources = {"http": {"listen": "[::1]:8320", "trusted_proxies": ["10.0.0.0/8"]}, "kafka": [CLUSTER, {**CLUSTER, "name": "other"}]}
+    sources = {
+        "http": {"listen": "[::1]:8320", "trusted_proxies": ["10.0.0.0/8"]},
+        "kafka": [CLUSTER, {**CLUSTER, "name": "other"}],
+    }
     settings = Settings.parse({"upstream": {"url": "https://h"}, "sources": sources})
     file = tmp_path / "shown.yaml"
     origins = {dotted(path): DEFAULT for path, _ in leaves(settings.as_document())}
@@ -67,7 +73,12 @@ def test_the_yaml_can_be_read_again(tmp_path: Path) -> None:
 def test_keys_that_are_not_set_show_what_they_amount_to(tmp_path: Path) -> None:
     """What the buffer's kind decides is shown decided, as a default."""
     for kind, limit, kept in (("memory", "64MiB", "16MiB"), ("disk", "1GiB", "256MiB")):
-        loaded = load_settings(None, {"FORWARDER_BUFFER__KIND": kind}, default_file=tmp_path / "none", require_upstream=False)
+        loaded = load_settings(
+            None,
+            {"FORWARDER_BUFFER__KIND": kind},
+            default_file=tmp_path / "none",
+            require_upstream=False,
+        )
         shown = as_json(loaded)
         assert shown["settings"]["buffer"] == {
             "kind": kind,
@@ -104,9 +115,15 @@ def test_secrets_are_masked_in_both(tmp_path: Path) -> None:
 def test_items_of_lists_show_each_key_and_where_it_came_from(tmp_path: Path) -> None:
     """Each item has its dash, its keys with their defaults, and their origins."""
     file = tmp_path / "forwarder.yaml"
-    file.write_text("sources:\n  kafka:\n    - {bootstrap_servers: 'a:1', topics: x}\n    - name: two\n      bootstrap_servers: b:1\n")
+    file.write_text(
+        "sources:\n  kafka:\n    - {bootstrap_servers: 'a:1', topics: x}\n    - name: two\n      "
+        "bootstrap_servers: b:1\n"
+    )
     authority = str(make_certificate(tmp_path).cert_file)
-    environ = {"FORWARDER_SOURCES__KAFKA__1__TOPICS": "y", "FORWARDER_SOURCES__KAFKA__1__SECURITY__CA_FILE": authority}
+    environ = {
+        "FORWARDER_SOURCES__KAFKA__1__TOPICS": "y",
+        "FORWARDER_SOURCES__KAFKA__1__SECURITY__CA_FILE": authority,
+    }
     environ |= {"FORWARDER_SOURCES__KAFKA__1__SECURITY__PROTOCOL": "ssl"}
     settings = load_settings(file, environ, require_upstream=False)
     lines = [line.split() for line in as_yaml(settings).splitlines()]
@@ -118,24 +135,46 @@ def test_items_of_lists_show_each_key_and_where_it_came_from(tmp_path: Path) -> 
     origins = as_json(settings)["origins"]
     assert origins["sources.kafka[1].bootstrap_servers"] == f"{file}:5"
     assert origins["sources.kafka[0].security.ca_file"] == "default"
-    assert len(origins) == len(OWN) + 2 * sum(path[:3] == ("sources", "kafka", FIRST) for path in keys())
+    assert len(origins) == len(OWN) + 2 * sum(
+        path[:3] == ("sources", "kafka", FIRST) for path in keys()
+    )
 
 
 def test_a_list_that_the_environment_makes_is_shown_so(tmp_path: Path) -> None:
-    """The whole list in one variable, or an item made key by key, has the variable as its origin."""
-    for name, value in (("", '[{"bootstrap_servers": "a:1", "topics": ["x"]}]'), ("__0__TOPICS", "x")):
-        environ = {f"FORWARDER_SOURCES__KAFKA{name}": value, "FORWARDER_SOURCES__KAFKA__0__BOOTSTRAP_SERVERS": "b:1"}
-        origins = load_settings(None, environ, default_file=tmp_path / "none", require_upstream=False).origins
+    """The whole list in one variable, or an item made key by key, has the variable as
+    its origin.
+    """
+    for name, value in (
+        ("", '[{"bootstrap_servers": "a:1", "topics": ["x"]}]'),
+        ("__0__TOPICS", "x"),
+    ):
+        environ = {
+            f"FORWARDER_SOURCES__KAFKA{name}": value,
+            "FORWARDER_SOURCES__KAFKA__0__BOOTSTRAP_SERVERS": "b:1",
+        }
+        origins = load_settings(
+            None, environ, default_file=tmp_path / "none", require_upstream=False
+        ).origins
         assert str(origins["sources.kafka"]) == f"FORWARDER_SOURCES__KAFKA{name}"
         assert str(origins["sources.kafka[0].topics"]) == f"FORWARDER_SOURCES__KAFKA{name}"
-        assert str(origins["sources.kafka[0].bootstrap_servers"]) == "FORWARDER_SOURCES__KAFKA__0__BOOTSTRAP_SERVERS"
+        assert (
+            str(origins["sources.kafka[0].bootstrap_servers"])
+            == "FORWARDER_SOURCES__KAFKA__0__BOOTSTRAP_SERVERS"
+        )
 
 
 def test_secrets_of_items_are_masked(tmp_path: Path) -> None:
-    """Of a password nothing is shown, whatever it looks like; of a key its last four characters, also if it comes from a file."""
+    """Of a password nothing is shown, whatever it looks like; of a key its last four characters,
+    also if it comes from a file.
+    """
     secret = tmp_path / "key"
     secret.write_text(KEY)
-    security = {"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "u", "password": "http://hunter2hunter2"}
+    security = {
+        "protocol": "SASL_SSL",
+        "mechanism": "PLAIN",
+        "username": "u",
+        "password": "http://hunter2hunter2",
+    }
     clusters = [{**CLUSTER, "security": security, "api_key_file": str(secret)}]
     clusters.append({**CLUSTER, "name": "b", "api_key": KEY})
     client = {"token_url": "https://t", "client_id": "c", "client_secret": "hunter2hunter2"}
@@ -146,12 +185,19 @@ def test_secrets_of_items_are_masked(tmp_path: Path) -> None:
     for text in (as_yaml(settings), str(as_json(settings)), repr(settings.settings)):
         assert "hunter2" not in text
         assert "SECRET" not in text
-    assert [cluster["api_key"] for cluster in as_json(settings)["settings"]["sources"]["kafka"]] == ["phc_…last", "phc_…last", None]
+    assert [
+        cluster["api_key"] for cluster in as_json(settings)["settings"]["sources"]["kafka"]
+    ] == ["phc_…last", "phc_…last", None]
 
 
 def test_what_may_be_in_flight_is_shown_as_it_amounts_to() -> None:
     """Where it isn't set, it follows from the buffer."""
-    for given, shown in (({}, "16MiB"), ({"buffer": {"kind": "disk"}}, "32MiB"), ({"workers": 4}, "4MiB"), ({"workers": 20}, "1MB")):
+    for given, shown in (
+        ({}, "16MiB"),
+        ({"buffer": {"kind": "disk"}}, "32MiB"),
+        ({"workers": 4}, "4MiB"),
+        ({"workers": 20}, "1MB"),
+    ):
         settings = Settings.parse({"sources": {"kafka": [CLUSTER]}, **given})
         assert effective(settings)["sources"]["kafka"][0]["max_in_flight"] == shown
         logs = Settings.parse({"sources": {"logs": [{"stdin": True}]}, **given})
@@ -174,7 +220,9 @@ def errors(document: Any) -> list[str]:
     return [error.json_path for error in Draft202012Validator(json_schema()).iter_errors(document)]
 
 
-def objects(schema: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+def objects(
+    schema: dict[str, Any], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
     """Every object of the schema."""
     if "properties" in schema:
         yield path, schema
@@ -191,7 +239,9 @@ def test_is_a_valid_schema() -> None:
 
 
 def test_has_every_section_closed_and_every_key_described() -> None:
-    """Keys that don't exist are errors for an editor too; each key has its meaning and its default."""
+    """Keys that don't exist are errors for an editor too; each key has its meaning and
+    its default.
+    """
     found = dict(objects(json_schema()))
     assert set(found) == {(), *sections()}
     assert all(schema["additionalProperties"] is False for schema in found.values())
@@ -200,7 +250,11 @@ def test_has_every_section_closed_and_every_key_described() -> None:
         assert (leaf["description"], leaf["default"]) == (key.description, key.default)
 
 
-@cases("file", sorted(set(EXAMPLES.glob("*.yaml")) - {EXAMPLES / "sandbox-seed.yaml"}), ids=lambda file: file.name)
+@cases(
+    "file",
+    sorted(set(EXAMPLES.glob("*.yaml")) - {EXAMPLES / "sandbox-seed.yaml"}),
+    ids=lambda file: file.name,
+)
 def test_the_examples_are_valid(file: Path) -> None:
     """What we give as an example an editor must not find fault with."""
     assert errors(yaml.safe_load(file.read_text("utf-8"))) == []
@@ -211,15 +265,84 @@ def test_the_examples_are_valid(file: Path) -> None:
     [
         {},
         {"upstream": None, "log": {"level": None}},
-        {"upstream": {"url": "${URL}", "timeout": "${T:-5s}", "max_body": 1_000_000, "verify_keys": "${VERIFY}"}},
-        {"sources": {"http": {"api_keys": "a,b", "trusted_proxies": ["10.0.0.0/8"], "max_lanes": 5}}},
+        {
+            "upstream": {
+                "url": "${URL}",
+                "timeout": "${T:-5s}",
+                "max_body": 1_000_000,
+                "verify_keys": "${VERIFY}",
+            }
+        },
+        {
+            "sources": {
+                "http": {"api_keys": "a,b", "trusted_proxies": ["10.0.0.0/8"], "max_lanes": 5}
+            }
+        },
         {"delivery": {"concurrency": 5, "ordering": "strict", "retry": {"give_up_after": "never"}}},
-        {"buffer": {"kind": "disk", "path": "/srv/x", "max_bytes": None, "ack": "delivered", "when_full": "drop_oldest"}, "workers": 4},
-        {"sources": {"kafka": [{"name": "a", "bootstrap_servers": "h:1,i:2", "topics": ["t"], "halt_after": "never"}, {}, None]}},
+        {
+            "buffer": {
+                "kind": "disk",
+                "path": "/srv/x",
+                "max_bytes": None,
+                "ack": "delivered",
+                "when_full": "drop_oldest",
+            },
+            "workers": 4,
+        },
+        {
+            "sources": {
+                "kafka": [
+                    {
+                        "name": "a",
+                        "bootstrap_servers": "h:1,i:2",
+                        "topics": ["t"],
+                        "halt_after": "never",
+                    },
+                    {},
+                    None,
+                ]
+            }
+        },
         {"sources": {"kafka": "${CLUSTERS}"}},
-        {"sources": {"kafka": [{"security": {"protocol": "sasl_SSL", "mechanism": "scram-sha-512", "password": "${PASSWORD}"}}]}},
-        {"sources": {"kafka": [{"mapping": {"properties": {"a b": ".a", "n": None}, "set": "{plan}", "timestamp": ".at"}}]}},
-        {"sources": {"kafka": [{"mapping": {"timestamp": {"from": ".at", "zone": "UTC"}, "hash": {"field": ".a"}, "drop": [".b"]}}]}},
+        {
+            "sources": {
+                "kafka": [
+                    {
+                        "security": {
+                            "protocol": "sasl_SSL",
+                            "mechanism": "scram-sha-512",
+                            "password": "${PASSWORD}",
+                        }
+                    }
+                ]
+            }
+        },
+        {
+            "sources": {
+                "kafka": [
+                    {
+                        "mapping": {
+                            "properties": {"a b": ".a", "n": None},
+                            "set": "{plan}",
+                            "timestamp": ".at",
+                        }
+                    }
+                ]
+            }
+        },
+        {
+            "sources": {
+                "kafka": [
+                    {
+                        "mapping": {
+                            "timestamp": {"from": ".at", "zone": "UTC"},
+                            "hash": {"field": ".a"},
+                            "drop": [".b"],
+                        }
+                    }
+                ]
+            }
+        },
         {"batch": {"max_age": 0, "max_bytes": "1.5 mib"}},
     ],
 )

@@ -25,7 +25,10 @@ def told(layer: Layer) -> list[tuple[int, str]]:
     return [(int(problem.where.rsplit(":", 1)[1]), problem.key) for problem in layer.problems]
 
 
-@cases("text", ["", "# nothing\n", "upstream:\nsources:\n  http:\n", "upstream: {url: null}\n", "log: ~"])
+@cases(
+    "text",
+    ["", "# nothing\n", "upstream:\nsources:\n  http:\n", "upstream: {url: null}\n", "log: ~"],
+)
 def test_nothing_said_is_nothing_set(tmp_path: Path, text: str) -> None:
     """An empty file, an empty section and an empty key leave the defaults."""
     assert read(tmp_path, text) == Layer()
@@ -33,7 +36,13 @@ def test_nothing_said_is_nothing_set(tmp_path: Path, text: str) -> None:
 
 def test_each_value_knows_its_line(tmp_path: Path) -> None:
     """Origins are file and line, for the items of lists too."""
-    layer = read(tmp_path, "batch:\n  max_events: 7\nsources:\n  http:\n    trusted_proxies:\n      - 10.0.0.1\n      - 10.0.0.2\n")
+    layer = read(
+        tmp_path,
+        (
+            "batch:\n  max_events: 7\nsources:\n  http:\n    trusted_proxies:\n      - 10.0.0.1\n "
+            "     - 10.0.0.2\n"
+        ),
+    )
     assert str(layer.values["batch", "max_events"].origin).endswith("forwarder.yaml:2")
     proxies = layer.values["sources", "http", "trusted_proxies"]
     assert (proxies.origin.line, [proxies.at(index).line for index in (0, 1, 2)]) == (5, [6, 7, 5])
@@ -42,14 +51,28 @@ def test_each_value_knows_its_line(tmp_path: Path) -> None:
 def test_an_unknown_key_is_told_with_its_line_and_what_was_meant(tmp_path: Path) -> None:
     """A similar name beside it, or the same name elsewhere, is suggested."""
     layer = read(tmp_path, "upstream:\n  timout: 1s\n  listen: x\nkafka: []\nlog:\n  zzz: 1\n")
-    assert told(layer) == [(2, "upstream.timout"), (3, "upstream.listen"), (4, "kafka"), (6, "log.zzz")]
+    assert told(layer) == [
+        (2, "upstream.timout"),
+        (3, "upstream.listen"),
+        (4, "kafka"),
+        (6, "log.zzz"),
+    ]
     hints = [problem.hint for problem in layer.problems]
     assert hints[0] == "did you mean upstream.timeout?"
     assert hints[1] == "did you mean sources.http.listen or admin.listen?"
     assert "known here: format, level" in hints[3]
 
 
-@cases("key", ["passthrough: {retries: 1}", "workers: {count: 1}", "upstream: {assets: x}", "buffer: {fsync: x}", "? [a]\n: b"])
+@cases(
+    "key",
+    [
+        "passthrough: {retries: 1}",
+        "workers: {count: 1}",
+        "upstream: {assets: x}",
+        "buffer: {fsync: x}",
+        "? [a]\n: b",
+    ],
+)
 def test_keys_that_do_not_exist_are_refused(tmp_path: Path, key: str) -> None:
     """Only keys that do something are accepted."""
     assert len(read(tmp_path, key).problems) == 1
@@ -76,7 +99,10 @@ def test_a_value_is_no_mapping(tmp_path: Path) -> None:
 
 def test_references_are_replaced_with_their_line_in_errors(tmp_path: Path) -> None:
     """A missing variable is told with file, line and key; an empty one leaves the default."""
-    text = "upstream:\n  url: ${URL}\n  proxy: ${PROXY}\n  ca_file: ${CA}\nsources: {http: {api_keys: ['${KEY}', b]}}\n"
+    text = (
+        "upstream:\n  url: ${URL}\n  proxy: ${PROXY}\n  ca_file: ${CA}\nsources: {http: "
+        "{api_keys: ['${KEY}', b]}}\n"
+    )
     layer = read(tmp_path, text, URL="https://h", PROXY="", KEY="a")
     assert layer.values["upstream", "url"].value == "https://h"
     assert ("upstream", "proxy") not in layer.values
@@ -99,17 +125,23 @@ def test_what_looks_like_a_date_is_text(tmp_path: Path) -> None:
 
 def test_anchors_and_merges_work(tmp_path: Path) -> None:
     """YAML's own ways of not repeating oneself are kept."""
-    layer = read(tmp_path, "sources: {http: &h {max_body: 5MB}}\nupstream:\n  <<: *h\n  max_event: &m 1kB\n")
+    layer = read(
+        tmp_path, "sources: {http: &h {max_body: 5MB}}\nupstream:\n  <<: *h\n  max_event: &m 1kB\n"
+    )
     assert not layer.problems
     assert layer.values["upstream", "max_body"].value == "5MB"
-    over = read(tmp_path, "sources: {http: &h {max_body: 5MB}}\nupstream:\n  <<: *h\n  max_body: 6MB\n")
+    over = read(
+        tmp_path, "sources: {http: &h {max_body: 5MB}}\nupstream:\n  <<: *h\n  max_body: 6MB\n"
+    )
     assert not over.problems
     assert over.values["upstream", "max_body"].value == "6MB"
 
 
 def test_a_list_that_contains_itself_is_refused(tmp_path: Path) -> None:
     """An alias can close a circle, which must not be walked for ever."""
-    assert told(read(tmp_path, "sources:\n  http:\n    api_keys: &a [*a]\n")) == [(3, "sources.http.api_keys")]
+    assert told(read(tmp_path, "sources:\n  http:\n    api_keys: &a [*a]\n")) == [
+        (3, "sources.http.api_keys")
+    ]
 
 
 @cases(
@@ -143,7 +175,25 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     text=st.text(max_size=60)
     | st.lists(
         st.sampled_from(
-            ["log:", " level: ", "a", "[", "{", "}", "&a ", "*a", "\n", "  ", "- ", "${X}", "<<: ", "!!bool ", "!!int ", "2024-99-99", "? "]
+            [
+                "log:",
+                " level: ",
+                "a",
+                "[",
+                "{",
+                "}",
+                "&a ",
+                "*a",
+                "\n",
+                "  ",
+                "- ",
+                "${X}",
+                "<<: ",
+                "!!bool ",
+                "!!int ",
+                "2024-99-99",
+                "? ",
+            ]
         )
     ).map("".join)
 )

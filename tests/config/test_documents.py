@@ -39,14 +39,20 @@ def row(key: Key) -> str:
 
 def test_the_page_has_every_key_with_its_variable_default_and_meaning() -> None:
     """The table is exactly the settings, in their order."""
-    rows = [line for line in PAGE.read_text("utf-8").splitlines() if re.match(r"\| `[a-z_.\[\]0]+` \| `FORWARDER_", line)]
+    rows = [
+        line
+        for line in PAGE.read_text("utf-8").splitlines()
+        if re.match(r"\| `[a-z_.\[\]0]+` \| `FORWARDER_", line)
+    ]
     assert rows == [row(key) for key in keys().values()]
 
 
 def test_the_page_names_no_key_that_does_not_exist() -> None:
     """Text that speaks of a key speaks of one that is there."""
     known = {key.name for key in keys().values()}
-    tops = "upstream|sources|buffer|batch|delivery|dead_letters|shutdown|admin|log|management|import"
+    tops = (
+        "upstream|sources|buffer|batch|delivery|dead_letters|shutdown|admin|log|management|import"
+    )
     named = re.findall(rf"`((?:{tops})\.[a-z_.\[\]0-9]+)`", PAGE.read_text("utf-8"))
     assert set(named) <= known
 
@@ -54,7 +60,12 @@ def test_the_page_names_no_key_that_does_not_exist() -> None:
 @pytest.mark.parametrize(("name", "least"), [("kafka", 20), ("logs", 15)])
 def test_what_the_page_says_of_an_item_it_says_of_its_keys(name: str, least: int) -> None:
     """Under the words for each item, keys are named as they stand in one."""
-    text = PAGE.read_text("utf-8").partition(f"For each item of `sources.{name}`:")[2].partition("\n\n`")[0].partition("\n\nFor each")[0]
+    text = (
+        PAGE.read_text("utf-8")
+        .partition(f"For each item of `sources.{name}`:")[2]
+        .partition("\n\n`")[0]
+        .partition("\n\nFor each")[0]
+    )
     known = [f".{key.name}." for key in keys().values()]
     named = {span for span in re.findall(r"`([a-z_.]+)(?::[^`]*)?`", text) if span != "token"}
     assert len(named) >= least
@@ -69,18 +80,34 @@ def test_all_yaml_has_every_key_at_its_default() -> None:
     own = [path for path in keys() if FIRST not in path and path not in lists()]
     unset = {path for path in own if path not in explicit}
     assert unset == {path for path in own if keys()[path].default in (None, "")}
-    nulls = [line for line in text.splitlines() if line.endswith(": null") and not line.lstrip().startswith("#")]
+    nulls = [
+        line
+        for line in text.splitlines()
+        if line.endswith(": null") and not line.lstrip().startswith("#")
+    ]
     assert nulls == [f"{'  ' * (len(path) - 1)}{path[-1]}: null" for path in own if path in unset]
 
 
-@pytest.mark.parametrize(("name", "section"), [("kafka", KafkaSettings), ("logs", LogSourceSettings)])
-def test_all_yaml_has_every_key_of_an_item_in_a_comment(tmp_path: Path, name: str, section: type[Section]) -> None:
-    """What stands behind `#` in the place of an empty list is an item with each key, in order, at its default."""
+@pytest.mark.parametrize(
+    ("name", "section"), [("kafka", KafkaSettings), ("logs", LogSourceSettings)]
+)
+def test_all_yaml_has_every_key_of_an_item_in_a_comment(
+    tmp_path: Path, name: str, section: type[Section]
+) -> None:
+    """What stands behind `#` in the place of an empty list is an item with each key, in order, at
+    its default.
+    """
     above, _, below = ALL.read_text("utf-8").partition(f"  #{name}:\n")
     lines = below.splitlines()
-    item = [line.replace("#", "", 1) for line in itertools.takewhile(lambda line: line.startswith("  #  "), lines)]
+    item = [
+        line.replace("#", "", 1)
+        for line in itertools.takewhile(lambda line: line.startswith("  #  "), lines)
+    ]
     file = tmp_path / "all.yaml"
-    file.write_text("\n".join([above.replace(f"  {name}: []\n", ""), f"  {name}:", *item, *lines[len(item) :]]), "utf-8")
+    file.write_text(
+        "\n".join([above.replace(f"  {name}: []\n", ""), f"  {name}:", *item, *lines[len(item) :]]),
+        "utf-8",
+    )
     layer = read_document(file, {})
     assert layer.problems == []
     (only,) = nested(layer.values, layer.items)["sources"][name]
@@ -106,7 +133,11 @@ def test_all_yaml_says_what_each_key_means() -> None:
     assert [key.name for key in keys().values() if key.description not in words] == []
 
 
-@cases("file", sorted(set((ROOT / "config").glob("*.yaml")) - {ROOT / "config" / "sandbox-seed.yaml"}), ids=lambda file: file.name)
+@cases(
+    "file",
+    sorted(set((ROOT / "config").glob("*.yaml")) - {ROOT / "config" / "sandbox-seed.yaml"}),
+    ids=lambda file: file.name,
+)
 def test_the_examples_can_be_used(file: Path) -> None:
     """Every example is a configuration that runs, once the upstream is named."""
     loaded = load_settings(file, {"FORWARDER_UPSTREAM__URL": "https://h.example.com"})
@@ -115,25 +146,50 @@ def test_the_examples_can_be_used(file: Path) -> None:
 
 def test_what_the_kafka_example_has_in_comments_can_be_used(tmp_path: Path) -> None:
     """Every key that stands in a comment is one, and fits in when it is taken out of it."""
-    text = (ROOT / "config" / "kafka.yaml").read_text("utf-8").replace("/run/secrets/kafka", str(tmp_path / "secret"))
-    text = text.replace("      format: events\n", "").replace("/etc/ssl/kafka-ca.pem", str(make_certificate(tmp_path).cert_file))
+    text = (
+        (ROOT / "config" / "kafka.yaml")
+        .read_text("utf-8")
+        .replace("/run/secrets/kafka", str(tmp_path / "secret"))
+    )
+    text = text.replace("      format: events\n", "").replace(
+        "/etc/ssl/kafka-ca.pem", str(make_certificate(tmp_path).cert_file)
+    )
     (tmp_path / "secret").write_text("hunter2")
     file = tmp_path / "kafka.yaml"
     file.write_text(re.sub(r"# ( *[a-z_]+:(?: |$))", r"\1", text, flags=re.MULTILINE))
     environ = {"PROJECT_KEY": "phc_abcdefghij"}
     (cluster,) = load_settings(file, environ).settings.sources.kafka
-    assert (cluster.format, cluster.api_key, cluster.security.mechanism) == ("json", "phc_abcdefghij", "SCRAM-SHA-512")
+    assert (cluster.format, cluster.api_key, cluster.security.mechanism) == (
+        "json",
+        "phc_abcdefghij",
+        "SCRAM-SHA-512",
+    )
     assert cluster.mapping.properties == {"plan": ".account.plan", "amount": ".amount_cents / 100"}
 
 
 def test_what_the_migration_example_has_in_comments_can_be_used(tmp_path: Path) -> None:
-    """Every key that stands in a comment is one, and fits in when it is taken out of it; the rules compile."""
+    """Every key that stands in a comment is one, and fits in when it is taken out of it; the rules
+    compile.
+    """
     file = tmp_path / "migration.yaml"
-    file.write_text(re.sub(r"# ( *[a-z_]+:(?: |$))", r"\1", (ROOT / "config" / "migration.yaml").read_text("utf-8"), flags=re.MULTILINE))
+    file.write_text(
+        re.sub(
+            r"# ( *[a-z_]+:(?: |$))",
+            r"\1",
+            (ROOT / "config" / "migration.yaml").read_text("utf-8"),
+            flags=re.MULTILINE,
+        )
+    )
     section = load_settings(file, {}).settings.import_
     assert QuietHours.parse(section.quiet_hours or "").quiet(1_750_000_000)
-    assert (section.api_key_file, section.store) == (Path("/run/secrets/project-key"), {"region": "eu-central-1"})
-    record = b'{"kind":"order","state":"paid","customer":{"id":"c"},"placed":"2024-05-01T10:00:00","number":"n","total":7,"city":"x"}'
+    assert (section.api_key_file, section.store) == (
+        Path("/run/secrets/project-key"),
+        {"region": "eu-central-1"},
+    )
+    record = (
+        b'{"kind":"order","state":"paid","customer":{"id":"c"},"placed":"2024-05-01T10:00:00",'
+        b'"number":"n","total":7,"city":"x"}'
+    )
     mapped = mapping_of(section.mapping, "import", "import.mapping").map(record)
     assert mapped is not None
     assert json.loads(mapped)["properties"] == {"total": 7, "city": "x"}
@@ -142,10 +198,15 @@ def test_what_the_migration_example_has_in_comments_can_be_used(tmp_path: Path) 
 def test_the_sidecar_takes_its_upstream_from_the_environment() -> None:
     """One variable makes the example one's own."""
     file = ROOT / "config" / "sidecar.yaml"
-    assert load_settings(file, {"UPSTREAM_URL": "https://mine.example.com"}).settings.upstream.url == "https://mine.example.com"
+    assert (
+        load_settings(file, {"UPSTREAM_URL": "https://mine.example.com"}).settings.upstream.url
+        == "https://mine.example.com"
+    )
     assert load_settings(file, {}).settings.upstream.url == "https://us.i.example.com"
 
 
 def test_the_charts_schema_is_current() -> None:
     """The chart checks `config` and `logs.config` against what `forwarder config schema` prints."""
-    assert chart_schema.FILE.read_text() == chart_schema.current(), "python -m tests.support.chart_schema writes it again"
+    assert chart_schema.FILE.read_text() == chart_schema.current(), (
+        "python -m tests.support.chart_schema writes it again"
+    )

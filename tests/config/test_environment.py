@@ -8,11 +8,18 @@ from tests.support.cases import cases
 
 
 def test_every_key_has_its_variable() -> None:
-    """Each key can be set by FORWARDER_, its sections and its name, with two underscores between."""
-    layer = read_environment({key.variable: "[]" if path in lists() else "x" for path, key in keys().items()})
+    """Each key can be set by FORWARDER_, its sections and its name, with two
+    underscores between.
+    """
+    layer = read_environment(
+        {key.variable: "[]" if path in lists() else "x" for path, key in keys().items()}
+    )
     assert {*layer.values, *layer.lists} == set(keys())
     assert layer.problems == []
-    assert keys()["sources", "http", "tls", "cert_file"].variable == "FORWARDER_SOURCES__HTTP__TLS__CERT_FILE"
+    assert (
+        keys()["sources", "http", "tls", "cert_file"].variable
+        == "FORWARDER_SOURCES__HTTP__TLS__CERT_FILE"
+    )
 
 
 def test_an_empty_variable_is_not_set() -> None:
@@ -32,14 +39,23 @@ def test_an_empty_variable_is_not_set() -> None:
         ("FORWARDER_LISTEN", "FORWARDER_SOURCES__HTTP__LISTEN or FORWARDER_ADMIN__LISTEN"),
         ("FORWARDER_PORT", "config show"),
         ("FORWARDER_XYZZY", "config show"),
-        ("FORWARDER_SOURCES__KAFKA__12__TOPIC", "did you mean FORWARDER_SOURCES__KAFKA__12__TOPICS?"),
-        ("FORWARDER_SOURCES__KAFKA__2__SECURITY", "its keys are FORWARDER_SOURCES__KAFKA__2__SECURITY__PROTOCOL, "),
+        (
+            "FORWARDER_SOURCES__KAFKA__12__TOPIC",
+            "did you mean FORWARDER_SOURCES__KAFKA__12__TOPICS?",
+        ),
+        (
+            "FORWARDER_SOURCES__KAFKA__2__SECURITY",
+            "its keys are FORWARDER_SOURCES__KAFKA__2__SECURITY__PROTOCOL, ",
+        ),
         ("FORWARDER_SOURCES__KAFKA__0", "its keys are FORWARDER_SOURCES__KAFKA__0__NAME, "),
         ("FORWARDER_SOURCES__KAFKA__TOPICS", "FORWARDER_SOURCES__KAFKA__0__TOPICS"),
         ("FORWARDER_SOURCES__KAFKA__01__TOPICS", "FORWARDER_SOURCES__KAFKA__0__TOPICS"),
         ("FORWARDER_SOURCES__KAFKA__99999__TOPICS", "FORWARDER_SOURCES__KAFKA__0__TOPICS"),
         ("FORWARDER_SOURCES__KAFKA__-1__TOPICS", "FORWARDER_SOURCES__KAFKA__0__TOPICS"),
-        ("FORWARDER_SOURCES__KAFKA__0__MAPPING__PROPERTIES__PLAN", "FORWARDER_SOURCES__KAFKA__0__MAPPING__PROPERTIES"),
+        (
+            "FORWARDER_SOURCES__KAFKA__0__MAPPING__PROPERTIES__PLAN",
+            "FORWARDER_SOURCES__KAFKA__0__MAPPING__PROPERTIES",
+        ),
     ],
 )
 def test_an_unknown_variable_is_a_problem_with_a_suggestion(name: str, hint: str) -> None:

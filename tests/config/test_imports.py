@@ -21,24 +21,44 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
-@pytest.mark.parametrize("text", ["{region: eu, retries: 3, skip_signature: true, x: null}", "'region=eu, retries=3, skip_signature=true'"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{region: eu, retries: 3, skip_signature: true, x: null}",
+        "'region=eu, retries=3, skip_signature=true'",
+    ],
+)
 def test_options_of_a_store(tmp_path: Path, text: str) -> None:
     """A mapping, or a text of pairs; what YAML takes for a number or a truth is text again."""
     store = load_sections(SECTIONS, written(tmp_path, f"import: {{store: {text}}}"), {})
-    assert store.settings.import_.store == {"region": "eu", "retries": "3", "skip_signature": "true"}
+    assert store.settings.import_.store == {
+        "region": "eu",
+        "retries": "3",
+        "skip_signature": "true",
+    }
 
 
 @cases("text", ["7", "[hunter2]", "hunter2", "=hunter2"])
 def test_what_is_no_mapping_of_texts(tmp_path: Path, text: str) -> None:
     """Nothing of it is repeated: it may be a secret."""
     with pytest.raises(InvalidConfiguration, match=r"import\.store") as raised:
-        load_sections(SECTIONS, written(tmp_path, f"import: {{store: {text!r}}}"), {"FORWARDER_IMPORT__RATE": "5"})
+        load_sections(
+            SECTIONS,
+            written(tmp_path, f"import: {{store: {text!r}}}"),
+            {"FORWARDER_IMPORT__RATE": "5"},
+        )
     assert "hunter2" not in raised.value.message
 
 
 def test_secrets_are_never_shown(tmp_path: Path) -> None:
     """Neither the key nor what the store's options say."""
-    file = written(tmp_path, "import: {api_key: phc_hunter2hunter2good, store: {region: hunter2, secret_access_key: hunter2}}")
+    file = written(
+        tmp_path,
+        (
+            "import: {api_key: phc_hunter2hunter2good, store: {region: hunter2, "
+            "secret_access_key: hunter2}}"
+        ),
+    )
     loaded = load_settings(file, {}, require_upstream=False)
     assert "hunter2" not in as_yaml(loaded) + str(as_json(loaded)) + repr(loaded)
     assert "store: {region: …, secret_access_key: …}" in as_yaml(loaded)
@@ -49,18 +69,33 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
     environ = {"FORWARDER_IMPORT__RATE": "unlimited", "FORWARDER_IMPORT__MAPPING__TIMESTAMP": ".at"}
     file = written(tmp_path, "import: {rate: 7, quiet_hours: 1:00-2:00}")
     section = load_settings(file, environ, require_upstream=False).settings.import_
-    assert (section.rate, section.quiet_hours, section.mapping.timestamp.source) == ("unlimited", "1:00-2:00", ".at")
+    assert (section.rate, section.quiet_hours, section.mapping.timestamp.source) == (
+        "unlimited",
+        "1:00-2:00",
+        ".at",
+    )
 
 
 def test_other_sections_do_not_matter_to_an_import(tmp_path: Path) -> None:
-    """Neither files that only the daemon may read, nor what is wrong in sections that it doesn't use."""
-    text = "sources: {http: {api_keys_file: /no/where}, kafka: [{x: 1}]}\nadmin: {listen: 7}\nupstream: {url: https://h.example.com}\n"
-    assert load_sections(SECTIONS, written(tmp_path, text), {}).settings.upstream.url == "https://h.example.com"
+    """Neither files that only the daemon may read, nor what is wrong in sections that it doesn't
+    use.
+    """
+    text = (
+        "sources: {http: {api_keys_file: /no/where}, kafka: [{x: 1}]}\nadmin: {listen: 7}\n"
+        "upstream: {url: https://h.example.com}\n"
+    )
+    assert (
+        load_sections(SECTIONS, written(tmp_path, text), {}).settings.upstream.url
+        == "https://h.example.com"
+    )
 
 
 def test_sections_that_are_used_have_to_fit_together(tmp_path: Path) -> None:
     """As for the daemon."""
-    with pytest.raises(InvalidConfiguration, match=r"forwarder.yaml:1: batch.max_bytes: 21MB must be smaller than upstream.max_body"):
+    with pytest.raises(
+        InvalidConfiguration,
+        match=r"forwarder.yaml:1: batch.max_bytes: 21MB must be smaller than upstream.max_body",
+    ):
         load_sections(SECTIONS, written(tmp_path, "batch: {max_bytes: 21MB}"), {})
 
 
@@ -69,7 +104,11 @@ def test_rules_in_a_file_of_their_own(tmp_path: Path) -> None:
     file = written(tmp_path, "event: .name\ntimestamp: ${WHEN}\nproperties: {a: .b}\n")
     rules = load_part("import.mapping", file, {"WHEN": ".at"}).import_.mapping
     assert (rules.event, rules.timestamp.source, rules.properties) == (".name", ".at", {"a": ".b"})
-    with pytest.raises(InvalidConfiguration, match=r"forwarder\.yaml:1: import\.mapping\.evnt: unknown setting"):
+    with pytest.raises(
+        InvalidConfiguration, match=r"forwarder\.yaml:1: import\.mapping\.evnt: unknown setting"
+    ):
         load_part("import.mapping", written(tmp_path, "evnt: .name\n"), {})
-    with pytest.raises(InvalidConfiguration, match=r"forwarder\.yaml:2: import\.mapping\.where: it isn't text"):
+    with pytest.raises(
+        InvalidConfiguration, match=r"forwarder\.yaml:2: import\.mapping\.where: it isn't text"
+    ):
         load_part("import.mapping", written(tmp_path, "event: .name\nwhere: 7\n"), {})

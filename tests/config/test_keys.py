@@ -35,7 +35,10 @@ def test_defaults_are_as_people_write_them() -> None:
 
 def test_secrets_are_known() -> None:
     """What must never be shown whole."""
-    ours = {f"sources.kafka[0].{name}" for name in ("api_key", "security.password", "security.client_secret")}
+    ours = {
+        f"sources.kafka[0].{name}"
+        for name in ("api_key", "security.password", "security.client_secret")
+    }
     ours |= {
         "sources.logs[0].api_key",
         "sources.http.otlp.api_key",
@@ -44,7 +47,12 @@ def test_secrets_are_known() -> None:
         "import.api_key",
         "import.store",
     }
-    of_destinations = {"upstreams[0].proxy", "upstreams[0].api_keys", "upstreams[0].archive.store", "routes[0].match.api_key"}
+    of_destinations = {
+        "upstreams[0].proxy",
+        "upstreams[0].api_keys",
+        "upstreams[0].archive.store",
+        "routes[0].match.api_key",
+    }
     assert {key.name for key in keys().values() if key.secret} == {
         "sources.http.api_keys",
         "rules[0].match.api_key",
@@ -57,7 +65,13 @@ def test_secrets_are_known() -> None:
 def test_a_list_of_sections_stands_in_the_table_with_its_first_item() -> None:
     """As a key by itself, and as the section and the keys that each item has."""
     assert keys()["sources", "kafka"].default == []
-    assert lists() == {("upstreams",), ("routes",), ("sources", "kafka"), ("sources", "logs"), ("rules",)}
+    assert lists() == {
+        ("upstreams",),
+        ("routes",),
+        ("sources", "kafka"),
+        ("sources", "logs"),
+        ("rules",),
+    }
     assert ("sources", "kafka", "0") in sections()
     group = keys()["sources", "kafka", "0", "group_id"]
     assert (group.name, group.variable, group.default) == (
@@ -68,7 +82,9 @@ def test_a_list_of_sections_stands_in_the_table_with_its_first_item() -> None:
 
 
 def test_every_item_is_known_by_the_first() -> None:
-    """Numbers lead to item 0 of the table; names that the user chose, and numbers that are none, lead nowhere."""
+    """Numbers lead to item 0 of the table; names that the user chose, and numbers that are none,
+    lead nowhere.
+    """
     assert in_table(("sources", "kafka", "17", "name")) == ("sources", "kafka", "0", "name")
     assert in_table(("sources", "kafka", "07", "name")) not in keys()
     assert dotted(("sources", "kafka", "17", "name")) == "sources.kafka[17].name"
@@ -78,7 +94,12 @@ def test_every_item_is_known_by_the_first() -> None:
 def test_leaves_are_keys() -> None:
     """Every leaf of settings stands in the table, those of all items too, and none is left out."""
     several: dict[str, Any] = {"upstreams": [{}, {}], "routes": [{}], "rules": [{}]}
-    settings = Settings.parse({**several, "sources": {"kafka": [{}, {"mapping": {"properties": {"a": ".a"}}}], "logs": [{}]}})
+    settings = Settings.parse(
+        {
+            **several,
+            "sources": {"kafka": [{}, {"mapping": {"properties": {"a": ".a"}}}], "logs": [{}]},
+        }
+    )
     found = dict(leaves(settings.as_document()))
     assert [in_table(path) for path in found if "1" not in path] == list(keys())
     assert found["sources", "kafka", "1", "mapping", "properties"] == {"a": ".a"}

@@ -8,13 +8,20 @@ from forwarder.core.errors import ConfigurationError
 
 def test_a_problem_says_where_what_and_how_to_mend_it() -> None:
     """Place, key and trouble on the first line, the remedy on the second."""
-    assert str(Problem("f.yaml:3", "log.level", "is wrong", "write info")) == "f.yaml:3: log.level: is wrong\n    write info"
+    assert (
+        str(Problem("f.yaml:3", "log.level", "is wrong", "write info"))
+        == "f.yaml:3: log.level: is wrong\n    write info"
+    )
     assert str(Problem("", "upstream.url", "is missing")) == "upstream.url: is missing"
 
 
 def test_a_problem_never_shows_a_secret() -> None:
     """A key in the wrong place is masked, wherever it stands."""
-    text = str(Problem("f.yaml:3", "phc_hunter2hunter2", "'phx_hunter2hunter2' is wrong", "http://u:hunter2@h"))
+    text = str(
+        Problem(
+            "f.yaml:3", "phc_hunter2hunter2", "'phx_hunter2hunter2' is wrong", "http://u:hunter2@h"
+        )
+    )
     assert "hunter2hunter2" not in text
     assert "u:hunter2" not in text
 

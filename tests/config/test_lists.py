@@ -52,7 +52,10 @@ def test_items_are_read_in_their_order(tmp_path: Path) -> None:
     """Each item is a section; what it doesn't say has its default."""
     loaded = load(tmp_path, TWO)
     assert names(loaded) == [("one", ("x",)), ("two", ("y", "z"))]
-    assert [cluster.group_id for cluster in loaded.settings.sources.kafka] == ["forwarder", "forwarder"]
+    assert [cluster.group_id for cluster in loaded.settings.sources.kafka] == [
+        "forwarder",
+        "forwarder",
+    ]
 
 
 @cases("text", ["sources: {kafka: }", "sources: {kafka: []}", "sources: {kafka: '${NONE:-}'}"])
@@ -64,32 +67,81 @@ def test_a_list_may_be_empty(tmp_path: Path, text: str) -> None:
 @cases(
     ("item", "line", "message"),
     [
-        ("topik: [x]", 4, "sources.kafka[1].topik: unknown setting\n    did you mean sources.kafka[1].topics?"),
-        ("topics: x\n      topics: y", 5, "sources.kafka[1].topics: is given twice, first in line 4\n    keep one of the two"),
+        (
+            "topik: [x]",
+            4,
+            "sources.kafka[1].topik: unknown setting\n    did you mean sources.kafka[1].topics?",
+        ),
+        (
+            "topics: x\n      topics: y",
+            5,
+            "sources.kafka[1].topics: is given twice, first in line 4\n    keep one of the two",
+        ),
         (
             "security:\n        protokol: SSL",
             5,
-            f"{SECOND}.security.protokol: unknown setting\n    did you mean {SECOND}.security.protocol?",
+            (
+                f"{SECOND}.security.protokol: unknown setting\n    did you mean "
+                f"{SECOND}.security.protocol?"
+            ),
         ),
         ("commit: sometimes", 4, "sources.kafka[1].commit: must be 'delivered' or 'disk'"),
-        ("topics:\n        - x\n        - a b", 6, "sources.kafka[1].topics[1]: 'a b' can't be a name of Kafka's"),
+        (
+            "topics:\n        - x\n        - a b",
+            6,
+            "sources.kafka[1].topics[1]: 'a b' can't be a name of Kafka's",
+        ),
         ("max_uncommitted: many", 4, "sources.kafka[1].max_uncommitted: 'many' can't be used"),
         ("topics: '${NONE}'", 4, "sources.kafka[1].topics: the environment has no NONE"),
-        ("mapping: {timestamp: [x]}", 4, "sources.kafka[1].mapping.timestamp: is a section, and needs keys below it\n    such as from: …"),
-        ("mapping:\n        set:\n          a: 1", 6, "sources.kafka[1].mapping.set.a: it isn't text"),
-        ("mapping:\n        set:\n          a: {b: c}", 6, "sources.kafka[1].mapping.set.a: it is a mapping"),
-        ("mapping:\n        set:\n          a: '${NONE}'", 6, "sources.kafka[1].mapping.set.a: the environment has no NONE"),
-        ("mapping:\n        set:\n          a: b\n          a: c", 7, "sources.kafka[1].mapping.set.a: is given twice"),
+        (
+            "mapping: {timestamp: [x]}",
+            4,
+            (
+                "sources.kafka[1].mapping.timestamp: is a section, and needs keys below it\n    "
+                "such as from: …"
+            ),
+        ),
+        (
+            "mapping:\n        set:\n          a: 1",
+            6,
+            "sources.kafka[1].mapping.set.a: it isn't text",
+        ),
+        (
+            "mapping:\n        set:\n          a: {b: c}",
+            6,
+            "sources.kafka[1].mapping.set.a: it is a mapping",
+        ),
+        (
+            "mapping:\n        set:\n          a: '${NONE}'",
+            6,
+            "sources.kafka[1].mapping.set.a: the environment has no NONE",
+        ),
+        (
+            "mapping:\n        set:\n          a: b\n          a: c",
+            7,
+            "sources.kafka[1].mapping.set.a: is given twice",
+        ),
         ("mapping:\n        set: [a]", 5, "sources.kafka[1].mapping.set: it is a list"),
         ("topics: x", 4, "sources.kafka[1].bootstrap_servers: is missing"),
-        ("just text", 4, "sources.kafka[1]: is a section, and needs keys below it\n    such as name: …"),
+        (
+            "just text",
+            4,
+            "sources.kafka[1]: is a section, and needs keys below it\n    such as name: …",
+        ),
         ("[x]", 4, "sources.kafka[1]: is a section"),
     ],
 )
-def test_what_is_wrong_in_an_item_is_told_with_its_line(tmp_path: Path, item: str, line: int, message: str) -> None:
-    """Each problem names the item by its number, and the line; a key that is missing has the line of its item."""
+def test_what_is_wrong_in_an_item_is_told_with_its_line(
+    tmp_path: Path, item: str, line: int, message: str
+) -> None:
+    """Each problem names the item by its number, and the line; a key that is missing has the line
+    of its item.
+    """
     text = f"sources:\n  kafka:\n    - {{bootstrap_servers: 'a:1', topics: x}}\n    - {item}\n"
-    assert any(problem.startswith(f"forwarder.yaml:{line}: {message}") for problem in problems(tmp_path, text))
+    assert any(
+        problem.startswith(f"forwarder.yaml:{line}: {message}")
+        for problem in problems(tmp_path, text)
+    )
 
 
 @cases("written", ["{name: a}", "5", "true", "just text"])
@@ -100,22 +152,31 @@ def test_a_list_needs_dashes(tmp_path: Path, written: str) -> None:
 
 
 def test_a_key_that_is_missing_stands_where_its_item_does(tmp_path: Path) -> None:
-    """In the file, also if variables say something of the item; in the variable of the list; nowhere, if variables make the item."""
+    """In the file, also if variables say something of the item; in the variable of the list;
+    nowhere, if variables make the item.
+    """
     single = {f"{LIST}__0__GROUP_ID": "g", f"{LIST}__0__TOPICS": "x"}
     missing = "sources.kafka[0].bootstrap_servers: is missing: where"
-    assert problems(tmp_path, "sources:\n  kafka:\n    - name: a", single)[0].startswith(f"forwarder.yaml:3: {missing}")
+    assert problems(tmp_path, "sources:\n  kafka:\n    - name: a", single)[0].startswith(
+        f"forwarder.yaml:3: {missing}"
+    )
     assert problems(tmp_path, "", {LIST: "[{}]", **single})[0].startswith(f"{LIST}: {missing}")
     assert problems(tmp_path, "", single)[0].startswith(missing)
 
 
 def test_items_may_share_what_an_anchor_names(tmp_path: Path) -> None:
     """YAML's own ways of not repeating oneself work between items."""
-    text = "sources:\n  kafka:\n    - &a {name: one, bootstrap_servers: 'h:1', topics: x}\n    - {<<: *a, name: two, topics: y}\n"
+    text = (
+        "sources:\n  kafka:\n    - &a {name: one, bootstrap_servers: 'h:1', topics: x}\n    - "
+        "{<<: *a, name: two, topics: y}\n"
+    )
     assert names(load(tmp_path, text)) == [("one", ("x",)), ("two", ("y",))]
 
 
 def test_what_merges_may_be_named_again(tmp_path: Path) -> None:
-    """A mapping that stands over another is the same each time that it is named; the first of several that are merged is the strongest."""
+    """A mapping that stands over another is the same each time that it is named; the first of
+    several that are merged is the strongest.
+    """
     text = """
         sources:
           kafka:
@@ -126,8 +187,17 @@ def test_what_merges_may_be_named_again(tmp_path: Path) -> None:
             - {<<: *b, name: e}
     """
     loaded = load(tmp_path, text)
-    assert names(loaded) == [("a", ("x",)), ("b", ("x",)), ("c", ("x",)), ("d", ("z",)), ("e", ("x",))]
-    assert [cluster.security.protocol for cluster in loaded.settings.sources.kafka] == ["SSL", *["PLAINTEXT"] * 4]
+    assert names(loaded) == [
+        ("a", ("x",)),
+        ("b", ("x",)),
+        ("c", ("x",)),
+        ("d", ("z",)),
+        ("e", ("x",)),
+    ]
+    assert [cluster.security.protocol for cluster in loaded.settings.sources.kafka] == [
+        "SSL",
+        *["PLAINTEXT"] * 4,
+    ]
     assert "<< takes a section" in problems(tmp_path, "sources: {kafka: [{<<: 5}]}")[0]
 
 
@@ -139,7 +209,9 @@ def test_a_list_that_contains_itself_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_variable_sets_one_key_of_an_item(tmp_path: Path) -> None:
-    """It goes over the file's, and leaves the item's other keys; keys of sections and lists work likewise."""
+    """It goes over the file's, and leaves the item's other keys; keys of sections and lists work
+    likewise.
+    """
     secret = tmp_path / "secret"
     secret.write_text("hunter2")
     environ = {
@@ -157,9 +229,20 @@ def test_a_variable_sets_one_key_of_an_item(tmp_path: Path) -> None:
     }
     loaded = load(tmp_path, TWO, environ)
     assert names(loaded) == [("one", ("p", "q")), ("second", ("y", "z"))]
-    mapping, security = loaded.settings.sources.kafka[0].mapping, loaded.settings.sources.kafka[0].security
-    assert (mapping.event, mapping.timestamp.source, mapping.properties) == (".type", ".at", "{plan: .p}")
-    assert (security.protocol, security.mechanism, security.password_file) == ("SASL_PLAINTEXT", "PLAIN", secret)
+    mapping, security = (
+        loaded.settings.sources.kafka[0].mapping,
+        loaded.settings.sources.kafka[0].security,
+    )
+    assert (mapping.event, mapping.timestamp.source, mapping.properties) == (
+        ".type",
+        ".at",
+        "{plan: .p}",
+    )
+    assert (security.protocol, security.mechanism, security.password_file) == (
+        "SASL_PLAINTEXT",
+        "PLAIN",
+        secret,
+    )
 
 
 def test_variables_make_items_by_themselves(tmp_path: Path) -> None:
@@ -167,13 +250,23 @@ def test_variables_make_items_by_themselves(tmp_path: Path) -> None:
     environ = {f"{LIST}__0__TOPICS": "x", f"{LIST}__0__BOOTSTRAP_SERVERS": "h:1"}
     assert names(load(tmp_path, "", environ)) == [("kafka", ("x",))]
     environ = {name.replace("__0__", "__2__"): value for name, value in environ.items()}
-    assert names(load(tmp_path, TWO, environ)) == [("one", ("x",)), ("two", ("y", "z")), ("kafka", ("x",))]
+    assert names(load(tmp_path, TWO, environ)) == [
+        ("one", ("x",)),
+        ("two", ("y", "z")),
+        ("kafka", ("x",)),
+    ]
 
 
 def test_ten_items_keep_their_order(tmp_path: Path) -> None:
     """Numbers are numbers: the tenth comes after the ninth, whatever the order of the variables."""
-    environ = {f"{LIST}__{number}__{key}": f"n{number}{port}" for number in range(11) for key, port in KEYS.items()}
-    assert [name for name, _ in names(load(tmp_path, "", dict(reversed(environ.items()))))] == [f"n{number}" for number in range(11)]
+    environ = {
+        f"{LIST}__{number}__{key}": f"n{number}{port}"
+        for number in range(11)
+        for key, port in KEYS.items()
+    }
+    assert [name for name, _ in names(load(tmp_path, "", dict(reversed(environ.items()))))] == [
+        f"n{number}" for number in range(11)
+    ]
 
 
 KEYS = {"NAME": "", "TOPICS": "", "BOOTSTRAP_SERVERS": ":1"}
@@ -181,12 +274,15 @@ KEYS = {"NAME": "", "TOPICS": "", "BOOTSTRAP_SERVERS": ":1"}
 
 @cases(("text", "missing"), [("", 0), (TWO, 2), ("sources: {kafka: []}", 0)])
 def test_a_gap_in_the_numbers_is_an_error(tmp_path: Path, text: str, missing: int) -> None:
-    """An item that nobody meant would be empty, and the others would be counted otherwise than they are called."""
+    """An item that nobody meant would be empty, and the others would be counted otherwise than
+    they are called.
+    """
     environ = {f"{LIST}__{missing + 1}__TOPICS": "a b", f"{LIST}__{missing + 5}__NAME": "x"}
     (problem,) = problems(tmp_path, text, environ)
     name = f"sources.kafka[{missing + 1}]"
     assert problem == (
-        f"{LIST}__{missing + 1}__TOPICS: {name}: there is no sources.kafka[{missing}]\n    number the items from 0, without a gap"
+        f"{LIST}__{missing + 1}__TOPICS: {name}: there is no sources.kafka[{missing}]\n    "
+        "number the items from 0, without a gap"
     )
 
 
@@ -196,14 +292,31 @@ def test_an_empty_variable_makes_no_item(tmp_path: Path) -> None:
 
 
 def test_the_whole_list_can_be_json(tmp_path: Path) -> None:
-    """In a variable it takes the place of the file's, with single keys over it; the file can refer to a variable that holds it."""
-    written = json.dumps([{"name": "j", "bootstrap_servers": ["h:1"], "topics": ["t", "u"], "max_uncommitted": 7, "halt_after": None}])
+    """In a variable it takes the place of the file's, with single keys over it; the file can refer
+    to a variable that holds it.
+    """
+    written = json.dumps(
+        [
+            {
+                "name": "j",
+                "bootstrap_servers": ["h:1"],
+                "topics": ["t", "u"],
+                "max_uncommitted": 7,
+                "halt_after": None,
+            }
+        ]
+    )
     environ = {LIST: written}
     loaded = load(tmp_path, TWO, environ)
     assert names(loaded) == [("j", ("t", "u"))]
-    assert (loaded.settings.sources.kafka[0].max_uncommitted, loaded.settings.sources.kafka[0].halt_after) == (7, 3600)
+    assert (
+        loaded.settings.sources.kafka[0].max_uncommitted,
+        loaded.settings.sources.kafka[0].halt_after,
+    ) == (7, 3600)
     assert names(load(tmp_path, TWO, {f"{LIST}__0__TOPICS": "v", **environ})) == [("j", ("v",))]
-    assert names(load(tmp_path, "sources: {kafka: '${CLUSTERS}'}", {"CLUSTERS": written})) == [("j", ("t", "u"))]
+    assert names(load(tmp_path, "sources: {kafka: '${CLUSTERS}'}", {"CLUSTERS": written})) == [
+        ("j", ("t", "u"))
+    ]
     assert load(tmp_path, TWO, {LIST: "[]"}).settings.sources.kafka == ()
 
 
@@ -214,17 +327,28 @@ def test_the_whole_list_can_be_json(tmp_path: Path) -> None:
         ('{"name": "a"}', "sources.kafka: it is JSON, but no list"),
         ("7", "sources.kafka: it is JSON, but no list"),
         ('["a"]', "sources.kafka[0]: is a section"),
-        ('[{"nam": "a"}]', "sources.kafka[0].nam: unknown setting\n    did you mean sources.kafka[0].name?"),
+        (
+            '[{"nam": "a"}]',
+            "sources.kafka[0].nam: unknown setting\n    did you mean sources.kafka[0].name?",
+        ),
         ('[{}, {"name": "a", "name": "b"}]', "sources.kafka[1].name: is given twice"),
-        ('[{"security": {"protocol": "TLS"}}]', "sources.kafka[0].security.protocol: must be 'PLAINTEXT'"),
+        (
+            '[{"security": {"protocol": "TLS"}}]',
+            "sources.kafka[0].security.protocol: must be 'PLAINTEXT'",
+        ),
         ('[{"security": {"password": 5}}]', "sources.kafka[0].security.password: it isn't text"),
         ('[{"max_uncommitted": 1e999}]', "sources.kafka[0].max_uncommitted: inf can't be used"),
         ("[" * 100_000, "sources.kafka: it is nested too deeply"),
     ],
 )
 def test_json_that_cannot_be_used_is_told(tmp_path: Path, written: str, message: str) -> None:
-    """As in a file, with the variable in the place of the line; through a reference with the line that refers to it."""
-    assert any(problem.startswith(f"{LIST}: {message}") for problem in problems(tmp_path, "", {LIST: written}))
+    """As in a file, with the variable in the place of the line; through a reference with the line
+    that refers to it.
+    """
+    assert any(
+        problem.startswith(f"{LIST}: {message}")
+        for problem in problems(tmp_path, "", {LIST: written})
+    )
     referred = problems(tmp_path, "\nsources: {kafka: '${X}'}", {"X": written})
     assert any(problem.startswith(f"forwarder.yaml:2: {message}") for problem in referred)
 
@@ -232,39 +356,74 @@ def test_json_that_cannot_be_used_is_told(tmp_path: Path, written: str, message:
 def test_what_a_variable_holds_is_not_looked_into(tmp_path: Path) -> None:
     """References stand in the file, not in the environment."""
     foreign = {"format": "json", "api_key": "phc_a", "mapping": {"event": "${X}"}}
-    written = json.dumps([{"bootstrap_servers": "h:1", "topics": "t", "group_id": "$${X}", **foreign}])
-    for loaded in (load(tmp_path, "", {LIST: written}), load(tmp_path, "sources: {kafka: '${C}'}", {"C": written})):
+    written = json.dumps(
+        [{"bootstrap_servers": "h:1", "topics": "t", "group_id": "$${X}", **foreign}]
+    )
+    for loaded in (
+        load(tmp_path, "", {LIST: written}),
+        load(tmp_path, "sources: {kafka: '${C}'}", {"C": written}),
+    ):
         assert loaded.settings.sources.kafka[0].mapping.event == "${X}"
         assert loaded.settings.sources.kafka[0].group_id == "$${X}"
 
 
 def test_names_that_the_user_chose_are_kept(tmp_path: Path) -> None:
-    """Whatever they look like, in their order; a name without a value isn't set; references in values are replaced."""
+    """Whatever they look like, in their order; a name without a value isn't set; references in
+    values are replaced.
+    """
     text = """
         sources:
           kafka:
-            - {bootstrap_servers: 'h:1', topics: x, format: json, api_key: phc_a, mapping: {event: .e, properties: {
+            - {bootstrap_servers: 'h:1', topics: x, format: json, api_key: phc_a, mapping: \
+{event: .e, properties: {
                  Plan Name: .plan, '0': .zero, a.b: '${PATH_OF_B}', none: , $ip: .ip}}}
     """
-    properties = load(tmp_path, text, {"PATH_OF_B": ".b"}).settings.sources.kafka[0].mapping.properties
+    properties = (
+        load(tmp_path, text, {"PATH_OF_B": ".b"}).settings.sources.kafka[0].mapping.properties
+    )
     assert isinstance(properties, dict)
-    assert [*properties.items()] == [("Plan Name", ".plan"), ("0", ".zero"), ("a.b", ".b"), ("$ip", ".ip")]
+    assert [*properties.items()] == [
+        ("Plan Name", ".plan"),
+        ("0", ".zero"),
+        ("a.b", ".b"),
+        ("$ip", ".ip"),
+    ]
 
 
 def test_a_section_may_be_written_short(tmp_path: Path) -> None:
-    """Text in the place of a timestamp is its expression; the environment can change it either way."""
-    item = "{bootstrap_servers: 'h:1', topics: x, format: json, api_key: phc_a, mapping: {event: .e, timestamp: .at}}"
-    for environ, source in (({}, ".at"), ({"": ".b"}, ".b"), ({"__FROM": ".c"}, ".c"), ({"__ZONE": "UTC"}, ".at")):
+    """Text in the place of a timestamp is its expression; the environment can change
+    it either way.
+    """
+    item = (
+        "{bootstrap_servers: 'h:1', topics: x, format: json, api_key: phc_a, mapping: {event: "
+        ".e, timestamp: .at}}"
+    )
+    for environ, source in (
+        ({}, ".at"),
+        ({"": ".b"}, ".b"),
+        ({"__FROM": ".c"}, ".c"),
+        ({"__ZONE": "UTC"}, ".at"),
+    ):
         named = {f"{LIST}__0__MAPPING__TIMESTAMP{name}": value for name, value in environ.items()}
-        assert load(tmp_path, f"sources: {{kafka: [{item}]}}", named).settings.sources.kafka[0].mapping.timestamp.source == source
+        assert (
+            load(tmp_path, f"sources: {{kafka: [{item}]}}", named)
+            .settings.sources.kafka[0]
+            .mapping.timestamp.source
+            == source
+        )
 
 
 def test_what_belongs_to_a_short_section_may_stand_beside_it(tmp_path: Path) -> None:
     """As `archive: URL, partition: hour`; where the section is written out, it is unknown there."""
-    text = "buffer: {kind: disk, path: /srv/b}\nupstreams: {own: {archive: 'file:///srv/e', partition: hour, max_age: 1m}}"
+    text = (
+        "buffer: {kind: disk, path: /srv/b}\nupstreams: {own: {archive: 'file:///srv/e', "
+        "partition: hour, max_age: 1m}}"
+    )
     archive = load(tmp_path, text).settings.upstreams[0].archive
     assert (archive.url, archive.partition, archive.max_age) == ("file:///srv/e", "hour", 60.0)
-    found = problems(tmp_path, "upstreams: {own: {archive: {url: 'file:///srv/e'}, partition: hour}}")
+    found = problems(
+        tmp_path, "upstreams: {own: {archive: {url: 'file:///srv/e'}, partition: hour}}"
+    )
     assert any("upstreams[0].partition: unknown setting" in problem for problem in found)
 
 
@@ -273,8 +432,15 @@ def test_a_project_key_comes_from_a_file(tmp_path: Path) -> None:
     secret = tmp_path / "key"
     item = f"{{bootstrap_servers: 'h:1', topics: x, api_key_file: {secret}}}"
     secret.write_text("# ours\nphc_first\n")
-    assert load(tmp_path, f"sources: {{kafka: [{item}]}}").settings.sources.kafka[0].api_key == "phc_first"
-    for content, message in (("phc_a\nphc_b", "holds 2 keys"), ("phx_hunter2hunter2", "line 1: it is a personal key"), ("", "no key")):
+    assert (
+        load(tmp_path, f"sources: {{kafka: [{item}]}}").settings.sources.kafka[0].api_key
+        == "phc_first"
+    )
+    for content, message in (
+        ("phc_a\nphc_b", "holds 2 keys"),
+        ("phx_hunter2hunter2", "line 1: it is a personal key"),
+        ("", "no key"),
+    ):
         secret.write_text(content)
         (problem,) = problems(tmp_path, f"sources: {{kafka: [{item}]}}")
         assert problem.startswith("forwarder.yaml:1: sources.kafka[0].api_key_file: ")
@@ -310,7 +476,11 @@ def test_a_project_key_comes_from_a_file(tmp_path: Path) -> None:
         ("security", "{mechanism: GSSAPI}", "must be 'PLAIN', 'SCRAM-SHA-256'"),
         ("bootstrap_servers", "u:hunter2hunter2@h:9092", "security.password_file"),
         ("security", "{token_url: login.example.com}", "https://login.example.com/oauth2/token"),
-        ("security", "{token_url: 'https://u:hunter2hunter2@login.example.com'}", "client_secret_file"),
+        (
+            "security",
+            "{token_url: 'https://u:hunter2hunter2@login.example.com'}",
+            "client_secret_file",
+        ),
         ("fetch_max_wait", "1m", "from 1ms to 30s"),
         ("security", "{password: 0012345}", "it isn't text"),
         ("mapping", "{event: ''}", "at least 1 character"),
@@ -318,9 +488,15 @@ def test_a_project_key_comes_from_a_file(tmp_path: Path) -> None:
         ("mapping", "{hash: {field: [1]}}", "put it in quotes"),
     ],
 )
-def test_a_value_that_cannot_be_used_says_how_to_write_it(tmp_path: Path, key: str, value: str, message: str) -> None:
+def test_a_value_that_cannot_be_used_says_how_to_write_it(
+    tmp_path: Path, key: str, value: str, message: str
+) -> None:
     """The problem names its line, its key and what to write, and never shows a secret."""
-    found = [problem for problem in problems(tmp_path, f"sources:\n  kafka:\n    - {key}: {value}\n") if message in problem]
+    found = [
+        problem
+        for problem in problems(tmp_path, f"sources:\n  kafka:\n    - {key}: {value}\n")
+        if message in problem
+    ]
     assert found
     assert found[0].startswith(f"forwarder.yaml:3: sources.kafka[0].{key}")
     assert "hunter2hunter2" not in str(found)
@@ -334,7 +510,9 @@ VALUES: Mapping[str, list[Any]] = {
     "max_uncommitted": [1, 2],
     "key_is_distinct_id": [True, False],
 }
-items = st.fixed_dictionaries({}, optional={key: st.sampled_from(values) for key, values in VALUES.items()})
+items = st.fixed_dictionaries(
+    {}, optional={key: st.sampled_from(values) for key, values in VALUES.items()}
+)
 
 
 def in_environment(value: Any) -> str:
@@ -342,23 +520,51 @@ def in_environment(value: Any) -> str:
     return ",".join(value) if isinstance(value, list) else str(value)
 
 
-@given(in_file=st.lists(items, max_size=4), whole=st.none() | st.lists(items, max_size=4), single=st.lists(items, max_size=4))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@given(
+    in_file=st.lists(items, max_size=4),
+    whole=st.none() | st.lists(items, max_size=4),
+    single=st.lists(items, max_size=4),
+)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None
+)
 def test_single_keys_go_over_the_whole_list_over_the_file(
-    tmp_path: Path, in_file: list[dict[str, Any]], whole: list[dict[str, Any]] | None, single: list[dict[str, Any]]
+    tmp_path: Path,
+    in_file: list[dict[str, Any]],
+    whole: list[dict[str, Any]] | None,
+    single: list[dict[str, Any]],
 ) -> None:
-    """Whatever is said where, each item has of each key what the strongest place says, and the default if none does."""
+    """Whatever is said where, each item has of each key what the strongest place says, and the
+    default if none does.
+    """
     base = in_file if whole is None else whole
-    said = [{**(base[number] if number < len(base) else {}), **(single[number] if number < len(single) else {})} for number in range(4)]
-    there = [number for number in range(4) if number < len(base) or (number < len(single) and single[number])]
+    said = [
+        {
+            **(base[number] if number < len(base) else {}),
+            **(single[number] if number < len(single) else {}),
+        }
+        for number in range(4)
+    ]
+    there = [
+        number
+        for number in range(4)
+        if number < len(base) or (number < len(single) and single[number])
+    ]
     environ = {
-        f"{LIST}__{number}__{key.upper()}": in_environment(value) for number, item in enumerate(single) for key, value in item.items()
+        f"{LIST}__{number}__{key.upper()}": in_environment(value)
+        for number, item in enumerate(single)
+        for key, value in item.items()
     }
     environ |= {} if whole is None else {LIST: json.dumps(whole)}
     file = tmp_path / "forwarder.yaml"
     file.write_text(json.dumps({"sources": {"kafka": in_file}}, indent=1))
     try:
-        found = [cluster.as_document() for cluster in load_settings(file, environ, require_upstream=False).settings.sources.kafka]
+        found = [
+            cluster.as_document()
+            for cluster in load_settings(
+                file, environ, require_upstream=False
+            ).settings.sources.kafka
+        ]
     except InvalidConfiguration as error:
         found = []
         told = str(error)
@@ -371,12 +577,37 @@ def test_single_keys_go_over_the_whole_list_over_the_file(
 
 @given(
     text=st.lists(
-        st.sampled_from(["\n", "  ", "    ", "- ", "name: ", "mapping:", "set:", "a: b", "[", "]", "{", "}", "&a ", "*a", "<<: "])
+        st.sampled_from(
+            [
+                "\n",
+                "  ",
+                "    ",
+                "- ",
+                "name: ",
+                "mapping:",
+                "set:",
+                "a: b",
+                "[",
+                "]",
+                "{",
+                "}",
+                "&a ",
+                "*a",
+                "<<: ",
+            ]
+        )
     ).map("".join),
-    variable=st.text(max_size=20) | st.lists(st.sampled_from(["[", "]", "{", "}", '"name"', ":", ",", "1", '"a"', "null"])).map("".join),
+    variable=st.text(max_size=20)
+    | st.lists(st.sampled_from(["[", "]", "{", "}", '"name"', ":", ",", "1", '"a"', "null"])).map(
+        "".join
+    ),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300, deadline=None)
-def test_no_text_makes_anything_but_settings_or_problems(tmp_path: Path, text: str, variable: str) -> None:
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300, deadline=None
+)
+def test_no_text_makes_anything_but_settings_or_problems(
+    tmp_path: Path, text: str, variable: str
+) -> None:
     """Whatever stands in the file or in the variable of the list."""
     file = tmp_path / "forwarder.yaml"
     file.write_bytes(f"sources:\n  kafka:\n{text}".encode())
@@ -389,14 +620,26 @@ def test_no_text_makes_anything_but_settings_or_problems(tmp_path: Path, text: s
 
 
 def test_logs_are_written_as_clusters_are(tmp_path: Path) -> None:
-    """Items in the file, single keys of them in the environment; the project key may come from a file."""
+    """Items in the file, single keys of them in the environment; the project key may come from a
+    file.
+    """
     secret = tmp_path / "key"
     secret.write_text("phc_abcdefghij")
     file = tmp_path / "forwarder.yaml"
-    file.write_text(f"sources:\n  logs:\n    - {{path: a.log, mapping: {{event: .e, distinct_id: .u}}, api_key_file: {secret}}}\n")
-    environ = {"FORWARDER_SOURCES__LOGS__0__PATH": "/var/log/a.log, /var/log/b/**", "FORWARDER_SOURCES__LOGS__0__ROTATE_WAIT": "5m"}
+    file.write_text(
+        f"sources:\n  logs:\n    - {{path: a.log, mapping: {{event: .e, distinct_id: .u}}, "
+        f"api_key_file: {secret}}}\n"
+    )
+    environ = {
+        "FORWARDER_SOURCES__LOGS__0__PATH": "/var/log/a.log, /var/log/b/**",
+        "FORWARDER_SOURCES__LOGS__0__ROTATE_WAIT": "5m",
+    }
     (source,) = load_settings(file, environ, require_upstream=False).settings.sources.logs
-    assert (source.path, source.rotate_wait, source.api_key) == (("/var/log/a.log", "/var/log/b/**"), 300.0, "phc_abcdefghij")
+    assert (source.path, source.rotate_wait, source.api_key) == (
+        ("/var/log/a.log", "/var/log/b/**"),
+        300.0,
+        "phc_abcdefghij",
+    )
 
 
 def test_the_project_key_of_otlp_may_come_from_a_file(tmp_path: Path) -> None:
@@ -406,4 +649,7 @@ def test_the_project_key_of_otlp_may_come_from_a_file(tmp_path: Path) -> None:
     otlp = f"{{mapping: {{event: .e, distinct_id: .u}}, api_key_file: {secret}}}"
     file = tmp_path / "forwarder.yaml"
     file.write_text(f"sources:\n  http:\n    otlp: {otlp}\n")
-    assert load_settings(file, {}, require_upstream=False).settings.sources.http.otlp.api_key == "phc_abcdefghij"
+    assert (
+        load_settings(file, {}, require_upstream=False).settings.sources.http.otlp.api_key
+        == "phc_abcdefghij"
+    )

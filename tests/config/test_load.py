@@ -45,15 +45,25 @@ def test_an_address_is_all_it_needs(tmp_path: Path) -> None:
     assert loaded.settings == Settings.parse({"upstream": {"url": "https://h.example.com"}})
     assert loaded.file is None
     assert str(loaded.origins["upstream.url"]) == "FORWARDER_UPSTREAM__URL"
-    assert {str(origin) for name, origin in loaded.origins.items() if name != "upstream.url"} == {"default"}
+    assert {str(origin) for name, origin in loaded.origins.items() if name != "upstream.url"} == {
+        "default"
+    }
 
 
 def test_the_defaults_are_those_of_the_documents() -> None:
     """The values that are promised."""
     default = Settings()
-    assert (default.buffer.limit, default.buffer.ack_level, default.dead_letter_limit) == (64 * MIB, AckLevel.MEMORY, 16 * MIB)
+    assert (default.buffer.limit, default.buffer.ack_level, default.dead_letter_limit) == (
+        64 * MIB,
+        AckLevel.MEMORY,
+        16 * MIB,
+    )
     assert default.sources.http.listen == "127.0.0.1:8320"
-    assert (default.batch.max_bytes, default.batch.max_events, default.batch.max_age) == (5_000_000, 5000, 1.0)
+    assert (default.batch.max_bytes, default.batch.max_events, default.batch.max_age) == (
+        5_000_000,
+        5000,
+        1.0,
+    )
     assert default.delivery.ordering is None
     assert default.delivery.retry.give_up_after is None
     assert default.log.format is None
@@ -62,10 +72,18 @@ def test_the_defaults_are_those_of_the_documents() -> None:
 
 def test_without_an_address_it_says_how_to_give_one(tmp_path: Path) -> None:
     """The first mistake of everybody gets an example to copy."""
-    with pytest.raises(InvalidConfiguration, match=re.escape("FORWARDER_UPSTREAM__URL=https://us.i.example.com forwarder run")) as caught:
+    with pytest.raises(
+        InvalidConfiguration,
+        match=re.escape("FORWARDER_UPSTREAM__URL=https://us.i.example.com forwarder run"),
+    ) as caught:
         load_settings(None, {}, default_file=tmp_path / "none.yaml")
     assert [problem.key for problem in caught.value.problems] == ["upstream.url"]
-    assert load_settings(None, {}, default_file=tmp_path / "none.yaml", require_upstream=False).settings == Settings()
+    assert (
+        load_settings(
+            None, {}, default_file=tmp_path / "none.yaml", require_upstream=False
+        ).settings
+        == Settings()
+    )
 
 
 def test_the_default_file_is_read_if_it_is_there(tmp_path: Path) -> None:
@@ -78,7 +96,9 @@ def test_the_default_file_is_read_if_it_is_there(tmp_path: Path) -> None:
     assert str(loaded.origins["upstream.url"]) == f"{file}:1"
 
 
-def test_the_default_file_that_may_not_be_looked_at_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_file_that_may_not_be_looked_at_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file that can't be read is never taken for one that isn't there."""
 
     def forbidden(_: Path, *_args: object, **_options: object) -> bytes:
@@ -90,7 +110,9 @@ def test_the_default_file_that_may_not_be_looked_at_is_a_problem(tmp_path: Path,
         load_settings(None, URL, default_file=tmp_path / "forwarder.yaml")
 
 
-def test_the_process_environment_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_environment_is_not_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Settings come from what the caller gives, and from nowhere else."""
     monkeypatch.setenv("UPSTREAM", '{"url": "https://elsewhere"}')
     monkeypatch.setenv("LOG", '{"level": "debug"}')
@@ -105,16 +127,35 @@ def test_lists_can_be_written_three_ways(tmp_path: Path) -> None:
     with_commas = load(tmp_path, environ={**URL, name: "10.0.0.1, fd00::/8,"}).settings
     in_json = load(tmp_path, environ={**URL, name: '["10.0.0.1", "fd00::/8"]'}).settings
     assert in_yaml == with_commas == in_json
-    assert [str(network) for network in in_yaml.sources.http.trusted_proxies] == ["10.0.0.1/32", "fd00::/8"]
+    assert [str(network) for network in in_yaml.sources.http.trusted_proxies] == [
+        "10.0.0.1/32",
+        "fd00::/8",
+    ]
 
 
 def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
-    """Structure, values, variables and what doesn't fit together are one list, each with its place."""
-    text = "upstream:\n  url: https://u:hunter2@h\n  timout: 1s\n  timeout: 30\nlog:\n  level: loud\n"
+    """Structure, values, variables and what doesn't fit together are one list, each
+    with its place.
+    """
+    text = (
+        "upstream:\n  url: https://u:hunter2@h\n  timout: 1s\n  timeout: 30\nlog:\n  level: loud\n"
+    )
     found = problems(tmp_path, text, {"FORWARDER_BATCH__MAX_EVENTS": "many", "FORWARDER_X": "1"})
-    assert set(found) == {"upstream.url", "upstream.timout", "upstream.timeout", "log.level", "batch.max_events", ""}
-    assert f"{tmp_path}/forwarder.yaml:4: upstream.timeout: 30 has no unit" in found["upstream.timeout"]
-    assert found["batch.max_events"].startswith("FORWARDER_BATCH__MAX_EVENTS: batch.max_events: 'many'")
+    assert set(found) == {
+        "upstream.url",
+        "upstream.timout",
+        "upstream.timeout",
+        "log.level",
+        "batch.max_events",
+        "",
+    }
+    assert (
+        f"{tmp_path}/forwarder.yaml:4: upstream.timeout: 30 has no unit"
+        in found["upstream.timeout"]
+    )
+    assert found["batch.max_events"].startswith(
+        "FORWARDER_BATCH__MAX_EVENTS: batch.max_events: 'many'"
+    )
     assert "must be 'debug', 'info', 'warning' or 'error'" in found["log.level"]
     assert "hunter2" not in str(found)
 
@@ -159,10 +200,16 @@ def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
         ("admin.listen", "127.0.0.1:99999", "65535"),
     ],
 )
-def test_a_value_that_cannot_be_used_says_how_to_write_it(tmp_path: Path, key: str, value: str, message: str) -> None:
+def test_a_value_that_cannot_be_used_says_how_to_write_it(
+    tmp_path: Path, key: str, value: str, message: str
+) -> None:
     """The problem names its line, its key and what to write."""
     *parents, name = key.split(".")
-    text = "".join(f"{'  ' * depth}{parent}:\n" for depth, parent in enumerate(parents)) + "  " * len(parents) + f"{name}: {value}\n"
+    text = (
+        "".join(f"{'  ' * depth}{parent}:\n" for depth, parent in enumerate(parents))
+        + "  " * len(parents)
+        + f"{name}: {value}\n"
+    )
     ((told, problem),) = problems(tmp_path, text).items()
     assert told.removesuffix("[0]") == key
     assert message in problem
@@ -173,8 +220,14 @@ def test_adaptive_never_and_orders_are_read(tmp_path: Path) -> None:
     """Words that stand for a value."""
     text = "delivery: {concurrency: '8', ordering: strict, retry: {give_up_after: 1h}}\n"
     delivery = load(tmp_path, text).settings.delivery
-    assert (delivery.concurrency, delivery.ordering, delivery.retry.give_up_after) == (8, Ordering.STRICT, 3600)
-    never = load(tmp_path, text, {**URL, "FORWARDER_DELIVERY__RETRY__GIVE_UP_AFTER": "never"}).settings.delivery.retry
+    assert (delivery.concurrency, delivery.ordering, delivery.retry.give_up_after) == (
+        8,
+        Ordering.STRICT,
+        3600,
+    )
+    never = load(
+        tmp_path, text, {**URL, "FORWARDER_DELIVERY__RETRY__GIVE_UP_AFTER": "never"}
+    ).settings.delivery.retry
     assert never.give_up_after is None
 
 
@@ -182,15 +235,24 @@ def test_project_keys_come_from_a_file_too(tmp_path: Path) -> None:
     """Keys of the file join those of the list, each once."""
     secret = tmp_path / "keys"
     secret.write_text("# ours\nphc_second\n\n  phc_first  \n")
-    settings = load(tmp_path, f"sources: {{http: {{api_keys: [phc_first], api_keys_file: {secret}}}}}\n").settings
+    settings = load(
+        tmp_path, f"sources: {{http: {{api_keys: [phc_first], api_keys_file: {secret}}}}}\n"
+    ).settings
     assert settings.sources.http.api_keys == ("phc_first", "phc_second")
 
 
 @cases(
     ("text", "message"),
-    [("", "no key"), ("# none\n", "no key"), ("phx_hunter2hunter2\n", "line 1: it is a personal key"), (None, "can't be read")],
+    [
+        ("", "no key"),
+        ("# none\n", "no key"),
+        ("phx_hunter2hunter2\n", "line 1: it is a personal key"),
+        (None, "can't be read"),
+    ],
 )
-def test_a_key_file_without_keys_is_a_problem(tmp_path: Path, text: str | None, message: str) -> None:
+def test_a_key_file_without_keys_is_a_problem(
+    tmp_path: Path, text: str | None, message: str
+) -> None:
     """An empty file must not mean that every key is taken."""
     secret = tmp_path / "keys"
     if text is not None:
@@ -209,8 +271,17 @@ def test_what_cannot_be_a_project_key_is_refused_unseen(tmp_path: Path, key: str
 
 
 def test_settings_do_not_show_secrets() -> None:
-    """The text of the settings, which ends up in tracebacks, holds no key and no proxy's password."""
-    text = repr(Settings.parse({"upstream": {"proxy": "http://u:hunter2@p:1"}, "sources": {"http": {"api_keys": ["phc_hunter2"]}}}))
+    """The text of the settings, which ends up in tracebacks, holds no key and no
+    proxy's password.
+    """
+    text = repr(
+        Settings.parse(
+            {
+                "upstream": {"proxy": "http://u:hunter2@p:1"},
+                "sources": {"http": {"api_keys": ["phc_hunter2"]}},
+            }
+        )
+    )
     assert "hunter2" not in text
 
 
@@ -221,7 +292,10 @@ SAMPLES: dict[KeyPath, list[Any]] = {
     ("upstream", "verify_keys"): [True, False],
     ("sources", "http", "listen"): ["127.0.0.1:1", "[::1]:2", "unix:/run/x"],
     ("sources", "http", "max_body"): ["1MB", "2MiB", 3000],
-    ("sources", "http", "cors_origins"): [["*"], ["https://a.example.com", "https://b.example.com"]],
+    ("sources", "http", "cors_origins"): [
+        ["*"],
+        ["https://a.example.com", "https://b.example.com"],
+    ],
     ("sources", "http", "max_lanes"): [1, 50],
     ("sources", "http", "path_prefix"): [["/ingest"], ["/a/b", "/api/events"]],
     ("buffer", "kind"): ["memory", "disk"],
@@ -237,7 +311,9 @@ SAMPLES: dict[KeyPath, list[Any]] = {
     ("log", "format"): ["json", "console"],
 }
 
-choices = st.fixed_dictionaries({}, optional={path: st.sampled_from(values) for path, values in SAMPLES.items()})
+choices = st.fixed_dictionaries(
+    {}, optional={path: st.sampled_from(values) for path, values in SAMPLES.items()}
+)
 
 
 def in_environment(value: Any) -> str:
@@ -246,22 +322,42 @@ def in_environment(value: Any) -> str:
 
 
 @given(in_file=choices, in_environ=choices, indirect=st.sets(st.sampled_from(sorted(SAMPLES))))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None
+)
 def test_environment_goes_before_file_before_default(
-    tmp_path: Path, in_file: dict[KeyPath, Any], in_environ: dict[KeyPath, Any], indirect: set[KeyPath]
+    tmp_path: Path,
+    in_file: dict[KeyPath, Any],
+    in_environ: dict[KeyPath, Any],
+    indirect: set[KeyPath],
 ) -> None:
-    """Whatever is set where, directly or by reference, each key has the value of its strongest place, and names that place."""
-    written = {path: f"${{V_{'_'.join(path)}}}" if path in indirect else value for path, value in in_file.items()}
+    """Whatever is set where, directly or by reference, each key has the value of its strongest
+    place, and names that place.
+    """
+    written = {
+        path: f"${{V_{'_'.join(path)}}}" if path in indirect else value
+        for path, value in in_file.items()
+    }
     environ = {f"V_{'_'.join(path)}": in_environment(value) for path, value in in_file.items()}
     environ |= {keys()[path].variable: in_environment(value) for path, value in in_environ.items()}
     file = tmp_path / "forwarder.yaml"
-    file.write_text(json.dumps(nested({path: Sourced(value, Origin()) for path, value in written.items()}), indent=1))
+    file.write_text(
+        json.dumps(
+            nested({path: Sourced(value, Origin()) for path, value in written.items()}), indent=1
+        )
+    )
     loaded = load_settings(file, environ, require_upstream=False)
     expected = {path: Sourced(value, Origin()) for path, value in {**in_file, **in_environ}.items()}
     assert loaded.settings == Settings.parse(nested(expected))
     for name, origin in loaded.origins.items():
         path = parts(name)
-        place = Place.ENVIRONMENT if path in in_environ else Place.FILE if path in in_file else Place.DEFAULT
+        place = (
+            Place.ENVIRONMENT
+            if path in in_environ
+            else Place.FILE
+            if path in in_file
+            else Place.DEFAULT
+        )
         assert origin.place is place
 
 
@@ -290,11 +386,23 @@ words = st.sampled_from(
 
 @given(
     key=st.sampled_from([key for key in keys() if key not in lists()]),
-    value=words | st.text() | st.integers() | st.floats() | st.booleans() | st.lists(words | st.integers(), max_size=3) | st.just({"a": 1}),
+    value=words
+    | st.text()
+    | st.integers()
+    | st.floats()
+    | st.booleans()
+    | st.lists(words | st.integers(), max_size=3)
+    | st.just({"a": 1}),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=500, deadline=None)
-def test_no_value_makes_anything_but_settings_or_problems(tmp_path: Path, key: KeyPath, value: Any) -> None:
-    """Whatever a key holds, in the file or in the environment, the answer is settings or a list of problems that name the key."""
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=500, deadline=None
+)
+def test_no_value_makes_anything_but_settings_or_problems(
+    tmp_path: Path, key: KeyPath, value: Any
+) -> None:
+    """Whatever a key holds, in the file or in the environment, the answer is settings or a list of
+    problems that name the key.
+    """
     file = tmp_path / "forwarder.yaml"
     file.write_text(json.dumps(nested({key: Sourced(value, Origin())})))
     for path, environ in ((file, {}), (None, {keys()[key].variable: str(value)})):
@@ -303,4 +411,7 @@ def test_no_value_makes_anything_but_settings_or_problems(tmp_path: Path, key: K
             load_settings(path, environ, default_file=tmp_path / "none", require_upstream=False)
         except InvalidConfiguration as error:
             found = error.problems
-        assert all(problem.message and (problem.where or problem.key != keys()[key].name) for problem in found)
+        assert all(
+            problem.message and (problem.where or problem.key != keys()[key].name)
+            for problem in found
+        )

@@ -34,15 +34,25 @@ def test_the_environment_goes_over_the_file(tmp_path: Path) -> None:
 
 def test_nothing_is_there(tmp_path: Path) -> None:
     """Without a file and variables, the defaults."""
-    assert load_section("management", None, {}, default_file=tmp_path / "none").settings == Settings()
+    assert (
+        load_section("management", None, {}, default_file=tmp_path / "none").settings == Settings()
+    )
 
 
 def test_other_sections_do_not_matter(tmp_path: Path) -> None:
     """Neither what is wrong in them nor the files that they name; the same in the environment."""
     file = written(
-        tmp_path, f"upstream: {{url: 7}}\nsources: {{kafka: [{{x: 1}}], http: {{api_keys_file: /no/where}}}}\nmanagement: {{url: {URL}}}\n"
+        tmp_path,
+        (
+            f"upstream: {{url: 7}}\nsources: {{kafka: [{{x: 1}}], http: {{api_keys_file: "
+            f"/no/where}}}}\nmanagement: {{url: {URL}}}\n"
+        ),
     )
-    environ = {"FORWARDER_UPSTREAM__NONSENSE": "x", "FORWARDER_SOURCES__KAFKA": "[", "FORWARDER_BATCH__MAX_AGE": "soon"}
+    environ = {
+        "FORWARDER_UPSTREAM__NONSENSE": "x",
+        "FORWARDER_SOURCES__KAFKA": "[",
+        "FORWARDER_BATCH__MAX_AGE": "soon",
+    }
     loaded = load_section("management", file, environ)
     assert loaded.settings == Settings.parse({"management": {"url": URL}})
 
@@ -51,7 +61,11 @@ def test_other_sections_do_not_matter(tmp_path: Path) -> None:
     ("text", "environ", "told"),
     [
         ("management: 7\n", {}, ":1: management: is a section"),
-        ("management: {url: x}\n", {}, ":1: management.url: it must begin with http:// or https://"),
+        (
+            "management: {url: x}\n",
+            {},
+            ":1: management.url: it must begin with http:// or https://",
+        ),
         ("management: {url: [}\n", {}, "isn't YAML"),
         ("management: {timeout: 5}\n", {}, ":1: management.timeout: 5 has no unit"),
         ("management: {proxy: x}\n", {}, "management.proxy: it must begin"),
@@ -66,7 +80,9 @@ def test_other_sections_do_not_matter(tmp_path: Path) -> None:
         ("", {"FORWARDER_NONSENSE": "x"}, "FORWARDER_NONSENSE: unknown setting"),
     ],
 )
-def test_what_is_wrong_in_it_is_told(tmp_path: Path, text: str, environ: dict[str, str], told: str) -> None:
+def test_what_is_wrong_in_it_is_told(
+    tmp_path: Path, text: str, environ: dict[str, str], told: str
+) -> None:
     """And what belongs to no section, for it may be this one, misspelled."""
     with pytest.raises(InvalidConfiguration) as raised:
         load_section("management", written(tmp_path, text), environ)

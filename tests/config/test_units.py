@@ -6,20 +6,52 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.config.units import SIZES, TIMES, format_duration, format_size, parse_duration, parse_size
+from forwarder.config.units import (
+    SIZES,
+    TIMES,
+    format_duration,
+    format_size,
+    parse_duration,
+    parse_size,
+)
 from tests.support.cases import cases
 
 
 @cases(
     ("text", "size"),
-    [("20MB", 20_000_000), ("16MiB", 16_777_216), ("1.5kB", 1500), ("0", 0), (4096, 4096), ("20 mb", 20_000_000), ("3B", 3), ("1KB", 1000)],
+    [
+        ("20MB", 20_000_000),
+        ("16MiB", 16_777_216),
+        ("1.5kB", 1500),
+        ("0", 0),
+        (4096, 4096),
+        ("20 mb", 20_000_000),
+        ("3B", 3),
+        ("1KB", 1000),
+    ],
 )
 def test_reads_sizes(text: str | int, size: int) -> None:
     """Powers of 1000 and of 1024 are told apart by the i; a plain number is bytes."""
     assert parse_size(text) == size
 
 
-@cases("text", ["", "MB", "20M", "20Mbit", "-1MB", "1e6", "1.5B", "0.0001kB", "20MB!", "\uff12\uff10MB", "nan", True])
+@cases(
+    "text",
+    [
+        "",
+        "MB",
+        "20M",
+        "20Mbit",
+        "-1MB",
+        "1e6",
+        "1.5B",
+        "0.0001kB",
+        "20MB!",
+        "\uff12\uff10MB",
+        "nan",
+        True,
+    ],
+)
 def test_refuses_what_is_no_size(text: str) -> None:
     """A size that is ambiguous, negative or no whole number of bytes is an error that says so."""
     with pytest.raises(ValueError, match=r"size|whole number"):
@@ -28,7 +60,17 @@ def test_refuses_what_is_no_size(text: str) -> None:
 
 @cases(
     ("text", "seconds"),
-    [("30s", 30), ("500ms", 0.5), ("5m", 300), ("1h", 3600), ("1.5 h", 5400), ("2d", 172_800), (0, 0), ("0", 0), ("30S", 30)],
+    [
+        ("30s", 30),
+        ("500ms", 0.5),
+        ("5m", 300),
+        ("1h", 3600),
+        ("1.5 h", 5400),
+        ("2d", 172_800),
+        (0, 0),
+        ("0", 0),
+        ("30S", 30),
+    ],
 )
 def test_reads_times(text: str | int, seconds: float) -> None:
     """Times are seconds, whatever their unit."""
@@ -51,7 +93,11 @@ def test_sizes_survive_the_round_trip(size: int) -> None:
 @given(st.integers(1, 10_000), st.sampled_from(sorted(SIZES)))
 def test_a_size_with_its_unit_means_the_product(number: int, unit: str) -> None:
     """A number and a unit are the number of those units, in either case."""
-    assert parse_size(f"{number}{unit}") == parse_size(f"{number} {unit.lower()}") == number * SIZES[unit]
+    assert (
+        parse_size(f"{number}{unit}")
+        == parse_size(f"{number} {unit.lower()}")
+        == number * SIZES[unit]
+    )
 
 
 @given(st.floats(1e-9, 1e9) | st.integers(0, 10**9).map(lambda number: number / 1000))
@@ -66,13 +112,26 @@ def test_a_time_with_its_unit_means_the_product(number: int, unit: str) -> None:
     assert parse_duration(f"{number}{unit}") == float(number * TIMES[unit])
 
 
-@cases(("size", "text"), [(64 * 1024**2, "64MiB"), (20_000_000, "20MB"), (1024, "1KiB"), (999, "999"), (0, "0")])
+@cases(
+    ("size", "text"),
+    [(64 * 1024**2, "64MiB"), (20_000_000, "20MB"), (1024, "1KiB"), (999, "999"), (0, "0")],
+)
 def test_shows_sizes_in_the_unit_that_divides_them(size: int, text: str) -> None:
     """The largest unit that divides the size exactly is used."""
     assert format_size(size) == text
 
 
-@cases(("seconds", "text"), [(0.5, "500ms"), (90.0, "90s"), (300.0, "5m"), (0.0, "0s"), (None, "never"), (0.0001, "0.0001s")])
+@cases(
+    ("seconds", "text"),
+    [
+        (0.5, "500ms"),
+        (90.0, "90s"),
+        (300.0, "5m"),
+        (0.0, "0s"),
+        (None, "never"),
+        (0.0001, "0.0001s"),
+    ],
+)
 def test_shows_times_in_the_unit_that_divides_them(seconds: float | None, text: str) -> None:
     """The largest unit that divides the time exactly is used; no time at all is never."""
     assert format_duration(seconds) == text

@@ -1,4 +1,6 @@
-"""Calls of the management endpoints over plain HTTP, by the rows of `docs/reference/interface.md`: of a sandbox with two organizations."""
+"""Calls of the management endpoints over plain HTTP, by the rows of `docs/reference/interface.md`:
+of a sandbox with two organizations.
+"""
 
 from __future__ import annotations
 
@@ -39,18 +41,36 @@ class Service:
         self.dns = dns
 
     async def call(
-        self, name: str, body: Any = ..., ids: Ids | None = None, *, key: str | None = seed.OWNER_KEY, query: str = "", **more: object
+        self,
+        name: str,
+        body: Any = ...,
+        ids: Ids | None = None,
+        *,
+        key: str | None = seed.OWNER_KEY,
+        query: str = "",
+        **more: object,
     ) -> Reply:
-        """Call an endpoint; `...` sends no more than it needs, None no body. Ids that aren't given, by whichever way, are the seed's."""
+        """Call an endpoint; `...` sends no more than it needs, None no body. Ids that aren't
+        given, by whichever way, are the seed's.
+        """
         row = ROWS[name]
-        return await self.ask(row.method, path_of(row, {**(ids or {}), **more}) + query, least(row) if body is ... else body, key)
+        return await self.ask(
+            row.method,
+            path_of(row, {**(ids or {}), **more}) + query,
+            least(row) if body is ... else body,
+            key,
+        )
 
-    async def ask(self, method: str, path: str, body: Any = None, key: str | None = seed.OWNER_KEY) -> Reply:
+    async def ask(
+        self, method: str, path: str, body: Any = None, key: str | None = seed.OWNER_KEY
+    ) -> Reply:
         """Make any request."""
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         if body is None:
             return await self.client.ask(method, path, None, headers)
-        return await self.client.ask(method, path, json.dumps(body).encode(), {**headers, "Content-Type": "application/json"})
+        return await self.client.ask(
+            method, path, json.dumps(body).encode(), {**headers, "Content-Type": "application/json"}
+        )
 
     async def settle(self) -> None:
         """Wait until nothing of batch exports is due."""
@@ -97,7 +117,9 @@ def is_number(row: EndpointRow, parameter: str) -> bool:
 
 def path_of(row: EndpointRow, ids: Ids | None = None) -> str:
     """The path with its ids in place."""
-    texts = {name: quote(str(value), safe="") for name, value in {**ids_of(row), **(ids or {})}.items()}
+    texts = {
+        name: quote(str(value), safe="") for name, value in {**ids_of(row), **(ids or {})}.items()
+    }
     return row.path.format_map(texts)
 
 

@@ -1,4 +1,6 @@
-"""Says of a JSON schema of the contract what `interface.md` says of the field: its type, whether it can be null, its rule."""
+"""Says of a JSON schema of the contract what `interface.md` says of the field: its type, whether
+it can be null, its rule.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ from pydantic import TypeAdapter
 Schema = Mapping[str, Any]
 
 _FORMATS: Final = {"uuid": "UUID", "date-time": "time", "email": "e-mail address"}
-_PATTERNS: Final = {r"\S": "not blank", r"^(0(\.[0-9]{1,2})?|1(\.0{1,2})?)$": "0 to 1 with at most two decimals"}
+_PATTERNS: Final = {
+    r"\S": "not blank",
+    r"^(0(\.[0-9]{1,2})?|1(\.0{1,2})?)$": "0 to 1 with at most two decimals",
+}
 
 
 class Kind(NamedTuple):
@@ -32,7 +37,10 @@ def fields(typed: Any) -> dict[str, Field]:
     """The fields of one of the contract's types."""
     schema = TypeAdapter(typed).json_schema()
     defs, needed = schema.get("$defs", {}), schema.get("required", [])
-    return {name: Field(kind(each, defs), rule(each, defs), name in needed) for name, each in schema["properties"].items()}
+    return {
+        name: Field(kind(each, defs), rule(each, defs), name in needed)
+        for name, each in schema["properties"].items()
+    }
 
 
 def kind(schema: Schema, defs: Schema) -> Kind:
@@ -43,7 +51,9 @@ def kind(schema: Schema, defs: Schema) -> Kind:
         return Kind(schema["$ref"].rpartition("/")[2], null=False)
     if "anyOf" in schema:
         one = [each for each in schema["anyOf"] if each != {"type": "null"}]
-        return Kind(" or ".join(kind(each, defs).type for each in one), null=len(one) < len(schema["anyOf"]))
+        return Kind(
+            " or ".join(kind(each, defs).type for each in one), null=len(one) < len(schema["anyOf"])
+        )
     if schema["type"] == "array":
         return Kind(f"list of {kind(schema['items'], defs).type}", null=False)
     if schema["type"] == "object":
@@ -60,14 +70,18 @@ def _mapping(schema: Schema, defs: Schema) -> str:
 def rule(schema: Schema, defs: Schema) -> str:
     """What else is said of a value, in the words of the document; empty: nothing."""
     if "anyOf" in schema:
-        return "; ".join(filter(None, (rule(each, defs) for each in schema["anyOf"] if each != {"type": "null"})))
+        return "; ".join(
+            filter(None, (rule(each, defs) for each in schema["anyOf"] if each != {"type": "null"}))
+        )
     if "enum" in schema:
         return "one of " + ", ".join(f"`{each}`" for each in schema["enum"])
     said = []
     if "maxItems" in schema:
         said.append(f"at most {schema['maxItems']:,} of {rule(schema['items'], defs)}")
     if "maxLength" in schema:
-        said.append(f"{'1 to' if schema.get('minLength') else 'at most'} {schema['maxLength']:,} characters")
+        said.append(
+            f"{'1 to' if schema.get('minLength') else 'at most'} {schema['maxLength']:,} characters"
+        )
     if "maximum" in schema:
         said.append(f"{schema['minimum']:,} to {schema['maximum']:,}")
     if "pattern" in schema:

@@ -1,4 +1,6 @@
-"""Reads the tables of `docs/reference/interface.md`: what a person reads there is what tests go by."""
+"""Reads the tables of `docs/reference/interface.md`: what a person reads there is what
+tests go by.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,11 @@ class EndpointRow:
     @property
     def needed(self) -> set[str]:
         """Those without which it doesn't work."""
-        return {name for name, field in self.accepted.items() if self.body is not None and field.written_by[self.body[1]]}
+        return {
+            name
+            for name, field in self.accepted.items()
+            if self.body is not None and field.written_by[self.body[1]]
+        }
 
 
 @cache
@@ -81,9 +87,14 @@ def _tables() -> dict[str, tuple[Row, ...]]:
         blocks = re.findall(r"(?:^\|.*\|$\n?)+", text, re.MULTILINE)
         assert len(blocks) <= 1, f"two tables under {heading!r}: a test would see only one of them"
         for block in blocks:
-            lines = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in block.strip().splitlines()]
+            lines = [
+                [cell.strip() for cell in line.strip().strip("|").split("|")]
+                for line in block.strip().splitlines()
+            ]
             assert heading not in found, f"two headings {heading!r}"
-            assert {len(line) for line in lines} == {len(lines[0])}, f"under {heading!r} a row has another number of cells"
+            assert {len(line) for line in lines} == {len(lines[0])}, (
+                f"under {heading!r} a row has another number of cells"
+            )
             found[heading] = tuple(dict(zip(lines[0], line, strict=True)) for line in lines[2:])
     return found
 
@@ -154,24 +165,40 @@ def misfit(value: Any, kind: str, null: str = "no") -> str:
     if value is None:
         return "" if null != "no" or kind == "JSON" else "null"
     if kind.startswith("list of ") and isinstance(value, list):
-        return next(filter(None, (misfit(each, kind.removeprefix("list of ")) for each in value)), "")
+        return next(
+            filter(None, (misfit(each, kind.removeprefix("list of ")) for each in value)), ""
+        )
     if kind.startswith("object of ") and isinstance(value, dict):
-        return next(filter(None, (misfit(each, kind.removeprefix("object of ")) for each in value.values())), "")
+        return next(
+            filter(
+                None, (misfit(each, kind.removeprefix("object of ")) for each in value.values())
+            ),
+            "",
+        )
     if " or " in kind:
-        return "" if any(not misfit(value, each) for each in kind.split(" or ")) else f"{value!r} is neither of {kind}"
+        return (
+            ""
+            if any(not misfit(value, each) for each in kind.split(" or "))
+            else f"{value!r} is neither of {kind}"
+        )
     if kind in headings():
         return misfits(value, kind)
     return "" if _PLAIN[kind](value) else f"{value!r} is no {kind}"
 
 
 def misfits(value: Any, heading: str) -> str:
-    """Why an object doesn't have the fields of a table, each with its type, and no others; empty: it does."""
+    """Why an object doesn't have the fields of a table, each with its type, and no others; empty:
+    it does.
+    """
     if not isinstance(value, dict):
         return f"{value!r} is no {heading}"
     documented = {plain(row["field"]): row for row in rows(heading)}
     if set(value) != set(documented):
         return f"{heading}: {sorted(set(value) ^ set(documented))} differ"
-    wrong = {name: misfit(value[name], plain(row["type"]), row.get("null", "no")) for name, row in documented.items()}
+    wrong = {
+        name: misfit(value[name], plain(row["type"]), row.get("null", "no"))
+        for name, row in documented.items()
+    }
     return "; ".join(f"{heading}.{name}: {why}" for name, why in wrong.items() if why)
 
 

@@ -1,4 +1,6 @@
-"""`interface.md` and the contract package say the same, in both directions, and neither leaves out what the interface has."""
+"""`interface.md` and the contract package say the same, in both directions, and neither leaves out
+what the interface has.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,29 @@ from pydantic import TypeAdapter
 from forwarder.contract import ingestion, payloads, resources
 from forwarder.contract.endpoints import ENDPOINTS, KeyScope
 from forwarder.contract.gaps import GAPS
-from forwarder.contract.resources import LARGEST_PAGE, LEVELS, PAGE_SIZE, ErrorBody, ErrorType, PageEnvelope
+from forwarder.contract.resources import (
+    LARGEST_PAGE,
+    LEVELS,
+    PAGE_SIZE,
+    ErrorBody,
+    ErrorType,
+    PageEnvelope,
+)
 from forwarder.sandbox.exports import records
 from forwarder.sandbox.manage.validation import LARGEST_BODY
 from tests.contract import names
 from tests.contract.reading_schema import fields as contract_fields
 from tests.contract.reading_schema import kind
-from tests.contract.tables import DOCUMENT, FieldRow, endpoints, fields, headings, plain, rows, spans
+from tests.contract.tables import (
+    DOCUMENT,
+    FieldRow,
+    endpoints,
+    fields,
+    headings,
+    plain,
+    rows,
+    spans,
+)
 from tests.support.cases import cases
 from tests.support.documents import anchors, links
 from tests.support.repository import ROOT, files
@@ -64,14 +82,31 @@ def _of(heading: str, operation: str) -> dict[str, FieldRow]:
 
 
 def _name(typed: Any) -> str | None:
-    return None if typed is type(None) else next(name for name, each in RESOURCES.items() if each is typed)
+    return (
+        None
+        if typed is type(None)
+        else next(name for name, each in RESOURCES.items() if each is typed)
+    )
 
 
 def test_every_endpoint_is_a_row() -> None:
-    """The table of endpoints is the contract's, row by row: method, path, scope, level, body, status, answer, pages."""
+    """The table of endpoints is the contract's, row by row: method, path, scope, level, body,
+    status, answer, pages.
+    """
     bodies = {typed: where for where, typed in PAYLOADS.items()}
     table = [
-        (row.call, row.method, row.path, row.scope, row.level, row.body, row.several, row.status, row.answer, row.pages)
+        (
+            row.call,
+            row.method,
+            row.path,
+            row.scope,
+            row.level,
+            row.body,
+            row.several,
+            row.status,
+            row.answer,
+            row.pages,
+        )
         for row in endpoints()
     ]
     assert table == [
@@ -92,9 +127,14 @@ def test_every_endpoint_is_a_row() -> None:
 
 
 def test_no_endpoint_of_the_interface_is_missing() -> None:
-    """All 27 are there, with the scopes, statuses and answers that the interface has, in its order."""
+    """All 27 are there, with the scopes, statuses and answers that the interface has,
+    in its order.
+    """
     listed = [
-        f"{row.method} {row.path.replace('{', ':').replace('}', '')} {row.scope} {row.status} {row.answer or '-'}{'...' * row.pages}"
+        (
+            f"{row.method} {row.path.replace('{', ':').replace('}', '')} {row.scope} {row.status} "
+            f"{row.answer or '-'}{'...' * row.pages}"
+        )
         for row in endpoints()
     ]
     assert listed == names.ENDPOINTS.strip().splitlines()
@@ -103,36 +143,63 @@ def test_no_endpoint_of_the_interface_is_missing() -> None:
 
 @cases("heading", RESOURCES)
 def test_every_field_is_a_row(heading: str) -> None:
-    """The table of a resource has the contract's fields, each with its type and whether it can be null; and an answer always has them."""
+    """The table of a resource has the contract's fields, each with its type and whether it can be
+    null; and an answer always has them.
+    """
     known = contract_fields(RESOURCES[heading])
-    assert {row.name: (row.type, row.null != "no") for row in fields(heading)} == {name: tuple(each.kind) for name, each in known.items()}
+    assert {row.name: (row.type, row.null != "no") for row in fields(heading)} == {
+        name: tuple(each.kind) for name, each in known.items()
+    }
     assert all(each.needed for each in known.values())
 
 
 @cases(("heading", "operation"), PAYLOADS, ids=map("-".join, PAYLOADS))
 def test_every_accepted_field_is_marked(heading: str, operation: str) -> None:
-    """What an operation accepts is marked in the table, with its type, its rule, and whether it is needed; nothing else is."""
+    """What an operation accepts is marked in the table, with its type, its rule, and whether it is
+    needed; nothing else is.
+    """
     known = contract_fields(PAYLOADS[heading, operation])
     marked = _of(heading, operation)
-    assert {name: (row.written_by[operation], row.type, row.null != "no") for name, row in marked.items()} == {
-        name: (each.needed, re.sub(r"\w+$", lambda found: _SAME.get(found[0], found[0]), each.kind.type), each.kind.null)
+    assert {
+        name: (row.written_by[operation], row.type, row.null != "no")
+        for name, row in marked.items()
+    } == {
+        name: (
+            each.needed,
+            re.sub(r"\w+$", lambda found: _SAME.get(found[0], found[0]), each.kind.type),
+            each.kind.null,
+        )
         for name, each in known.items()
     }
-    ruled = {name: each.rule.replace("at most", "1 to") if name == "domain" else each.rule for name, each in known.items()}
-    assert {name: row.rule for name, row in marked.items() if not row.rule.startswith(ruled[name])} == {}
+    ruled = {
+        name: each.rule.replace("at most", "1 to") if name == "domain" else each.rule
+        for name, each in known.items()
+    }
+    assert {
+        name: row.rule for name, row in marked.items() if not row.rule.startswith(ruled[name])
+    } == {}
 
 
 def test_only_known_operations_write() -> None:
     """No table has an operation that no payload is for."""
     tables = [heading for heading in headings() if "written by" in rows(heading)[0]]
-    assert {(heading, operation) for heading in tables for row in fields(heading) for operation in row.written_by} == set(PAYLOADS)
+    assert {
+        (heading, operation)
+        for heading in tables
+        for row in fields(heading)
+        for operation in row.written_by
+    } == set(PAYLOADS)
     assert set(tables) == {*RESOURCES, "Retry"}
 
 
 @cases("heading", names.FIELDS)
 def test_no_field_of_the_interface_is_missing(heading: str) -> None:
-    """Each table has all fields of the interface, named to the letter, with its types, in its order, and no other."""
-    assert [(plain(row["field"]), plain(row["type"])) for row in rows(heading)] == names.listed(names.FIELDS[heading])
+    """Each table has all fields of the interface, named to the letter, with its types, in its
+    order, and no other.
+    """
+    assert [(plain(row["field"]), plain(row["type"])) for row in rows(heading)] == names.listed(
+        names.FIELDS[heading]
+    )
 
 
 @cases(("heading", "operation"), names.ACCEPTED, ids=map("-".join, names.ACCEPTED))
@@ -142,15 +209,22 @@ def test_no_accepted_field_of_the_interface_is_missing(heading: str, operation: 
 
 
 def test_no_resource_of_the_interface_is_missing() -> None:
-    """What is listed by hand is everything: each table of fields is either held against the interface or explained here."""
+    """What is listed by hand is everything: each table of fields is either held against the
+    interface or explained here.
+    """
     ours = {"Retry", "ProjectAccess", "BatchEvent", "Answer to events", "Error body"}
-    assert {heading for heading in headings() if "field" in rows(heading)[0]} == {*names.FIELDS, *ours}
+    assert {heading for heading in headings() if "field" in rows(heading)[0]} == {
+        *names.FIELDS,
+        *ours,
+    }
 
 
 def test_gaps_are_rows() -> None:
     """The gaps of the contract package are the document's, word for word, each once."""
     table = [tuple(row.values()) for row in rows("Gaps")]
-    assert table == [(f"`{gap.name}`", gap.place, gap.open, gap.known or "—", gap.decided) for gap in GAPS]
+    assert table == [
+        (f"`{gap.name}`", gap.place, gap.open, gap.known or "—", gap.decided) for gap in GAPS
+    ]
     assert len({gap.name for gap in GAPS}) == len(GAPS)
 
 
@@ -162,15 +236,23 @@ def test_no_gap_of_the_interface_is_missing() -> None:
 
 def test_gaps_that_the_code_names_exist() -> None:
     """A comment that refers to a gap leads to one."""
-    named = {name for file in files(".py", "forwarder") for name in re.findall(r"gaps? `([a-z-]+)`", file.read_text("utf-8"))}
+    named = {
+        name
+        for file in files(".py", "forwarder")
+        for name in re.findall(r"gaps? `([a-z-]+)`", file.read_text("utf-8"))
+    }
     assert named - {gap.name for gap in GAPS} == set()
     assert len(named) > 4
 
 
 def test_strict_answers_are_of_the_calls_without_a_body() -> None:
-    """The calls that only the service answers with a body are tabulated, but those that it answers without one too."""
+    """The calls that only the service answers with a body are tabulated, but those that it answers
+    without one too.
+    """
     without = [each.name for each in ENDPOINTS if not each.answers_body and each.status == 200]
-    assert [plain(row["call"]) for row in rows("Strict answers")] == [name for name in without if name not in SILENT]
+    assert [plain(row["call"]) for row in rows("Strict answers")] == [
+        name for name in without if name not in SILENT
+    ]
 
 
 def test_scopes_and_levels() -> None:
@@ -180,14 +262,22 @@ def test_scopes_and_levels() -> None:
 
 
 def test_pages_and_errors_have_their_form() -> None:
-    """Envelope, error body, types of errors and sizes of pages are as the contract package has them."""
+    """Envelope, error body, types of errors and sizes of pages are as the contract package has
+    them.
+    """
     assert [plain(row["field"]) for row in rows("Envelope")] == list(PageEnvelope.__annotations__)
     known = {name: tuple(each.kind) for name, each in contract_fields(ErrorBody).items()}
-    assert {plain(row["field"]): (row["type"], row["null"] != "no") for row in rows("Error body")} == known
+    assert {
+        plain(row["field"]): (row["type"], row["null"] != "no") for row in rows("Error body")
+    } == known
     assert spans(rows("Error body")[0]["rule"]) == list(ErrorType)
     assert {plain(row["type"]) for row in rows("Errors")} <= set(ErrorType)
     limit, offset = rows("Pages")
-    assert (limit["default"], limit["at most"], offset["default"]) == (str(PAGE_SIZE), str(LARGEST_PAGE), "0")
+    assert (limit["default"], limit["at most"], offset["default"]) == (
+        str(PAGE_SIZE),
+        str(LARGEST_PAGE),
+        "0",
+    )
 
 
 def test_statuses_of_runs() -> None:
@@ -203,11 +293,15 @@ def test_keys_of_destinations() -> None:
     read = r'(?:config\.get\(|_text\(config, |_choice\(config, )"(\w+)"'
     modules = (ROOT / "forwarder" / "sandbox" / "exports").glob("*.py")
     used = {name for file in modules for name in re.findall(read, file.read_text("utf-8"))}
-    assert {plain(row["key"]) for row in rows("Destination config")} == used | set(records.NAMED_EVENTS)
+    assert {plain(row["key"]) for row in rows("Destination config")} == used | set(
+        records.NAMED_EVENTS
+    )
 
 
 def test_every_ingestion_endpoint_is_a_row() -> None:
-    """The three endpoints have the contract's method, path, query, header, body, status and answer."""
+    """The three endpoints have the contract's method, path, query, header, body,
+    status and answer.
+    """
     typed = {each: heading for heading, each in INGESTED.items()}
     assert [tuple(plain(cell) for cell in row.values()) for row in rows("Ingestion endpoints")] == [
         (
@@ -227,30 +321,59 @@ def test_every_ingestion_endpoint_is_a_row() -> None:
 
 @cases("heading", INGESTED)
 def test_every_field_of_ingestion_is_a_row(heading: str) -> None:
-    """What is sent to the ingestion API, and what it answers, is documented field by field, with type and need."""
+    """What is sent to the ingestion API, and what it answers, is documented field by field, with
+    type and need.
+    """
     known = contract_fields(INGESTED[heading])
-    assert {plain(row["field"]): plain(row["type"]) for row in rows(heading)} == {name: each.kind.type for name, each in known.items()}
+    assert {plain(row["field"]): plain(row["type"]) for row in rows(heading)} == {
+        name: each.kind.type for name, each in known.items()
+    }
     if "needed" in rows(heading)[0]:
-        assert {plain(row["field"]) for row in rows(heading) if row["needed"] == "yes"} == {name for name in known if known[name].needed}
+        assert {plain(row["field"]) for row in rows(heading) if row["needed"] == "yes"} == {
+            name for name in known if known[name].needed
+        }
 
 
 def test_places_failures_and_limits() -> None:
     """GeoIP properties, failures and limits are those of the contract package."""
-    assert {plain(row["property"]) for row in rows("Places")} == set(ingestion.GEOIP_PROPERTIES) == names.named(names.PLACES)
-    known = [(str(each.status), each.when, ", ".join(each.endpoints)) for each in ingestion.FAILURES]
+    assert (
+        {plain(row["property"]) for row in rows("Places")}
+        == set(ingestion.GEOIP_PROPERTIES)
+        == names.named(names.PLACES)
+    )
+    known = [
+        (str(each.status), each.when, ", ".join(each.endpoints)) for each in ingestion.FAILURES
+    ]
     assert [tuple(row.values()) for row in rows("Failures")] == known
     limits = {row["what"]: row["limit"] for row in rows("Limits")}
     assert limits["a request's body, ingestion"] == f"below {ingestion.BODY_LIMIT:,} bytes"
-    assert (limits["events of a batch"], limits["a request's body, management"]) == ("none", f"at most {LARGEST_BODY:,} bytes")
-    assert (limits["a page"], limits["invites of a bulk"]) == (f"{LARGEST_PAGE:,}", str(payloads.MOST_INVITES))
+    assert (limits["events of a batch"], limits["a request's body, management"]) == (
+        "none",
+        f"at most {LARGEST_BODY:,} bytes",
+    )
+    assert (limits["a page"], limits["invites of a bulk"]) == (
+        f"{LARGEST_PAGE:,}",
+        str(payloads.MOST_INVITES),
+    )
 
 
 def test_every_event_is_a_row() -> None:
     """The table of events is the contract's, and has every name and property of the interface's."""
-    assert [(", ".join(spans(row["event"])), row["properties"], row["what it does"]) for row in rows("Events")] == [
-        (", ".join(rule.names), ", ".join(_property(each) for each in rule.properties) or "—", rule.effect) for rule in ingestion.EVENTS
+    assert [
+        (", ".join(spans(row["event"])), row["properties"], row["what it does"])
+        for row in rows("Events")
+    ] == [
+        (
+            ", ".join(rule.names),
+            ", ".join(_property(each) for each in rule.properties) or "—",
+            rule.effect,
+        )
+        for rule in ingestion.EVENTS
     ]
-    assert [(", ".join(spans(row["event"])), " ".join(spans(row["properties"]))) for row in rows("Events")] == names.EVENTS
+    assert [
+        (", ".join(spans(row["event"])), " ".join(spans(row["properties"])))
+        for row in rows("Events")
+    ] == names.EVENTS
 
 
 def _property(each: ingestion.EventProperty) -> str:
@@ -261,4 +384,8 @@ def _property(each: ingestion.EventProperty) -> str:
 
 def test_links_of_the_document_lead_somewhere() -> None:
     """Each link names a file of the repository, and a heading of it."""
-    assert [str(target) for target, anchor in links(DOCUMENT) if not target.exists() or (anchor and anchor not in anchors(target))] == []
+    assert [
+        str(target)
+        for target, anchor in links(DOCUMENT)
+        if not target.exists() or (anchor and anchor not in anchors(target))
+    ] == []

@@ -1,4 +1,6 @@
-"""Every row of the table of management endpoints by plain HTTP: what it answers, who may, and what there isn't."""
+"""Every row of the table of management endpoints by plain HTTP: what it answers, who may, and what
+there isn't.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +35,16 @@ def fits(row: EndpointRow, reply: Reply) -> str:
         return reply.headers["Content-Type"]
     if not row.pages:
         return misfits(reply.json, row.answer)
-    return misfits(reply.json, "Envelope") or "; ".join(filter(None, (misfits(each, row.answer) for each in reply.json["results"])))
+    return misfits(reply.json, "Envelope") or "; ".join(
+        filter(None, (misfits(each, row.answer) for each in reply.json["results"]))
+    )
 
 
 @EVERY
 async def test_success(row: EndpointRow, tmp_path: Path) -> None:
-    """Each endpoint answers with the documented status, and a body of the documented fields and types, or none."""
+    """Each endpoint answers with the documented status, and a body of the documented fields and
+    types, or none.
+    """
     async with serving(tmp_path) as service:
         assert fits(row, await service.call(row.call)) == ""
 
@@ -47,12 +53,17 @@ async def test_success(row: EndpointRow, tmp_path: Path) -> None:
 async def test_without_the_slash(row: EndpointRow, tmp_path: Path) -> None:
     """Without the slash at the end of the path the answer is the same, and not a redirect."""
     async with serving(tmp_path) as service:
-        assert fits(row, await service.ask(row.method, path_of(row).removesuffix("/"), least(row))) == ""
+        assert (
+            fits(row, await service.ask(row.method, path_of(row).removesuffix("/"), least(row)))
+            == ""
+        )
 
 
 @EVERY
 async def test_strict_answers(row: EndpointRow, tmp_path: Path) -> None:
-    """In strict mode the tabulated endpoints answer the service's bodies; all others answer the same as otherwise."""
+    """In strict mode the tabulated endpoints answer the service's bodies; all others answer the
+    same as otherwise.
+    """
     async with serving(tmp_path, strict=True) as service:
         reply = await service.call(row.call)
         if row.call not in STRICT:
@@ -61,7 +72,10 @@ async def test_strict_answers(row: EndpointRow, tmp_path: Path) -> None:
             assert misfits(reply.json, "Domain") == ""
         elif "results" in STRICT[row.call]:
             assert (
-                await service.call("batch-exports backfill", {"start_at": "2026-01-01T00:00:00Z", "end_at": "2026-01-01T01:00:00Z"})
+                await service.call(
+                    "batch-exports backfill",
+                    {"start_at": "2026-01-01T00:00:00Z", "end_at": "2026-01-01T01:00:00Z"},
+                )
             ).json
             await service.settle()
             lines = (await service.call(row.call)).json["results"]
@@ -70,7 +84,9 @@ async def test_strict_answers(row: EndpointRow, tmp_path: Path) -> None:
         else:
             assert reply.status == row.status
             spelled = reply.json | {name: "UUID" for name in reply.json if name == "backfill_id"}
-            assert STRICT[row.call] == f"`{spelled}`".replace("'", '"').replace('"UUID"', "UUID").replace("T", "t").replace("F", "f")
+            assert STRICT[row.call] == f"`{spelled}`".replace("'", '"').replace(
+                '"UUID"', "UUID"
+            ).replace("T", "t").replace("F", "f")
 
 
 def test_strict_answers_are_of_endpoints() -> None:
@@ -80,18 +96,32 @@ def test_strict_answers_are_of_endpoints() -> None:
 
 @EVERY
 async def test_no_key_and_unknown_keys(row: EndpointRow, tmp_path: Path) -> None:
-    """Without a key, and with one that nobody has, a project's among them, it is 401; only the Authorization header counts."""
+    """Without a key, and with one that nobody has, a project's among them, it is 401; only the
+    Authorization header counts.
+    """
     async with serving(tmp_path) as service:
         nobody = (401, "authentication_error", "not_authenticated", None)
         assert error_of(await service.call(row.call, key=None)) == nobody
-        assert error_of(await service.call(row.call, key=None, query=f"?personal_api_key={seed.OWNER_KEY}")) == nobody
+        assert (
+            error_of(
+                await service.call(row.call, key=None, query=f"?personal_api_key={seed.OWNER_KEY}")
+            )
+            == nobody
+        )
         for key in ("phx_nobody_has_this_one", seed.TOKEN, seed.OWNER_KEY + "x"):
-            assert error_of(await service.call(row.call, key=key)) == (401, "authentication_error", "authentication_failed", None)
+            assert error_of(await service.call(row.call, key=key)) == (
+                401,
+                "authentication_error",
+                "authentication_failed",
+                None,
+            )
 
 
 @EVERY
 async def test_scopes(row: EndpointRow, tmp_path: Path) -> None:
-    """A key with any one other scope is refused by name of the scope that it lacks; the documented one is enough, and so is its write."""
+    """A key with any one other scope is refused by name of the scope that it lacks; the documented
+    one is enough, and so is its write.
+    """
     enough = {row.scope, row.scope.replace(":read", ":write")}
     async with serving(tmp_path) as service:
         for scope in set(SCOPES) - enough:
@@ -108,10 +138,17 @@ def _only(scope: str) -> str:
 
 @EVERY
 async def test_levels(row: EndpointRow, tmp_path: Path) -> None:
-    """A member is refused where an admin is needed, before the body is looked at; whoever has the level is not."""
+    """A member is refused where an admin is needed, before the body is looked at; whoever has the
+    level is not.
+    """
     async with serving(tmp_path) as service:
         if row.level == "admin":
-            assert error_of(await service.call(row.call, {"level": "x", "domain": 7}, key=seed.MEMBER_KEY)) == FORBIDDEN
+            assert (
+                error_of(
+                    await service.call(row.call, {"level": "x", "domain": 7}, key=seed.MEMBER_KEY)
+                )
+                == FORBIDDEN
+            )
             assert fits(row, await service.call(row.call, key=seed.ADMIN_KEY)) == ""
         else:
             ids = await _own_invite(service) if row.call == "invites delete" else {}
@@ -125,13 +162,17 @@ async def _own_invite(service: Service) -> dict[str, object]:
 
 @EVERY
 async def test_another_organization(row: EndpointRow, tmp_path: Path) -> None:
-    """What is another organization's isn't there: neither for its ids as a whole nor for any of them, and not for its members either."""
+    """What is another organization's isn't there: neither for its ids as a whole nor for any of
+    them, and not for its members either.
+    """
     own, other = ids_of(row), ids_of(row, other=True)
     async with serving(tmp_path) as service:
         for ids in (other, *({**own, name: other[name]} for name in own)):
             assert error_of(await service.call(row.call, ids=ids)) == NOT_FOUND
         assert error_of(await service.call(row.call, key=seed.STRANGER_KEY)) == NOT_FOUND
-        assert fits(row, await service.call(row.call, ids=other, key=seed.STRANGER_KEY)) == "" or row.call.startswith("members ")
+        assert fits(
+            row, await service.call(row.call, ids=other, key=seed.STRANGER_KEY)
+        ) == "" or row.call.startswith("members ")
 
 
 @EVERY
@@ -142,7 +183,10 @@ async def test_unknown_and_malformed_ids(row: EndpointRow, tmp_path: Path) -> No
             unknown = seed.UNKNOWN_NUMBER if is_number(row, name) else seed.UNKNOWN
             malformed = ["x", "1.5", "-1", " ", "%", "9" * 40, "\u0663", "a/b", "\0", "0" * 32]
             for value in (unknown, *malformed):
-                assert error_of(await service.call(row.call, ids={name: value})) == NOT_FOUND, (name, value)
+                assert error_of(await service.call(row.call, ids={name: value})) == NOT_FOUND, (
+                    name,
+                    value,
+                )
 
 
 @cases("path", sorted({row.path for row in ROWS}))
@@ -153,4 +197,6 @@ async def test_other_methods(path: str, tmp_path: Path) -> None:
         for method in {"GET", "POST", "PATCH", "PUT", "DELETE"} - {row.method for row in own}:
             reply = await service.ask(method, path_of(own[0]))
             assert error_of(reply) == (405, "invalid_request", "method_not_allowed", None)
-            assert {each.strip() for each in reply.headers["Allow"].split(",")} - {"HEAD"} == {row.method for row in own}
+            assert {each.strip() for each in reply.headers["Allow"].split(",")} - {"HEAD"} == {
+                row.method for row in own
+            }

@@ -1,4 +1,6 @@
-"""Every field of every table by plain HTTP: what an operation accepts is kept, what it doesn't is ignored, what is wrong is refused."""
+"""Every field of every table by plain HTTP: what an operation accepts is kept, what it doesn't is
+ignored, what is wrong is refused.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ VERIFIED: Final = {"jit_provisioning_enabled", "sso_enforcement"}
 """What can be set of a verified domain only."""
 STAYS: Final = {"domain"}
 """What an update accepts only as it is."""
-CODES: Final = {plain(row["code"]) for row in rows("Errors") if row["status"] == "400"} - {"parse_error"}
+CODES: Final = {plain(row["code"]) for row in rows("Errors") if row["status"] == "400"} - {
+    "parse_error"
+}
 
 
 def refused(field: FieldRow, value: Any, reply: Reply) -> str:
@@ -33,16 +37,25 @@ def refused(field: FieldRow, value: Any, reply: Reply) -> str:
     status, kind, code, attr = error_of(reply)
     if (status, kind, attr) != (400, "validation_error", field.name) or code not in CODES:
         return f"{field.name} = {value!r}: {reply.text}"
-    return "" if value is not None or code == "null" or field.name == "level" else f"{field.name} = null: {code}"
+    return (
+        ""
+        if value is not None or code == "null" or field.name == "level"
+        else f"{field.name} = null: {code}"
+    )
 
 
 @EVERY
 async def test_wrong_values(row: EndpointRow, tmp_path: Path) -> None:
-    """A value that a field doesn't take is 400 about that field, with a documented code, and null has a code of its own."""
+    """A value that a field doesn't take is 400 about that field, with a documented code, and null
+    has a code of its own.
+    """
     async with serving(tmp_path) as service:
         for name, field in row.accepted.items():
             for value in wrong(field):
-                assert refused(field, value, await service.call(row.call, {**least(row), name: value})) == ""
+                assert (
+                    refused(field, value, await service.call(row.call, {**least(row), name: value}))
+                    == ""
+                )
 
 
 async def test_wrong_values_in_an_array(tmp_path: Path) -> None:
@@ -50,14 +63,19 @@ async def test_wrong_values_in_an_array(tmp_path: Path) -> None:
     async with serving(tmp_path) as service:
         for name, field in ROWS["invites bulk"].accepted.items():
             for value in wrong(field):
-                body = [{"target_email": "first@example.com"}, {"target_email": "second@example.com", name: value}]
+                body = [
+                    {"target_email": "first@example.com"},
+                    {"target_email": "second@example.com", name: value},
+                ]
                 assert error_of(await service.call("invites bulk", body))[3] == f"1__{name}", value
         assert [invite["id"] for invite in await service.items("invites list")] == [seed.INVITE]
 
 
 @EVERY
 async def test_needed_fields(row: EndpointRow, tmp_path: Path) -> None:
-    """Without a field that is needed it is 400 about that field; where none is, no body at all does."""
+    """Without a field that is needed it is 400 about that field; where none is, no body at all
+    does.
+    """
     async with serving(tmp_path) as service:
         reply = await service.call(row.call, None)
         if row.needed:
@@ -77,10 +95,16 @@ async def test_bodies_that_are_no_object(row: EndpointRow, tmp_path: Path) -> No
 
 @EVERY
 async def test_what_is_read_only(row: EndpointRow, tmp_path: Path) -> None:
-    """Fields that an operation doesn't accept, unknown ones too, are ignored, whatever their values are."""
+    """Fields that an operation doesn't accept, unknown ones too, are ignored, whatever their
+    values are.
+    """
     assert row.body is not None
     heading = {"Retry": "BatchExportRun"}.get(row.body[0], row.body[0])
-    strange = {name: value for name, value in read_only(heading, row.body[1]).items() if name not in row.accepted}
+    strange = {
+        name: value
+        for name, value in read_only(heading, row.body[1]).items()
+        if name not in row.accepted
+    }
     async with serving(tmp_path) as service:
         reply = await service.call(row.call, {**least(row), **strange, "unknown": {"a": 1}})
         assert reply.status == row.status
@@ -91,7 +115,9 @@ async def test_what_is_read_only(row: EndpointRow, tmp_path: Path) -> None:
 
 @cases("row", WRITING, ids=[row.call for row in WRITING])
 async def test_what_is_accepted_is_there(row: EndpointRow, tmp_path: Path) -> None:
-    """Each accepted field has the value that was sent, in the answer and whenever it is read, and the others stay as they are."""
+    """Each accepted field has the value that was sent, in the answer and whenever it is read, and
+    the others stay as they are.
+    """
     async with serving(tmp_path) as service:
         for name, field in row.accepted.items():
             for value in right(field):
@@ -111,7 +137,14 @@ async def _check_set(service: Service, row: EndpointRow, name: str, value: Any) 
     if not (row.call == "domains create" and name in VERIFIED):
         assert _same(answered[name], body[name]), (name, value, answered[name])
     if before is not None:
-        moving = {name, "updated_at", "last_updated_at", "last_paused_at", "has_saml", "latest_runs"}
+        moving = {
+            name,
+            "updated_at",
+            "last_updated_at",
+            "last_paused_at",
+            "has_saml",
+            "latest_runs",
+        }
         assert {each: answered[each] for each in answered if each not in moving} == {
             each: before[each] for each in before if each not in moving
         }
@@ -123,13 +156,18 @@ async def _check_set(service: Service, row: EndpointRow, name: str, value: Any) 
 async def _read(service: Service, row: EndpointRow, ids: dict[str, Any]) -> dict[str, Any]:
     """What was written, as it is read afterwards: by itself if that can be, else in the list."""
     if row.resource + " get" in ROWS:
-        reply = await service.call(row.resource + " get", ids=ids if row.resource != "batch-exports" else {})
+        reply = await service.call(
+            row.resource + " get", ids=ids if row.resource != "batch-exports" else {}
+        )
         found: dict[str, Any] = reply.json
         return found
     wanted = ids.get("id")
     everyone = await service.items(row.resource + " list")
     return next(
-        each for each in everyone if wanted in (None, each["id"]) and each.get("user", {"uuid": seed.MEMBER})["uuid"] == seed.MEMBER
+        each
+        for each in everyone
+        if wanted in (None, each["id"])
+        and each.get("user", {"uuid": seed.MEMBER})["uuid"] == seed.MEMBER
     )
 
 
@@ -142,7 +180,9 @@ def _same(answered: Any, sent: Any) -> bool:
 
 @cases("row", [row for row in TAKING if row.answer is None], ids=lambda row: row.call)
 async def test_what_actions_accept(row: EndpointRow, tmp_path: Path) -> None:
-    """Operations that answer no body accept every documented field, each with every value that it takes, and change none of them."""
+    """Operations that answer no body accept every documented field, each with every value that it
+    takes, and change none of them.
+    """
     async with serving(tmp_path) as service:
         before = await service.call("batch-exports get")
         for name, field in row.accepted.items():
@@ -164,9 +204,13 @@ async def test_defaults(call: str, tmp_path: Path) -> None:
     row = ROWS[call]
     async with serving(tmp_path) as service:
         made = (await service.call(call)).json
-    documented = {field.name: json.loads(field.default) for field in fields(row.answer or "") if field.default}
+    documented = {
+        field.name: json.loads(field.default) for field in fields(row.answer or "") if field.default
+    }
     assert {name: made[name] for name in documented} == documented
-    assert set(row.accepted) - set(documented) - row.needed == ({"primary_dashboard"} if call == "projects create" else set())
+    assert set(row.accepted) - set(documented) - row.needed == (
+        {"primary_dashboard"} if call == "projects create" else set()
+    )
 
 
 async def test_destination_is_typed(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""What is decided where the interface leaves something open is what the sandbox does; each gap has a test, here or elsewhere."""
+"""What is decided where the interface leaves something open is what the sandbox does; each gap has
+a test, here or elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -71,8 +73,12 @@ ELSEWHERE: Final = {
     "interval-alignment": "tests/sandbox/exports/test_intervals.py::test_what_a_schedule_runs_next",
     "missed-intervals": "tests/sandbox/exports/test_scheduler.py::test_a_pause_loses_nothing",
     "exported-events": "tests/sandbox/exports/test_scheduler.py::test_each_event_is_exported_once",
-    "export-changes": "tests/sandbox/exports/test_scheduler.py::test_a_run_keeps_the_settings_that_it_began_with",
-    "exported-files": "tests/sandbox/exports/test_shipping.py::test_names_follow_from_the_work_and_its_interval",
+    "export-changes": (
+        "tests/sandbox/exports/test_scheduler.py::test_a_run_keeps_the_settings_that_it_began_with"
+    ),
+    "exported-files": (
+        "tests/sandbox/exports/test_shipping.py::test_names_follow_from_the_work_and_its_interval"
+    ),
     "exported-records": "tests/sandbox/exports/test_records.py::test_properties_are_as_they_were_sent",
     "private-destinations": "tests/sandbox/exports/test_network.py::test_private_addresses",
     "flag-forms": "tests/contract/test_flags.py::test_flags_are_set_in_the_services_form",
@@ -98,7 +104,9 @@ def test_every_gap_is_shown() -> None:
     assert [name for path, name in named if name not in shown_in(path)] == []
 
 
-async def _made(service: Service, call: str, body: dict[str, Any], **options: Any) -> dict[str, Any]:
+async def _made(
+    service: Service, call: str, body: dict[str, Any], **options: Any
+) -> dict[str, Any]:
     reply = await service.call(call, body, **options)
     assert reply.status == 201, reply.text
     answered: dict[str, Any] = reply.json
@@ -109,8 +117,12 @@ async def _made(service: Service, call: str, body: dict[str, Any], **options: An
 async def test_the_last_owner_stays(tmp_path: Path) -> None:
     """An organization's only owner can't leave; once there is another, the first can."""
     async with serving(tmp_path) as service:
-        assert error_of(await service.call("members delete", user__uuid=seed.OWNER))[2] == "last_owner"
-        assert (await service.call("members update", {"level": 15}, user__uuid=seed.ADMIN)).json["level"] == 15
+        assert (
+            error_of(await service.call("members delete", user__uuid=seed.OWNER))[2] == "last_owner"
+        )
+        assert (await service.call("members update", {"level": 15}, user__uuid=seed.ADMIN)).json[
+            "level"
+        ] == 15
         assert (await service.call("members delete", user__uuid=seed.OWNER)).status == 204
         assert (await service.call("members list")).status == 404
         members = (await service.call("members list", key=seed.ADMIN_KEY)).json["results"]
@@ -119,27 +131,46 @@ async def test_the_last_owner_stays(tmp_path: Path) -> None:
 
 @closes("domain-names", "domain-immutable", "single-sign-on")
 async def test_single_sign_on_is_for_verified_domains(tmp_path: Path) -> None:
-    """On create it is ignored, on update refused until the domain is verified; the name stays; SAML is there once all of it is."""
+    """On create it is ignored, on update refused until the domain is verified; the name stays;
+    SAML is there once all of it is.
+    """
     async with serving(tmp_path) as service:
         wanted = {"jit_provisioning_enabled": True, "sso_enforcement": "saml"}
         domain = await _made(service, "domains create", {"domain": "NEW.Example.net", **wanted})
-        assert (domain["domain"], domain["jit_provisioning_enabled"], domain["sso_enforcement"]) == ("new.example.net", False, "")
+        assert (
+            domain["domain"],
+            domain["jit_provisioning_enabled"],
+            domain["sso_enforcement"],
+        ) == ("new.example.net", False, "")
         for name, value in wanted.items():
-            assert error_of(await service.call("domains update", {name: value}, id=domain["id"]))[2:] == ("verification_needed", name)
+            assert error_of(await service.call("domains update", {name: value}, id=domain["id"]))[
+                2:
+            ] == ("verification_needed", name)
         verified = (await service.call("domains update", wanted, id=seed.VERIFIED_DOMAIN)).json
         assert {name: verified[name] for name in wanted} == wanted
         for number, name in enumerate(("saml_entity_id", "saml_acs_url", "saml_x509_cert")):
-            assert (await service.call("domains update", {name: "x"}, id=domain["id"])).json["has_saml"] == (number == 2)
-        assert (await service.call("domains update", {"domain": "new.example.net"}, id=domain["id"])).status == 200
-        assert error_of(await service.call("domains update", {"domain": "b.example.net"}, id=domain["id"]))[2:] == ("immutable", "domain")
+            assert (await service.call("domains update", {name: "x"}, id=domain["id"])).json[
+                "has_saml"
+            ] == (number == 2)
+        assert (
+            await service.call("domains update", {"domain": "new.example.net"}, id=domain["id"])
+        ).status == 200
+        assert error_of(
+            await service.call("domains update", {"domain": "b.example.net"}, id=domain["id"])
+        )[2:] == ("immutable", "domain")
 
 
 @closes("verification")
 async def test_a_domain_is_verified_by_its_challenge(tmp_path: Path) -> None:
-    """As long as the challenge isn't at its name in the DNS, the domain stays unverified, and that is no error."""
+    """As long as the challenge isn't at its name in the DNS, the domain stays unverified, and that
+    is no error.
+    """
     async with serving(tmp_path) as service:
         challenge = (await service.call("domains get")).json["verification_challenge"]
-        for name, texts in (("example.com", [challenge]), ("_posthog-challenge.example.com", ["another"])):
+        for name, texts in (
+            ("example.com", [challenge]),
+            ("_posthog-challenge.example.com", ["another"]),
+        ):
             service.dns.told = {name: texts}
             reply = await service.call("domains verify")
             assert (reply.status, reply.text) == (200, "")
@@ -153,7 +184,9 @@ async def test_a_domain_is_verified_by_its_challenge(tmp_path: Path) -> None:
 
 @closes("invite-expiry", "invite-again", "invited-members")
 async def test_the_life_of_an_invite(clock: FakeClock, tmp_path: Path) -> None:
-    """It expires after three days and stays in the list; another one of the address replaces it, and combines with what hasn't expired."""
+    """It expires after three days and stays in the list; another one of the address replaces it,
+    and combines with what hasn't expired.
+    """
     access = [{"id": seed.PROJECT, "level": "member"}]
 
     async with serving(tmp_path, now=clock.now) as service:
@@ -162,24 +195,43 @@ async def test_the_life_of_an_invite(clock: FakeClock, tmp_path: Path) -> None:
         clock.step(3 * DAY - 1)
         again = {"target_email": "ann@example.net", "combine_pending_invites": True}
         combined = await _made(service, "invites create", again)
-        assert (combined["level"], combined["private_project_access"], combined["is_expired"]) == (8, access, False)
+        assert (combined["level"], combined["private_project_access"], combined["is_expired"]) == (
+            8,
+            access,
+            False,
+        )
         clock.step(3 * DAY)
-        assert [(each["id"], each["is_expired"]) for each in await service.items("invites list")][-1] == (combined["id"], True)
+        assert [(each["id"], each["is_expired"]) for each in await service.items("invites list")][
+            -1
+        ] == (combined["id"], True)
         renewed = await _made(service, "invites create", again)
         assert (renewed["level"], renewed["private_project_access"]) == (1, None)
-        assert [each["id"] for each in await service.items("invites list") if "nn@" in each["target_email"]] == [renewed["id"]]
-        assert error_of(await service.call("invites create", {"target_email": "MIA@EXAMPLE.com"}))[3] == "target_email"
+        assert [
+            each["id"]
+            for each in await service.items("invites list")
+            if "nn@" in each["target_email"]
+        ] == [renewed["id"]]
+        assert (
+            error_of(await service.call("invites create", {"target_email": "MIA@EXAMPLE.com"}))[3]
+            == "target_email"
+        )
 
 
 @closes("bulk")
 async def test_a_bulk_is_an_array_or_one_object(tmp_path: Path) -> None:
-    """At most twenty are invited at once, all or none; one object is one invite, and its errors have no place."""
+    """At most twenty are invited at once, all or none; one object is one invite, and its errors
+    have no place.
+    """
     async with serving(tmp_path) as service:
         people = [{"target_email": f"{number}@example.net"} for number in range(20)]
         assert (await service.call("invites bulk", people)).status == 200
-        assert (await service.call("invites bulk", {"target_email": "one@example.net"})).status == 200
+        assert (
+            await service.call("invites bulk", {"target_email": "one@example.net"})
+        ).status == 200
         assert len(await service.items("invites list")) == 22
-        assert error_of(await service.call("invites bulk", [*people, {"target_email": "late@example.net"}]))[2:] == ("max_length", None)
+        assert error_of(
+            await service.call("invites bulk", [*people, {"target_email": "late@example.net"}])
+        )[2:] == ("max_length", None)
         mixed = [{"target_email": "good@example.net"}, {"target_email": "mia@example.com"}]
         assert error_of(await service.call("invites bulk", mixed))[3] == "1__target_email"
         assert error_of(await service.call("invites bulk", mixed[1]))[3] == "target_email"
@@ -188,11 +240,19 @@ async def test_a_bulk_is_an_array_or_one_object(tmp_path: Path) -> None:
 
 @closes("pause-twice")
 @pytest.mark.parametrize("resource", ["batch-exports", "organization-batch-exports"])
-async def test_pausing_twice_is_pausing_once(resource: str, clock: FakeClock, tmp_path: Path) -> None:
-    """`last_paused_at` is when it was paused first; writing `paused` does the same as the operation."""
+async def test_pausing_twice_is_pausing_once(
+    resource: str, clock: FakeClock, tmp_path: Path
+) -> None:
+    """`last_paused_at` is when it was paused first; writing `paused` does the same as the
+    operation.
+    """
     async with serving(tmp_path, now=clock.now) as service:
         paused_at = []
-        for call, body in ((f"{resource} pause", {}), (f"{resource} pause", {}), ("batch-exports update", {"paused": True})):
+        for call, body in (
+            (f"{resource} pause", {}),
+            (f"{resource} pause", {}),
+            ("batch-exports update", {"paused": True}),
+        ):
             assert (await service.call(call, body)).status == 200
             export = (await service.call("batch-exports get")).json
             paused_at.append((export["paused"], export["last_paused_at"]))
@@ -207,34 +267,55 @@ async def test_pausing_twice_is_pausing_once(resource: str, clock: FakeClock, tm
 
 @closes("destination-config", "export-settings", "export-range", "environments")
 async def test_settings_of_batch_exports(tmp_path: Path) -> None:
-    """Secrets aren't read back and survive a change of what was read; a range begins before it ends; `team_id` is the project."""
+    """Secrets aren't read back and survive a change of what was read; a range begins before it
+    ends; `team_id` is the project.
+    """
     async with serving(tmp_path) as service:
         export = (await service.call("batch-exports get")).json
         assert (export["team_id"], export["schema"]) == (seed.PROJECT, None)
         assert set(export["destination"]["config"]) == {"bucket_name", "region"}
         changed = {**export["destination"]["config"], "region": "us-east-1"}
-        destination = (await service.call("batch-exports update", {"destination": {"type": "S3", "config": changed}})).json["destination"]
+        destination = (
+            await service.call(
+                "batch-exports update", {"destination": {"type": "S3", "config": changed}}
+            )
+        ).json["destination"]
         assert destination == {"type": "S3", "config": changed}
         times = {"start_at": "2026-01-31T12:00:00+01:00", "end_at": "2026-01-31T11:00:00Z"}
-        assert error_of(await service.call("batch-exports update", times))[:2] == (400, "validation_error")
-        assert (await service.call("batch-exports update", {**times, "end_at": "2026-01-31T11:00:01Z"})).status == 200
+        assert error_of(await service.call("batch-exports update", times))[:2] == (
+            400,
+            "validation_error",
+        )
+        assert (
+            await service.call("batch-exports update", {**times, "end_at": "2026-01-31T11:00:01Z"})
+        ).status == 200
         filters = {"filters": [{"key": "$browser", "value": ["Firefox", None]}]}
-        assert (await service.call("batch-exports update", filters)).json["filters"] == filters["filters"]
+        assert (await service.call("batch-exports update", filters)).json["filters"] == filters[
+            "filters"
+        ]
 
 
 @closes("backfill", "retry", "latest-runs", "export-deletion")
 async def test_runs_of_batch_exports(tmp_path: Path) -> None:
-    """A backfill is a run an interval, clipped to its range; a retry is a run of its own; the newest ten are shown, the newest first; with
-    the export they are gone from the API, and shown by the sandbox."""
+    """A backfill is a run an interval, clipped to its range; a retry is a run of its own; the
+    newest ten are shown, the newest first; with the export they are gone from the API, and shown
+    by the sandbox.
+    """
     async with serving(tmp_path, export_root=tmp_path / "exported") as service:
         folder = {"interval": "day", "destination": {"type": "Folder", "config": {"path": "shop"}}}
         assert (await service.call("batch-exports update", folder)).status == 200
         old = await _runs(service)
         assert (
-            await service.call("batch-exports backfill", {"start_at": "2026-01-01T06:00:00Z", "end_at": "2026-01-03T00:00:00Z"})
+            await service.call(
+                "batch-exports backfill",
+                {"start_at": "2026-01-01T06:00:00Z", "end_at": "2026-01-03T00:00:00Z"},
+            )
         ).status == 200
         second, first, *others = await _runs(service)
-        assert [(run["status"], run["data_interval_start"][:16], run["data_interval_end"][:16]) for run in (first, second)] == [
+        assert [
+            (run["status"], run["data_interval_start"][:16], run["data_interval_end"][:16])
+            for run in (first, second)
+        ] == [
             ("Completed", "2026-01-01T06:00", "2026-01-02T00:00"),
             ("Completed", "2026-01-02T00:00", "2026-01-03T00:00"),
         ]
@@ -246,14 +327,26 @@ async def test_runs_of_batch_exports(tmp_path: Path) -> None:
         assert {name for name in retried if retried[name] != first[name]} <= times
         for _ in range(9):
             assert (
-                await service.call("batch-exports backfill", {"start_at": "2026-01-01T00:00:00Z", "end_at": "2026-01-01T01:00:00Z"})
+                await service.call(
+                    "batch-exports backfill",
+                    {"start_at": "2026-01-01T00:00:00Z", "end_at": "2026-01-01T01:00:00Z"},
+                )
             ).status == 200
         runs = await _runs(service)
         assert (len(runs), runs[-1]["id"]) == (10, retried["id"])
         assert (await service.call("batch-exports delete")).status == 204
-        for call in ("batch-exports get", "batch-exports delete", "batch-export-runs retry", "organization-batch-exports pause"):
+        for call in (
+            "batch-exports get",
+            "batch-exports delete",
+            "batch-export-runs retry",
+            "organization-batch-exports pause",
+        ):
             assert error_of(await service.call(call))[0] == 404
-        shown = (await service.ask("GET", f"/sandbox/batch-export-runs?batch_export={seed.EXPORT}", key=None)).json
+        shown = (
+            await service.ask(
+                "GET", f"/sandbox/batch-export-runs?batch_export={seed.EXPORT}", key=None
+            )
+        ).json
         assert (shown["count"], shown["results"][0]["id"]) == (13, runs[0]["id"])
 
 
@@ -266,15 +359,24 @@ async def _runs(service: Service) -> list[dict[str, Any]]:
 
 @closes("project-token", "primary-dashboard", "texts-of-json")
 async def test_a_new_project(tmp_path: Path) -> None:
-    """Its key is ingested with at once, which it then says; it has a dashboard of its own unless another one is its first."""
+    """Its key is ingested with at once, which it then says; it has a dashboard of its own unless
+    another one is its first.
+    """
     async with serving(tmp_path) as service:
         project = await _made(service, "projects create", {})
-        dashboards = (await service.call("dashboards list", project_id=project["id"])).json["results"]
+        dashboards = (await service.call("dashboards list", project_id=project["id"])).json[
+            "results"
+        ]
         assert [each["id"] for each in dashboards] == [project["primary_dashboard"]]
         assert (project["default_modifiers"], project["product_intents"]) == ("{}", "[]")
         assert (project["ingested_event"], project["has_group_types"]) == (False, False)
         properties = {"$group_type": "company", "$group_key": "acme"}
-        event = {"api_key": project["api_token"], "event": "$groupidentify", "distinct_id": "ann", "properties": properties}
+        event = {
+            "api_key": project["api_token"],
+            "event": "$groupidentify",
+            "distinct_id": "ann",
+            "properties": properties,
+        }
         assert (await service.client.post("/capture/", event)).status == 200
         project = (await service.call("projects get", id=project["id"])).json
         assert (project["ingested_event"], project["has_group_types"]) == (True, True)
@@ -288,15 +390,23 @@ async def test_what_dashboards_say_of_the_caller(tmp_path: Path) -> None:
     async with serving(tmp_path) as service:
         for key in (seed.OWNER_KEY, seed.MEMBER_KEY):
             for dashboard in (await service.call("dashboards list", key=key)).json["results"]:
-                assert dashboard["effective_restriction_level"] == dashboard["restriction_level"] == 21
-                assert (dashboard["effective_privilege_level"], dashboard["user_access_level"]) in ((37, "editor"), (21, "viewer"))
+                assert (
+                    dashboard["effective_restriction_level"] == dashboard["restriction_level"] == 21
+                )
+                assert (dashboard["effective_privilege_level"], dashboard["user_access_level"]) in (
+                    (37, "editor"),
+                    (21, "viewer"),
+                )
                 assert dashboard["access_control_version"] == "v2"
 
 
 @closes("export-operations", "project-operations", "dashboard-operations")
 async def test_what_there_is_not(tmp_path: Path) -> None:
     """What the interface doesn't have is 404, or 405 where the path is there for something else."""
-    environment, organization = f"/api/environments/{seed.PROJECT}", f"/api/organizations/{seed.ORGANIZATION}"
+    environment, organization = (
+        f"/api/environments/{seed.PROJECT}",
+        f"/api/organizations/{seed.ORGANIZATION}",
+    )
     exports = f"{environment}/batch_exports/{seed.EXPORT}"
     async with serving(tmp_path) as service:
         for method, path, status in (
@@ -324,4 +434,7 @@ async def test_lists_begin_with_what_was_made_first(tmp_path: Path) -> None:
         ):
             before = await service.items(f"{resource} list")
             made = await _made(service, f"{resource} create", body)
-            assert [each["id"] for each in await service.items(f"{resource} list")] == [*(each["id"] for each in before), made["id"]]
+            assert [each["id"] for each in await service.items(f"{resource} list")] == [
+                *(each["id"] for each in before),
+                made["id"],
+            ]

@@ -1,4 +1,6 @@
-"""The tables of the ingestion API by plain HTTP: decide, capture and batch, what they take and answer, and what events do."""
+"""The tables of the ingestion API by plain HTTP: decide, capture and batch, what they take and
+answer, and what events do.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ from tests.sandbox.client import Client, Reply, talking
 from tests.support import management as seed
 from tests.support.cases import cases
 
-ENDPOINTS: Final = {plain(row["call"]): {name: plain(cell) for name, cell in row.items()} for row in rows("Ingestion endpoints")}
+ENDPOINTS: Final = {
+    plain(row["call"]): {name: plain(cell) for name, cell in row.items()}
+    for row in rows("Ingestion endpoints")
+}
 EVERY: Final = pytest.mark.parametrize("call", ENDPOINTS)
 TIME: Final = "2026-01-31T12:00:00Z"
 VALUES: Final[dict[str, Any]] = {
@@ -31,7 +36,9 @@ VALUES: Final[dict[str, Any]] = {
     "group_properties": {"company": {"size": 7}},
     "properties": {"price": 1.5, "distinct_id": "ann"},
     "person_properties": {"plan": "free", "age": None},
-    "batch": [{"event": "bought", "distinct_id": "ann", "properties": {"a": [1]}, "timestamp": TIME}],
+    "batch": [
+        {"event": "bought", "distinct_id": "ann", "properties": {"a": [1]}, "timestamp": TIME}
+    ],
 }
 """Of every field of the tables of requests."""
 
@@ -43,9 +50,13 @@ def address(call: str) -> str:
 
 
 def body_of(call: str, *, least: bool = False, **changes: Any) -> dict[str, Any]:
-    """A body with all documented fields, or only those that are needed; a change to `...` takes a field away."""
+    """A body with all documented fields, or only those that are needed; a change to `...` takes a
+    field away.
+    """
     documented = {
-        plain(row["field"]): VALUES[plain(row["field"])] for row in rows(ENDPOINTS[call]["body"]) if not least or row["needed"] == "yes"
+        plain(row["field"]): VALUES[plain(row["field"])]
+        for row in rows(ENDPOINTS[call]["body"])
+        if not least or row["needed"] == "yes"
     }
     return {name: value for name, value in {**documented, **changes}.items() if value is not ...}
 
@@ -58,7 +69,9 @@ async def send(client: Client, call: str, body: Any, **headers: str) -> Reply:
 @EVERY
 @pytest.mark.parametrize("least", [False, True])
 async def test_success(call: str, least: bool, tmp_path: Path) -> None:
-    """With all documented fields, and with only those that are needed, it is the documented status and a body of the documented fields."""
+    """With all documented fields, and with only those that are needed, it is the documented status
+    and a body of the documented fields.
+    """
     async with serving(tmp_path) as service:
         reply = await send(service.client, call, body_of(call, least=least))
         assert reply.status == int(ENDPOINTS[call]["status"])
@@ -74,7 +87,9 @@ async def test_one_field_more(call: str, tmp_path: Path) -> None:
     async with serving(tmp_path) as service:
         for row in rows(ENDPOINTS[call]["body"]):
             name = plain(row["field"])
-            assert (await send(service.client, call, body_of(call, least=True, **{name: VALUES[name]}))).status == 200
+            assert (
+                await send(service.client, call, body_of(call, least=True, **{name: VALUES[name]}))
+            ).status == 200
 
 
 @EVERY
@@ -84,7 +99,10 @@ async def test_post_only(call: str, tmp_path: Path) -> None:
         assert ENDPOINTS[call]["method"] == "POST"
         for method in ("GET", "PUT", "PATCH", "DELETE"):
             reply = await service.client.ask(
-                method, address(call), json.dumps(body_of(call)).encode(), {"Content-Type": "application/json"}
+                method,
+                address(call),
+                json.dumps(body_of(call)).encode(),
+                {"Content-Type": "application/json"},
             )
             assert reply.status == 405
         assert await service.client.sandbox.events() == []
@@ -92,21 +110,35 @@ async def test_post_only(call: str, tmp_path: Path) -> None:
 
 FAILING: Final[dict[str, Callable[[str], list[Any]]]] = {
     "The body isn't JSON": lambda _: [b"{", b"", b"\xff\xfe", b"[1, 2", b"7"],
-    "No `distinct_id`": lambda call: [body_of(call, distinct_id=value) for value in (..., "", None)],
-    "No project key": lambda call: [body_of(call, api_key=value) for value in (..., "", "phx_personal", "phc_nobody", "ä", "x" * 65)],
+    "No `distinct_id`": lambda call: [
+        body_of(call, distinct_id=value) for value in (..., "", None)
+    ],
+    "No project key": lambda call: [
+        body_of(call, api_key=value)
+        for value in (..., "", "phx_personal", "phc_nobody", "ä", "x" * 65)
+    ],
     "The body has 20 MB": lambda _: [b'{"api_key":"' + b"x" * 20_000_000 + b'"}'],
 }
 FAILURES: Final = [(row, call) for row in rows("Failures") for call in row["of"].split(", ")]
 
 
-@cases(("row", "call"), FAILURES, ids=[f"{row['status']}-{row['when'][:20]}-{call}" for row, call in FAILURES])
+@cases(
+    ("row", "call"),
+    FAILURES,
+    ids=[f"{row['status']}-{row['when'][:20]}-{call}" for row, call in FAILURES],
+)
 async def test_failures(row: dict[str, str], call: str, tmp_path: Path) -> None:
-    """What fails validation is refused whole with the documented status, in plain text, and nothing of it is ingested."""
+    """What fails validation is refused whole with the documented status, in plain text, and
+    nothing of it is ingested.
+    """
     (bodies,) = (each for begins, each in FAILING.items() if row["when"].startswith(begins))
     async with serving(tmp_path) as service:
         for body in bodies(call):
             reply = await send(service.client, call, body)
-            assert (reply.status, reply.headers["Content-Type"].partition(";")[0]) == (int(row["status"]), "text/plain"), body
+            assert (reply.status, reply.headers["Content-Type"].partition(";")[0]) == (
+                int(row["status"]),
+                "text/plain",
+            ), body
             assert "bought" not in reply.text
         assert await service.client.sandbox.events() == []
 
@@ -114,17 +146,31 @@ async def test_failures(row: dict[str, str], call: str, tmp_path: Path) -> None:
 async def test_several_keys_and_versions_that_are_none(tmp_path: Path) -> None:
     """Two keys in one request are 401, a version that is no number is 400."""
     async with serving(tmp_path) as service:
-        events = [{"event": "a", "distinct_id": "ann", "token": token} for token in (seed.TOKEN, seed.SECOND_TOKEN)]
+        events = [
+            {"event": "a", "distinct_id": "ann", "token": token}
+            for token in (seed.TOKEN, seed.SECOND_TOKEN)
+        ]
         assert (await send(service.client, "batch", {"batch": events})).status == 401
         assert (await service.client.post("/decide?v=x", body_of("decide"))).status == 400
 
 
 @cases("strict", [False, True])
 @cases(
-    "change", [{"event": ...}, {"event": ""}, {"distinct_id": ...}, {"distinct_id": ""}, {"event": None}, {"distinct_id": None}], ids=str
+    "change",
+    [
+        {"event": ...},
+        {"event": ""},
+        {"distinct_id": ...},
+        {"distinct_id": ""},
+        {"event": None},
+        {"distinct_id": None},
+    ],
+    ids=str,
 )
 async def test_what_is_not_ingested(change: dict[str, Any], strict: bool, tmp_path: Path) -> None:
-    """An event without a name or a distinct_id, or with an empty one, is 200 and not ingested, and the others are; strictly it is 400."""
+    """An event without a name or a distinct_id, or with an empty one, is 200 and not ingested, and
+    the others are; strictly it is 400.
+    """
     event = {"event": "bad", "distinct_id": "ann", "properties": {}, **change}
     bad = {name: value for name, value in event.items() if value is not ...}
     async with serving(tmp_path, strict=strict) as service:
@@ -132,7 +178,9 @@ async def test_what_is_not_ingested(change: dict[str, Any], strict: bool, tmp_pa
         batch = body_of("batch", batch=[bad, {"event": "good", "distinct_id": "ann"}, bad])
         replies = [reply, await send(service.client, "batch", batch)]
         assert [each.status for each in replies] == ([400, 400] if strict else [200, 200])
-        assert [each.event for each in await service.client.sandbox.events()] == ([] if strict else ["good"])
+        assert [each.event for each in await service.client.sandbox.events()] == (
+            [] if strict else ["good"]
+        )
         if not strict:
             assert {each.text for each in replies} == {'{"status":"Ok"}'}
 
@@ -145,59 +193,104 @@ async def test_where_the_distinct_id_of_a_batch_stands(tmp_path: Path) -> None:
             {"event": "b", "distinct_id": "bob", "properties": {"distinct_id": "ann"}},
         ]
         await send(service.client, "batch", body_of("batch", batch=batch))
-        assert [event.distinct_id for event in await service.client.sandbox.events()] == ["ann", "bob"]
+        assert [event.distinct_id for event in await service.client.sandbox.events()] == [
+            "ann",
+            "bob",
+        ]
 
 
 async def test_fields_of_events_arrive(tmp_path: Path) -> None:
-    """Name, distinct_id, properties and time of an event are what was sent, from a batch and alone; a migration is marked as one."""
+    """Name, distinct_id, properties and time of an event are what was sent, from a batch and
+    alone; a migration is marked as one.
+    """
     async with serving(tmp_path) as service:
         await send(service.client, "capture", body_of("capture"))
         await send(service.client, "batch", body_of("batch"))
         first, second = await service.client.sandbox.events()
         for event in (first, second):
-            assert (event.event, event.distinct_id, event.timestamp[:19]) == ("bought", "ann", TIME[:19])
-        assert (json.loads(first.raw)["properties"], json.loads(second.raw)["properties"]) == (VALUES["properties"], {"a": [1]})
+            assert (event.event, event.distinct_id, event.timestamp[:19]) == (
+                "bought",
+                "ann",
+                TIME[:19],
+            )
+        assert (json.loads(first.raw)["properties"], json.loads(second.raw)["properties"]) == (
+            VALUES["properties"],
+            {"a": [1]},
+        )
         assert (first.historical, second.historical) == (False, True)
 
 
 @pytest.mark.slow
 async def test_limits_of_a_request(tmp_path: Path) -> None:
-    """A body just below the documented size is taken, one of that size isn't; a batch may have any number of events."""
-    limit = int(next(row["limit"] for row in rows("Limits") if row["what"] == "a request's body, ingestion").split()[1].replace(",", ""))
-    start, end = f'{{"api_key":"{seed.TOKEN}","event":"big","distinct_id":"a","properties":{{"x":"'.encode(), b'"}}'
+    """A body just below the documented size is taken, one of that size isn't; a batch may have any
+    number of events.
+    """
+    limit = int(
+        next(row["limit"] for row in rows("Limits") if row["what"] == "a request's body, ingestion")
+        .split()[1]
+        .replace(",", "")
+    )
+    start, end = (
+        f'{{"api_key":"{seed.TOKEN}","event":"big","distinct_id":"a","properties":{{"x":"'.encode(),
+        b'"}}',
+    )
     async with serving(tmp_path) as service:
         for size, status in ((limit - 1, 200), (limit, 413)):
             body = start + b"x" * (size - len(start) - len(end)) + end
-            assert (len(body), (await send(service.client, "capture", body)).status) == (size, status)
+            assert (len(body), (await send(service.client, "capture", body)).status) == (
+                size,
+                status,
+            )
         many = body_of("batch", batch=[{"event": "one", "distinct_id": "a"}] * 10_000)
         assert (await send(service.client, "batch", many)).status == 200
         assert (await service.client.sandbox.summary()).events == 10_001
 
 
 async def test_places(tmp_path: Path) -> None:
-    """The documented header is taken, whatever stands in it, and so are the places as properties."""
+    """The documented header is taken, whatever stands in it, and so are the places as
+    properties.
+    """
     header = ENDPOINTS["decide"]["header"].replace("-", "_")
     places = {plain(row["property"]): "x" for row in rows("Places")}
     async with serving(tmp_path) as service:
         for value in ("203.0.113.7", "203.0.113.7, 10.0.0.1", "2001:db8::1", "nowhere"):
-            reply = await send(service.client, "decide", body_of("decide", person_properties=places), **{header: value})
+            reply = await send(
+                service.client,
+                "decide",
+                body_of("decide", person_properties=places),
+                **{header: value},
+            )
             assert (reply.status, misfits(reply.json, "Decide answer")) == (200, "")
 
 
 async def test_what_clients_may_compress_with(tmp_path: Path) -> None:
     """`supportedCompression` is the contract's, or strictly the service's, as documented."""
-    rule = next(row["rule"] for row in rows("Decide answer") if plain(row["field"]) == "supportedCompression")
+    rule = next(
+        row["rule"]
+        for row in rows("Decide answer")
+        if plain(row["field"]) == "supportedCompression"
+    )
     for strict, said in ((False, spans(rule)[:2]), (True, spans(rule.partition("`--strict`")[2]))):
         async with serving(tmp_path, strict=strict) as service:
-            assert (await send(service.client, "decide", body_of("decide"))).json["supportedCompression"] == said
+            assert (await send(service.client, "decide", body_of("decide"))).json[
+                "supportedCompression"
+            ] == said
 
 
 async def test_keys_of_projects(tmp_path: Path) -> None:
-    """A project's token is taken from when the project is there; strictly, events for a key that isn't there are dropped without a word."""
+    """A project's token is taken from when the project is there; strictly, events for a key that
+    isn't there are dropped without a word.
+    """
     async with serving(tmp_path, strict=True) as service:
         token = (await service.call("projects create")).json["api_token"]
-        assert [(await send(service.client, call, body_of(call, api_key=token))).status for call in ENDPOINTS] == [200, 200, 200]
-        statuses = [(await send(service.client, call, body_of(call, api_key="phc_nobody_at_all"))).status for call in ENDPOINTS]
+        assert [
+            (await send(service.client, call, body_of(call, api_key=token))).status
+            for call in ENDPOINTS
+        ] == [200, 200, 200]
+        statuses = [
+            (await send(service.client, call, body_of(call, api_key="phc_nobody_at_all"))).status
+            for call in ENDPOINTS
+        ]
         assert statuses == [401, 200, 200]
         assert (await service.client.sandbox.summary()).events == 2
 
@@ -205,7 +298,11 @@ async def test_keys_of_projects(tmp_path: Path) -> None:
 async def test_every_key_where_no_project_is(tmp_path: Path) -> None:
     """Without projects every well-formed key is taken."""
     async with talking(SandboxOptions()) as client:
-        assert [(await send(client, call, body_of(call))).status for call in ENDPOINTS] == [200, 200, 200]
+        assert [(await send(client, call, body_of(call))).status for call in ENDPOINTS] == [
+            200,
+            200,
+            200,
+        ]
 
 
 EVENTS: Final = rows("Events")
@@ -231,9 +328,16 @@ async def _effects(service: Service) -> dict[str, Any]:
     sandbox = service.client.sandbox
     return {
         "persons": [(person.distinct_id, person.properties) for person in await sandbox.persons()],
-        "groups": [(group.group_type, group.group_key, group.properties) for group in await sandbox.groups()],
-        "surveys": [(use.survey_id, use.sent, _counts(use.responses)) for use in await sandbox.surveys()],
-        "flags": [(use.flag, use.calls, _counts(use.responses)) for use in await sandbox.flag_calls()],
+        "groups": [
+            (group.group_type, group.group_key, group.properties)
+            for group in await sandbox.groups()
+        ],
+        "surveys": [
+            (use.survey_id, use.sent, _counts(use.responses)) for use in await sandbox.surveys()
+        ],
+        "flags": [
+            (use.flag, use.calls, _counts(use.responses)) for use in await sandbox.flag_calls()
+        ],
     }
 
 
@@ -251,13 +355,19 @@ EFFECTS: Final[dict[str, dict[str, Any]]] = {
     "$feature_flag": {"flags": [("beta", 1, {"on": 1})]},
     "$process_person_profile": {"persons": []},
 }
-"""By a row's first property: what is there after its first event. Rows that aren't named here only have their event recorded."""
+"""By a row's first property: what is there after its first event. Rows that aren't named here only
+have their event recorded.
+"""
 
 
 @cases("row", EVENTS, ids=[plain(row["event"]) + plain(row["properties"])[:12] for row in EVENTS])
 async def test_events(row: dict[str, str], tmp_path: Path) -> None:
-    """Each documented event is ingested with its properties, alone and in a batch, and does what its row says."""
-    properties = {name.replace("<flag_key>", "beta"): PROPERTIES[name] for name in spans(row["properties"])}
+    """Each documented event is ingested with its properties, alone and in a batch, and does what
+    its row says.
+    """
+    properties = {
+        name.replace("<flag_key>", "beta"): PROPERTIES[name] for name in spans(row["properties"])
+    }
     names = spans(row["event"]) or ["any name \u4e2d"]
     async with serving(tmp_path) as service:
         sent = [{"event": name, "distinct_id": "ann", "properties": properties} for name in names]
@@ -283,9 +393,20 @@ async def test_what_events_need(tmp_path: Path) -> None:
     """An event without a property that its row needs is not ingested."""
     async with serving(tmp_path) as service:
         for row in EVENTS:
-            for needed in [cell for cell in row["properties"].split(", ") if cell.endswith("(needed)")]:
-                properties = {name: PROPERTIES[name] for name in spans(row["properties"]) if name not in needed}
+            for needed in [
+                cell for cell in row["properties"].split(", ") if cell.endswith("(needed)")
+            ]:
+                properties = {
+                    name: PROPERTIES[name]
+                    for name in spans(row["properties"])
+                    if name not in needed
+                }
                 for name in spans(row["event"]):
-                    body = {"api_key": seed.TOKEN, "event": name, "distinct_id": "ann", "properties": properties}
+                    body = {
+                        "api_key": seed.TOKEN,
+                        "event": name,
+                        "distinct_id": "ann",
+                        "properties": properties,
+                    }
                     assert (await send(service.client, "capture", body)).status == 200
         assert await service.client.sandbox.events() == []

@@ -1,4 +1,6 @@
-"""Every list of the table of endpoints, page by page: where pages begin and end, and what leads from one to the next."""
+"""Every list of the table of endpoints, page by page: where pages begin and end, and what leads
+from one to the next.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +32,26 @@ async def _filled(service: Service, row: EndpointRow) -> list[dict[str, Any]]:
 
 def test_all_lists_are_read() -> None:
     """The interface has five."""
-    assert [row.call for row in LISTS] == [f"{name} list" for name in ("domains", "invites", "members", "projects", "dashboards")]
+    assert [row.call for row in LISTS] == [
+        f"{name} list" for name in ("domains", "invites", "members", "projects", "dashboards")
+    ]
 
 
 @EVERY
 async def test_from_page_to_page(row: EndpointRow, tmp_path: Path) -> None:
-    """The first page has no previous one, the last no next one; what is between is reached from both ends, each item once, in one order."""
+    """The first page has no previous one, the last no next one; what is between is reached from
+    both ends, each item once, in one order.
+    """
     async with serving(tmp_path) as service:
         whole = await _filled(service, row)
         assert len(whole) >= 3
-        forwards, last = await _walk(service, service.client.sandbox.url + path_of(row) + "?limit=1", "next")
+        forwards, last = await _walk(
+            service, service.client.sandbox.url + path_of(row) + "?limit=1", "next"
+        )
         assert [page["results"] for page in forwards] == [[item] for item in whole]
-        assert [page["previous"] is None for page in forwards] == [True] + [False] * (len(whole) - 1)
+        assert [page["previous"] is None for page in forwards] == [True] + [False] * (
+            len(whole) - 1
+        )
         backwards, _ = await _walk(service, last, "previous")
         assert [page["results"] for page in backwards] == [[item] for item in reversed(whole)]
         assert {page["count"] for page in (*forwards, *backwards)} == {len(whole)}
@@ -49,7 +59,9 @@ async def test_from_page_to_page(row: EndpointRow, tmp_path: Path) -> None:
 
 
 async def _walk(service: Service, url: str, direction: str) -> tuple[list[dict[str, Any]], str]:
-    """All pages from an address on, and the address of the last. Links have to be whole, and to the host that was asked."""
+    """All pages from an address on, and the address of the last. Links have to be whole, and to
+    the host that was asked.
+    """
     pages: list[dict[str, Any]] = []
     while True:
         assert url.startswith(service.client.sandbox.url + "/api/")
@@ -61,11 +73,21 @@ async def _walk(service: Service, url: str, direction: str) -> tuple[list[dict[s
 
 @EVERY
 async def test_sizes_of_pages(row: EndpointRow, tmp_path: Path) -> None:
-    """A page has as many items as asked for, wherever it begins; behind the end there are none, and from there one comes back."""
+    """A page has as many items as asked for, wherever it begins; behind the end there are none,
+    and from there one comes back.
+    """
     async with serving(tmp_path) as service:
         whole = await _filled(service, row)
         size = len(whole)
-        for limit, offset in ((2, 0), (2, 1), (size, 0), (size + 1, 0), (1, size - 1), (2, size), (7, size + 5)):
+        for limit, offset in (
+            (2, 0),
+            (2, 1),
+            (size, 0),
+            (size + 1, 0),
+            (1, size - 1),
+            (2, size),
+            (7, size + 5),
+        ):
             page = (await service.call(row.call, query=f"?limit={limit}&offset={offset}")).json
             assert page["results"] == whole[offset : offset + limit]
             assert (page["next"] is None) == (offset + limit >= size)
@@ -75,7 +97,9 @@ async def test_sizes_of_pages(row: EndpointRow, tmp_path: Path) -> None:
 
 @EVERY
 async def test_bad_limits_and_offsets(row: EndpointRow, tmp_path: Path) -> None:
-    """A limit or an offset that makes no sense counts as not given, however large, odd or often it is."""
+    """A limit or an offset that makes no sense counts as not given, however large, odd or often it
+    is.
+    """
     async with serving(tmp_path) as service:
         whole = await _filled(service, row)
         for query in (
@@ -103,20 +127,31 @@ async def test_what_else_is_in_the_query(row: EndpointRow, tmp_path: Path) -> No
         page = (await service.call(row.call, query="?search=a%26b&limit=1&offset=1")).json
         for link, offset in ((page["next"], 2), (page["previous"], 0)):
             assert link.partition("?")[0] == service.client.sandbox.url + path_of(row)
-            assert set(link.partition("?")[2].split("&")) == {"search=a%26b", "limit=1", f"offset={offset}"}
+            assert set(link.partition("?")[2].split("&")) == {
+                "search=a%26b",
+                "limit=1",
+                f"offset={offset}",
+            }
 
 
 async def test_the_documented_sizes(tmp_path: Path) -> None:
-    """Without a limit a page has as many items as documented, and no page has more than documented."""
+    """Without a limit a page has as many items as documented, and no page has more
+    than documented.
+    """
     limit = next(row for row in rows("Pages") if row["parameter"] == "`limit`")
     size = int(limit["default"])
     async with serving(tmp_path) as service:
         for start in range(0, size, 20):
-            await service.call("invites bulk", [{"target_email": f"{number}@example.net"} for number in range(start, start + 20)])
+            await service.call(
+                "invites bulk",
+                [{"target_email": f"{number}@example.net"} for number in range(start, start + 20)],
+            )
         page = (await service.call("invites list")).json
         assert (page["count"], len(page["results"])) == (size + 1, size)
         assert f"limit={size}" in page["next"]
-        most = (await service.call("invites list", query=f"?limit={int(limit['at most']) + 1}&offset=1")).json
+        most = (
+            await service.call("invites list", query=f"?limit={int(limit['at most']) + 1}&offset=1")
+        ).json
         assert f"limit={limit['at most']}&" in most["previous"] + "&"
 
 
@@ -125,6 +160,13 @@ async def test_each_organization_has_its_own_lists(tmp_path: Path) -> None:
     async with serving(tmp_path) as service:
         for row in LISTS:
             own = json.dumps(await service.items(row.call))
-            theirs = (await service.call(row.call, key=seed.STRANGER_KEY, organization_id=seed.OTHER, project_id=seed.OTHER_PROJECT)).text
+            theirs = (
+                await service.call(
+                    row.call,
+                    key=seed.STRANGER_KEY,
+                    organization_id=seed.OTHER,
+                    project_id=seed.OTHER_PROJECT,
+                )
+            ).text
             assert "example.org" not in own + ("" if row.resource != "members" else "steve")
             assert "olga" not in theirs

@@ -15,7 +15,9 @@ from tests.support.clock import FakeClock
 
 PAUSING: Final = rows("Pausing")
 VERIFYING: Final = rows("Verification")
-INVITES: Final = [(row, state) for row in rows("Life of an invite") for state in row["state"].split(", ")]
+INVITES: Final = [
+    (row, state) for row in rows("Life of an invite") for state in row["state"].split(", ")
+]
 CHALLENGE: Final = "_posthog-challenge.example.com"
 DAYS: Final = 3 * 24 * 3600.0
 ADDRESS: Final = "ann@example.net"
@@ -23,10 +25,16 @@ ADDRESS: Final = "ann@example.net"
 
 @pytest.mark.parametrize("resource", ["batch-exports", "organization-batch-exports"])
 @pytest.mark.parametrize("row", PAUSING, ids=lambda row: f"{row['state']}-{row['by']}")
-async def test_pausing(row: dict[str, str], resource: str, clock: FakeClock, tmp_path: Path) -> None:
-    """Pause and unpause lead from each state to the documented one; when it was paused changes where documented, and only there."""
+async def test_pausing(
+    row: dict[str, str], resource: str, clock: FakeClock, tmp_path: Path
+) -> None:
+    """Pause and unpause lead from each state to the documented one; when it was paused changes
+    where documented, and only there.
+    """
     async with serving(tmp_path, now=clock.now) as service:
-        await service.call("batch-exports " + {"not paused": "unpause", "paused": "pause"}[row["state"]])
+        await service.call(
+            "batch-exports " + {"not paused": "unpause", "paused": "pause"}[row["state"]]
+        )
         before = (await service.call("batch-exports get")).json
         assert before["paused"] is (row["state"] == "paused")
         clock.step(1)
@@ -50,11 +58,18 @@ async def test_verification(row: dict[str, str], tmp_path: Path) -> None:
         if row["also"].startswith("400"):
             assert error_of(reply)[:3] == (400, "validation_error", spans(row["also"])[0])
         else:
-            assert (reply.status, after["verified_at"] is None) == (200, before["verified_at"] is None and not spans(row["also"]))
+            assert (reply.status, after["verified_at"] is None) == (
+                200,
+                before["verified_at"] is None and not spans(row["also"]),
+            )
 
 
-@pytest.mark.parametrize(("row", "state"), INVITES, ids=[f"{state}-{row['by']}" for row, state in INVITES])
-async def test_life_of_an_invite(row: dict[str, str], state: str, clock: FakeClock, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("row", "state"), INVITES, ids=[f"{state}-{row['by']}" for row, state in INVITES]
+)
+async def test_life_of_an_invite(
+    row: dict[str, str], state: str, clock: FakeClock, tmp_path: Path
+) -> None:
     """Time, another invite and deletion lead from each state to the documented one."""
     async with serving(tmp_path, now=clock.now) as service:
         invite = (await service.call("invites create", {"target_email": ADDRESS, "level": 8})).json
@@ -66,8 +81,12 @@ async def test_life_of_an_invite(row: dict[str, str], state: str, clock: FakeClo
         elif row["by"] == "delete":
             assert (await service.call("invites delete", id=invite["id"])).status == 204
         else:
-            another = await service.call("invites create", {"target_email": ADDRESS, "combine_pending_invites": True})
-            assert another.json["level"] == (8 if "its level and access go over" in row["also"] else 1)
+            another = await service.call(
+                "invites create", {"target_email": ADDRESS, "combine_pending_invites": True}
+            )
+            assert another.json["level"] == (
+                8 if "its level and access go over" in row["also"] else 1
+            )
         assert await _state(service, invite["id"]) == row["next"]
 
 

@@ -48,7 +48,9 @@ async def test_no_time_to_wait_is_an_answer(clock: FakeClock) -> None:
 
 
 @pytest.mark.parametrize(("set_after", "found"), [(2.9, True), (3.1, False)])
-async def test_the_wait_ends_with_the_event_or_the_limit(clock: FakeClock, set_after: float, found: bool) -> None:
+async def test_the_wait_ends_with_the_event_or_the_limit(
+    clock: FakeClock, set_after: float, found: bool
+) -> None:
     """Whichever comes first on the clock, and no timer is left behind."""
     event = asyncio.Event()
     waiting = asyncio.create_task(wait_for_event(event, 3.0, clock))
@@ -88,11 +90,22 @@ def upper(_low: float, high: float) -> float:
 def test_bounds_double_up_to_the_maximum() -> None:
     """Attempt by attempt, from the initial bound on."""
     backoff = Backoff(0.5, 30.0)
-    assert [backoff.bound(attempt) for attempt in range(1, 9)] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    assert [backoff.bound(attempt) for attempt in range(1, 9)] == [
+        0.5,
+        1.0,
+        2.0,
+        4.0,
+        8.0,
+        16.0,
+        30.0,
+        30.0,
+    ]
 
 
 def test_jitter() -> None:
-    """A wait is drawn between zero (or half the bound, for equal jitter) and the bound, so that not all come back together."""
+    """A wait is drawn between zero (or half the bound, for equal jitter) and the bound, so that
+    not all come back together.
+    """
     asked: list[tuple[float, float]] = []
 
     def uniform(low: float, high: float) -> float:

@@ -50,14 +50,18 @@ def three() -> Iterator[Three]:
     ],
 )
 def test_connections_decide_first(three: Three, own: int, others: list[int], room: int) -> None:
-    """A worker leaves a connection to one that has clearly fewer: two, and a sixteenth of the mean, is no difference."""
+    """A worker leaves a connection to one that has clearly fewer: two, and a sixteenth of the
+    mean, is no difference.
+    """
     for number, count in enumerate([own, *others]):
         three.workers[number].write(count)
     assert three.workers[0].room == room
 
 
 def test_turns_decide_among_those_with_equal_connections(three: Three) -> None:
-    """Where connections end at once, whoever has accepted most leaves the next to the others; one with fewer connections doesn't."""
+    """Where connections end at once, whoever has accepted most leaves the next to the others; one
+    with fewer connections doesn't.
+    """
     one, other, busy = three.workers
     for each in (one, other):
         each.write(0)
@@ -75,7 +79,9 @@ def test_turns_decide_among_those_with_equal_connections(three: Three) -> None:
 
 
 def test_missed_turns_are_forgotten(three: Three) -> None:
-    """A worker that starts, or comes back, isn't given all that the others have accepted meanwhile."""
+    """A worker that starts, or comes back, isn't given all that the others have
+    accepted meanwhile.
+    """
     one, back, _ = three.workers
     one.write(0)
     one.add(1000)
@@ -93,7 +99,9 @@ def test_missed_turns_are_forgotten(three: Three) -> None:
 
 
 def test_a_worker_that_is_excluded_counts_again_when_it_writes(three: Three) -> None:
-    """One that has ended or doesn't respond is due nothing, and one that starts or responds again is."""
+    """One that has ended or doesn't respond is due nothing, and one that starts or responds again
+    is.
+    """
     one, _, other = three.workers
     one.write(9)
     assert one.room > 0

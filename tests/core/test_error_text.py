@@ -35,7 +35,10 @@ from tests.support.certificates import Authority
 from tests.support.repository import name as path_name
 from tests.support.repository import trees
 
-PYTHON: Final = re.compile(r"[\[\]{}<>]|_ssl\.c|Errno|\w(?:Error|Exception|Timeout)\b|\('|, \d+\)|\bNone\b|\bTrue\b|b'|\(\)|\n")
+PYTHON: Final = re.compile(
+    r"[\[\]{}<>]|_ssl\.c|Errno|\w(?:Error|Exception|Timeout)\b|\('|, "
+    r"\d+\)|\bNone\b|\bTrue\b|b'|\(\)|\n"
+)
 """What no text has."""
 
 
@@ -60,29 +63,57 @@ def kafka_error(text: str) -> Exception:
 
 LOCAL: Final[dict[str, tuple[Callable[[], Exception], str]]] = {
     "no permission": (lambda: at_system(errno.EACCES), "Permission denied"),
-    "disk full": (lambda: raised(lambda: Path("/dev/full").write_text("x")), "No space left on device"),
+    "disk full": (
+        lambda: raised(lambda: Path("/dev/full").write_text("x")),
+        "No space left on device",
+    ),
     "read-only": (lambda: at_system(errno.EROFS), "Read-only file system"),
     "disk fails": (lambda: at_system(errno.EIO), "Input/output error"),
-    "no file": (lambda: raised(lambda: Path("/no/such/file").read_text()), "No such file or directory"),
+    "no file": (
+        lambda: raised(lambda: Path("/no/such/file").read_text()),
+        "No such file or directory",
+    ),
     "a folder": (lambda: raised(lambda: Path("/").read_bytes()), "Is a directory"),
     "too many files": (lambda: at_system(errno.EMFILE), "Too many open files"),
-    "own words": (lambda: type("Foreign", (OSError,), {})(1, "it belongs to another user"), "it belongs to another user"),
+    "own words": (
+        lambda: type("Foreign", (OSError,), {})(1, "it belongs to another user"),
+        "it belongs to another user",
+    ),
     "not gzip": (lambda: raised(lambda: gzip.decompress(b"abcdef")), "it isn't gzip"),
     "half of gzip": (
         lambda: raised(lambda: gzip.decompress(gzip.compress(b"abc" * 99)[:20])),
         "Compressed file ended before the end-of-stream marker was reached",
     ),
     "not deflate": (lambda: raised(lambda: zlib.decompress(b"abcdef")), "incorrect header check"),
-    "not UTF-8": (lambda: raised(b"ab\xff".decode), "it isn't text in UTF-8: byte 0xff at offset 2"),
-    "not JSON": (lambda: raised(lambda: json.loads("{")), "expecting property name enclosed in double quotes at line 1, column 2"),
-    "not JSON, msgspec": (lambda: raised(lambda: msgspec.json.decode(b"{")), "Input data was truncated"),
+    "not UTF-8": (
+        lambda: raised(b"ab\xff".decode),
+        "it isn't text in UTF-8: byte 0xff at offset 2",
+    ),
+    "not JSON": (
+        lambda: raised(lambda: json.loads("{")),
+        "expecting property name enclosed in double quotes at line 1, column 2",
+    ),
+    "not JSON, msgspec": (
+        lambda: raised(lambda: msgspec.json.decode(b"{")),
+        "Input data was truncated",
+    ),
     "not a database": (lambda: raised(not_a_database), "file is not a database"),
-    "a bug": (lambda: raised(lambda: getattr(object(), "x")), "unexpected: attribute"),  # noqa: B009 - the error is the point
+    # B009: the error is the point
+    "a bug": (lambda: raised(lambda: getattr(object(), "x")), "unexpected: attribute"),  # noqa: B009
     "a missing key": (lambda: raised(lambda: {"a": 1}["(1, 2)"]), "unexpected: key"),
-    "ours": (lambda: ConfigurationError("The file is empty.", hint="Fill it."), "The file is empty."),
-    "several": (lambda: ExceptionGroup("both", [at_system(errno.EACCES), ValueError()]), "Permission denied"),
+    "ours": (
+        lambda: ConfigurationError("The file is empty.", hint="Fill it."),
+        "The file is empty.",
+    ),
+    "several": (
+        lambda: ExceptionGroup("both", [at_system(errno.EACCES), ValueError()]),
+        "Permission denied",
+    ),
     "nothing said": (ValueError, "unexpected: value"),
-    "a package": (lambda: raised(lambda: __import__("no_such_package")), "the package no_such_package is missing"),
+    "a package": (
+        lambda: raised(lambda: __import__("no_such_package")),
+        "the package no_such_package is missing",
+    ),
     "Kafka": (lambda: kafka_error("no broker is ready"), "no broker is ready"),
     "Kafka, its object": (lambda: kafka_error("<Future pending>"), "node not ready"),
     "Kafka, by number": (
@@ -107,7 +138,9 @@ def test_errors_of_files_and_values(name: str) -> None:
     assert not PYTHON.search(text)
 
 
-async def requested(url: str, *, ca: Path | None = None, proxy: str | None = None, seconds: float = 5) -> Exception:
+async def requested(
+    url: str, *, ca: Path | None = None, proxy: str | None = None, seconds: float = 5
+) -> Exception:
     """The error of a request."""
     context = ssl.create_default_context(cafile=ca) if ca else True
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=seconds)) as session:
@@ -124,7 +157,9 @@ async def server(answer: bytes | None, context: ssl.SSLContext | None = None) ->
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         if answer is None:
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
         else:
             writer.write(answer)
         writer.close()
@@ -143,18 +178,29 @@ def unused() -> int:
 async def test_refused_ports() -> None:
     """With each of the ways by which connections are made; a name with several addresses too."""
     port = unused()
-    assert error_text(await requested(f"http://127.0.0.1:{port}")) == f"no connection to 127.0.0.1:{port}: connection refused"
+    assert (
+        error_text(await requested(f"http://127.0.0.1:{port}"))
+        == f"no connection to 127.0.0.1:{port}: connection refused"
+    )
     assert (
         error_text(await requested("http://a.example", proxy=f"http://127.0.0.1:{port}"))
         == "no connection to the proxy: connection refused"
     )
     for host in ("127.0.0.1", "localhost"):
-        with pytest.raises(ConnectionRefusedError if host == "127.0.0.1" else OSError, match="Connect call failed") as found:
+        with pytest.raises(
+            ConnectionRefusedError if host == "127.0.0.1" else OSError, match="Connect call failed"
+        ) as found:
             await asyncio.open_connection(host, port)
         assert error_text(found.value) == "Connection refused"
-    assert error_text(raised(lambda: http.client.HTTPConnection("127.0.0.1", port).request("GET", "/"))) == "Connection refused"
+    assert (
+        error_text(
+            raised(lambda: http.client.HTTPConnection("127.0.0.1", port).request("GET", "/"))
+        )
+        == "Connection refused"
+    )
     several = OSError(
-        "Multiple exceptions: [Errno 111] Connect call failed ('::1', 1, 0, 0), [Errno 111] Connect call failed ('127.0.0.1', 1)"
+        "Multiple exceptions: [Errno 111] Connect call failed ('::1', 1, 0, 0), [Errno 111] "
+        "Connect call failed ('127.0.0.1', 1)"
     )
     assert error_text(several) == "Connection refused"
 
@@ -169,7 +215,10 @@ async def test_an_unknown_name() -> None:
     ("answer", "text"),
     [
         (b"", "the connection was closed before an answer came"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nhalf", "the answer was cut off before its end"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nhalf",
+            "the answer was cut off before its end",
+        ),
         (b"SSH-2.0-OpenSSH_9.6\r\n", "the answer isn't valid HTTP"),
         (None, "the connection failed: connection reset by peer"),
     ],
@@ -185,7 +234,10 @@ async def test_no_answer_in_time() -> None:
     """A server that accepts and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        assert error_text(await requested(f"http://127.0.0.1:{port}", seconds=0.05)) == "no answer in time"
+        assert (
+            error_text(await requested(f"http://127.0.0.1:{port}", seconds=0.05))
+            == "no answer in time"
+        )
 
 
 async def test_certificates_that_are_not_trusted(tmp_path: Path) -> None:
@@ -196,16 +248,27 @@ async def test_certificates_that_are_not_trusted(tmp_path: Path) -> None:
     good, old = authority.issue("good"), authority.issue("old", life=timedelta(days=-1))
     elsewhere = authority.issue("elsewhere.example", local=False)
     said = {}
-    for name, made, ca in (("other", good, other), ("old", old, authority), ("name", elsewhere, authority)):
+    for name, made, ca in (
+        ("other", good, other),
+        ("old", old, authority),
+        ("name", elsewhere, authority),
+    ):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(made.cert_file, made.key_file)
         async with server(b"", context) as port:
             said[name] = error_text(await requested(f"https://127.0.0.1:{port}", ca=ca.ca_file))
     begin = "the certificate of 127.0.0.1 isn't trusted: "
-    assert said.pop("name").startswith(f"{begin}IP address mismatch, certificate is not valid for '127.0.0.1'")
-    assert said == {"other": f"{begin}unable to get local issuer certificate", "old": f"{begin}certificate has expired"}
+    assert said.pop("name").startswith(
+        f"{begin}IP address mismatch, certificate is not valid for '127.0.0.1'"
+    )
+    assert said == {
+        "other": f"{begin}unable to get local issuer certificate",
+        "old": f"{begin}certificate has expired",
+    }
     async with server(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
-        assert error_text(await requested(f"https://127.0.0.1:{port}")).startswith(f"no TLS with 127.0.0.1:{port}: ")
+        assert error_text(await requested(f"https://127.0.0.1:{port}")).startswith(
+            f"no TLS with 127.0.0.1:{port}: "
+        )
 
 
 def test_files_of_certificates(tmp_path: Path) -> None:
@@ -214,8 +277,14 @@ def test_files_of_certificates(tmp_path: Path) -> None:
     one, two = authority.issue("one"), authority.issue("two")
     context, garbage = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), tmp_path / "garbage"
     garbage.write_text("garbage")
-    assert error_text(raised(lambda: context.load_cert_chain(tmp_path / "none"))) == "No such file or directory"
-    assert error_text(raised(lambda: context.load_verify_locations(garbage))) == "it holds no certificate in PEM form"
+    assert (
+        error_text(raised(lambda: context.load_cert_chain(tmp_path / "none")))
+        == "No such file or directory"
+    )
+    assert (
+        error_text(raised(lambda: context.load_verify_locations(garbage)))
+        == "it holds no certificate in PEM form"
+    )
     assert error_text(raised(lambda: context.load_cert_chain(garbage))) == "it isn't valid PEM"
     assert (
         error_text(raised(lambda: context.load_cert_chain(one.cert_file, two.key_file)))
@@ -225,33 +294,71 @@ def test_files_of_certificates(tmp_path: Path) -> None:
 
 def test_the_known_classes_exist() -> None:
     """Each name in the table is one of a package that is used, so that none is written in vain."""
-    packages = {"aiohttp": [aiohttp], "http": [http.client], "ssl": [ssl], "gzip": [gzip], "json": [json], "aiokafka": [kafka]}
+    packages = {
+        "aiohttp": [aiohttp],
+        "http": [http.client],
+        "ssl": [ssl],
+        "gzip": [gzip],
+        "json": [json],
+        "aiokafka": [kafka],
+    }
     for name in module._KNOWN:
         package, _, each = name.partition(".")
-        found = [getattr(where, each, None) for where in packages.get(package, [__import__(package)])]
-        assert [kind for kind in found if isinstance(kind, type) and issubclass(kind, BaseException)], name
+        found = [
+            getattr(where, each, None) for where in packages.get(package, [__import__(package)])
+        ]
+        assert [
+            kind for kind in found if isinstance(kind, type) and issubclass(kind, BaseException)
+        ], name
 
 
 FOREIGN: Final = frozenset(
-    {"OSError", "Exception", "BaseException", "Error", "SSLError", "ClientError", "KafkaError", "HTTPException", "error"}
+    {
+        "OSError",
+        "Exception",
+        "BaseException",
+        "Error",
+        "SSLError",
+        "ClientError",
+        "KafkaError",
+        "HTTPException",
+        "error",
+    }
 )
 """The last words of classes whose errors are other people's."""
 
 
 def _as_python_says(tree: ast.Module) -> Iterator[int]:
-    """Lines on which the text, the class or the words of somebody else's error are used as they are."""
+    """Lines on which the text, the class or the words of somebody else's error are used as they
+    are.
+    """
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr == "strerror" and getattr(node.value, "id", "") != "os":
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr == "strerror"
+            and getattr(node.value, "id", "") != "os"
+        ):
             yield node.lineno
         if not isinstance(node, ast.ExceptHandler) or node.name is None or node.type is None:
             continue
         kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
         foreign = any(ast.unparse(kind).rpartition(".")[2] in FOREIGN for kind in kinds)
-        for inner in (inner for statement in node.body for inner in ast.walk(statement) if isinstance(inner, ast.expr)):
+        for inner in (
+            inner
+            for statement in node.body
+            for inner in ast.walk(statement)
+            if isinstance(inner, ast.expr)
+        ):
             text = ast.unparse(inner) if isinstance(inner, ast.Call | ast.Attribute) else ""
-            if text == f"type({node.name}).__name__" or (foreign and text in (f"str({node.name})", f"repr({node.name})")):
+            if text == f"type({node.name}).__name__" or (
+                foreign and text in (f"str({node.name})", f"repr({node.name})")
+            ):
                 yield inner.lineno
-            if foreign and isinstance(inner, ast.FormattedValue) and getattr(inner.value, "id", "") == node.name:
+            if (
+                foreign
+                and isinstance(inner, ast.FormattedValue)
+                and getattr(inner.value, "id", "") == node.name
+            ):
                 yield inner.lineno
 
 

@@ -9,7 +9,12 @@ from tests.support.cases import cases
 
 def kinds(kind: type[ForwarderError]) -> list[type[ForwarderError]]:
     """The class and everything below it, of this module."""
-    below = [each for sub in kind.__subclasses__() if sub.__module__ == errors.__name__ for each in kinds(sub)]
+    below = [
+        each
+        for sub in kind.__subclasses__()
+        if sub.__module__ == errors.__name__
+        for each in kinds(sub)
+    ]
     return [kind, *below]
 
 
@@ -23,7 +28,12 @@ def test_codes_tell_the_kinds_apart() -> None:
 def test_an_error_says_what_and_what_next(kind: type[ForwarderError]) -> None:
     """The message is its text; the hint is optional."""
     error = kind("it is full", hint="come back later")
-    assert (str(error), error.message, error.hint, kind("so").hint) == ("it is full", "it is full", "come back later", "")
+    assert (str(error), error.message, error.hint, kind("so").hint) == (
+        "it is full",
+        "it is full",
+        "come back later",
+        "",
+    )
 
 
 @cases("kind", kinds(Backpressure), ids=lambda kind: kind.code)

@@ -30,7 +30,9 @@ def test_a_lane_is_live_unless_said_otherwise() -> None:
 
 
 def test_the_cost_covers_what_holding_takes() -> None:
-    """An event of a few bytes costs far more than those: limits in bytes would mean nothing otherwise."""
+    """An event of a few bytes costs far more than those: limits in bytes would mean nothing
+    otherwise.
+    """
     assert chunk(b"{}", b"{}").cost == len(b"{},{}") + CHUNK_OVERHEAD + 2 * EVENT_OVERHEAD
 
 
@@ -40,16 +42,27 @@ def test_events_come_out_byte_for_byte(events: list[bytes]) -> None:
     assert chunk(*events).events() == events
 
 
-@given(st.lists(st.tuples(st.sampled_from(EVENTS), st.text(" \t\r\n", max_size=3)), min_size=2, max_size=6))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(EVENTS), st.text(" \t\r\n", max_size=3)), min_size=2, max_size=6
+    )
+)
 def test_white_space_between_events_is_nobodys(padded: list[tuple[bytes, str]]) -> None:
     """It counts as bytes of the chunk, and of no event."""
     data = b",".join(space.encode() + event + space.encode() for event, space in padded)
-    assert Chunk(LANE, data, len(padded), frozenset(), 0.0).events() == [event for event, _ in padded]
+    assert Chunk(LANE, data, len(padded), frozenset(), 0.0).events() == [
+        event for event, _ in padded
+    ]
 
 
 def test_a_batch_knows_its_count_its_age_and_its_ids() -> None:
-    """They are those of its chunks together; the age is the oldest event's, whatever the order of the chunks."""
-    chunks = chunk(b"{}", b"{}", at=7.0, ids=frozenset({"a", "b"})), chunk(b"{}", at=5.0, ids=frozenset({"b", "c"}))
+    """They are those of its chunks together; the age is the oldest event's, whatever the order of
+    the chunks.
+    """
+    chunks = (
+        chunk(b"{}", b"{}", at=7.0, ids=frozenset({"a", "b"})),
+        chunk(b"{}", at=5.0, ids=frozenset({"b", "c"})),
+    )
     batch = Batch(LANE, chunks, 100)
     assert (batch.count, batch.received_at) == (3, 5.0)
     assert batch.ids() == {"a", "b", "c"}
@@ -80,8 +93,16 @@ class Sourced(Chunk):
 
 def test_a_letter_says_where_its_event_was() -> None:
     """By the chunk's place on disk, or as its source says; else nothing."""
-    made = [kind(Lane("phc_1"), b"{}, {}", 2, frozenset(), 0.0) for kind in (Chunk, Placed, Sourced)]
-    letters = [[(each.coordinates, each.place, each.attributes) for each in letters_of(chunk, Reason.REFUSED, "no", 1.0)] for chunk in made]
+    made = [
+        kind(Lane("phc_1"), b"{}, {}", 2, frozenset(), 0.0) for kind in (Chunk, Placed, Sourced)
+    ]
+    letters = [
+        [
+            (each.coordinates, each.place, each.attributes)
+            for each in letters_of(chunk, Reason.REFUSED, "no", 1.0)
+        ]
+        for chunk in made
+    ]
     assert letters == [
         [("", None, ""), ("", None, "")],
         [("", (7, 3), ""), ("", (7, 4), "")],

@@ -10,7 +10,12 @@ from tests.support.cases import cases
 
 @cases(
     ("text", "host", "port"),
-    [("127.0.0.1:80", "127.0.0.1", 80), ("[::1]:8322", "::1", 8322), ("localhost:0", "localhost", 0), ("[::]:65535", "::", 65535)],
+    [
+        ("127.0.0.1:80", "127.0.0.1", 80),
+        ("[::1]:8322", "::1", 8322),
+        ("localhost:0", "localhost", 0),
+        ("[::]:65535", "::", 65535),
+    ],
 )
 def test_what_is_read_is_written_the_same(text: str, host: str, port: int) -> None:
     """Reading and writing are each other's inverse."""
@@ -23,7 +28,21 @@ def test_all_interfaces() -> None:
     assert split_host_port(":80") == ("", 80)
 
 
-@cases("text", ["", "localhost", "a:", "a:b", "a:-1", "a:65536", "a:1_0", "a:\u0661", "a: 80", "a:" + "9" * 5000])
+@cases(
+    "text",
+    [
+        "",
+        "localhost",
+        "a:",
+        "a:b",
+        "a:-1",
+        "a:65536",
+        "a:1_0",
+        "a:\u0661",
+        "a: 80",
+        "a:" + "9" * 5000,
+    ],
+)
 def test_what_is_no_address(text: str) -> None:
     """A port is digits, and one that exists."""
     with pytest.raises(ValueError, match="is not host:port"):

@@ -31,7 +31,9 @@ def test_a_clone_gives_its_own_files() -> None:
 
 @pytest.mark.parametrize("extra", ["demo", "import", "kafka-demo", "msk", "testing"])
 def test_packages_are_added_to_the_environment_that_lacks_them(extra: str, prefix: Path) -> None:
-    """By its own Python, as pyproject.toml lists them; forwarder's own name isn't asked for anywhere."""
+    """By its own Python, as pyproject.toml lists them; forwarder's own name isn't asked for
+    anywhere.
+    """
     what, _, command = install_extra(extra).partition(": ")
     assert what == f"Install the extra {extra}"
     assert shlex.split(command) == [sys.executable, "-m", "pip", "install", *EXTRAS[extra]]
@@ -40,26 +42,41 @@ def test_packages_are_added_to_the_environment_that_lacks_them(extra: str, prefi
 def test_pipx_adds_packages_by_a_command_of_its_own(prefix: Path) -> None:
     """Its environments are not for pip: what pipx adds survives `pipx upgrade`."""
     (prefix / "pipx_metadata.json").touch()
-    assert install_extra("demo") == f"Install the extra demo: pipx inject {DISTRIBUTION} '{EXTRAS['demo'][0]}'"
+    assert (
+        install_extra("demo")
+        == f"Install the extra demo: pipx inject {DISTRIBUTION} '{EXTRAS['demo'][0]}'"
+    )
 
 
-def test_uv_adds_packages_where_it_installed_forwarder(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uv_adds_packages_where_it_installed_forwarder(
+    prefix: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its environments have no pip."""
     installed = prefix / "analytics_forwarder-9.dist-info"
     installed.mkdir()
     (installed / "INSTALLER").write_text("uv\n")
-    (installed / "METADATA").write_text('Requires-Dist: posthog>=3.5; extra == "demo"\nRequires-Dist: obstore>=0.8 ; extra == "import"\n')
+    (installed / "METADATA").write_text(
+        'Requires-Dist: posthog>=3.5; extra == "demo"\nRequires-Dist: obstore>=0.8 ; extra == '
+        '"import"\n'
+    )
     monkeypatch.syspath_prepend(prefix)
-    assert install_extra("import") == f"Install the extra import: uv pip install --python {sys.executable} 'obstore>=0.8'"
+    assert (
+        install_extra("import")
+        == f"Install the extra import: uv pip install --python {sys.executable} 'obstore>=0.8'"
+    )
 
 
 def test_an_image_names_the_image_that_has_them(prefix: Path) -> None:
     """A container is not changed, and has no pip."""
     (prefix / IMAGE_MARK).touch()
-    assert install_extra("import").endswith(f": docker build --target full --tag forwarder:{__version__}-full .")
+    assert install_extra("import").endswith(
+        f": docker build --target full --tag forwarder:{__version__}-full ."
+    )
 
 
 def test_without_metadata_the_list_is_named(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run from its folder without being installed, forwarder doesn't know its own requirements."""
     monkeypatch.setattr(sys, "path", [])
-    assert install_extra("msk") == "Install the packages that pyproject.toml lists for the extra msk."
+    assert (
+        install_extra("msk") == "Install the packages that pyproject.toml lists for the extra msk."
+    )

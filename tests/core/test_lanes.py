@@ -25,7 +25,9 @@ class DayChunk(Chunk):
 def chunk(number: int, count: int = 1) -> Chunk:
     """A chunk that can be told from others, of one of three days, with an ack of its own."""
     data = b",".join([b'{"n":%d}' % number] * count)
-    made = DayChunk(LANE, data, count, frozenset(), float(number), ack=Ack(count, lambda _error: None))
+    made = DayChunk(
+        LANE, data, count, frozenset(), float(number), ack=Ack(count, lambda _error: None)
+    )
     made.day = number % 3
     return made
 
@@ -52,11 +54,15 @@ def test_the_oldest_is_the_one_in_front() -> None:
 @pytest.mark.parametrize("kind", [LaneQueue, DayQueue])
 @given(data=st.data())
 def test_it_is_a_line_whose_sums_are_right(kind: type[LaneQueue], data: st.DataObject) -> None:
-    """Whatever is appended, taken from the front or from the midst, and put back: the order is a plain list's, and the sums are its
-    chunks', those of each day too."""
+    """Whatever is appended, taken from the front or from the midst, and put back: the order is a
+    plain list's, and the sums are its chunks', those of each day too.
+    """
     queue, model = kind(), list[Chunk]()
     for number in range(data.draw(st.integers(0, 20), label="steps")):
-        what = data.draw(st.sampled_from(["append", "append", "pop", "take", "put back", "withdraw", "remove"]), label="what")
+        what = data.draw(
+            st.sampled_from(["append", "append", "pop", "take", "put back", "withdraw", "remove"]),
+            label="what",
+        )
         if what == "append":
             model.append(chunk(number, data.draw(counts)))
             queue.append(model[-1])
@@ -73,7 +79,10 @@ def test_it_is_a_line_whose_sums_are_right(kind: type[LaneQueue], data: st.DataO
         elif model:
             chosen = data.draw(st.sets(st.sampled_from(model)), label="chosen")
             if what == "withdraw":
-                assert set(queue.withdraw({each.ack for each in chosen if each.ack is not None})) == chosen
+                assert (
+                    set(queue.withdraw({each.ack for each in chosen if each.ack is not None}))
+                    == chosen
+                )
             else:
                 queue.remove(max([model.index(each) + 1 for each in chosen], default=0), chosen)
             model = [each for each in model if each not in chosen]
@@ -85,7 +94,9 @@ def _check_sums(queue: LaneQueue, model: list[Chunk]) -> None:
     assert (len(queue), queue.events, queue.size) == (len(model), *_sums(model))
     if isinstance(queue, DayQueue):
         days = {each.day: [other for other in model if other.day == each.day] for each in model}
-        assert {day: (total.events, total.size) for day, total in queue.days.items()} == {day: _sums(each) for day, each in days.items()}
+        assert {day: (total.events, total.size) for day, total in queue.days.items()} == {
+            day: _sums(each) for day, each in days.items()
+        }
         assert queue.cost == sum(each.cost for each in model)
 
 

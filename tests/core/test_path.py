@@ -1,4 +1,6 @@
-"""The header `Forwarder-Path`: what it says, what is made of it, and what senders can't do with it."""
+"""The header `Forwarder-Path`: what it says, what is made of it, and what senders
+can't do with it.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,20 @@ def test_a_path_is_read_as_it_is_written() -> None:
     assert parsed(path.after(None)).ids == (OWN,)
 
 
-@cases("text", ["", "1", "1;", f"x; {OWN}", f"1; {OWN.upper()}", f"1; {OWN}a", f"12345; {OWN}", f"1; {OWN}; {BEFORE}", "\xff"])
+@cases(
+    "text",
+    [
+        "",
+        "1",
+        "1;",
+        f"x; {OWN}",
+        f"1; {OWN.upper()}",
+        f"1; {OWN}a",
+        f"12345; {OWN}",
+        f"1; {OWN}; {BEFORE}",
+        "\xff",
+    ],
+)
 def test_what_no_forwarder_writes_is_ignored(text: str) -> None:
     """It neither rejects a request nor goes on."""
     assert parse_path(text.encode("latin-1")) is None
@@ -69,7 +84,9 @@ def test_a_batch_names_what_its_lane_came_by() -> None:
 
 
 def test_a_made_up_path_does_not_count_beside_honest_ones() -> None:
-    """The least number of hops counts: a project key is public, and nobody who has it may halt its lane behind this forwarder."""
+    """The least number of hops counts: a project key is public, and nobody who has it may halt its
+    lane behind this forwarder.
+    """
     path = ForwarderPath(FakeClock(), OWN)
     path.note(LANE, parsed(f"{MAX_HOPS - 1}; {BEFORE}"))
     assert path.active

@@ -59,29 +59,60 @@ def test_an_address_loses_its_credentials(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        ({"password": "x", "userPasswd": 1, "API-Key": ["x"], "api_key": "x", "Private Key": {}, "sessionCookie": None}, "…"),
-        ({"access_token": "x", "$token": "x", "client_secret": "x", "Authorization": "x", "credentials": "x"}, "…"),
+        (
+            {
+                "password": "x",
+                "userPasswd": 1,
+                "API-Key": ["x"],
+                "api_key": "x",
+                "Private Key": {},
+                "sessionCookie": None,
+            },
+            "…",
+        ),
+        (
+            {
+                "access_token": "x",
+                "$token": "x",
+                "client_secret": "x",
+                "Authorization": "x",
+                "credentials": "x",
+            },
+            "…",
+        ),
     ],
 )
 def test_what_looks_like_a_secret_is_hidden(value: dict[str, object], shown: str) -> None:
-    """Whatever a property holds whose name looks like a secret's, in any spelling and depth, is not shown."""
+    """Whatever a property holds whose name looks like a secret's, in any spelling and depth, is
+    not shown.
+    """
     assert redact([{"a": value}]) == [{"a": dict.fromkeys(value, shown)}]
 
 
 @cases(
     ("text", "shown"),
     [
-        ("https://x.example/reset?token=abc&page=2#access_token=abc", "https://x.example/reset?token=…&page=2#access_token=…"),
-        ("key phc_aaaaaaaaaaaa1234 in https://me:pw@x.example/", "key phc_…1234 in https://…@x.example/"),
+        (
+            "https://x.example/reset?token=abc&page=2#access_token=abc",
+            "https://x.example/reset?token=…&page=2#access_token=…",
+        ),
+        (
+            "key phc_aaaaaaaaaaaa1234 in https://me:pw@x.example/",
+            "key phc_…1234 in https://…@x.example/",
+        ),
         ("a password of mine = 7", "a password of mine = 7"),
     ],
 )
 def test_secrets_in_texts_are_masked(text: str, shown: str) -> None:
-    """Parameters of addresses that are named like secrets, keys, and credentials; other text stays."""
+    """Parameters of addresses that are named like secrets, keys, and credentials;
+    other text stays.
+    """
     assert redact({"name": text, "n": [1.5, None, True]}) == {"name": shown, "n": [1.5, None, True]}
 
 
 def test_masking_takes_no_longer_for_hostile_texts() -> None:
-    """Its time grows with the text, whatever that repeats: a sender doesn't hold up a process that shows its events (it took hours)."""
+    """Its time grows with the text, whatever that repeats: a sender doesn't hold up a process that
+    shows its events (it took hours).
+    """
     for text in ("=" + "?token" * 20_000, "=?" + "token" * 20_000, "=" + "?&;#" * 20_000):
         assert redact(text) == text

@@ -5,11 +5,28 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.core.segments import LARGEST_SEGMENT, LEAST_SEGMENT, MIB, SEGMENT_RESERVE, largest_event, limit_for, segment_size
+from forwarder.core.segments import (
+    LARGEST_SEGMENT,
+    LEAST_SEGMENT,
+    MIB,
+    SEGMENT_RESERVE,
+    largest_event,
+    limit_for,
+    segment_size,
+)
 from tests.support.cases import cases
 
 
-@cases(("limit", "size"), [(1, MIB // 16), (MIB, MIB // 8), (64 * MIB, 2 * MIB), (1024 * MIB, 16 * MIB), (1024**4, 64 * MIB)])
+@cases(
+    ("limit", "size"),
+    [
+        (1, MIB // 16),
+        (MIB, MIB // 8),
+        (64 * MIB, 2 * MIB),
+        (1024 * MIB, 16 * MIB),
+        (1024**4, 64 * MIB),
+    ],
+)
 def test_a_buffer_has_at_least_eight_segments_and_none_is_huge(limit: int, size: int) -> None:
     """Small buffers in eight, large ones in sixty-four, never more than 64 MiB each."""
     assert segment_size(limit) == size

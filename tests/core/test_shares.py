@@ -38,7 +38,9 @@ def test_a_newcomer_finds_room_beside_a_greedy_one() -> None:
 
 
 def test_two_greedy_ones_come_to_hold_the_same() -> None:
-    """What the one that holds more releases, the other gets, until they are even; an eighth of a share stays free."""
+    """What the one that holds more releases, the other gets, until they are even; an eighth of a
+    share stays free.
+    """
     pool = Pool(800)
     held = {"first": fill(pool, "first"), "second": fill(pool, "second")}
     assert held == {"first": 700, "second": 88}
@@ -51,9 +53,13 @@ def test_two_greedy_ones_come_to_hold_the_same() -> None:
     assert pool.held >= 800 * 14 // 15
 
 
-@given(st.integers(1, 300), st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=400))
+@given(
+    st.integers(1, 300), st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=400)
+)
 def test_never_more_than_there_is(size: int, steps: list[tuple[str, bool]]) -> None:
-    """The pool is never overdrawn, and a sender that holds nothing gets a permit while there is one."""
+    """The pool is never overdrawn, and a sender that holds nothing gets a permit while there is
+    one.
+    """
     pool = Pool(size)
     held = dict.fromkeys("abcd", 0)
     for sender, acquires in steps:
@@ -99,8 +105,12 @@ class Held:
 
 
 @given(st.integers(2 * MOST, 1 << 40), st.floats(0, 1))
-def test_buffered_and_in_hand_stay_within_the_buffer_and_a_little(max_bytes: int, share: float) -> None:
-    """However full the buffer is, it and what is in hand are over its limit by the least that is always allowed, at most."""
+def test_buffered_and_in_hand_stay_within_the_buffer_and_a_little(
+    max_bytes: int, share: float
+) -> None:
+    """However full the buffer is, it and what is in hand are over its limit by the least that is
+    always allowed, at most.
+    """
     buffer = Held(max_bytes, int(max_bytes * share))
     bound = Headroom(MOST, buffer).bound()
     assert LEAST <= bound <= MOST
@@ -119,7 +129,9 @@ def test_without_a_buffer() -> None:
 
 
 def test_what_is_being_received_counts() -> None:
-    """A request is worked on if there is room for it twice beside the bodies that come in; it may be sent again otherwise."""
+    """A request is worked on if there is room for it twice beside the bodies that come in; it may
+    be sent again otherwise.
+    """
     headroom = Headroom(MOST, Held(64_000_000, 20_000_000))
     headroom.check(MOST)
     headroom.add("sender", 4_000_000)
@@ -134,7 +146,9 @@ def test_beside_a_full_buffer() -> None:
 
 
 def test_one_sender_leaves_room_for_others() -> None:
-    """It may hold seven eighths of the bound, and less when the bound shrinks; a newcomer brings its bytes beside it."""
+    """It may hold seven eighths of the bound, and less when the bound shrinks; a newcomer brings
+    its bytes beside it.
+    """
     buffer = Held(64_000_000)
     headroom = Headroom(MOST, buffer)
     headroom.add("greedy", 21_000_000)

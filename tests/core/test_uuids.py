@@ -1,4 +1,6 @@
-"""Derived UUIDs are those of the standard library, one by one and several at once; new ones are of version 7."""
+"""Derived UUIDs are those of the standard library, one by one and several at once; new ones are of
+version 7.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,19 @@ def test_they_are_those_of_the_standard_library(namespace: uuid.UUID, names: lis
 
 @given(st.floats(0, 2.8e11), st.integers(0, 20), st.binary(max_size=9), st.binary(max_size=9))
 def test_new_ones(now: float, count: int, before: bytes, after: bytes) -> None:
-    """Version 7, RFC variant, the time in the first 48 bits; as many as were asked for, each between what it stands between."""
+    """Version 7, RFC variant, the time in the first 48 bits; as many as were asked for, each
+    between what it stands between.
+    """
     made = new_uuids7(now, count, before, after)
     assert len(made) == count
     assert all(text.startswith(before) and text.endswith(after) for text in made)
     for text in [new_uuid7(now), *[text[len(before) : len(text) - len(after)] for text in made]]:
         found = uuid.UUID(text.decode())
-        assert (found.version, found.variant, found.int >> 80) == (7, uuid.RFC_4122, int(now * 1000))
+        assert (found.version, found.variant, found.int >> 80) == (
+            7,
+            uuid.RFC_4122,
+            int(now * 1000),
+        )
         assert str(found) == text.decode()
 
 
@@ -44,7 +52,9 @@ def one_by_one(now: float, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("make", [one_by_one, new_uuids7])
-def test_new_ones_are_unique_and_in_order_of_time(make: Callable[[float, int], list[bytes]]) -> None:
+def test_new_ones_are_unique_and_in_order_of_time(
+    make: Callable[[float, int], list[bytes]],
+) -> None:
     """Many of one instant differ; those of a later millisecond sort behind."""
     first, later = make(NOW, 5000), make(NOW + 0.001, 5000)
     assert len({*first, *later}) == 10_000
@@ -56,5 +66,9 @@ def test_the_bits_of_new_ones_are_random(make: Callable[[float, int], list[bytes
     """Each bit beside time, version and variant is set in about half of them."""
     count = 4000
     whole = [uuid.UUID(text.decode()).int & (1 << 80) - 1 for text in make(NOW, count)]
-    often = [sum(each >> bit & 1 for each in whole) for bit in range(80) if bit not in (62, 63, 76, 77, 78, 79)]
+    often = [
+        sum(each >> bit & 1 for each in whole)
+        for bit in range(80)
+        if bit not in (62, 63, 76, 77, 78, 79)
+    ]
     assert count * 0.4 < min(often) <= max(often) < count * 0.6

@@ -35,18 +35,25 @@ class Naive:
 
     def committable(self) -> int:
         """The first offset that isn't settled; what was read up to if all are."""
-        return min((offset for offset, settled in self.records.items() if not settled), default=self.read)
+        return min(
+            (offset for offset, settled in self.records.items() if not settled), default=self.read
+        )
 
 
 @given(st.integers(0, 2**40), st.data())
 def test_it_is_the_naive_model(start: int, data: st.DataObject) -> None:
-    """Whatever is left out between units and whatever order they are settled in, no unsettled record is ever passed, each span is reported
-    once, in order, and when all are settled nothing is left behind."""
+    """Whatever is left out between units and whatever order they are settled in, no unsettled
+    record is ever passed, each span is reported once, in order, and when all are settled nothing
+    is left behind.
+    """
     watermark, naive = Watermark(start), Naive(start, start)
     opened: list[tuple[Span, list[int]]] = []
     passed: list[Span] = []
     for _ in range(data.draw(st.integers(0, 40), label="steps")):
-        what = data.draw(st.sampled_from(["open", "open", "settle", "settle", "pass by", "split", "rewind"]), label="what")
+        what = data.draw(
+            st.sampled_from(["open", "open", "settle", "settle", "pass by", "split", "rewind"]),
+            label="what",
+        )
         if what == "open":
             first = watermark.read + data.draw(st.integers(0, 5), label="left out")
             steps = data.draw(st.lists(st.integers(1, 3), max_size=4), label="between records")
@@ -60,10 +67,15 @@ def test_it_is_the_naive_model(start: int, data: st.DataObject) -> None:
             passed += watermark.settle(span)
             naive.settle(offsets)
         elif what == "split" and any(len(offsets) > 1 for _, offsets in opened):
-            span, offsets = data.draw(st.sampled_from([each for each in opened if len(each[1]) > 1]), label="which")
+            span, offsets = data.draw(
+                st.sampled_from([each for each in opened if len(each[1]) > 1]), label="which"
+            )
             at = data.draw(st.integers(1, len(offsets) - 1), label="where")
             opened.remove((span, offsets))
-            opened += [(span, offsets[:at]), (watermark.split(span, offsets[at - 1] + 1, at), offsets[at:])]
+            opened += [
+                (span, offsets[:at]),
+                (watermark.split(span, offsets[at - 1] + 1, at), offsets[at:]),
+            ]
         elif what == "rewind" and opened:
             span, offsets = data.draw(st.sampled_from(opened), label="which")
             gone = set(watermark.rewind(span, offsets[0]))
@@ -87,12 +99,17 @@ def _agree(watermark: Watermark, naive: Naive) -> None:
     assert watermark.read == naive.read
     assert watermark.outstanding == bool(unsettled)
     # a gap right before the first unsettled record may be passed or not: nothing is in it
-    between = [offset for offset in naive.records if watermark.position <= offset < naive.committable()]
+    between = [
+        offset for offset in naive.records if watermark.position <= offset < naive.committable()
+    ]
     assert watermark.position <= naive.committable()
     assert all(offset >= watermark.position for offset in unsettled)
     if unsettled:
-        # a whole unit is settled at once, so what is settled before the first unsettled record is settled here, but for its own unit
-        assert watermark.window >= len([offset for offset in naive.records if offset >= min(unsettled)])
+        # a whole unit is settled at once, so what is settled before the first unsettled record is
+        # settled here, but for its own unit
+        assert watermark.window >= len(
+            [offset for offset in naive.records if offset >= min(unsettled)]
+        )
         assert not between
     else:
         assert watermark.position == naive.read
@@ -100,7 +117,9 @@ def _agree(watermark: Watermark, naive: Naive) -> None:
 
 
 def test_the_highest_offset_is_not_it() -> None:
-    """A unit that is settled before an earlier one moves nothing: with the highest settled offset its records would be committed."""
+    """A unit that is settled before an earlier one moves nothing: with the highest settled offset
+    its records would be committed.
+    """
     watermark = Watermark(100)
     first, second, third = (watermark.open(at, at + 10, 10) for at in (100, 110, 120))
     assert watermark.settle(third) == []
@@ -112,7 +131,9 @@ def test_the_highest_offset_is_not_it() -> None:
 
 
 def test_the_window_counts_from_the_first_unsettled_record() -> None:
-    """What is settled beyond the first unsettled unit still counts: a restart would read it again."""
+    """What is settled beyond the first unsettled unit still counts: a restart would
+    read it again.
+    """
     watermark = Watermark(0)
     first, second, third = (watermark.open(at, at + 10, 7) for at in (0, 10, 20))
     watermark.settle(second)
@@ -124,7 +145,9 @@ def test_the_window_counts_from_the_first_unsettled_record() -> None:
 
 
 def test_what_holds_no_record_is_passed_by() -> None:
-    """Marks of transactions move the position once nothing is outstanding, at once or when the last unit is settled."""
+    """Marks of transactions move the position once nothing is outstanding, at once or when the
+    last unit is settled.
+    """
     watermark = Watermark(5)
     assert watermark.pass_by(7)
     assert watermark.position == 7
@@ -159,7 +182,9 @@ def test_settling_twice_is_settling_once() -> None:
 
 
 def test_a_rewind_forgets_what_was_read_after_it() -> None:
-    """A unit that is to be read again takes all after it along, settled or not; what was settled before stays so."""
+    """A unit that is to be read again takes all after it along, settled or not; what was settled
+    before stays so.
+    """
     watermark = Watermark(0)
     first, second, third = (watermark.open(at, at + 10, 10) for at in (0, 10, 20))
     watermark.settle(third)

@@ -1,6 +1,8 @@
-"""What came to the upstream, by the events' numbers: a digest of each event's bytes, and whether it was answered 200.
+"""What came to the upstream, by the events' numbers: a digest of each event's bytes, and whether
+it was answered 200.
 
-An event that comes again must have the same bytes: else it is a conflict. The digest of the first arrival stays.
+An event that comes again must have the same bytes: else it is a conflict. The digest of the first
+arrival stays.
 """
 
 from __future__ import annotations
@@ -60,7 +62,12 @@ class Arrivals:
 
     def save(self, path: Path) -> None:
         """Write it all to a file."""
-        words = {"size": len(self.digests), "conflicts": self.conflicts[:50], "strangers": self.strangers[:50], "repeats": self.repeats}
+        words = {
+            "size": len(self.digests),
+            "conflicts": self.conflicts[:50],
+            "strangers": self.strangers[:50],
+            "repeats": self.repeats,
+        }
         with path.open("wb") as file:
             file.write(json.dumps(words).encode() + b"\n")
             file.write(self.digests.tobytes())
@@ -73,4 +80,10 @@ class Arrivals:
             words = json.loads(file.readline())
             digests = array("Q")
             digests.frombytes(file.read(8 * words["size"]))
-            return cls(digests, bytearray(file.read()), words["conflicts"], words["strangers"], words["repeats"])
+            return cls(
+                digests,
+                bytearray(file.read()),
+                words["conflicts"],
+                words["strangers"],
+                words["repeats"],
+            )

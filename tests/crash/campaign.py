@@ -1,4 +1,6 @@
-"""The crash test itself: load and faults go on while the daemon is killed again and again; then all is healed, drained and judged."""
+"""The crash test itself: load and faults go on while the daemon is killed again and again; then
+all is healed, drained and judged.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,25 @@ COMMAND_LIMIT: Final = 15.0
 PATIENCE: Final = 3.0
 """Seconds, from listening, in which an armed failpoint should be passed."""
 STUCK: Final = (range(4, 20), 26)
-"""The historical lane isn't served in these cycles of each so many: its old events then pin their segments."""
+"""The historical lane isn't served in these cycles of each so many: its old events then pin their
+segments.
+"""
 AWAY: Final = (range(2, 4), 9)
 """Nothing is served in these: a backlog grows, and has to be read back."""
-NEED_ANSWERS: Final = frozenset({"bisect.cut", "dead_letters.begin", "dead_letters.committed", "settle.marked", "replay.held"})
+NEED_ANSWERS: Final = frozenset(
+    {"bisect.cut", "dead_letters.begin", "dead_letters.committed", "settle.marked", "replay.held"}
+)
 """Failpoints that aren't passed while nothing is served."""
-REPLAY: Final = ("dead-letters", "replay", "--reason", "refused", "--limit", "30", "--no-wait", "--yes")
+REPLAY: Final = (
+    "dead-letters",
+    "replay",
+    "--reason",
+    "refused",
+    "--limit",
+    "30",
+    "--no-wait",
+    "--yes",
+)
 REPLAY_EVERY: Final = 17
 DROP_EVERY: Final = 29
 DRAIN_LIMIT: Final = 60.0
@@ -46,7 +61,9 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to do. `rate` is in events a second; `look_every` counts kills between two looks into the files."""
+    """What to do. `rate` is in events a second; `look_every` counts kills between two looks into
+    the files.
+    """
 
     seed: int
     at_random: int
@@ -93,13 +110,17 @@ class Campaign:
     def __init__(self, options: Options, root: Path, say: Say = silent) -> None:
         self._say = say
         self._options = options
-        self._evidence = Evidence(root, lambda: f"seed {options.seed}, after {self.report.kills} kills")
+        self._evidence = Evidence(
+            root, lambda: f"seed {options.seed}, after {self.report.kills} kills"
+        )
         self._places = Places.choose(root)
         self._plan = LoadPlan(options.seed)
         self._oracle = Oracle(self._plan)
         self._journal = JournalReader(self._places.journal, ENTRIES)
         self._scraper = Scraper(self._places.admin)
-        self._schedule = Schedule(options.seed, options.at_random, options.at_failpoints, options.names)
+        self._schedule = Schedule(
+            options.seed, options.at_random, options.at_failpoints, options.names
+        )
         self._random = random.Random(~options.seed)
         self._received: dict[Lane, int] = {}
         """What the books said last was received."""
@@ -108,7 +129,9 @@ class Campaign:
     async def run(self) -> Report:
         """Do it all. Raises `CrashFailure`. Cancellation kills all processes."""
         places = self._places
-        self._upstream = await Child.start("tests.crash.faulty", places.log, str(self._options.seed))
+        self._upstream = await Child.start(
+            "tests.crash.faulty", places.log, str(self._options.seed)
+        )
         try:
             write_config(places, (await self._upstream.ask("tell"))["url"], self._options.max_bytes)
             arguments = [self._options.seed, places.journal, places.ingestion, self._options.rate]
@@ -135,7 +158,9 @@ class Campaign:
     async def _cycle(self, kill: Kill) -> None:
         """One life of the daemon."""
         cycle = self.report.kills
-        await self._upstream.ask("become", healed=False, stuck=cycle % STUCK[1] in STUCK[0], away=_is_away(kill, cycle))
+        await self._upstream.ask(
+            "become", healed=False, stuck=cycle % STUCK[1] in STUCK[0], away=_is_away(kill, cycle)
+        )
         self._scraper.expect()
         victim = await Victim.start(self._places, kill.armed)
         hits = self._hits()
@@ -151,7 +176,10 @@ class Campaign:
         self._after(code)
         if self.report.kills % self._options.look_every == 0:
             await self._look(quiet_books=None)
-            self._say(f"{self.report.kills} kills, {len(self._schedule)} to come; {self._oracle.promised.total()} events promised")
+            self._say(
+                f"{self.report.kills} kills, {len(self._schedule)} to come; "
+                f"{self._oracle.promised.total()} events promised"
+            )
 
     async def _live(self, victim: Victim, kill: Kill) -> None:
         if kill.starting:
@@ -167,7 +195,9 @@ class Campaign:
         self.report.up_seconds += time.monotonic() - listening
 
     async def _judge_start(self, victim: Victim) -> None:
-        """Compare the books of a daemon that has just started with what was promised by all before it."""
+        """Compare the books of a daemon that has just started with what was promised by all before
+        it.
+        """
         self._oracle.hear(self._journal.more())
         status = await self._while_it_lives(victim, self._scraper.next(), STARTED_WITHIN)
         if status is None:
@@ -175,7 +205,10 @@ class Campaign:
         books = books_of(status)
         self._evidence.check(self._oracle.judge_books(books, quiet=False))
         self._evidence.check(
-            f"{lane}: {before} events were received before the kill, and {books.get(lane, Account()).received} after it"
+            (
+                f"{lane}: {before} events were received before the kill, and "
+                f"{books.get(lane, Account()).received} after it"
+            )
             for lane, before in self._received.items()
             if books.get(lane, Account()).received < before
         )
@@ -186,18 +219,31 @@ class Campaign:
         if kill.failpoint == "replay.held" or cycle % REPLAY_EVERY == REPLAY_EVERY - 1:
             await self._while_it_lives(victim, command(self._places, *REPLAY), COMMAND_LIMIT)
         if cycle % DROP_EVERY == DROP_EVERY - 1:
-            arguments = ("dead-letters", "drop", "--event", f"poison-disposable-{self._random.randrange(7)}", "--yes")
+            arguments = (
+                "dead-letters",
+                "drop",
+                "--event",
+                f"poison-disposable-{self._random.randrange(7)}",
+                "--yes",
+            )
             await self._while_it_lives(victim, command(self._places, *arguments), COMMAND_LIMIT)
 
-    async def _while_it_lives(self, victim: Victim, wanted: Awaitable[Result], limit: float) -> Result | None:
-        """What `wanted` gives, or None if the daemon ends before. Raises `CrashFailure` after so many seconds."""
+    async def _while_it_lives(
+        self, victim: Victim, wanted: Awaitable[Result], limit: float
+    ) -> Result | None:
+        """What `wanted` gives, or None if the daemon ends before. Raises `CrashFailure` after so
+        many seconds.
+        """
         task, ended = asyncio.ensure_future(wanted), asyncio.create_task(victim.ends(limit))
         try:
             await asyncio.wait([task, ended], return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
             if ended.result() is None:
-                problem = f"what was waited for didn't come within {limit:g} s: {wanted}; last seen: {self._scraper.last}"
+                problem = (
+                    f"what was waited for didn't come within {limit:g} s: {wanted}; last "
+                    f"seen: {self._scraper.last}"
+                )
                 self._evidence.check([problem])
             return None
         finally:
@@ -208,7 +254,9 @@ class Campaign:
     def _after(self, code: int) -> None:
         """Judge what was seen of the daemon that has just been killed."""
         if self._scraper.last is not None:
-            self._received = {lane: account.received for lane, account in books_of(self._scraper.last).items()}
+            self._received = {
+                lane: account.received for lane, account in books_of(self._scraper.last).items()
+            }
         self._evidence.check([f"the daemon ended by itself, with {code}"] if code != KILLED else ())
         self._evidence.check(self._scraper.problems)
         self._evidence.check(self._evidence.complaints())
@@ -228,7 +276,11 @@ class Campaign:
         self._evidence.check(await audit(self._places))
         self.report.letters = len(holdings.letters)
         if quiet_books is not None:
-            self._evidence.check([f"{len(holdings.buffered)} events are left in the buffer"] if holdings.buffered else ())
+            self._evidence.check(
+                [f"{len(holdings.buffered)} events are left in the buffer"]
+                if holdings.buffered
+                else ()
+            )
             self._evidence.check(self._oracle.judge_end(quiet_books, holdings.letters))
             return
         await self._sender.ask("go")
@@ -254,8 +306,9 @@ class Campaign:
         self._finish(books)
 
     async def _drained(self, victim: Victim) -> Status:
-        """The status once nothing waits any more. Poison becomes a dead letter only while its lane's other events are taken, so a few
-        clean ones go on coming until little is left."""
+        """The status once nothing waits any more. Poison becomes a dead letter only while its
+        lane's other events are taken, so a few clean ones go on coming until little is left.
+        """
         deadline = time.monotonic() + DRAIN_LIMIT
         while time.monotonic() < deadline and not victim.ended:
             await self._sender.ask("trickle")
@@ -266,12 +319,19 @@ class Campaign:
             status = await self._while_it_lives(victim, self._scraper.next(), STARTED_WITHIN)
             if status is not None and not any(lane.buffered for lane in status.lanes):
                 return status
-        raise self._evidence.failure([f"not everything was delivered within {DRAIN_LIMIT:g} s: {self._scraper.last}"])
+        raise self._evidence.failure(
+            [f"not everything was delivered within {DRAIN_LIMIT:g} s: {self._scraper.last}"]
+        )
 
     def _finish(self, books: dict[Lane, Account]) -> None:
         report = self.report
         report.promised, report.sent = self._oracle.promised.total(), self._oracle.possible.total()
-        report.hit, report.random, report.looks, report.books = dict(self._schedule.hit), self._schedule.random, self._scraper.looks, books
+        report.hit, report.random, report.looks, report.books = (
+            dict(self._schedule.hit),
+            self._schedule.random,
+            self._scraper.looks,
+            books,
+        )
         if report.rate < self._options.least_rate:
             raise self._evidence.failure([f"only {report.rate:.0f} events/s were taken"])
 

@@ -1,4 +1,5 @@
-"""Processes of the crash test's own that outlive the daemon: each obeys commands, one line of JSON each, and answers each with one.
+"""Processes of the crash test's own that outlive the daemon: each obeys commands, one line of JSON
+each, and answers each with one.
 
 A child ends when its standard input does, so that none outlives the test.
 """
@@ -33,12 +34,18 @@ class Child:
         """Start `python -m module`; what it says on its standard error goes to the file `log`."""
         with log.open("ab") as errors:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", module, *arguments), cwd=ROOT, stdin=PIPE, stdout=PIPE, stderr=errors
+                *(sys.executable, "-m", module, *arguments),
+                cwd=ROOT,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=errors,
             )
         return cls(process)
 
     async def ask(self, do: str, **more: object) -> Message:
-        """Give a command; the answer. Raises `AssertionError` if the child has ended, `TimeoutError` if it doesn't answer."""
+        """Give a command; the answer. Raises `AssertionError` if the child has ended,
+        `TimeoutError` if it doesn't answer.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"do": do, **more}).encode() + b"\n")
@@ -64,7 +71,9 @@ async def obey(handle: Callable[[Message], Awaitable[Message]]) -> None:
     """In the child: answer commands until there are no more."""
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
-    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
     while line := await reader.readline():
         answer = await handle(json.loads(line))
         sys.stdout.write(json.dumps(answer) + "\n")

@@ -1,7 +1,8 @@
-"""The upstream of the crash test, in a process of its own: it fails in all the ways that a service on the internet does.
+"""The upstream of the crash test, in a process of its own: it fails in all the ways that a service
+on the internet does.
 
-It refuses poison always, healed or not. What it takes it notes, also when its answer then fails to arrive; only a whole answer of 200
-makes an event answered.
+It refuses poison always, healed or not. What it takes it notes, also when its answer then fails to
+arrive; only a whole answer of 200 makes an event answered.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ FAULTS: Final[tuple[tuple[float, Answer], ...]] = (
     (0.01, failing(Fault.CLOSE)),
     (0.005, failing(Fault.HANG)),
 )
-"""How often each is the answer to a request that would be taken. Some of the events that get them are taken all the same."""
+"""How often each is the answer to a request that would be taken. Some of the events that get them
+are taken all the same.
+"""
 TAKEN_SHARE: Final = 0.5
 
 STUCK: Final = plain(500, "this lane isn't served now")
@@ -104,10 +107,18 @@ class FaultyService:
     async def handle(self, message: Message) -> Message:
         """Obey a command: `become` (healed, stuck, away), or `save` what came to a file."""
         if message["do"] == "become":
-            self.healed, self.stuck, self.away = message["healed"], message["stuck"], message["away"]
+            self.healed, self.stuck, self.away = (
+                message["healed"],
+                message["stuck"],
+                message["away"],
+            )
         else:
             self.arrivals.save(Path(message["path"]))
-        return {"refused": self.refused, "repeats": self.arrivals.repeats, "conflicts": len(self.arrivals.conflicts)}
+        return {
+            "refused": self.refused,
+            "repeats": self.arrivals.repeats,
+            "conflicts": len(self.arrivals.conflicts),
+        }
 
 
 async def main() -> None:
@@ -118,7 +129,9 @@ async def main() -> None:
     async with Upstream(service.answer, keeps=False) as upstream:
 
         async def handle(message: Message) -> Message:
-            return {"url": upstream.url} if message["do"] == "tell" else await service.handle(message)
+            return (
+                {"url": upstream.url} if message["do"] == "tell" else await service.handle(message)
+            )
 
         await obey(handle)
 

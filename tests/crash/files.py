@@ -1,5 +1,7 @@
-"""Reads what a dead daemon left in its files, as an operator would: the buffer with `forwarder buffer export`, the dead letters' database
-as any program can. The database is copied first: looking at it must not mend it."""
+"""Reads what a dead daemon left in its files, as an operator would: the buffer with
+`forwarder buffer export`, the dead letters' database as any program can. The database is copied
+first: looking at it must not mend it.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,14 @@ async def read_files(places: Places) -> Holdings:
         raise Unreadable(f"`forwarder buffer export` ended with {code}")
     with output.open("rb") as file:
         buffered = [bytes(raw) for line in file for raw in _lines.decode(line).batch]
-    return Holdings(buffered, [letter for path in places.buffer.glob("worker-*/dead-letters.db") for letter in read_letters(path)])
+    return Holdings(
+        buffered,
+        [
+            letter
+            for path in places.buffer.glob("worker-*/dead-letters.db")
+            for letter in read_letters(path)
+        ],
+    )
 
 
 async def audit(places: Places) -> list[str]:
@@ -55,4 +64,7 @@ def read_letters(path: Path) -> list[Letter]:
             if not each.name.endswith("-shm"):
                 shutil.copy(each, folder)
         with closing(sqlite3.connect(Path(folder) / path.name)) as database:
-            return [Letter(bytes(data), None if at is None else (at, index)) for data, at, index in database.execute(_QUERY)]
+            return [
+                Letter(bytes(data), None if at is None else (at, index))
+                for data, at, index in database.execute(_QUERY)
+            ]

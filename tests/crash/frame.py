@@ -1,7 +1,9 @@
-"""What every campaign has: a seed that makes it repeatable, a directory for its evidence, progress lines, and a verdict.
+"""What every campaign has: a seed that makes it repeatable, a directory for its evidence, progress
+lines, and a verdict.
 
-A campaign kills, restarts or starves real processes, and then compares what was promised with what arrived. What it finds wrong goes to
-`Evidence.check`, which ends the campaign with a message that says how to repeat it and where its files are.
+A campaign kills, restarts or starves real processes, and then compares what was promised with what
+arrived. What it finds wrong goes to `Evidence.check`, which ends the campaign with a message that
+says how to repeat it and where its files are.
 """
 
 from __future__ import annotations
@@ -60,7 +62,11 @@ class Evidence:
         if log_lines:
             last = self.log.read_text(errors="replace").splitlines()[-log_lines:]
             more.append("the log ends with:\n    " + "\n    ".join(last))
-        return CrashFailure("\n  ".join([f"{self._state()}; all files are in {self.root}", *problems[:SHOWN], *more]))
+        return CrashFailure(
+            "\n  ".join(
+                [f"{self._state()}; all files are in {self.root}", *problems[:SHOWN], *more]
+            )
+        )
 
     def complaints(self) -> list[str]:
         """The lines of the log since the last call that no process may write."""
@@ -73,24 +79,37 @@ class Evidence:
 
 
 class Run(NamedTuple, Generic[Outcome]):
-    """One campaign of a command: what it is, how it runs in a directory, and what it printed at its end."""
+    """One campaign of a command: what it is, how it runs in a directory, and what it printed at
+    its end.
+    """
 
     title: str
     campaign: Callable[[Path, Say], Coroutine[Any, Any, Outcome]]
     report: Callable[[Outcome, float], str]
-    """From the outcome and the seconds that it took. Raises `CrashFailure` if the outcome isn't good enough."""
+    """From the outcome and the seconds that it took. Raises `CrashFailure` if the outcome isn't
+    good enough.
+    """
 
 
 def options(prog: str) -> argparse.ArgumentParser:
     """The options of every campaign's command."""
     parser = argparse.ArgumentParser(prog=f"python -m {prog}")
-    parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 32), help="the same seed makes the same campaign")
-    parser.add_argument("--keep", action="store_true", help="keep the files of a campaign that passed")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=secrets.randbelow(1 << 32),
+        help="the same seed makes the same campaign",
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the files of a campaign that passed"
+    )
     return parser
 
 
 def conduct(runs: Iterable[Run[Any]], *, keep: bool) -> int:
-    """Run campaigns one after another, each in a directory of its own. Returns the exit code: 1 as soon as one fails."""
+    """Run campaigns one after another, each in a directory of its own. Returns the exit code: 1 as
+    soon as one fails.
+    """
     for run in runs:
         root = Path(tempfile.mkdtemp(prefix="forwarder-crash-"))
         _print(f"{run.title}, in {root}")

@@ -1,4 +1,6 @@
-"""A sender's journal: for each request that was begun, what came of it. Written without a buffer, so that it can be read at any time."""
+"""A sender's journal: for each request that was begun, what came of it. Written without a buffer,
+so that it can be read at any time.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class JournalWriter:
     """Appends entries to a file."""
 
     def __init__(self, path: Path, layout: Layout[Any]) -> None:
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._descriptor = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+        )
         self._pack = layout.fields.pack
 
     def note(self, *fields: float) -> None:

@@ -1,5 +1,6 @@
-"""When a reader of files is killed: once in each equal part of what it has to read, at a share that follows from a seed; and shortly
-after a start, the first one and a later one."""
+"""When a reader of files is killed: once in each equal part of what it has to read, at a share
+that follows from a seed; and shortly after a start, the first one and a later one.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ SPREAD: Final = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One kill: `after` seconds after so large a `share` of the events has arrived; without one, after its start."""
+    """One kill: `after` seconds after so large a `share` of the events has arrived; without one,
+    after its start.
+    """
 
     share: float | None
     after: float
@@ -27,9 +30,14 @@ class Kill:
 
 
 def schedule(seed: int, kills: int, *, reading: float, patience: float) -> list[Kill]:
-    """So many kills in the midst of it, at most `patience` seconds after their share, and `READING` within `reading` seconds of a start."""
+    """So many kills in the midst of it, at most `patience` seconds after their share, and
+    `READING` within `reading` seconds of a start.
+    """
     chance = random.Random(~seed)
-    found = [Kill((place + chance.random() * SPREAD) / kills, chance.uniform(0, patience)) for place in range(kills)]
+    found = [
+        Kill((place + chance.random() * SPREAD) / kills, chance.uniform(0, patience))
+        for place in range(kills)
+    ]
     later = chance.randrange(1, kills) if kills > 1 else kills
     for place in (later, 0):  # the later one first, so that it stays there
         found.insert(place, Kill(None, chance.uniform(0, reading)))

@@ -1,6 +1,8 @@
-"""What the crash test sends: every request, and every byte of every event, follows from a seed and a number.
+"""What the crash test sends: every request, and every byte of every event, follows from a seed and
+a number.
 
-So nothing that was sent has to be kept: whoever knows an event's number, which stands in its uuid, can say what its bytes must be.
+So nothing that was sent has to be kept: whoever knows an event's number, which stands in its uuid,
+can say what its bytes must be.
 """
 
 from __future__ import annotations
@@ -15,7 +17,11 @@ from forwarder.core.event import Lane
 MAX_EVENTS: Final = 256
 """Numbers that each request has for its events."""
 
-LANES: Final = (Lane("phc_crashtestlaneAlpha0001"), Lane("phc_crashtestlaneBeta0002"), Lane("phc_crashtestlaneAlpha0001", historical=True))
+LANES: Final = (
+    Lane("phc_crashtestlaneAlpha0001"),
+    Lane("phc_crashtestlaneBeta0002"),
+    Lane("phc_crashtestlaneAlpha0001", historical=True),
+)
 _WEIGHTS: Final = (47, 94, 100)
 """Of a hundred requests so many, added up, go to each lane."""
 _COUNTS: Final = ((50, 1), (90, 20), (100, 200))
@@ -25,7 +31,11 @@ _DELIVERED_IN_THOUSAND: Final = 8
 
 _MASK: Final = (1 << 64) - 1
 _UUID: Final = re.compile(r"([0-9a-f]{8})-0000-4000-8000-([0-9a-f]{12})")
-_PADDING: Final = "".join(chr(33 + (each * 7919) % 90) for each in range(4096)).replace('"', "é").replace("\\", "/")
+_PADDING: Final = (
+    "".join(chr(33 + (each * 7919) % 90) for each in range(4096))
+    .replace('"', "é")
+    .replace("\\", "/")
+)
 
 
 class Kind(StrEnum):
@@ -72,7 +82,12 @@ class LoadPlan:
         dice = _mix(self.seed << 32 ^ number ^ 1 << 63)
         lane = next(lane for bound, lane in zip(_WEIGHTS, LANES, strict=True) if dice % 100 < bound)
         count = next(count for bound, count in _COUNTS if (dice >> 16) % 100 < bound)
-        return Request(number, lane, count, (dice >> 32) % 1000 < _DELIVERED_IN_THOUSAND and not lane.historical)
+        return Request(
+            number,
+            lane,
+            count,
+            (dice >> 32) % 1000 < _DELIVERED_IN_THOUSAND and not lane.historical,
+        )
 
     def kind(self, event: int) -> Kind:
         """What becomes of an event."""
@@ -82,7 +97,12 @@ class LoadPlan:
     def harmless(self, number: int, lane: Lane) -> bool:
         """Whether the request of that number is a single clean event of a lane."""
         request = self.request(number)
-        return request.lane == lane and request.count == 1 and self.kind(request.events[0]) is Kind.CLEAN and not request.delivered
+        return (
+            request.lane == lane
+            and request.count == 1
+            and self.kind(request.events[0]) is Kind.CLEAN
+            and not request.delivered
+        )
 
     def event(self, number: int) -> bytes:
         """The bytes of an event."""
@@ -92,15 +112,21 @@ class LoadPlan:
         size = 80 + (share * share * 2700 >> 16)
         name = "" if kind is Kind.NAMELESS else f'"event":"{kind.value}-{number % 7}",'
         return (
-            f'{{"uuid":"{self.seed:08x}-0000-4000-8000-{number:012x}",{name}"distinct_id":"person-{number % 997}",'
+            f'{{"uuid":"{self.seed:08x}-0000-4000-8000-{number:012x}",{name}"distinct_id":"person-'
+            f'{number % 997}",'
             f'"timestamp":"2026-01-{1 + number % 28:02}T10:{number % 60:02}:00.123Z",'
-            f'"properties":{{"n":{number}, "big":90071992547409931{number % 10},"text":"{_PADDING[begin : begin + size]}"}}}}'
+            f'"properties":{{"n":{number}, '
+            f'"big":90071992547409931{number % 10},"text":"{_PADDING[begin : begin + size]}"}}}}'
         ).encode()
 
     def body(self, request: Request) -> bytes:
         """A request's body."""
         historical = b',"historical_migration":true' if request.lane.historical else b""
-        return b'{"api_key":"%b"%b,"batch":[%b]}' % (request.lane.api_key.encode(), historical, b",".join(map(self.event, request.events)))
+        return b'{"api_key":"%b"%b,"batch":[%b]}' % (
+            request.lane.api_key.encode(),
+            historical,
+            b",".join(map(self.event, request.events)),
+        )
 
     def number(self, uuid: str) -> int | None:
         """The number of the event that has a uuid; None if it is none of this plan."""

@@ -1,7 +1,9 @@
-"""The judge of the crash test: says what is wrong with what is left, given what was sent and what was promised.
+"""The judge of the crash test: says what is wrong with what is left, given what was sent and what
+was promised.
 
-It shares no code with the daemon: an event's bytes follow from its number, and where it may be follows from its kind. Every event is sent
-once, so that each has one place at the end: delivered, among the dead letters, or dropped for a reason that somebody gave.
+It shares no code with the daemon: an event's bytes follow from its number, and where it may be
+follows from its kind. Every event is sent once, so that each has one place at the end: delivered,
+among the dead letters, or dropped for a reason that somebody gave.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ class Account:
     @property
     def difference(self) -> int:
         """0 if they balance."""
-        return self.received - self.delivered - self.buffered - self.dead - sum(self.dropped.values())
+        return (
+            self.received - self.delivered - self.buffered - self.dead - sum(self.dropped.values())
+        )
 
 
 REASONS: Final = frozenset({"withdrawn", "operator"})
@@ -88,12 +92,21 @@ class Oracle:
 
     def judge(self, arrivals: Arrivals, holdings: Holdings) -> list[str]:
         """What is wrong. To be asked while nothing is under way and no daemon runs."""
-        found = [*arrivals.conflicts, *(f"came and was never sent: {event}" for event in arrivals.strangers)]
+        found = [
+            *arrivals.conflicts,
+            *(f"came and was never sent: {event}" for event in arrivals.strangers),
+        ]
         found += self._judge_arrivals(arrivals)
         buffered, wrong = self._numbers("the buffer", holdings.buffered)
-        dead, wrong_too = self._numbers("the dead letters", [letter.data for letter in holdings.letters])
+        dead, wrong_too = self._numbers(
+            "the dead letters", [letter.data for letter in holdings.letters]
+        )
         found += [*wrong, *wrong_too, *_twice(holdings.letters)]
-        found += [f"event {number} is a dead letter, and nobody refused it" for number in dead if self._plan.kind(number) is Kind.CLEAN]
+        found += [
+            f"event {number} is a dead letter, and nobody refused it"
+            for number in dead
+            if self._plan.kind(number) is Kind.CLEAN
+        ]
         found += self._judge_promises(buffered | dead)
         return found
 
@@ -139,8 +152,14 @@ class Oracle:
 
     def _judge_promises(self, held: set[int]) -> list[str]:
         """Every promised event is somewhere; one that an operator may drop needn't be."""
-        missing = [number for number, promised in self._unproven.items() if promised and number not in held]
-        return [self._lost(number) for number in missing if self._plan.kind(number) is not Kind.DISPOSABLE]
+        missing = [
+            number for number, promised in self._unproven.items() if promised and number not in held
+        ]
+        return [
+            self._lost(number)
+            for number in missing
+            if self._plan.kind(number) is not Kind.DISPOSABLE
+        ]
 
     def _lost(self, number: int) -> str:
         kind, request = self._plan.kind(number), self._plan.request(number // MAX_EVENTS)
@@ -150,37 +169,67 @@ class Oracle:
         return self._plan.request(number // MAX_EVENTS).lane
 
     def judge_books(self, books: Mapping[Lane, Account], *, quiet: bool) -> list[str]:
-        """What is wrong with the books of a daemon that runs, or ran. `quiet`: no request has been under way since the last `hear`."""
-        found = [f"the books of {lane} are off by {account.difference}: {account}" for lane, account in books.items() if account.difference]
+        """What is wrong with the books of a daemon that runs, or ran. `quiet`: no request has been
+        under way since the last `hear`.
+        """
+        found = [
+            f"the books of {lane} are off by {account.difference}: {account}"
+            for lane, account in books.items()
+            if account.difference
+        ]
         for lane, promised in self.promised.items():
             received = books.get(lane, Account()).received
             if received < promised:
                 found.append(f"{lane}: {received} events received, but {promised} were promised")
             if quiet and received > self.possible[lane]:
-                found.append(f"{lane}: {received} events received, but only {self.possible[lane]} were sent")
+                found.append(
+                    f"{lane}: {received} events received, but only {self.possible[lane]} were sent"
+                )
         return found
 
     def judge_end(self, books: Mapping[Lane, Account], letters: Sequence[Letter]) -> list[str]:
-        """What is wrong with the books once the buffer is empty, beside what `judge` and `judge_books` say. To be asked after `judge`."""
-        dead = Counter(self._lane(number) for letter in letters if (number := self._number(letter.data)) is not None)
+        """What is wrong with the books once the buffer is empty, beside what `judge` and
+        `judge_books` say. To be asked after `judge`.
+        """
+        dead = Counter(
+            self._lane(number)
+            for letter in letters
+            if (number := self._number(letter.data)) is not None
+        )
         found = []
         for lane, account in books.items():
             withdrawn, unknown = account.dropped.get("withdrawn", 0), set(account.dropped) - REASONS
             if account.buffered or unknown:
-                found.append(f"{lane}: it isn't over, or events were dropped for no good reason: {account}")
+                found.append(
+                    f"{lane}: it isn't over, or events were dropped for no good reason: {account}"
+                )
             if not account.delivered <= self._answered[lane] <= account.delivered + withdrawn:
-                found.append(f"{lane}: {self._answered[lane]} events came, but the books have {account}")
+                found.append(
+                    f"{lane}: {self._answered[lane]} events came, but the books have {account}"
+                )
             if account.dead != dead[lane]:
-                found.append(f"{lane}: {dead[lane]} dead letters are in the files, but the books have {account.dead}")
+                found.append(
+                    f"{lane}: {dead[lane]} dead letters are in the files, but the books have "
+                    f"{account.dead}"
+                )
             found += self._judge_drops(lane, account.dropped.get("operator", 0), letters)
         return found
 
     def _judge_drops(self, lane: Lane, dropped: int, letters: Sequence[Letter]) -> list[str]:
         kept = {self._number(letter.data) for letter in letters}
-        gone = [promised for number, promised in self._unproven.items() if self._is_disposable(number, lane) and number not in kept]
+        gone = [
+            promised
+            for number, promised in self._unproven.items()
+            if self._is_disposable(number, lane) and number not in kept
+        ]
         if gone.count(True) <= dropped <= len(gone):
             return []
-        return [f"{lane}: {dropped} dropped by hand, but {gone.count(True)} promised ones are gone, {len(gone)} at most"]
+        return [
+            (
+                f"{lane}: {dropped} dropped by hand, but {gone.count(True)} promised ones are "
+                f"gone, {len(gone)} at most"
+            )
+        ]
 
     def _is_disposable(self, number: int, lane: Lane) -> bool:
         return self._plan.kind(number) is Kind.DISPOSABLE and self._lane(number) == lane
@@ -189,4 +238,8 @@ class Oracle:
 def _twice(letters: Sequence[Letter]) -> list[str]:
     """Places that more than one dead letter has."""
     places = Counter(letter.place for letter in letters if letter.place is not None)
-    return [f"{count} dead letters have the place {place}" for place, count in places.items() if count > 1]
+    return [
+        f"{count} dead letters have the place {place}"
+        for place, count in places.items()
+        if count > 1
+    ]

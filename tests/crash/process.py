@@ -33,9 +33,13 @@ class Killable:
     @classmethod
     @contextlib.asynccontextmanager
     async def living(cls, arguments: Sequence[str], log: Path) -> AsyncIterator[Killable]:
-        """Start it; what it says goes to the file `log`. It is killed at the end if it still lives."""
+        """Start it; what it says goes to the file `log`. It is killed at the end if it
+        still lives.
+        """
         with log.open("ab") as output:
-            process = await asyncio.create_subprocess_exec(*command_line(arguments), env=environment(None), stdout=output, stderr=output)
+            process = await asyncio.create_subprocess_exec(
+                *command_line(arguments), env=environment(None), stdout=output, stderr=output
+            )
         killable = cls(process)
         try:
             yield killable

@@ -1,4 +1,6 @@
-"""When the daemon is killed: a schedule that follows from a seed, half at random instants, half at failpoints."""
+"""When the daemon is killed: a schedule that follows from a seed, half at random instants, half at
+failpoints.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ _OFTEN: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One kill. `failpoint` None: at a random instant, `after` seconds from the start (`starting`) or from listening."""
+    """One kill. `failpoint` None: at a random instant, `after` seconds from the start (`starting`)
+    or from listening.
+    """
 
     failpoint: str | None = None
     passing: int = 1
@@ -55,12 +59,18 @@ class Kill:
 
 
 class Schedule:
-    """The kills that are still to come. One whose failpoint isn't passed is tried again, and counts as random."""
+    """The kills that are still to come. One whose failpoint isn't passed is tried again, and
+    counts as random.
+    """
 
-    def __init__(self, seed: int, at_random: int, at_failpoints: int, names: Sequence[str] = ()) -> None:
+    def __init__(
+        self, seed: int, at_random: int, at_failpoints: int, names: Sequence[str] = ()
+    ) -> None:
         self._random = random.Random(seed)
         self._names = sorted(names or NAMES)
-        chosen: list[str | None] = [self._names[each % len(self._names)] for each in range(at_failpoints)]
+        chosen: list[str | None] = [
+            self._names[each % len(self._names)] for each in range(at_failpoints)
+        ]
         kills = [*chosen, *[None] * at_random]
         self._random.shuffle(kills)
         self._waiting = deque(kills)
@@ -77,7 +87,12 @@ class Schedule:
         name = self._waiting.popleft()
         if name is None:
             starting = self._random.random() < STARTING_SHARE
-            return Kill(after=self._random.uniform(0.0, STARTS_WITHIN) if starting else self._random.uniform(*LIVES), starting=starting)
+            return Kill(
+                after=self._random.uniform(0.0, STARTS_WITHIN)
+                if starting
+                else self._random.uniform(*LIVES),
+                starting=starting,
+            )
         latest = max(1, _PASSINGS.get(name, _OFTEN) >> self._missed[name])
         return Kill(name, self._random.randint(1, latest))
 

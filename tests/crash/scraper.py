@@ -1,4 +1,5 @@
-"""Looks at `/status` every ten milliseconds, through all lives of the daemon, and keeps what was wrong with the books.
+"""Looks at `/status` every ten milliseconds, through all lives of the daemon, and keeps what was
+wrong with the books.
 
 It does the sums itself: what the daemon says of its own balance is compared, not believed.
 """
@@ -41,7 +42,9 @@ class LaneStatus(msgspec.Struct):
     def account(self) -> Account:
         """Its books."""
         dead = sum(self.dead_lettered.values())
-        return Account(sum(self.received.values()), self.delivered, self.buffered, dead, dict(self.dropped))
+        return Account(
+            sum(self.received.values()), self.delivered, self.buffered, dead, dict(self.dropped)
+        )
 
 
 class Status(msgspec.Struct):
@@ -59,16 +62,36 @@ _statuses: Final = msgspec.json.Decoder(Status)
 def wrong_with(status: Status) -> list[str]:
     """What is wrong with the books of a status."""
     accounts = {lane.label: lane.account() for lane in status.lanes}
-    found = [f"the books of {label} are off by {each.difference}: {each}" for label, each in accounts.items() if each.difference]
-    found += [f"{label} has a figure below zero: {each}" for label, each in accounts.items() if _least(each) < 0]
-    found += [f"{label} lost events: {each}" for label, each in accounts.items() if set(each.dropped) - REASONS]
-    if status.balanced == bool(found) or any(lane.difference != accounts[lane.label].difference for lane in status.lanes):
+    found = [
+        f"the books of {label} are off by {each.difference}: {each}"
+        for label, each in accounts.items()
+        if each.difference
+    ]
+    found += [
+        f"{label} has a figure below zero: {each}"
+        for label, each in accounts.items()
+        if _least(each) < 0
+    ]
+    found += [
+        f"{label} lost events: {each}"
+        for label, each in accounts.items()
+        if set(each.dropped) - REASONS
+    ]
+    if status.balanced == bool(found) or any(
+        lane.difference != accounts[lane.label].difference for lane in status.lanes
+    ):
         found.append(f"what it says of its balance is not so: {status}")
     return found
 
 
 def _least(account: Account) -> int:
-    return min(account.received, account.delivered, account.buffered, account.dead, *account.dropped.values())
+    return min(
+        account.received,
+        account.delivered,
+        account.buffered,
+        account.dead,
+        *account.dropped.values(),
+    )
 
 
 class Scraper:
@@ -113,7 +136,9 @@ class Scraper:
                 writer.write(_REQUEST)
                 async with asyncio.timeout(ANSWER_LIMIT):
                     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-                    body = await reader.readexactly(int(head.partition("content-length:")[2].partition("\r\n")[0]))
+                    body = await reader.readexactly(
+                        int(head.partition("content-length:")[2].partition("\r\n")[0])
+                    )
                 self._see(_statuses.decode(body))
                 await pause(EVERY)
         finally:

@@ -1,6 +1,8 @@
-"""The load, in a process of its own: four connections, each with one request under way, at a steady pace while the daemon is up.
+"""The load, in a process of its own: four connections, each with one request under way, at a
+steady pace while the daemon is up.
 
-A request is sent once, never again: so no event is accepted twice, and what the dead letters hold twice was put there twice.
+A request is sent once, never again: so no event is accepted twice, and what the dead letters hold
+twice was put there twice.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ CATCH_UP: Final = 0.1
 RECONNECT: Final = 0.02
 """Seconds before a refused connection is tried again."""
 TRICKLE: Final = 0.05
-"""Seconds between two requests of a lane while there is only to be a proof that its events are taken."""
+"""Seconds between two requests of a lane while there is only to be a proof that its events are
+taken.
+"""
 
 
 class Link:
@@ -51,7 +55,9 @@ class Link:
         assert self._streams is not None
         reader, writer = self._streams
         wish = b"Forwarder-Ack: delivered\r\n" if delivered else b""
-        writer.write(b"POST /batch/ HTTP/1.1\r\nHost: f\r\n%bContent-Length: %d\r\n\r\n" % (wish, len(body)))
+        writer.write(
+            b"POST /batch/ HTTP/1.1\r\nHost: f\r\n%bContent-Length: %d\r\n\r\n" % (wish, len(body))
+        )
         writer.write(body)
         try:
             async with asyncio.timeout(ANSWER_LIMIT):
@@ -90,7 +96,9 @@ class Sender:
         self._quiet.set()
 
     async def handle(self, message: Message) -> Message:
-        """Obey a command: `go`, `trickle` (single clean events of each lane), `pause` (answered once no request is under way)."""
+        """Obey a command: `go`, `trickle` (single clean events of each lane), `pause` (answered
+        once no request is under way).
+        """
         self._trickling = message["do"] == "trickle"
         if message["do"] == "pause":
             self._going.clear()
@@ -118,7 +126,9 @@ class Sender:
                 request = self._next(numbers, own)
                 body = self._plan.body(request)
                 now = time.monotonic()
-                due = max(due, now - CATCH_UP) + (TRICKLE if self._trickling else request.count / self._per_connection)
+                due = max(due, now - CATCH_UP) + (
+                    TRICKLE if self._trickling else request.count / self._per_connection
+                )
                 await self._send(link, request, body)
                 await pause(max(0.0, due - time.monotonic()))
         finally:
@@ -153,7 +163,9 @@ class Load(Protocol):
 
 
 async def serve(make: Callable[[LoadPlan, JournalWriter, int, float], Load]) -> None:
-    """In the child: send until the parent closes its input. The arguments are seed, journal, port and rate."""
+    """In the child: send until the parent closes its input. The arguments are seed, journal, port
+    and rate.
+    """
     parser = argparse.ArgumentParser()
     for name, kind in (("seed", int), ("journal", Path), ("port", int), ("rate", float)):
         parser.add_argument(name, type=kind)

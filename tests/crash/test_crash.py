@@ -1,4 +1,6 @@
-"""The short form of the crash test: a few kills under load, at random instants and at failpoints. The long form is `make test-crash`."""
+"""The short form of the crash test: a few kills under load, at random instants and at failpoints.
+The long form is `make test-crash`.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,12 @@ PLACES = ("commit.written", "dead_letters.committed", "opening.written", "settle
 
 
 @pytest.mark.slow
-async def test_nothing_is_lost_changed_or_miscounted_when_the_daemon_is_killed(tmp_path: Path) -> None:
-    """Every promised event is delivered, a dead letter or in the buffer, its bytes unchanged; the books balance at every look."""
+async def test_nothing_is_lost_changed_or_miscounted_when_the_daemon_is_killed(
+    tmp_path: Path,
+) -> None:
+    """Every promised event is delivered, a dead letter or in the buffer, its bytes unchanged; the
+    books balance at every look.
+    """
     report = await Campaign(Options(SEED, 4, len(PLACES), PLACES, look_every=4), tmp_path).run()
     assert report.kills >= 8
     assert set(report.hit) == set(PLACES)

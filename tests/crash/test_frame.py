@@ -11,13 +11,17 @@ from tests.crash.frame import SHOWN, CrashFailure, Evidence, Run, Say, conduct
 
 
 def test_a_failure_names_how_to_repeat_it_and_where_its_files_are(tmp_path: Path) -> None:
-    """The first problems are listed, the others counted, the last lines of the log added where asked."""
+    """The first problems are listed, the others counted, the last lines of the log added where
+    asked.
+    """
     evidence = Evidence(tmp_path, lambda: "seed 7, after 3 kills")
     evidence.check([])
     with pytest.raises(CrashFailure, match=r"^seed 7, after 3 kills; all files are in .*\n  one$"):
         evidence.check(["one"])
     evidence.log.write_text("first\nlast\n")
-    failure = str(evidence.failure([f"problem {number}" for number in range(SHOWN + 2)], log_lines=1))
+    failure = str(
+        evidence.failure([f"problem {number}" for number in range(SHOWN + 2)], log_lines=1)
+    )
     assert "and 2 more" in failure
     assert f"problem {SHOWN - 1}" in failure
     assert f"problem {SHOWN}" not in failure
@@ -39,13 +43,29 @@ async def _campaign(problem: str, root: Path, say: Say) -> str:
     return "well"
 
 
-@pytest.mark.parametrize(("problem", "keep", "code", "kept"), [("", False, 0, False), ("", True, 0, True), ("lost", False, 1, True)])
+@pytest.mark.parametrize(
+    ("problem", "keep", "code", "kept"),
+    [("", False, 0, False), ("", True, 0, True), ("lost", False, 1, True)],
+)
 def test_a_command_ends_with_the_verdict_and_keeps_what_failed(
-    *, problem: str, keep: bool, code: int, kept: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    *,
+    problem: str,
+    keep: bool,
+    code: int,
+    kept: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    """The files of a campaign that passed are removed unless they are wanted; those of a failure stay."""
+    """The files of a campaign that passed are removed unless they are wanted; those of a failure
+    stay.
+    """
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    run = Run("seed 1", partial(_campaign, problem), lambda outcome, seconds: f"{outcome} after {seconds:.0f} s")
+    run = Run(
+        "seed 1",
+        partial(_campaign, problem),
+        lambda outcome, seconds: f"{outcome} after {seconds:.0f} s",
+    )
     assert conduct([run], keep=keep) == code
     printed = capsys.readouterr()
     assert ("well after 0 s" in printed.out) is not bool(problem)

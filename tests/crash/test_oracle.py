@@ -1,4 +1,6 @@
-"""The judge itself: it is content with a run in which nothing is wrong, and says so when anything is."""
+"""The judge itself: it is content with a run in which nothing is wrong, and says so when anything
+is.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ REQUESTS = 150
 
 
 class Run:
-    """A run in which nothing is wrong, until a test spoils it: all was promised, the last tenth still waits, the poison is dead."""
+    """A run in which nothing is wrong, until a test spoils it: all was promised, the last tenth
+    still waits, the poison is dead.
+    """
 
     def __init__(self) -> None:
         self.oracle = Oracle(PLAN)
@@ -41,7 +45,9 @@ class Run:
 
     def judged(self) -> list[str]:
         """What the oracle says."""
-        return self.oracle.judge(self.arrivals, Holdings(list(self.buffered.values()), list(self.letters.values())))
+        return self.oracle.judge(
+            self.arrivals, Holdings(list(self.buffered.values()), list(self.letters.values()))
+        )
 
     def delivered(self) -> None:
         """Let all that waits arrive."""
@@ -57,7 +63,12 @@ class Run:
             dead = sum(number in self.letters for number in request.events)
             waiting = sum(number in self.buffered for number in request.events)
             delivered = known.delivered + request.count - dead - waiting
-            books[request.lane] = Account(known.received + request.count, delivered, known.buffered + waiting, known.dead + dead)
+            books[request.lane] = Account(
+                known.received + request.count,
+                delivered,
+                known.buffered + waiting,
+                known.dead + dead,
+            )
         return books
 
     def some(self, kind: Kind) -> int:
@@ -72,7 +83,9 @@ def run() -> Run:
 
 
 def test_nothing_is_wrong_with_a_good_run(run: Run) -> None:
-    """Each event is where it should be: there is nothing to say, and the kinds that matter are all among them."""
+    """Each event is where it should be: there is nothing to say, and the kinds that matter are all
+    among them.
+    """
     assert run.judged() == []
     assert run.oracle.judge_books(run.books(), quiet=True) == []
     run.delivered()
@@ -82,14 +95,18 @@ def test_nothing_is_wrong_with_a_good_run(run: Run) -> None:
 
 
 def test_an_event_that_waited_may_arrive_later_and_not_be_lost(run: Run) -> None:
-    """What was in the buffer at one look is lost if it has neither arrived nor is there at the next."""
+    """What was in the buffer at one look is lost if it has neither arrived nor is there at the
+    next.
+    """
     assert run.judged() == []
     number, _ = run.buffered.popitem()
     assert any(f"event {number} " in line and "lost" in line for line in run.judged())
 
 
 def test_what_has_arrived_is_not_asked_for_again(run: Run) -> None:
-    """An event that was delivered stays delivered, and what arrived is counted once over several looks."""
+    """An event that was delivered stays delivered, and what arrived is counted once over several
+    looks.
+    """
     assert run.judged() == []
     run.delivered()
     assert run.judged() == []
@@ -120,7 +137,9 @@ def test_a_changed_event_is_found_wherever_it_is(run: Run) -> None:
     other, event = run.buffered.popitem()
     run.buffered[other] = event + b" "
     poison = run.some(Kind.POISON)
-    run.letters[poison] = replace(run.letters[poison], data=run.letters[poison].data.replace(b', "big"', b',"big"'))
+    run.letters[poison] = replace(
+        run.letters[poison], data=run.letters[poison].data.replace(b', "big"', b',"big"')
+    )
     said = run.judged()
     assert any(f"event {number} was changed" in line for line in said)
     assert any(f"the buffer hold event {other} changed" in line for line in said)
@@ -190,7 +209,9 @@ def test_an_unanswered_request_binds_nobody(run: Run) -> None:
     number = taken.events[0]
     run.arrivals.note(number, PLAN.event(number), answered=True)
     assert run.judged() == []
-    run.arrivals.note(taken.events[-1] if taken.count > 1 else gone.events[0], b"other", answered=True)
+    run.arrivals.note(
+        taken.events[-1] if taken.count > 1 else gone.events[0], b"other", answered=True
+    )
     assert len(run.judged()) == 1
 
 
@@ -204,13 +225,18 @@ def test_a_disposable_letter_may_be_gone_if_it_was_dropped_by_hand(run: Run) -> 
     books = run.books()
     kept = books[lane]
     books[lane] = replace(kept, delivered=kept.delivered - 1)
-    assert any("dropped by hand" in line for line in run.oracle.judge_end(books, list(run.letters.values())))
+    assert any(
+        "dropped by hand" in line
+        for line in run.oracle.judge_end(books, list(run.letters.values()))
+    )
     books[lane] = replace(kept, delivered=kept.delivered - 1, dropped={"operator": 1})
     assert run.oracle.judge_end(books, list(run.letters.values())) == []
 
 
 def test_books_that_are_off_are_found(run: Run) -> None:
-    """They don't balance, they know of fewer events than were promised, or of more than were sent."""
+    """They don't balance, they know of fewer events than were promised, or of more
+    than were sent.
+    """
     books = run.books()
     lane, kept = next(iter(books.items()))
     for wrong in (
@@ -223,7 +249,9 @@ def test_books_that_are_off_are_found(run: Run) -> None:
 
 
 def test_an_end_that_is_none_is_found(run: Run) -> None:
-    """Events wait, were dropped for another reason, or aren't in the books; or the letters are other than the books say."""
+    """Events wait, were dropped for another reason, or aren't in the books; or the letters are
+    other than the books say.
+    """
     run.delivered()
     assert run.judged() == []
     books, letters = run.books(), list(run.letters.values())
@@ -263,7 +291,9 @@ def test_a_journal_is_read_as_it_grows(tmp_path: Path) -> None:
 
 
 def test_events_follow_from_seed_and_number() -> None:
-    """The same bytes each time, others for another seed; every uuid leads back to its number, under its own seed alone."""
+    """The same bytes each time, others for another seed; every uuid leads back to its number,
+    under its own seed alone.
+    """
     request = next(request for request in map(PLAN.request, range(99)) if request.count == 200)
     for number in request.events:
         event = PLAN.event(number)

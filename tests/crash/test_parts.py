@@ -1,4 +1,6 @@
-"""The parts of the crash test beside its judge: the schedule of kills, the faulty upstream, the sender, the reading of statuses."""
+"""The parts of the crash test beside its judge: the schedule of kills, the faulty upstream, the
+sender, the reading of statuses.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def drawn(schedule: Schedule, *, hit: bool) -> list[Kill]:
 
 
 def test_a_schedule_follows_from_its_seed() -> None:
-    """Half at random instants, half at failpoints, each failpoint about equally often; the same ones for the same seed."""
+    """Half at random instants, half at failpoints, each failpoint about equally often; the same
+    ones for the same seed.
+    """
     schedule = Schedule(7, 100, 100)
     kills = drawn(schedule, hit=True)
     assert kills == drawn(Schedule(7, 100, 100), hit=True) != drawn(Schedule(8, 100, 100), hit=True)
@@ -70,7 +74,10 @@ def test_a_miss_takes_the_place_of_a_kill_at_random() -> None:
 def asked(events: list[int], *, historical: bool = False) -> Request:
     """A request to the upstream with these events."""
     batch = b",".join(map(PLAN.event, events))
-    body = b'{"api_key":"k"%b,"batch":[%b]}' % (b',"historical_migration":true' if historical else b"", batch)
+    body = b'{"api_key":"k"%b,"batch":[%b]}' % (
+        b',"historical_migration":true' if historical else b"",
+        batch,
+    )
     return Request("/batch/", {}, 0, body)
 
 
@@ -93,7 +100,9 @@ async def test_the_upstream_refuses_poison_for_ever() -> None:
 
 
 async def test_a_healed_upstream_takes_all_and_notes_it() -> None:
-    """An event that comes again with other bytes is a conflict; one that is nobody's is a stranger."""
+    """An event that comes again with other bytes is a conflict; one that is nobody's
+    is a stranger.
+    """
     service = FaultyService(PLAN)
     await service.handle({"do": "become", "healed": True, "stuck": False, "away": False})
     clean = of_kind(Kind.CLEAN, 500)
@@ -109,15 +118,21 @@ async def test_a_healed_upstream_takes_all_and_notes_it() -> None:
 
 
 async def test_a_faulty_upstream_fails_in_every_way() -> None:
-    """It refuses, breaks off, hangs, and takes some of what it doesn't answer; nothing that is too large or comes when it is away."""
+    """It refuses, breaks off, hangs, and takes some of what it doesn't answer; nothing that is too
+    large or comes when it is away.
+    """
     service = FaultyService(PLAN)
     clean = of_kind(Kind.CLEAN, 3000)
     answers = [service.answer(asked([number])) for number in clean]
     assert {answer.status for answer in answers} == {200, 429, 500, 503}
-    assert {Fault.RESET, Fault.TRUNCATE, Fault.CLOSE, Fault.HANG} <= {answer.fault for answer in answers}
+    assert {Fault.RESET, Fault.TRUNCATE, Fault.CLOSE, Fault.HANG} <= {
+        answer.fault for answer in answers
+    }
     pairs = list(zip(clean, answers, strict=True))
     assert all(service.arrivals.was_answered(number) == answer.accepts for number, answer in pairs)
-    unanswered = [bool(service.arrivals.digest_of(number)) for number, answer in pairs if not answer.accepts]
+    unanswered = [
+        bool(service.arrivals.digest_of(number)) for number, answer in pairs if not answer.accepts
+    ]
     assert {True, False} == set(unanswered)
     fresh = of_kind(Kind.CLEAN, 3001)[-1:]
     assert service.answer(asked(fresh * (LARGEST // 200))).status == 413
@@ -129,22 +144,34 @@ async def test_a_faulty_upstream_fails_in_every_way() -> None:
 
 
 async def test_the_sender_keeps_a_journal_and_can_be_paused(tmp_path: Path) -> None:
-    """Each request is sent once; what is answered 200 is journaled as promised, and after a pause nothing is under way."""
-    journal, reader = JournalWriter(tmp_path / "journal", ENTRIES), JournalReader(tmp_path / "journal", ENTRIES)
+    """Each request is sent once; what is answered 200 is journaled as promised, and after a pause
+    nothing is under way.
+    """
+    journal, reader = (
+        JournalWriter(tmp_path / "journal", ENTRIES),
+        JournalReader(tmp_path / "journal", ENTRIES),
+    )
     async with Upstream() as upstream:
         sender = Sender(PLAN, journal, upstream.port, 20_000)
         load = asyncio.create_task(sender.run())
         await sender.handle({"do": "go"})
         await upstream.until(lambda: len(upstream.requests) >= 40)
         await sender.handle({"do": "pause"})
-        entries, sent = reader.more(), [PLAN.number(request.events[0]["uuid"]) for request in upstream.requests]
-        assert sorted(PLAN.request(entry.number).events[0] for entry in entries) == sorted(number for number in sent if number is not None)
+        entries, sent = (
+            reader.more(),
+            [PLAN.number(request.events[0]["uuid"]) for request in upstream.requests],
+        )
+        assert sorted(PLAN.request(entry.number).events[0] for entry in entries) == sorted(
+            number for number in sent if number is not None
+        )
         assert {entry.status for entry in entries} == {PROMISED}
         assert upstream.connections == CONNECTIONS
         await sender.handle({"do": "trickle"})
         await upstream.until(lambda: len(upstream.requests) >= len(sent) + 8)
         await sender.handle({"do": "pause"})
-        assert all(PLAN.kind(PLAN.request(entry.number).events[0]) is Kind.CLEAN for entry in reader.more())
+        assert all(
+            PLAN.kind(PLAN.request(entry.number).events[0]) is Kind.CLEAN for entry in reader.more()
+        )
         load.cancel()
         await asyncio.gather(load, return_exceptions=True)
     journal.close()
@@ -152,7 +179,10 @@ async def test_the_sender_keeps_a_journal_and_can_be_paused(tmp_path: Path) -> N
 
 async def test_the_sender_outlives_who_it_sends_to(tmp_path: Path) -> None:
     """While nobody listens nothing counts as sent; afterwards it goes on."""
-    journal, reader = JournalWriter(tmp_path / "journal", ENTRIES), JournalReader(tmp_path / "journal", ENTRIES)
+    journal, reader = (
+        JournalWriter(tmp_path / "journal", ENTRIES),
+        JournalReader(tmp_path / "journal", ENTRIES),
+    )
     port = Places.choose(tmp_path).ingestion
     sender = Sender(PLAN, journal, port, 20_000)
     load = asyncio.create_task(sender.run())
@@ -162,7 +192,8 @@ async def test_the_sender_outlives_who_it_sends_to(tmp_path: Path) -> None:
     for _ in range(2):
         async with upstream:
             known = len(upstream.requests)
-            await upstream.until(lambda: len(upstream.requests) > known + 5)  # noqa: B023 - it is over before the next round
+            # B023: it is over before the next round
+            await upstream.until(lambda: len(upstream.requests) > known + 5)  # noqa: B023
     load.cancel()
     await asyncio.gather(load, return_exceptions=True)
     journal.close()
@@ -174,7 +205,11 @@ async def test_a_child_obeys_until_its_parent_lets_go(tmp_path: Path) -> None:
     child = await Child.start("tests.crash.faulty", tmp_path / "log", "1")
     assert (await child.ask("tell"))["url"].startswith("http://127.0.0.1:")
     await child.ask("become", healed=True, stuck=False, away=False)
-    assert (await child.ask("save", path=str(tmp_path / "saved"))) == {"refused": 0, "repeats": 0, "conflicts": 0}
+    assert (await child.ask("save", path=str(tmp_path / "saved"))) == {
+        "refused": 0,
+        "repeats": 0,
+        "conflicts": 0,
+    }
     await child.end()
     assert (tmp_path / "saved").exists()
     assert (tmp_path / "log").read_bytes() == b""
@@ -189,11 +224,21 @@ def test_a_balanced_status_is_in_order() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"delivered": 5}, {"delivered": 3}, {"buffered": 3}, {"dead_lettered": {}}, {"dropped": {}}, {"received": {}}, {"difference": 1}],
+    [
+        {"delivered": 5},
+        {"delivered": 3},
+        {"buffered": 3},
+        {"dead_lettered": {}},
+        {"dropped": {}},
+        {"received": {}},
+        {"difference": 1},
+    ],
     ids=str,
 )
 def test_an_unbalanced_status_is_not(changes: dict[str, object]) -> None:
-    """Any figure that is off is found, whatever the daemon says of its balance; and so is a figure below zero."""
+    """Any figure that is off is found, whatever the daemon says of its balance; and so is a figure
+    below zero.
+    """
     lane = msgspec.structs.replace(BALANCED, **changes)
     for balanced in (True, False):
         assert wrong_with(Status("running", balanced=balanced, lanes=[lane]))
@@ -203,7 +248,9 @@ def test_an_unbalanced_status_is_not(changes: dict[str, object]) -> None:
 
 
 def test_the_load_is_in_several_lanes() -> None:
-    """Two project keys, and the historical lane of one of them; requests of one, of some and of many events."""
+    """Two project keys, and the historical lane of one of them; requests of one, of some and of
+    many events.
+    """
     requests = [PLAN.request(number) for number in range(1000)]
     assert {request.lane for request in requests} == set(LANES)
     assert {request.count for request in requests} == {1, 20, 200}

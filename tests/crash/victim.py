@@ -1,4 +1,6 @@
-"""The daemon that is killed: a real `forwarder run`, started again and again in one directory, at one address."""
+"""The daemon that is killed: a real `forwarder run`, started again and again in one directory, at
+one address.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ ENDS_WITHIN: Final = 40.0
 """Seconds that a process which was told to end may take."""
 
 _PORTS: Final = range(20000, 30000)
-"""Below those that the kernel gives to outgoing connections, so that a port stays free while the daemon is down."""
+"""Below those that the kernel gives to outgoing connections, so that a port stays free while the
+daemon is down.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +76,29 @@ class Places:
 
 
 def write_config(places: Places, upstream: str, max_bytes: str, **http: object) -> None:
-    """A configuration in which everything happens often: small segments, small batches, short waits."""
-    http |= {"listen": f"127.0.0.1:{places.ingestion}", "api_keys": sorted({lane.api_key for lane in LANES})}
+    """A configuration in which everything happens often: small segments, small batches, short
+    waits.
+    """
+    http |= {
+        "listen": f"127.0.0.1:{places.ingestion}",
+        "api_keys": sorted({lane.api_key for lane in LANES}),
+    }
     settings = {
-        "upstream": {"url": upstream, "timeout": "400ms", "max_body": "1MB", "max_event": "100KB", "compression": "none"},
+        "upstream": {
+            "url": upstream,
+            "timeout": "400ms",
+            "max_body": "1MB",
+            "max_event": "100KB",
+            "compression": "none",
+        },
         "sources": {"http": http},
-        "buffer": {"kind": "disk", "ack": "disk", "ack_timeout": "2s", "path": str(places.buffer), "max_bytes": max_bytes},
+        "buffer": {
+            "kind": "disk",
+            "ack": "disk",
+            "ack_timeout": "2s",
+            "path": str(places.buffer),
+            "max_bytes": max_bytes,
+        },
         "batch": {"max_bytes": "200KB", "max_events": 400, "max_age": "20ms"},
         "delivery": {"retry": {"initial": "10ms", "max": "100ms"}},
         "shutdown": {"drain_timeout": "10s"},
@@ -100,7 +121,11 @@ class Victim:
         if places.buffer.exists():
             shutil.rmtree(places.before, ignore_errors=True)
             shutil.copytree(places.buffer, places.before)
-        armed = {"FORWARDER_FAILPOINTS": failpoints, "FORWARDER_FAILPOINTS_LOG": str(places.hits)} if failpoints else {}
+        armed = (
+            {"FORWARDER_FAILPOINTS": failpoints, "FORWARDER_FAILPOINTS_LOG": str(places.hits)}
+            if failpoints
+            else {}
+        )
         return cls(await _spawn(places, ["run"], armed=armed))
 
     @property
@@ -129,7 +154,9 @@ class Victim:
 
 
 async def command(places: Places, *arguments: str) -> tuple[int, str]:
-    """Run another `forwarder` command with the run's configuration to its end; its exit code and its standard output."""
+    """Run another `forwarder` command with the run's configuration to its end; its exit code and
+    its standard output.
+    """
     process = await _spawn(places, arguments, out=asyncio.subprocess.PIPE)
     try:
         async with asyncio.timeout(ENDS_WITHIN):
@@ -142,13 +169,21 @@ async def command(places: Places, *arguments: str) -> tuple[int, str]:
 
 
 async def _spawn(
-    places: Places, arguments: Sequence[str], *, armed: Mapping[str, str] | None = None, out: int | None = None
+    places: Places,
+    arguments: Sequence[str],
+    *,
+    armed: Mapping[str, str] | None = None,
+    out: int | None = None,
 ) -> asyncio.subprocess.Process:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("FORWARDER_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("FORWARDER_")
+    }
     line = [sys.executable, "-m", "forwarder", *arguments, "--config", str(places.config)]
     with places.log.open("ab") as log:
         environment |= armed or {}
-        return await asyncio.create_subprocess_exec(*line, env=environment, stdout=log if out is None else out, stderr=log)
+        return await asyncio.create_subprocess_exec(
+            *line, env=environment, stdout=log if out is None else out, stderr=log
+        )
 
 
 def _free_ports(count: int) -> list[int]:

@@ -1,4 +1,6 @@
-"""Imports with a scripted service, under a clock that a test turns: all parts are real but the way out."""
+"""Imports with a scripted service, under a clock that a test turns: all parts are real but the way
+out.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,12 @@ from forwarder.delivery.lanes import RetryPolicy
 from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.files.source import FileSource, open_source
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock, source_blocks
-from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, StateFolder, read_checkpoint
+from forwarder.sources.imports.checkpoint import (
+    ImportCheckpoint,
+    ImportJob,
+    StateFolder,
+    read_checkpoint,
+)
 from forwarder.sources.imports.conversion import Conversion, EventFilters, FinishPolicy
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.job import contents_of
@@ -56,10 +63,17 @@ def uuid_of(number: int) -> str:
     return str(UUID(int=number + 1, version=4))
 
 
-def line(number: int, day: int = 0, person: str = "", name: str = "seen", **properties: Any) -> bytes:
+def line(
+    number: int, day: int = 0, person: str = "", name: str = "seen", **properties: Any
+) -> bytes:
     """An event as it stands in a native file."""
     time = when((FIRST_DAY + day) * DAY + number * SECOND)
-    event = {"event": name, "distinct_id": person or f"p{number}", "uuid": uuid_of(number), "timestamp": time}
+    event = {
+        "event": name,
+        "distinct_id": person or f"p{number}",
+        "uuid": uuid_of(number),
+        "timestamp": time,
+    }
     return msgspec.json.encode({**event, "properties": {"n": number, **properties}})
 
 
@@ -119,13 +133,16 @@ class Service:
 
 
 class HeldCommits(SimpleQueue[Any]):
-    """Commits of dead letters, which begin when a test lets them: whoever doesn't wait for them loses them in a kill."""
+    """Commits of dead letters, which begin when a test lets them: whoever doesn't wait for them
+    loses them in a kill.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._held: list[Any] | None = None
 
-    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:  # noqa: FBT002 - see `SimpleQueue`
+    # FBT002: see `SimpleQueue`
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:  # noqa: FBT002
         """See `SimpleQueue`."""
         if self._held is None:
             super().put(item, block, timeout)
@@ -189,15 +206,23 @@ class Setting:
         if not (self.state / DEAD_LETTERS).exists():
             return []
         with closing(open_readable(self.state / DEAD_LETTERS)) as connection:
-            return list(connection.execute("SELECT coordinates, reason FROM letters ORDER BY number"))
+            return list(
+                connection.execute("SELECT coordinates, reason FROM letters ORDER BY number")
+            )
 
-    async def run(self, during: Callable[[Setting], Awaitable[None]] | None = None, seconds: float = LONG) -> None:
-        """One run to its end, time passing by itself; `during` is called again and again meanwhile."""
+    async def run(
+        self, during: Callable[[Setting], Awaitable[None]] | None = None, seconds: float = LONG
+    ) -> None:
+        """One run to its end, time passing by itself; `during` is called again and
+        again meanwhile.
+        """
         source = open_source([str(path) for path in self.paths], self.reading)
         self.folder = Mortal(self.state)
         saved = self.saved
         replayed = () if saved is None else saved.totals.replayed
-        self.dead_letters = ImportDeadLetters.open_in(self.state, self.clock, self.max_letters, replayed)
+        self.dead_letters = ImportDeadLetters.open_in(
+            self.state, self.clock, self.max_letters, replayed
+        )
         self.commits = self.dead_letters._committer._groups = HeldCommits()
         self.dead_letters.start()
         try:
@@ -206,7 +231,11 @@ class Setting:
                 checkpoint.contents = contents_of(source)
                 checkpoint.exhausted = checkpoint.complete
                 self.pipeline = self._pipeline(source, ImportLedger(checkpoint), repeats)
-                await self._driven(asyncio.create_task(self.pipeline.run(self.told.append, lambda: self.doing)), during, seconds)
+                await self._driven(
+                    asyncio.create_task(self.pipeline.run(self.told.append, lambda: self.doing)),
+                    during,
+                    seconds,
+                )
         finally:
             self.commits.release()
             await self.dead_letters.end()
@@ -214,7 +243,9 @@ class Setting:
             if self.folder.dead:
                 self.make_room()
 
-    def _pipeline(self, source: FileSource, ledger: ImportLedger, repeats: Repeats) -> ImportPipeline:
+    def _pipeline(
+        self, source: FileSource, ledger: ImportLedger, repeats: Repeats
+    ) -> ImportPipeline:
         limits = ChunkLimits.of_batches(self.batches.max_bytes, self.batches.max_events)
         alone = self._conversion(EventFilters(), None)
         return ImportPipeline(
@@ -230,20 +261,37 @@ class Setting:
             retry=RetryPolicy(),
             concurrency=self.concurrency,
             keys=None,
-            replays=LetterReplays(self.dead_letters, ledger, alone, limits, MAX_EVENT, LANE, self.clock),
+            replays=LetterReplays(
+                self.dead_letters, ledger, alone, limits, MAX_EVENT, LANE, self.clock
+            ),
         )
 
     @staticmethod
     def _conversion(filters: EventFilters, repeats: Repeats | None) -> Conversion:
-        return Conversion(NativeConverter("set_once"), FinishPolicy("set_once", False, JOB.id), MAX_EVENT, filters, repeats)
+        return Conversion(
+            NativeConverter("set_once"),
+            FinishPolicy("set_once", False, JOB.id),
+            MAX_EVENT,
+            filters,
+            repeats,
+        )
 
     def blocks(
-        self, source: FileSource, conversion: Conversion, checkpoint: ImportCheckpoint, limits: ChunkLimits
+        self,
+        source: FileSource,
+        conversion: Conversion,
+        checkpoint: ImportCheckpoint,
+        limits: ChunkLimits,
     ) -> Generator[ImportBlock]:
         """The blocks that continue from a checkpoint."""
         return source_blocks(source, conversion, checkpoint.settled, limits)
 
-    async def _driven(self, task: asyncio.Task[None], during: Callable[[Setting], Awaitable[None]] | None, seconds: float) -> None:
+    async def _driven(
+        self,
+        task: asyncio.Task[None],
+        during: Callable[[Setting], Awaitable[None]] | None,
+        seconds: float,
+    ) -> None:
         end = self.clock.monotonic() + seconds
         try:
             while not (task.done() or self.folder.dead):
@@ -299,7 +347,11 @@ def three_files(folder: Path, each: int = 20, days: int = 2) -> list[Path]:
 
 def refusing(*numbers: int, status: int = 400) -> Callable[[Batch], Reply]:
     """A service that refuses requests with one of these events in it."""
-    return lambda batch: Reply(status, body=b"no") if {each["properties"]["n"] for each in events_in(batch)} & set(numbers) else OK
+    return lambda batch: (
+        Reply(status, body=b"no")
+        if {each["properties"]["n"] for each in events_in(batch)} & set(numbers)
+        else OK
+    )
 
 
 def times(count: int, answer: Reply | None, then: Answer = lambda _: OK) -> Answer:

@@ -1,4 +1,6 @@
-"""Dead letters of an import under a clock that stands still, with their file looked into by another connection."""
+"""Dead letters of an import under a clock that stands still, with their file looked into by
+another connection.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,19 @@ LANE = Lane("phc_imports12345678", historical=True)
 FILE = SourceFile("export/a.json.gz", "ab" * 16)
 DAY = 86_400_000_000
 UUID = "0190a0a0-1111-7222-8333-44445555%04d"
-DATA = b'{"event":"sign up","distinct_id":"ann","uuid":"%b","timestamp":"1970-01-%02dT00:00:00Z","properties":{}}'
+DATA = (
+    b'{"event":"sign '
+    b'up","distinct_id":"ann","uuid":"%b","timestamp":"1970-01-%02dT00:00:00Z","properties":{}}'
+)
 
 
 @contextlib.asynccontextmanager
 async def opened(
-    state: Path, max_bytes: int = 1 << 20, *, clock: FakeClock | None = None, replayed: Sequence[int] = ()
+    state: Path,
+    max_bytes: int = 1 << 20,
+    *,
+    clock: FakeClock | None = None,
+    replayed: Sequence[int] = (),
 ) -> AsyncIterator[ImportDeadLetters]:
     """Letters that are written."""
     letters = ImportDeadLetters.open_in(state, clock or FakeClock(), max_bytes, replayed)
@@ -41,14 +50,23 @@ async def opened(
         await letters.end()
 
 
-def refused(number: int, data: bytes = b'{"cut', part: int = 0, why: RefusalReason = RefusalReason.NOT_JSON) -> ImportDeadLetter:
+def refused(
+    number: int, data: bytes = b'{"cut', part: int = 0, why: RefusalReason = RefusalReason.NOT_JSON
+) -> ImportDeadLetter:
     """A record of the file that its format refused."""
-    return ImportDeadLetter(RecordLocation(FILE.name, number + 1), 0, number, part, data, why, f"{why} it is")
+    return ImportDeadLetter(
+        RecordLocation(FILE.name, number + 1), 0, number, part, data, why, f"{why} it is"
+    )
 
 
 def offer(letters: ImportDeadLetters, records: Sequence[ImportDeadLetter]) -> bool:
-    """Keep records that the format refused, as the intake does: all, or none if there is no room."""
-    made = [letter_of(record, SourceFile(record.place.file, FILE.identity), LANE, 5.0) for record in records]
+    """Keep records that the format refused, as the intake does: all, or none if there
+    is no room.
+    """
+    made = [
+        letter_of(record, SourceFile(record.place.file, FILE.identity), LANE, 5.0)
+        for record in records
+    ]
     reserved = letters.reserve(sum(len(each.data) for each in made), len(made))
     if reserved is None:
         return False
@@ -65,7 +83,17 @@ async def bury(letters: ImportDeadLetters, records: Sequence[ImportDeadLetter]) 
 def event(number: int, part: int = 0, day: int = 0) -> FinishedEvent:
     """An event of a record of the file, as it is sent."""
     uuid = UUID % number
-    return FinishedEvent(day * DAY, "ann", "sign up", uuid, DATA % (uuid.encode(), day + 1), 0, number + 1, number, part)
+    return FinishedEvent(
+        day * DAY,
+        "ann",
+        "sign up",
+        uuid,
+        DATA % (uuid.encode(), day + 1),
+        0,
+        number + 1,
+        number,
+        part,
+    )
 
 
 def chunk_of(events: Sequence[FinishedEvent]) -> ImportChunk:

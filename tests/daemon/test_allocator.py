@@ -28,13 +28,23 @@ for _ in range(3):
     del large
 print(resident() - before)
 """
-"""The first large block that is freed makes glibc take the next ones from the heap, where what lies behind them keeps their place."""
+"""The first large block that is freed makes glibc take the next ones from the heap, where what
+lies behind them keeps their place.
+"""
 
 
-@pytest.mark.skipif(not HAS_MALLOPT or sys.platform != "linux", reason="only glibc has these settings")
+@pytest.mark.skipif(
+    not HAS_MALLOPT or sys.platform != "linux", reason="only glibc has these settings"
+)
 def test_large_blocks_are_given_back() -> None:
     """Of several large requests nothing stays resident, whatever was allocated after them."""
-    done = subprocess.run([sys.executable, "-c", AFTER_LARGE_BLOCKS], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", AFTER_LARGE_BLOCKS],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
     assert int(done.stdout) < 4_000_000
 
 
@@ -54,10 +64,18 @@ for size in (8_000_000, 16_000_000):
 """
 
 
-@pytest.mark.skipif(not HAS_MALLOPT or sys.platform != "linux", reason="only glibc has these settings")
+@pytest.mark.skipif(
+    not HAS_MALLOPT or sys.platform != "linux", reason="only glibc has these settings"
+)
 def test_blocks_that_come_again_keep_their_memory() -> None:
     """Up to the size that is said; larger ones are mapped anew each time, page by page."""
-    done = subprocess.run([sys.executable, "-c", RECURRING_BLOCKS], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", RECURRING_BLOCKS],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
     kept, mapped = map(int, done.stdout.split())
     assert kept < 100
     assert mapped > 1_000

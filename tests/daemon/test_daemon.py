@@ -1,4 +1,6 @@
-"""The daemon's life: start, signals, drain, exit code; with a fake pipeline and a fake clock, real signals and a real admin server."""
+"""The daemon's life: start, signals, drain, exit code; with a fake pipeline and a fake clock, real
+signals and a real admin server.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,13 @@ BAD_RELOAD = "the configuration can't be read again; the one in use stays"
 
 def settings(**sections: Mapping[str, Any]) -> Settings:
     """Settings with an admin server on a free port."""
-    return Settings.parse({"upstream": {"url": "https://analytics.example.com"}, "admin": {"listen": "127.0.0.1:0"}, **sections})
+    return Settings.parse(
+        {
+            "upstream": {"url": "https://analytics.example.com"},
+            "admin": {"listen": "127.0.0.1:0"},
+            **sections,
+        }
+    )
 
 
 class FakeRestart(InPlaceRestart):
@@ -69,7 +77,14 @@ class Life:
 
     def begin(self, configuration: Settings) -> None:
         """Make the daemon and run it."""
-        self.daemon = Daemon(configuration, self._build, self._load, clock=self.clock, exit_now=self.exits.append, restart=self.restart)
+        self.daemon = Daemon(
+            configuration,
+            self._build,
+            self._load,
+            clock=self.clock,
+            exit_now=self.exits.append,
+            restart=self.restart,
+        )
         self.task = asyncio.create_task(self.daemon.run())
 
     def _build(self, configuration: Settings, clock: Clock, _: Role) -> FakePipeline:
@@ -98,7 +113,10 @@ class Life:
 
     async def ask(self, path: str) -> int:
         """The admin server's status code for `path`."""
-        async with aiohttp.ClientSession() as session, session.get(f"http://{self.daemon.admin_address}{path}") as response:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://{self.daemon.admin_address}{path}") as response,
+        ):
             return response.status
 
     def logged(self, event: str) -> dict[str, Any]:
@@ -119,7 +137,9 @@ async def life(clock: FakeClock) -> AsyncIterator[Life]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_drains_and_ends_with_0(life: Life, number: signal.Signals) -> None:
-    """SIGTERM and SIGINT stop taking, drain for `shutdown.drain_timeout`, close, and end with 0 when nothing is left."""
+    """SIGTERM and SIGINT stop taking, drain for `shutdown.drain_timeout`, close, and end with 0
+    when nothing is left.
+    """
     life.begin(settings(shutdown={"drain_timeout": "7s"}))
     await life.started()
     await life.signalled(number, seen=lambda: life.daemon.snapshot().state == "draining")
@@ -139,7 +159,9 @@ async def test_the_end_of_standard_input_ends_it_as_a_signal_does(life: Life) ->
 
 
 async def test_delay_goes_on_taking_but_is_not_ready(life: Life) -> None:
-    """During `shutdown.delay` events are taken, while `/readyz` fails so that nobody is routed here any more."""
+    """During `shutdown.delay` events are taken, while `/readyz` fails so that nobody is routed
+    here any more.
+    """
     life.begin(settings(shutdown={"delay": "10s"}))
     await life.started()
     assert await life.ask("/readyz") == 200
@@ -152,12 +174,23 @@ async def test_delay_goes_on_taking_but_is_not_ready(life: Life) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kept_at", "meaning"), [("", "lost when this process ends"), ("/var/lib/one", "kept at /var/lib/one: `forwarder dead-letters replay")]
+    ("kept_at", "meaning"),
+    [
+        ("", "lost when this process ends"),
+        ("/var/lib/one", "kept at /var/lib/one: `forwarder dead-letters replay"),
+    ],
 )
-async def test_events_left_behind_make_1_and_are_named(life: Life, kept_at: str, meaning: str) -> None:
-    """What memory still held is told per lane label with the oldest's time, and where it is now; the exit code is 1."""
+async def test_events_left_behind_make_1_and_are_named(
+    life: Life, kept_at: str, meaning: str
+) -> None:
+    """What memory still held is told per lane label with the oldest's time, and where it is now;
+    the exit code is 1.
+    """
     lane = Lane("phc_abcdefghijklmnop")
-    letters = [DeadLetter(Reason.UNDELIVERED_AT_EXIT, lane, b"{}", at) for at in (1_767_225_660.0, 1_767_225_600.0)]
+    letters = [
+        DeadLetter(Reason.UNDELIVERED_AT_EXIT, lane, b"{}", at)
+        for at in (1_767_225_660.0, 1_767_225_600.0)
+    ]
 
     def prepare(pipeline: FakePipeline) -> None:
         pipeline.left.extend(letters)
@@ -176,7 +209,9 @@ async def test_events_left_behind_make_1_and_are_named(life: Life, kept_at: str,
 
 
 async def test_a_second_signal_ends_it_now(life: Life) -> None:
-    """The second signal doesn't wait for delay or drain: the process exits with 130, and says what is lost."""
+    """The second signal doesn't wait for delay or drain: the process exits with 130, and says what
+    is lost.
+    """
     life.prepare = lambda pipeline: setattr(pipeline, "shown", FULL)
     life.begin(settings(shutdown={"delay": "1h"}))
     await life.started()
@@ -187,7 +222,9 @@ async def test_a_second_signal_ends_it_now(life: Life) -> None:
 
 
 async def test_start_says_what_a_memory_buffer_means(life: Life) -> None:
-    """The first lines name the addresses, and what a memory buffer means with the keys that change it."""
+    """The first lines name the addresses, and what a memory buffer means with the keys that change
+    it.
+    """
     life.begin(settings())
     await life.started()
     assert life.logged("listening")["admin"] == life.daemon.admin_address
@@ -198,7 +235,9 @@ async def test_start_says_what_a_memory_buffer_means(life: Life) -> None:
 
 
 async def test_a_disk_buffer_keeps_its_backlog(life: Life, tmp_path: Path) -> None:
-    """With a disk buffer the start says where events wait and how many were found, and a stop that leaves some there ends with 0."""
+    """With a disk buffer the start says where events wait and how many were found, and a stop that
+    leaves some there ends with 0.
+    """
     life.prepare = lambda pipeline: setattr(pipeline, "shown", FULL)
     life.begin(settings(buffer={"kind": "disk", "path": str(tmp_path)}))
     await life.started()
@@ -209,12 +248,19 @@ async def test_a_disk_buffer_keeps_its_backlog(life: Life, tmp_path: Path) -> No
     assert life.logged("events wait on disk for the next start")["events"] == 70
 
 
-async def test_files_that_a_memory_buffer_leaves_alone_are_named(life: Life, tmp_path: Path) -> None:
-    """After a change from disk to memory the start says that a disk buffer's files are there, and how to look into them."""
+async def test_files_that_a_memory_buffer_leaves_alone_are_named(
+    life: Life, tmp_path: Path
+) -> None:
+    """After a change from disk to memory the start says that a disk buffer's files are there, and
+    how to look into them.
+    """
     (tmp_path / "worker-0" / "log").mkdir(parents=True)
     life.begin(settings(buffer={"path": str(tmp_path)}))
     await life.started()
-    assert f"forwarder buffer ls {tmp_path}" in life.logged("the files of a disk buffer aren't used")["hint"]
+    assert (
+        f"forwarder buffer ls {tmp_path}"
+        in life.logged("the files of a disk buffer aren't used")["hint"]
+    )
 
 
 async def test_hangup_reads_the_configuration_again(life: Life) -> None:
@@ -230,7 +276,9 @@ async def test_hangup_reads_the_configuration_again(life: Life) -> None:
 
 
 async def test_a_bad_configuration_on_hangup_changes_nothing(life: Life) -> None:
-    """A configuration that can't be used is logged with what to do, and the daemon goes on with the one it has."""
+    """A configuration that can't be used is logged with what to do, and the daemon goes on with
+    the one it has.
+    """
 
     def broken() -> Settings:
         raise ConfigurationError("upstream.url is missing", hint="set it")
@@ -238,7 +286,9 @@ async def test_a_bad_configuration_on_hangup_changes_nothing(life: Life) -> None
     life.configured = broken
     life.begin(settings())
     await life.started()
-    await life.signalled(signal.SIGHUP, seen=lambda: any(line["event"] == BAD_RELOAD for line in life.logs))
+    await life.signalled(
+        signal.SIGHUP, seen=lambda: any(line["event"] == BAD_RELOAD for line in life.logs)
+    )
     assert life.logged(BAD_RELOAD)["hint"] == "set it"
     assert life.pipeline.done == ["start"]
 
@@ -248,16 +298,28 @@ async def test_hangup_without_a_configuration_to_read(life: Life) -> None:
     life.daemon = Daemon(settings(), life._build, clock=life.clock)
     life.task = asyncio.create_task(life.daemon.run())
     await life.started()
-    await life.signalled(signal.SIGHUP, seen=lambda: any(line["event"] == "there is no configuration to read again" for line in life.logs))
+    await life.signalled(
+        signal.SIGHUP,
+        seen=lambda: any(
+            line["event"] == "there is no configuration to read again" for line in life.logs
+        ),
+    )
     assert life.pipeline.done == ["start"]
 
 
 @pytest.mark.parametrize(
     ("failure", "message"),
-    [(OSError(98, "Address already in use"), "Address already in use"), (ConfigurationError("cert.pem isn't there"), "cert.pem")],
+    [
+        (OSError(98, "Address already in use"), "Address already in use"),
+        (ConfigurationError("cert.pem isn't there"), "cert.pem"),
+    ],
 )
-async def test_a_failed_start_is_one_clear_error(life: Life, failure: Exception, message: str) -> None:
-    """A port in use or an unusable certificate is raised as one error, with everything closed again."""
+async def test_a_failed_start_is_one_clear_error(
+    life: Life, failure: Exception, message: str
+) -> None:
+    """A port in use or an unusable certificate is raised as one error, with everything closed
+    again.
+    """
     life.prepare = lambda pipeline: setattr(pipeline, "failure", failure)
     life.begin(settings())
     with pytest.raises(ConfigurationError, match=message):
@@ -291,7 +353,9 @@ async def test_cancellation_closes_without_draining(life: Life) -> None:
 
 
 async def test_a_restart_in_place_keeps_sockets_and_waits_for_nobody(life: Life) -> None:
-    """SIGUSR2 ends the pipeline without `shutdown.delay`, while it stays ready, and keeps the sockets for the new program."""
+    """SIGUSR2 ends the pipeline without `shutdown.delay`, while it stays ready, and keeps the
+    sockets for the new program.
+    """
     life.begin(settings(shutdown={"delay": "1h", "drain_timeout": "7s"}))
     await life.started()
     await life.signalled(signal.SIGUSR2, seen=lambda: life.daemon.restarting.decided)
@@ -310,8 +374,13 @@ async def test_a_restart_that_the_new_program_objects_to(life: Life) -> None:
     life.restart.why = "upstream.url is missing"
     life.begin(settings())
     await life.started()
-    await life.signalled(signal.SIGUSR2, seen=lambda: any("can't restart" in line["event"] for line in life.logs))
-    assert life.logged("can't restart in place; this process continues")["why"] == "upstream.url is missing"
+    await life.signalled(
+        signal.SIGUSR2, seen=lambda: any("can't restart" in line["event"] for line in life.logs)
+    )
+    assert (
+        life.logged("can't restart in place; this process continues")["why"]
+        == "upstream.url is missing"
+    )
     assert life.pipeline.done == ["start"]
     life.restart.why = ""
     await life.signalled(signal.SIGUSR2, seen=lambda: life.daemon.restarting.decided)
@@ -322,7 +391,9 @@ async def test_a_restart_that_the_new_program_objects_to(life: Life) -> None:
 
 
 async def test_a_stop_during_a_restart_ends_it(life: Life) -> None:
-    """SIGTERM after SIGUSR2 means that nothing is to run any more: nothing is kept, and it isn't a second signal."""
+    """SIGTERM after SIGUSR2 means that nothing is to run any more: nothing is kept, and it isn't a
+    second signal.
+    """
     life.begin(settings())
     await life.started()
     await life.signalled(signal.SIGUSR2, seen=lambda: life.daemon.restarting.decided)
@@ -357,6 +428,14 @@ run_tuned(main)
 
 
 def test_what_a_start_leaves_is_collected_once_it_runs() -> None:
-    """A start looks for no garbage; the running daemon does, and what is alive then is set aside for good."""
-    done = subprocess.run([sys.executable, "-c", LEAVES_A_CYCLE], capture_output=True, text=True, check=True, timeout=60)
+    """A start looks for no garbage; the running daemon does, and what is alive then is set aside
+    for good.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES_A_CYCLE],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     assert done.stdout.split() == ["True", "True"]

@@ -1,4 +1,6 @@
-"""The decoder process: started when it is needed, alone with its socket, bounded in time and memory, and gone with the daemon."""
+"""The decoder process: started when it is needed, alone with its socket, bounded in time and
+memory, and gone with the daemon.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,15 @@ from forwarder.intake.requests import ReadingRules
 from tests.support.clock import FakeClock
 from tests.support.waiting import eventually, tick
 
-BODY = b'{"api_key":"phc_good","batch":[%b]}' % b",".join([b'{"event":"e","distinct_id":"d"}'] * 5000)
+BODY = b'{"api_key":"phc_good","batch":[%b]}' % b",".join(
+    [b'{"event":"e","distinct_id":"d"}'] * 5000
+)
 SLEEPER = (sys.executable, "-c", "import signal; signal.pause()")
-BUSY = (sys.executable, "-c", "import signal; signal.setitimer(signal.ITIMER_PROF, 0.01)\nwhile True: pass")
+BUSY = (
+    sys.executable,
+    "-c",
+    "import signal; signal.setitimer(signal.ITIMER_PROF, 0.01)\nwhile True: pass",
+)
 MUTE = (sys.executable, "-c", "import socket; socket.socket(fileno=0).recv(1)")
 
 
@@ -53,7 +61,11 @@ async def decoded(decoder: DecoderProcess, body: bytes = BODY) -> DecoderReply:
 def decoder_of(clock: Any = None, command: tuple[str, ...] | None = None) -> DecoderProcess:
     """A decoder; with another program in place of the process, if there is a command."""
     clock = clock or SystemClock()
-    return DecoderProcess(20_000_000, clock, 30.0) if command is None else DecoderProcess(20_000_000, clock, 30.0, lambda _: command)
+    return (
+        DecoderProcess(20_000_000, clock, 30.0)
+        if command is None
+        else DecoderProcess(20_000_000, clock, 30.0, lambda _: command)
+    )
 
 
 @pytest_asyncio.fixture
@@ -70,14 +82,24 @@ async def test_it_starts_when_it_is_needed_and_stays(decoder: DecoderProcess) ->
     assert decoder.pid is None
     assert sum(count for _, count in (await decoded(decoder)).head.pieces) == 5000
     pid = decoder.pid
-    spaces = b'{"api_key":"phc_good","batch":[' + b" " * 15_000_000 + b'{"event":"e","distinct_id":"d","x":"' + b"y" * 900_000 + b'"}]}'
+    spaces = (
+        b'{"api_key":"phc_good","batch":['
+        + b" " * 15_000_000
+        + b'{"event":"e","distinct_id":"d","x":"'
+        + b"y" * 900_000
+        + b'"}]}'
+    )
     (chunk,) = (await decoded(decoder, spaces)).chunks(0.0, "http")
     assert len(chunk.data) > 900_000
     assert (decoder.pid, decoder.starts) == (pid, 1)
 
 
-async def test_it_has_nothing_of_this_process_but_its_socket(decoder: DecoderProcess, tmp_path: Path) -> None:
-    """A listening socket that could be inherited isn't: the port is free when the daemon has ended."""
+async def test_it_has_nothing_of_this_process_but_its_socket(
+    decoder: DecoderProcess, tmp_path: Path
+) -> None:
+    """A listening socket that could be inherited isn't: the port is free when the
+    daemon has ended.
+    """
     with socket.create_server(("127.0.0.1", 0)) as listening, (tmp_path / "lock").open("w") as file:
         os.set_inheritable(listening.fileno(), True)
         os.set_inheritable(file.fileno(), True)
@@ -107,7 +129,9 @@ async def test_one_that_was_killed_is_replaced(decoder: DecoderProcess) -> None:
 
 
 async def test_a_body_that_takes_too_long_ends_the_process() -> None:
-    """Its sender is asked to come back, for the machine may only be busy, and the next body finds another process."""
+    """Its sender is asked to come back, for the machine may only be busy, and the next body finds
+    another process.
+    """
     clock = FakeClock()
     decoder = decoder_of(clock, SLEEPER)
     waiting = asyncio.ensure_future(decoder.decode(job(), BODY * 20, anything))
@@ -137,12 +161,16 @@ async def test_a_body_that_ends_each_process_is_rejected() -> None:
     await decoder.close()
 
 
-async def test_a_body_that_takes_too_much_memory_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_takes_too_much_memory_is_rejected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The process has a limit, and lives on."""
     monkeypatch.setattr("forwarder.daemon.decoder.memory_limit", lambda _size: 100 << 20)
     decoder = decoder_of()
     event = b'{"event":"e","distinct_id":"d","x":"%b"}' % (b"x" * 300)
-    error = (await decoded(decoder, b'{"api_key":"phc_good","batch":[%b]}' % b",".join([event] * 50_000))).error()
+    error = (
+        await decoded(decoder, b'{"api_key":"phc_good","batch":[%b]}' % b",".join([event] * 50_000))
+    ).error()
     assert isinstance(error, RequestTooLarge)
     assert (await decoded(decoder)).error() is None
     await decoder.close()
@@ -157,7 +185,9 @@ async def test_without_a_process_senders_are_asked_to_come_back() -> None:
 
 
 async def test_what_finds_no_room_is_not_kept(decoder: DecoderProcess) -> None:
-    """The outcome's bytes are discarded as they come, and the process goes on with the next body."""
+    """The outcome's bytes are discarded as they come, and the process goes on with the
+    next body.
+    """
 
     def refuse(size: int) -> None:
         assert size > 100_000

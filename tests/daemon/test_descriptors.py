@@ -1,4 +1,6 @@
-"""The limit on open files: raised to what is needed, and where that isn't allowed, connections give way."""
+"""The limit on open files: raised to what is needed, and where that isn't allowed, connections
+give way.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Limits:
         self.soft = limits[0]
 
 
-def with_limits(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, *, most: int | None = None) -> Limits:
+def with_limits(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, *, most: int | None = None
+) -> Limits:
     """The process has these limits."""
     limits = Limits(soft, hard, most=most)
     monkeypatch.setattr(resource, "getrlimit", limits.get)
@@ -54,14 +58,21 @@ def test_a_limit_that_is_enough_stays(monkeypatch: pytest.MonkeyPatch, soft: int
     assert limits.soft == soft
 
 
-def test_fewer_connections_where_it_cannot_be_raised_as_far(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fewer_connections_where_it_cannot_be_raised_as_far(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """One line says how many, and what to do."""
     limits = with_limits(monkeypatch, 1024, 4096)
     with capture_logs() as logs:
         assert reserve_descriptors(10_000, 500) == 3596
     assert limits.soft == 4096
     (line,) = logs
-    assert (line["max_connections"], line["configured"], line["open_files"], line["log_level"]) == (3596, 10_000, 4096, "warning")
+    assert (line["max_connections"], line["configured"], line["open_files"], line["log_level"]) == (
+        3596,
+        10_000,
+        4096,
+        "warning",
+    )
     assert "10500" in line["hint"]
 
 
@@ -83,5 +94,9 @@ def test_what_needs_files() -> None:
     assert files_beside_connections(settings("http://a")) == plain + 256
     many = settings("http://a", passthrough={"enabled": False}, delivery={"concurrency": 132})
     assert files_beside_connections(many) == plain + 100
-    disk = settings("http://a", passthrough={"enabled": False}, buffer={"kind": "disk", "max_bytes": "10GiB", "path": "/x"})
+    disk = settings(
+        "http://a",
+        passthrough={"enabled": False},
+        buffer={"kind": "disk", "max_bytes": "10GiB", "path": "/x"},
+    )
     assert files_beside_connections(disk) > plain + 30

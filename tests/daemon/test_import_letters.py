@@ -23,7 +23,18 @@ from forwarder.sources.imports.conversion import OF_EVENTS
 from forwarder.sources.imports.format import RefusalReason
 from forwarder.storage import failpoints
 from forwarder.storage.directory import DEAD_LETTERS
-from tests.daemon.lettered import FILE, LANE, bury, event, mark, offer, opened, refused, refused_events, rows
+from tests.daemon.lettered import (
+    FILE,
+    LANE,
+    bury,
+    event,
+    mark,
+    offer,
+    opened,
+    refused,
+    refused_events,
+    rows,
+)
 from tests.deadletter.rig import query
 from tests.support.clock import FakeClock
 from tests.support.waiting import eventually
@@ -57,13 +68,20 @@ def test_every_refusal_of_a_format_has_a_reason() -> None:
 
 
 async def test_a_refused_record_is_kept_with_file_and_line(tmp_path: Path) -> None:
-    """It is on the disk when its burying returns: with its bytes, whatever they are, and all that a replay needs."""
+    """It is on the disk when its burying returns: with its bytes, whatever they are, and all that
+    a replay needs.
+    """
     async with opened(tmp_path) as letters:
         await bury(letters, [refused(16, b"\xff{cut", why=RefusalReason.NO_TIME)])
         ((reason, key, why, source, where, data, attributes),) = rows(
             tmp_path, "reason, api_key, why, source, coordinates, data, attributes"
         )
-    assert (reason, key, why, source) == ("missing_timestamp", LANE.api_key, "no_time it is", "import")
+    assert (reason, key, why, source) == (
+        "missing_timestamp",
+        LANE.api_key,
+        "no_time it is",
+        "import",
+    )
     assert (where, data) == ("export/a.json.gz:17", b"\xff{cut")
     assert json.loads(attributes) == {
         "holds": "record",
@@ -76,22 +94,35 @@ async def test_a_refused_record_is_kept_with_file_and_line(tmp_path: Path) -> No
 
 
 async def test_what_the_service_refused_has_file_and_line_too(tmp_path: Path) -> None:
-    """Each event of a chunk its own, also after the chunk was cut; and the day under which it was counted."""
+    """Each event of a chunk its own, also after the chunk was cut; and the day under which it was
+    counted.
+    """
     async with opened(tmp_path) as letters:
         assert letters.bury(refused_events([event(1, day=2), event(7, part=1, day=2)]))
         await letters.durable()
         first, second = rows(tmp_path, "reason, why, coordinates, idx, attributes")
     assert first[:4] == ("refused", "400: no", "export/a.json.gz:2", OF_EVENTS)
     assert second[:4] == ("refused", "400: no", "export/a.json.gz:8", OF_EVENTS + 1)
-    origin = {"holds": "event", "file_number": 0, "record": 7, "file_identity": FILE.identity, "event": 1, "day": "1970-01-03"}
+    origin = {
+        "holds": "event",
+        "file_number": 0,
+        "record": 7,
+        "file_identity": FILE.identity,
+        "event": 1,
+        "day": "1970-01-03",
+    }
     assert json.loads(second[4]) == origin
 
 
 async def test_the_same_refusal_is_there_once(tmp_path: Path) -> None:
-    """A run that was killed before its checkpoint refuses the same again; other parts of the record, and other records, are others."""
+    """A run that was killed before its checkpoint refuses the same again; other parts of the
+    record, and other records, are others.
+    """
     for _ in range(2):
         async with opened(tmp_path) as letters:
-            await bury(letters, [refused(3), refused(3, part=1), refused(4), refused(3 + (1 << 30))])
+            await bury(
+                letters, [refused(3), refused(3, part=1), refused(4), refused(3 + (1 << 30))]
+            )
             assert letters.bury(refused_events([event(3), event(4)]))
             await letters.durable()
             assert letters.bury(refused_events([event(3)]))
@@ -99,8 +130,12 @@ async def test_the_same_refusal_is_there_once(tmp_path: Path) -> None:
 
 
 def test_a_kill_between_the_letter_and_the_checkpoint(tmp_path: Path) -> None:
-    """Killed with -9 once the letters are on the disk, before anybody knows: the next run has them once."""
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, check=False, text=True)
+    """Killed with -9 once the letters are on the disk, before anybody knows: the next run has them
+    once.
+    """
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, check=False, text=True
+    )
     assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, ""), killed.stderr
     assert len(rows(tmp_path)) == 3
 
@@ -109,7 +144,9 @@ def test_a_kill_between_the_letter_and_the_checkpoint(tmp_path: Path) -> None:
             await bury(letters, [refused(3), refused(4, part=1), refused(4, part=2), refused(5)])
 
     asyncio.run(again())
-    assert [where for where, _ in rows(tmp_path)] == [f"export/a.json.gz:{line}" for line in (4, 5, 5, 6)]
+    assert [where for where, _ in rows(tmp_path)] == [
+        f"export/a.json.gz:{line}" for line in (4, 5, 5, 6)
+    ]
 
 
 async def test_while_nothing_can_be_written_a_refused_record_waits(tmp_path: Path) -> None:
@@ -120,7 +157,11 @@ async def test_while_nothing_can_be_written_a_refused_record_waits(tmp_path: Pat
             failpoints.arm("dead_letters.begin=enospc")
             assert offer(letters, [refused(1)])
             await eventually(lambda: "No space left" in letters.waiting)
-            assert (offer(letters, [refused(2)]), letters.bury(refused_events([event(9)])), letters.refusals) == (False, False, {})
+            assert (
+                offer(letters, [refused(2)]),
+                letters.bury(refused_events([event(9)])),
+                letters.refusals,
+            ) == (False, False, {})
             durable = asyncio.create_task(letters.durable())
             await clock.advance(3)
             assert not durable.done()
@@ -132,11 +173,16 @@ async def test_while_nothing_can_be_written_a_refused_record_waits(tmp_path: Pat
 
 
 async def test_without_room_it_says_what_to_do(tmp_path: Path) -> None:
-    """Letters that are marked to be dropped make room at the next try, of the format's and of the service's."""
+    """Letters that are marked to be dropped make room at the next try, of the format's and of the
+    service's.
+    """
     data = b"x" * DEAD_LETTER_OVERHEAD
     async with opened(tmp_path, 2500) as letters:
         await bury(letters, [refused(1, data), refused(2, data)])
-        attempts = (partial(offer, letters, [refused(3, data)]), partial(letters.bury, refused_events([event(9)])))
+        attempts = (
+            partial(offer, letters, [refused(3, data)]),
+            partial(letters.bury, refused_events([event(9)])),
+        )
         for number, attempt in enumerate(attempts, 1):
             assert not attempt()
             assert f"forwarder dead-letters ls --path {tmp_path}" in letters.waiting
@@ -150,7 +196,9 @@ async def test_without_room_it_says_what_to_do(tmp_path: Path) -> None:
 
 
 async def test_how_many_are_marked(tmp_path: Path) -> None:
-    """An import that has some isn't done; those that are waited for are given once, and with what was put in their place."""
+    """An import that has some isn't done; those that are waited for are given once, and with what
+    was put in their place.
+    """
     async with opened(tmp_path) as letters:
         await bury(letters, [refused(1), refused(2), refused(3, part=1), refused(3, part=2)])
         assert (letters.marked_in(tmp_path), await letters.take_marked()) == (0, ())
@@ -168,7 +216,11 @@ async def test_how_many_are_marked(tmp_path: Path) -> None:
         assert await letters.take_marked() == ()
         assert letters.is_gone(3)
         assert ImportDeadLetters.marked_in(tmp_path) == 0
-    assert rows(tmp_path, "number, mark, note") == [(1, None, "still no event"), (2, None, None), (4, None, None)]
+    assert rows(tmp_path, "number, mark, note") == [
+        (1, None, "still no event"),
+        (2, None, None),
+        (4, None, None),
+    ]
 
 
 def test_a_folder_without_letters_has_none_marked(tmp_path: Path) -> None:
@@ -180,7 +232,9 @@ def test_a_folder_without_letters_has_none_marked(tmp_path: Path) -> None:
 
 
 async def test_what_a_checkpoint_counts_as_replayed_is_removed_at_the_start(tmp_path: Path) -> None:
-    """Killed between the checkpoint and the removal: it isn't sent again, and no other letter gets its number."""
+    """Killed between the checkpoint and the removal: it isn't sent again, and no other letter gets
+    its number.
+    """
     async with opened(tmp_path) as letters:
         await bury(letters, [refused(1), refused(2)])
     mark(tmp_path, {2: None})
@@ -209,11 +263,15 @@ async def test_letters_that_are_not_gone_are_told(tmp_path: Path) -> None:
 
 
 async def test_an_event_that_is_refused_again_stays_the_letter_that_it_is(tmp_path: Path) -> None:
-    """With a note that says so; no second letter, though its bytes were edited. Both are said to be refused."""
+    """With a note that says so; no second letter, though its bytes were edited. Both are said to
+    be refused.
+    """
     async with opened(tmp_path) as letters:
         letters.bury(refused_events([event(1)]))
         await letters.durable()
-        assert letters.refusals.pop((0, 1, 0)) == RecordFate(FateKind.REFUSED, "refused", RefusalExample(FILE.name, 2, "400: no"))
+        assert letters.refusals.pop((0, 1, 0)) == RecordFate(
+            FateKind.REFUSED, "refused", RefusalExample(FILE.name, 2, "400: no")
+        )
         letters.returning[0, 1, 0] = 1
         edited = event(1)._replace(data=event(1).data.replace(b"ann", b"bob"))
         assert letters.bury(refused_events([edited, event(2)], "413"))
@@ -225,7 +283,9 @@ async def test_an_event_that_is_refused_again_stays_the_letter_that_it_is(tmp_pa
 
 
 async def test_what_is_damaged_or_foreign_stays(tmp_path: Path) -> None:
-    """The disk may have changed a letter's bytes; a letter that a daemon wrote isn't taken for a record of an import."""
+    """The disk may have changed a letter's bytes; a letter that a daemon wrote isn't taken for a
+    record of an import.
+    """
     assert read_origin('{"topic":"x"}') is None
     assert read_origin("") is None
     async with opened(tmp_path) as letters:

@@ -68,9 +68,15 @@ async def test_a_person_s_events_arrive_in_the_order_of_the_source(tmp_path: Pat
 
 
 async def test_a_merge_comes_after_what_its_other_person_did_before(tmp_path: Path) -> None:
-    """An `$identify` names two persons: it overtakes events of neither, and isn't overtaken by theirs."""
+    """An `$identify` names two persons: it overtakes events of neither, and isn't overtaken by
+    theirs.
+    """
     lines = [line(n, person="anonymous-device") for n in range(5)]
-    lines.append(line(5, person="ann", name="$identify", anonymous="anonymous-device").replace(b'"anonymous"', b'"$anon_distinct_id"'))
+    lines.append(
+        line(5, person="ann", name="$identify", anonymous="anonymous-device").replace(
+            b'"anonymous"', b'"$anon_distinct_id"'
+        )
+    )
     lines += [line(n, person="other") for n in range(6, 10)]
     setting = Setting([write(tmp_path / "a.jsonl", lines)], tmp_path / "state", concurrency=4)
     setting.service.answer = times(3, BUSY)
@@ -92,17 +98,29 @@ async def test_one_refused_event_is_found_and_kept_with_its_place(tmp_path: Path
     assert saved.totals.examples["refused"][0].line == 4
 
 
-async def test_events_that_are_too_large_for_the_service_become_dead_letters(tmp_path: Path) -> None:
-    """A service that answers 413 gets smaller and smaller requests, and then no more of these events, since it accepts others."""
-    setting = Setting(three_files(tmp_path, each=4), tmp_path / "state", service=Service(refusing(0, 3, 11, status=413)))
+async def test_events_that_are_too_large_for_the_service_become_dead_letters(
+    tmp_path: Path,
+) -> None:
+    """A service that answers 413 gets smaller and smaller requests, and then no more of these
+    events, since it accepts others.
+    """
+    setting = Setting(
+        three_files(tmp_path, each=4),
+        tmp_path / "state",
+        service=Service(refusing(0, 3, 11, status=413)),
+    )
     await setting.run()
     assert_all_there(setting, 12)
     assert len(setting.letters) == 3
 
 
 async def test_a_service_that_answers_413_to_everything_is_waited_for(tmp_path: Path) -> None:
-    """That no event fits is more likely a proxy's word: nothing becomes a dead letter, and in the end everything arrives."""
-    setting = Setting(three_files(tmp_path, each=4), tmp_path / "state", service=Service(times(12, Reply(413))))
+    """That no event fits is more likely a proxy's word: nothing becomes a dead letter, and in the
+    end everything arrives.
+    """
+    setting = Setting(
+        three_files(tmp_path, each=4), tmp_path / "state", service=Service(times(12, Reply(413)))
+    )
     await setting.run()
     assert_all_there(setting, 12)
     assert not setting.letters
@@ -110,8 +128,14 @@ async def test_a_service_that_answers_413_to_everything_is_waited_for(tmp_path: 
 
 
 async def test_a_service_that_refuses_everything_is_waited_for(tmp_path: Path) -> None:
-    """Nothing is buried on the word of what may be a proxy; then all goes on, and not one event at a time."""
-    setting = Setting(three_files(tmp_path), tmp_path / "state", service=Service(times(12, Reply(400, body=b"a firewall"))))
+    """Nothing is buried on the word of what may be a proxy; then all goes on, and not one event at
+    a time.
+    """
+    setting = Setting(
+        three_files(tmp_path),
+        tmp_path / "state",
+        service=Service(times(12, Reply(400, body=b"a firewall"))),
+    )
     await setting.run()
     assert_all_there(setting, 60)
     assert not setting.letters
@@ -120,28 +144,44 @@ async def test_a_service_that_refuses_everything_is_waited_for(tmp_path: Path) -
 
 
 async def test_a_refused_event_that_is_the_last_of_all_is_found_too(tmp_path: Path) -> None:
-    """No other event is left to show that the service takes any: one that it took is sent once more, the same."""
+    """No other event is left to show that the service takes any: one that it took is sent once
+    more, the same.
+    """
     lines = [line(0), line(1), line(2, day=1)]
-    setting = Setting([write(tmp_path / "a.jsonl", lines)], tmp_path / "state", service=Service(refusing(2)))
-    setting.service.answer = lambda batch: BUSY if len(setting.service.sent) == 1 else refusing(2)(batch)
+    setting = Setting(
+        [write(tmp_path / "a.jsonl", lines)], tmp_path / "state", service=Service(refusing(2))
+    )
+    setting.service.answer = lambda batch: (
+        BUSY if len(setting.service.sent) == 1 else refusing(2)(batch)
+    )
     await setting.run(seconds=60)
     assert_all_there(setting, 3)
     assert setting.letters == [(f"{tmp_path}/a.jsonl:3", "refused")]
 
 
-async def test_a_batch_that_begins_with_a_refused_event_leaves_one_that_was_taken_too(tmp_path: Path) -> None:
+async def test_a_batch_that_begins_with_a_refused_event_leaves_one_that_was_taken_too(
+    tmp_path: Path,
+) -> None:
     """For a later run: a replay of the refused event may be all that it has to send."""
-    setting = Setting([write(tmp_path / "a.jsonl", [line(0), line(1), line(2)])], tmp_path / "state", service=Service(refusing(0)))
+    setting = Setting(
+        [write(tmp_path / "a.jsonl", [line(0), line(1), line(2)])],
+        tmp_path / "state",
+        service=Service(refusing(0)),
+    )
     await setting.run(seconds=60)
     assert setting.letters == [(f"{tmp_path}/a.jsonl:1", "refused")]
     assert setting.saved is not None
     assert msgspec.json.decode(setting.saved.witness)["uuid"] == uuid_of(2)
 
 
-async def test_a_refused_event_that_is_all_that_is_left_is_found_by_a_later_run(tmp_path: Path) -> None:
+async def test_a_refused_event_that_is_all_that_is_left_is_found_by_a_later_run(
+    tmp_path: Path,
+) -> None:
     """Which has nothing else to send: the checkpoint remembers an event that was taken."""
     lines = [line(n, person="ann") for n in range(6)]
-    setting = Setting([write(tmp_path / "a.jsonl", lines)], tmp_path / "state", reading=ReadOptions(block_bytes=1))
+    setting = Setting(
+        [write(tmp_path / "a.jsonl", lines)], tmp_path / "state", reading=ReadOptions(block_bytes=1)
+    )
     setting.service.answer = lambda batch: None if refusing(5)(batch).status == 400 else OK
     await setting.run(after(2, lambda it: it.pipeline.stop()))
     setting.service.answer = refusing(5)
@@ -152,7 +192,11 @@ async def test_a_refused_event_that_is_all_that_is_left_is_found_by_a_later_run(
 
 async def test_an_outage_of_minutes_is_waited_for(tmp_path: Path) -> None:
     """With growing pauses; progress says why nothing goes."""
-    setting = Setting(three_files(tmp_path), tmp_path / "state", service=Service(times(12, Reply(None, error="connection refused"))))
+    setting = Setting(
+        three_files(tmp_path),
+        tmp_path / "state",
+        service=Service(times(12, Reply(None, error="connection refused"))),
+    )
     await setting.run()
     assert_all_there(setting, 60)
     assert setting.clock.monotonic() - 1000 > 20
@@ -183,7 +227,9 @@ async def test_bad_lines_are_dead_letters_before_they_count(tmp_path: Path) -> N
 
 
 async def test_a_broken_file_among_others_is_told_and_the_others_arrive(tmp_path: Path) -> None:
-    """The import isn't complete. Where the same records come in a whole file, a run goes on after those that it had."""
+    """The import isn't complete. Where the same records come in a whole file, a run goes on after
+    those that it had.
+    """
     paths = three_files(tmp_path)
     whole = gzip.compress(paths[1].read_bytes())
     broken = tmp_path / "b.jsonl.gz"
@@ -219,8 +265,15 @@ async def test_a_refused_event_waits_for_room_among_the_dead_letters(tmp_path: P
 
 
 async def test_a_rate_that_can_t_be_kept_ends_the_run(tmp_path: Path) -> None:
-    """The file by which processes share it can't be written: nothing may be sent, and waiting would be for ever."""
-    setting = Setting(three_files(tmp_path), tmp_path / "state", rate=5.0, line=RateLine(tmp_path / "gone" / "rate"))
+    """The file by which processes share it can't be written: nothing may be sent, and waiting
+    would be for ever.
+    """
+    setting = Setting(
+        three_files(tmp_path),
+        tmp_path / "state",
+        rate=5.0,
+        line=RateLine(tmp_path / "gone" / "rate"),
+    )
     with pytest.raises(ConfigurationError, match=r"rate.*can't be used: No such file"):
         await setting.run(seconds=60)
     assert not setting.service.sent
@@ -231,7 +284,9 @@ async def test_one_record_may_be_sent_left_out_refused_and_a_repeat(tmp_path: Pa
     members = [line(0), line(0), line(1, name="not wanted"), b'{"event":"no id"}', line(2)]
     body = b'{"batch":[' + b",".join(members) + b"]}"
     filters = EventFilters(exclude_events=frozenset({"not wanted"}))
-    setting = Setting([write(tmp_path / "a.jsonl", [body, line(3)])], tmp_path / "state", filters=filters)
+    setting = Setting(
+        [write(tmp_path / "a.jsonl", [body, line(3)])], tmp_path / "state", filters=filters
+    )
     await setting.run()
     saved = setting.saved
     assert saved is not None
@@ -243,7 +298,9 @@ async def test_one_record_may_be_sent_left_out_refused_and_a_repeat(tmp_path: Pa
 
 
 async def test_a_record_with_more_events_than_the_buffer_holds_arrives(tmp_path: Path) -> None:
-    """A record is settled as one: it waits until the buffer is empty, and then is accepted whole."""
+    """A record is settled as one: it waits until the buffer is empty, and then is
+    accepted whole.
+    """
     body = b'{"batch":[' + b",".join(line(n, day=n % 3) for n in range(1, 61)) + b"]}"
     setting = Setting([write(tmp_path / "a.jsonl", [line(0), body, line(61)])], tmp_path / "state")
     setting.batches = BatchPolicy(900, 4, 1.0, by_day=True)
@@ -258,7 +315,9 @@ async def test_nothing_is_sent_in_quiet_hours_also_nothing_again(tmp_path: Path)
     clock = FakeClock(turns=8)  # at midnight
     service = Service(lambda _: BUSY if clock.monotonic() < 1000 + 170 else OK, clock)
     quiet = QuietHours.parse("00:01-00:02")
-    setting = Setting(three_files(tmp_path), tmp_path / "state", clock=clock, service=service, quiet=quiet)
+    setting = Setting(
+        three_files(tmp_path), tmp_path / "state", clock=clock, service=service, quiet=quiet
+    )
     await setting.run()
     assert_all_there(setting, 60)
     assert service.times[0] < 1060
@@ -271,7 +330,9 @@ async def test_a_429_slows_it_down(tmp_path: Path) -> None:
     """Nothing is sent before the time that it asks for."""
     clock = FakeClock(turns=8)
     service = Service(times(1, Reply(429, retry_after=120.0)), clock)
-    setting = Setting(three_files(tmp_path), tmp_path / "state", clock=clock, service=service, rate=1000.0)
+    setting = Setting(
+        three_files(tmp_path), tmp_path / "state", clock=clock, service=service, rate=1000.0
+    )
     await setting.run()
     assert_all_there(setting, 60)
     later = [at for at in service.times if at > service.times[0] + 5]
@@ -282,11 +343,21 @@ async def test_a_rate_is_kept(tmp_path: Path) -> None:
     """Also over a run that is killed, because the line is a file."""
     clock = FakeClock(turns=8)
     files, line_of_all = three_files(tmp_path), RateLine(tmp_path / "rate")
-    setting = Setting(files, tmp_path / "state", clock=clock, service=Service(clock=clock), rate=10.0, line=line_of_all)
+    setting = Setting(
+        files,
+        tmp_path / "state",
+        clock=clock,
+        service=Service(clock=clock),
+        rate=10.0,
+        line=line_of_all,
+    )
     await setting.run(after(4, Setting.kill))
     await setting.run()
     assert_all_there(setting, 60)
-    events = [(at, len(batch)) for at, batch in zip(setting.service.times, setting.service.sent, strict=True)]
+    events = [
+        (at, len(batch))
+        for at, batch in zip(setting.service.times, setting.service.sent, strict=True)
+    ]
     for start, (began, _) in enumerate(events):
         sent = 0
         for at, count in events[start:]:
@@ -295,7 +366,9 @@ async def test_a_rate_is_kept(tmp_path: Path) -> None:
 
 
 async def test_days_don_t_meet_where_batches_may_be_joined(tmp_path: Path) -> None:
-    """Through a daemon, which may join what waits: events of two days are never under way together."""
+    """Through a daemon, which may join what waits: events of two days are never under
+    way together.
+    """
     lines = [line(n, day=n % 3 if n < 30 else 3 + n // 30) for n in range(120)]
     setting = Setting([write(tmp_path / "a.jsonl", lines)], tmp_path / "state", concurrency=4)
     setting.batches = replace(setting.batches, one_day=True)
@@ -305,11 +378,19 @@ async def test_days_don_t_meet_where_batches_may_be_joined(tmp_path: Path) -> No
     assert max(map(len, setting.service.days_at_once)) == 1
 
 
-async def test_what_little_is_wanted_of_much_doesn_t_fill_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch that waits for more of its day leaves in time, and reading waits while too many records can't be counted because of it."""
+async def test_what_little_is_wanted_of_much_doesn_t_fill_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that waits for more of its day leaves in time, and reading waits while too many
+    records can't be counted because of it.
+    """
     monkeypatch.setattr(source, "MAX_PENDING", 50)
     lines = [line(n, name="rare" if n % 100 == 0 else "common") for n in range(1000)]
-    setting = Setting([write(tmp_path / "a.jsonl", lines)], tmp_path / "state", filters=EventFilters(events=frozenset({"rare"})))
+    setting = Setting(
+        [write(tmp_path / "a.jsonl", lines)],
+        tmp_path / "state",
+        filters=EventFilters(events=frozenset({"rare"})),
+    )
     setting.batches = BatchPolicy(1_000_000, 1000, 1.0, by_day=True)
     most = 0
 
@@ -323,11 +404,17 @@ async def test_what_little_is_wanted_of_much_doesn_t_fill_memory(tmp_path: Path,
     assert 0 < most < 50 + 20
 
 
-async def test_reading_waits_while_too_much_can_t_be_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reading_waits_while_too_much_can_t_be_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In an outage the records that are left out are held too: reading stops."""
     monkeypatch.setattr(source, "MAX_PENDING", 40)
     lines = [line(n, name="rare" if n == 0 else "common") for n in range(1000)]
-    setting = Setting([write(tmp_path / "a.jsonl", lines)], tmp_path / "state", filters=EventFilters(events=frozenset({"rare"})))
+    setting = Setting(
+        [write(tmp_path / "a.jsonl", lines)],
+        tmp_path / "state",
+        filters=EventFilters(events=frozenset({"rare"})),
+    )
     setting.service.answer = times(6, BUSY)
     most = 0
 
@@ -350,9 +437,13 @@ class BusyClock(FakeClock):
 
 
 def test_a_batch_that_becomes_due_between_two_questions_is_not_forgotten() -> None:
-    """Both questions of one pass have one answer: not yet, and when. Otherwise no timer is set, and the import stands still for ever."""
+    """Both questions of one pass have one answer: not yet, and when. Otherwise no timer is set,
+    and the import stands still for ever.
+    """
     buffer = MemoryBuffer(1 << 20, by_day=True)
-    batcher = Batcher(buffer, BatchPolicy(1 << 20, 1, 1.0, by_day=True), ImportPace(8.0, BusyClock()))
+    batcher = Batcher(
+        buffer, BatchPolicy(1 << 20, 1, 1.0, by_day=True), ImportPace(8.0, BusyClock())
+    )
     buffer.offer([Chunk(LANE, b"{}", 1, NO_IDS, MIDNIGHT, "import") for _ in range(4)])
     taken = 0
     for wall in [MIDNIGHT + turn for turn in range(20)]:

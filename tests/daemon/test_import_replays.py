@@ -1,4 +1,6 @@
-"""Dead letters of an import that are replayed: through the format again, as they were sent, or with a note."""
+"""Dead letters of an import that are replayed: through the format again, as they were sent, or
+with a note.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,24 @@ from forwarder.sources.imports.format import RefusalReason
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.formats.segment import SegmentConverter
 from forwarder.sources.imports.source import ImportLedger
-from tests.daemon.lettered import DAY, FILE, LANE, bury, event, mark, opened, refused, refused_events, rows
+from tests.daemon.lettered import (
+    DAY,
+    FILE,
+    LANE,
+    bury,
+    event,
+    mark,
+    opened,
+    refused,
+    refused_events,
+    rows,
+)
 from tests.deadletter.rig import query
 from tests.support.clock import FakeClock
 
-NATIVE = b'{"event":"sign up","distinct_id":"ann","timestamp":"1970-01-%02dT00:00:00Z","properties":{}}'
+NATIVE = (
+    b'{"event":"sign up","distinct_id":"ann","timestamp":"1970-01-%02dT00:00:00Z","properties":{}}'
+)
 FINISH = FinishPolicy("set_once", geoip=False, job_id="0190a0a0-0000-5000-8000-000000000000")
 MAX_EVENT = 1000
 OTHER = SourceFile("export/b.json.gz", "cd" * 16)
@@ -52,7 +67,10 @@ class Job:
     """How often there was something to save."""
 
     def __post_init__(self) -> None:
-        files = [FileCheckpoint(file.name, file.identity, RecordBooks(read=9, refused={"any": 9}), 9) for file in (FILE, OTHER)]
+        files = [
+            FileCheckpoint(file.name, file.identity, RecordBooks(read=9, refused={"any": 9}), 9)
+            for file in (FILE, OTHER)
+        ]
         self.checkpoint = ImportCheckpoint(ImportJob("", "native", ""), 0.0, 0.0, [], files)
 
     @property
@@ -69,9 +87,19 @@ class Job:
     def replays(self, letters: ImportDeadLetters) -> LetterReplays:
         """The letters' way back in one run."""
         self.ledger = ImportLedger(self.checkpoint)
-        return LetterReplays(letters, self.ledger, self.conversion, ChunkLimits(100_000, 100), MAX_EVENT, LANE, FakeClock())
+        return LetterReplays(
+            letters,
+            self.ledger,
+            self.conversion,
+            ChunkLimits(100_000, 100),
+            MAX_EVENT,
+            LANE,
+            FakeClock(),
+        )
 
-    async def run(self, letters: ImportDeadLetters, replays: LetterReplays | None = None) -> list[bytes]:
+    async def run(
+        self, letters: ImportDeadLetters, replays: LetterReplays | None = None
+    ) -> list[bytes]:
         """Replay what is marked; the events that the service accepts meanwhile."""
         before = len(self.sent)
 
@@ -79,7 +107,9 @@ class Job:
             for chunk in chunks:
                 for index, data in enumerate(chunk.events()):
                     if self.refusing and self.refusing in data:
-                        assert letters.bury([letters_of(chunk, Reason.REFUSED, "400: no", 5.0)[index]])
+                        assert letters.bury(
+                            [letters_of(chunk, Reason.REFUSED, "400: no", 5.0)[index]]
+                        )
                     else:
                         self.sent.append(data)
             return True
@@ -92,12 +122,18 @@ class Job:
 
     def made(self, number: int, record: bytes, file: SourceFile = FILE) -> list[bytes]:
         """The events that a record with this number would have become."""
-        return list(self.conversion.convert(RecordBlock(file, number, [record], [number + 1]), 0, 0).events.data)
+        return list(
+            self.conversion.convert(
+                RecordBlock(file, number, [record], [number + 1]), 0, 0
+            ).events.data
+        )
 
 
 def native(filters: EventFilters | None = None) -> Job:
     """An import of native events."""
-    return Job(Conversion(NativeConverter("set_once"), FINISH, MAX_EVENT, filters or EventFilters(), None))
+    return Job(
+        Conversion(NativeConverter("set_once"), FINISH, MAX_EVENT, filters or EventFilters(), None)
+    )
 
 
 def uuid_of(data: bytes) -> str:
@@ -113,7 +149,12 @@ async def test_a_repaired_record_goes_through_its_format_again(tmp_path: Path) -
         mark(tmp_path, {1: NATIVE % 2})
         replays = job.replays(letters)
         assert await job.run(letters, replays) == job.made(3, NATIVE % 2)
-        assert (job.mended, job.totals.replayed, job.totals.days["1970-01-02"].delivered, job.counted) == (1, [1], 1, 1)
+        assert (
+            job.mended,
+            job.totals.replayed,
+            job.totals.days["1970-01-02"].delivered,
+            job.counted,
+        ) == (1, [1], 1, 1)
         assert len(rows(tmp_path)) == 2
         replays.saved()
         assert job.totals.replayed == [1]  # until it is known to be gone
@@ -153,7 +194,9 @@ async def test_killed_before_it_was_counted_it_is_sent_again(tmp_path: Path) -> 
 
 
 async def test_what_is_in_flight_when_the_run_is_stopped_is_not_counted(tmp_path: Path) -> None:
-    """Neither if sending says so, nor if it is cancelled: what the service refuses then stays the letter that it is."""
+    """Neither if sending says so, nor if it is cancelled: what the service refuses then stays the
+    letter that it is.
+    """
     job = native()
     async with opened(tmp_path) as letters:
         letters.bury(refused_events([event(1)]))
@@ -185,7 +228,9 @@ async def test_what_is_in_flight_when_the_run_is_stopped_is_not_counted(tmp_path
 
 
 async def test_what_the_format_refuses_again_stays(tmp_path: Path) -> None:
-    """With a note, unmarked, and with its own bytes; so does what no event is made of, and what the filters leave out."""
+    """With a note, unmarked, and with its own bytes; so does what no event is made of, and what
+    the filters leave out.
+    """
     job = native(EventFilters(since=5 * DAY))
     async with opened(tmp_path) as letters:
         await bury(letters, [refused(number) for number in range(4)])
@@ -230,7 +275,11 @@ async def test_an_event_that_was_edited_to_none_stays(tmp_path: Path) -> None:
         mark(tmp_path, dict(enumerate(edits, 1)))
         assert await native().run(letters) == []
     notes = [note for (note,) in rows(tmp_path, "note")]
-    assert [note.partition(":")[0] for note in notes] == ["no_time", "no_id", "the event has 1,342 bytes, 1,000 are allowed"]
+    assert [note.partition(":")[0] for note in notes] == [
+        "no_time",
+        "no_id",
+        "the event has 1,342 bytes, 1,000 are allowed",
+    ]
 
 
 async def test_an_event_that_the_service_refuses_again_stays(tmp_path: Path) -> None:
@@ -244,12 +293,18 @@ async def test_an_event_that_the_service_refuses_again_stays(tmp_path: Path) -> 
         mark(tmp_path, {1: event(1).data.replace(b"ann", b"bob")})
         assert await job.run(letters) == []
         assert (letters.returning, letters.refusals) == ({}, {})
-    assert rows(tmp_path, "data, mark, note") == [(event(1).data, None, "the service refused it again: 400: no")]
+    assert rows(tmp_path, "data, mark, note") == [
+        (event(1).data, None, "the service refused it again: 400: no")
+    ]
     assert (job.mended, job.totals) == (0, ImportTotals())
 
 
-async def test_a_repaired_record_that_the_service_refuses_is_a_letter_of_its_event(tmp_path: Path) -> None:
-    """In the place of the record's: it is what has to be repaired now. Replayed, the record is repaired."""
+async def test_a_repaired_record_that_the_service_refuses_is_a_letter_of_its_event(
+    tmp_path: Path,
+) -> None:
+    """In the place of the record's: it is what has to be repaired now. Replayed, the record is
+    repaired.
+    """
     job = native()
     job.refusing = b"sign up"
     async with opened(tmp_path) as letters:
@@ -261,7 +316,9 @@ async def test_a_repaired_record_that_the_service_refuses_is_a_letter_of_its_eve
         replays.saved()
         assert await job.run(letters, replays) == []
         (made,) = job.made(3, NATIVE % 2)
-        assert rows(tmp_path, "number, data, coordinates, why") == [(2, made, "export/a.json.gz:4", "400: no")]
+        assert rows(tmp_path, "number, data, coordinates, why") == [
+            (2, made, "export/a.json.gz:4", "400: no")
+        ]
         assert (job.mended, job.totals.days["1970-01-02"].source) == (0, 1)
         job.refusing = b""
         mark(tmp_path, {2: None})
@@ -271,7 +328,9 @@ async def test_a_repaired_record_that_the_service_refuses_is_a_letter_of_its_eve
 
 
 async def test_events_of_one_record_keep_their_places(tmp_path: Path) -> None:
-    """Of a body with many events each bad one is a letter; repaired, each has the uuid that it would have had, and the last one counts."""
+    """Of a body with many events each bad one is a letter; repaired, each has the uuid that it
+    would have had, and the last one counts.
+    """
     job = native()
     batch = b'{"batch":[%b,{"event":"x"},%b,{"event":"y"}]}' % (NATIVE % 1, NATIVE % 2)
     whole = b'{"batch":[%b]}' % b",".join([NATIVE % 1, NATIVE % 3, NATIVE % 2, NATIVE % 4])
@@ -284,13 +343,16 @@ async def test_events_of_one_record_keep_their_places(tmp_path: Path) -> None:
         for number, day in ((1, 3), (2, 4)):
             assert job.mended == 0
             mark(tmp_path, {number: NATIVE % day})
-            found += await job.run(letters, replays)  # nothing is saved meanwhile: the first is there still, and doesn't count
+            # nothing is saved meanwhile: the first is there still, and doesn't count
+            found += await job.run(letters, replays)
         assert job.mended == 1
     assert [uuid_of(each) for each in found] == [uuid_of(each) for each in job.made(5, whole)[1::2]]
 
 
 async def test_a_record_is_repaired_only_when_none_of_its_letters_is_left(tmp_path: Path) -> None:
-    """Of two letters of a record in one go the service refuses an event: that is one letter again."""
+    """Of two letters of a record in one go the service refuses an event: that is one
+    letter again.
+    """
     job = native()
     job.refusing = b"bad"
     async with opened(tmp_path) as letters:
@@ -306,7 +368,9 @@ async def test_a_record_is_repaired_only_when_none_of_its_letters_is_left(tmp_pa
 
 
 async def test_one_event_by_two_letters_goes_once(tmp_path: Path) -> None:
-    """A run was stopped after the service had refused a repaired record's event: the record's letter is there, too. One of them waits."""
+    """A run was stopped after the service had refused a repaired record's event: the record's
+    letter is there, too. One of them waits.
+    """
     job = native()
     (made,) = job.made(3, NATIVE % 2)
     async with opened(tmp_path) as letters:
@@ -316,14 +380,18 @@ async def test_one_event_by_two_letters_goes_once(tmp_path: Path) -> None:
         letters.refusals.clear()
         mark(tmp_path, {1: NATIVE % 2, 2: None})
         assert await job.run(letters) == [made]
-    assert "another letter of the same event is in flight" in dict(rows(tmp_path, "number, note"))[2]
+    assert (
+        "another letter of the same event is in flight" in dict(rows(tmp_path, "number, note"))[2]
+    )
 
 
 async def test_an_event_that_was_too_large_is_made_smaller(tmp_path: Path) -> None:
     """It is refused after its format accepted it, and goes its way from the start."""
     job = native()
     large = (NATIVE % 1).replace(b"{}", b'{"x":"%b"}' % (b"x" * 1200))
-    made = job.conversion.convert(RecordBlock(FILE, 5, [b"[%b,%b]" % (NATIVE % 2, large)], [6]), 0, 0)
+    made = job.conversion.convert(
+        RecordBlock(FILE, 5, [b"[%b,%b]" % (NATIVE % 2, large)], [6]), 0, 0
+    )
     (record,) = made.refused
     assert (record.why, record.part) == (RefusalReason.TOO_LARGE, OF_EVENTS + 1)
     async with opened(tmp_path) as letters:
@@ -346,12 +414,21 @@ async def test_a_record_of_a_vendor(tmp_path: Path) -> None:
 
 
 async def test_a_letter_says_which_file_it_is_of(tmp_path: Path) -> None:
-    """A run that replays may have read no source: an import that is complete has only letters to bring."""
+    """A run that replays may have read no source: an import that is complete has only letters to
+    bring.
+    """
     job = native()
     place = refused(3).place._replace(file=OTHER.name)
     async with opened(tmp_path) as letters:
-        await bury(letters, [refused(2), ImportDeadLetter(place, 1, 3, 0, b"{", RefusalReason.NOT_JSON, "cut")])
-        query(tmp_path, "UPDATE letters SET attributes = replace(attributes, ?, ?) WHERE number = 2", (FILE.identity, OTHER.identity))
+        await bury(
+            letters,
+            [refused(2), ImportDeadLetter(place, 1, 3, 0, b"{", RefusalReason.NOT_JSON, "cut")],
+        )
+        query(
+            tmp_path,
+            "UPDATE letters SET attributes = replace(attributes, ?, ?) WHERE number = 2",
+            (FILE.identity, OTHER.identity),
+        )
         mark(tmp_path, {1: NATIVE % 2, 2: NATIVE % 2})
         assert await job.run(letters) == [*job.made(2, NATIVE % 2), *job.made(3, NATIVE % 2, OTHER)]
     assert [file.books.mended for file in job.checkpoint.files] == [1, 1]

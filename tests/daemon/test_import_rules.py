@@ -1,4 +1,6 @@
-"""Rules in an import: what is dropped is left out, what can't be protected is refused, and other rules don't resume it."""
+"""Rules in an import: what is dropped is left out, what can't be protected is refused, and other
+rules don't resume it.
+"""
 
 import json
 from collections.abc import AsyncIterator
@@ -26,7 +28,11 @@ from tests.support.upstream import Upstream
 KEY = "phc_imports12345678"
 NATIVE = ChosenFormat("native", {}, lambda: NativeConverter("set_once"), ("timestamp",))
 RULES = (
-    {"name": "noise", "match": {"event": "noise*", "source": "import", "api_key": KEY}, "drop": True},
+    {
+        "name": "noise",
+        "match": {"event": "noise*", "source": "import", "api_key": KEY},
+        "drop": True,
+    },
     {"name": "secrets", "remove": ".properties.password"},
     {"name": "names", "rename_event": {"seen": "was seen"}},
 )
@@ -41,10 +47,24 @@ async def upstream() -> AsyncIterator[Upstream]:
 
 def request(upstream: Upstream, folder: Path, *rules: Any, **more: Any) -> ImportRequest:
     """The import of a file with thirty events, of which each third is noise."""
-    lines = [line(number, name="noise" if number % 3 == 0 else "seen", password="x", n=number) for number in range(30)]
+    lines = [
+        line(number, name="noise" if number % 3 == 0 else "seen", password="x", n=number)
+        for number in range(30)
+    ]
     path = write(folder / "events.jsonl", lines)
-    settings = Settings.parse({"upstream": {"url": upstream.url}, "batch": {"max_events": 5}, "rules": list(rules)})
-    return ImportRequest(NATIVE, (str(path),), settings, KEY, folder / "state", rate=None, state_root=folder / "imports", **more)
+    settings = Settings.parse(
+        {"upstream": {"url": upstream.url}, "batch": {"max_events": 5}, "rules": list(rules)}
+    )
+    return ImportRequest(
+        NATIVE,
+        (str(path),),
+        settings,
+        KEY,
+        folder / "state",
+        rate=None,
+        state_root=folder / "imports",
+        **more,
+    )
 
 
 async def run(wanted: ImportRequest, *, stop: bool = False) -> ImportManifest:
@@ -56,21 +76,37 @@ async def run(wanted: ImportRequest, *, stop: bool = False) -> ImportManifest:
         it.close()
 
 
-async def test_dropped_records_are_left_out_and_others_changed(tmp_path: Path, upstream: Upstream) -> None:
+async def test_dropped_records_are_left_out_and_others_changed(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     """The report names the rule; uuids are the records' own."""
     manifest = await run(request(upstream, tmp_path, *RULES))
     assert manifest.complete
-    assert (manifest.books.read, manifest.books.delivered, manifest.books.left_out) == (30, 20, {"rule:noise": 10})
+    assert (manifest.books.read, manifest.books.delivered, manifest.books.left_out) == (
+        30,
+        20,
+        {"rule:noise": 10},
+    )
     events = [event for each in upstream.requests for event in each.events]
-    assert sorted(event["uuid"] for event in events) == sorted(uuid_of(number) for number in range(30) if number % 3)
+    assert sorted(event["uuid"] for event in events) == sorted(
+        uuid_of(number) for number in range(30) if number % 3
+    )
     assert {event["event"] for event in events} == {"was seen"}
-    assert all("password" not in event["properties"] and "n" in event["properties"] for event in events)
+    assert all(
+        "password" not in event["properties"] and "n" in event["properties"] for event in events
+    )
     assert manifest.books.difference == 0
 
 
-async def test_an_event_that_can_not_be_protected_is_refused(tmp_path: Path, upstream: Upstream) -> None:
+async def test_an_event_that_can_not_be_protected_is_refused(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     """It is a dead letter, as it is in the source."""
-    strict = {"name": "strict", "match": {"where": '.properties.n | if . == 7 then error("no") else . end'}, "remove": ".properties.n"}
+    strict = {
+        "name": "strict",
+        "match": {"where": '.properties.n | if . == 7 then error("no") else . end'},
+        "remove": ".properties.n",
+    }
     manifest = await run(request(upstream, tmp_path, strict))
     assert manifest.books.refused == {"rule_failed": 1}
     assert manifest.books.delivered == 29

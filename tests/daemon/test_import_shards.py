@@ -1,4 +1,6 @@
-"""An import in shards: what each reads and sends, what they have in common, and what is rejected."""
+"""An import in shards: what each reads and sends, what they have in common, and what
+is rejected.
+"""
 
 from __future__ import annotations
 
@@ -57,11 +59,21 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
-def request(upstream: Upstream, state: Path, source: Path, shard: str = "", **more: Any) -> ImportRequest:
+def request(
+    upstream: Upstream, state: Path, source: Path, shard: str = "", **more: Any
+) -> ImportRequest:
     """An import of that folder, as fast as it goes."""
     settings = Settings.parse({"upstream": {"url": upstream.url}, "batch": {"max_events": 5}})
     part = Shard.parse(shard) if shard else None
-    return ImportRequest(NATIVE, (str(source),), settings, KEY, state, shard=part, **{"rate": None, "state_root": state.parent, **more})
+    return ImportRequest(
+        NATIVE,
+        (str(source),),
+        settings,
+        KEY,
+        state,
+        shard=part,
+        **{"rate": None, "state_root": state.parent, **more},
+    )
 
 
 Requests = Callable[[str], ImportRequest]
@@ -85,7 +97,11 @@ def closed(wanted: ImportRequest) -> ImportRun:
     return it
 
 
-async def run(wanted: ImportRequest, told: Told = lambda _import, _progress: None, clock: SystemClock | None = None) -> ImportManifest:
+async def run(
+    wanted: ImportRequest,
+    told: Told = lambda _import, _progress: None,
+    clock: SystemClock | None = None,
+) -> ImportManifest:
     """A run to its end."""
     it = opened(wanted, clock)
     try:
@@ -99,30 +115,49 @@ def arrived(upstream: Upstream) -> Counter[str]:
     return Counter(json.dumps(event) for each in upstream.requests for event in each.events)
 
 
-async def test_the_shards_together_are_the_import(tmp_path: Path, upstream: Upstream, source: Path) -> None:
-    """Each file is read by one of them; their events are those of an import in one process, byte for byte, whatever their number."""
+async def test_the_shards_together_are_the_import(
+    tmp_path: Path, upstream: Upstream, source: Path
+) -> None:
+    """Each file is read by one of them; their events are those of an import in one process, byte
+    for byte, whatever their number.
+    """
     assert (await run(request(upstream, tmp_path / "whole", source))).complete
     whole = arrived(upstream)
     assert len(whole) == 11 * EACH
     for of in (1, 4, 13):
         upstream.requests.clear()
-        made = [await run(request(upstream, tmp_path / f"in_{of}", source, f"{number}/{of}")) for number in range(of)]
+        made = [
+            await run(request(upstream, tmp_path / f"in_{of}", source, f"{number}/{of}"))
+            for number in range(of)
+        ]
         assert all(each.complete for each in made)
         assert arrived(upstream) == whole
-        assert [len(each.files) for each in made] == [len(range(number, 11, of)) for number in range(of)]
+        assert [len(each.files) for each in made] == [
+            len(range(number, 11, of)) for number in range(of)
+        ]
         names = [Path(file.name).name for file in made[0].files]
         assert names == [f"part_{file}.jsonl" for file in range(0, 11, of)]
     state = tmp_path / "in_4"
-    assert sorted(path.name for path in state.iterdir()) == [*(f"shard-{number}-of-4" for number in range(4)), SHARDS]
+    assert sorted(path.name for path in state.iterdir()) == [
+        *(f"shard-{number}-of-4" for number in range(4)),
+        SHARDS,
+    ]
     assert (state / "shard-3-of-4" / MANIFEST).is_file()
 
 
-async def test_records_without_ids_are_the_same_in_any_division(tmp_path: Path, upstream: Upstream) -> None:
+async def test_records_without_ids_are_the_same_in_any_division(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     """Their uuids follow from the content of their own file."""
     source = tmp_path / "bare"
     source.mkdir()
     for file in range(3):
-        records = (f'{{"event":"e","distinct_id":"u","timestamp":"2024-01-0{file + 1}T00:00:0{n}Z"}}'.encode() for n in range(3))
+        records = (
+            (
+                f'{{"event":"e","distinct_id":"u","timestamp":"2024-01-0{file + 1}T00:00:0{n}Z"}}'
+            ).encode()
+            for n in range(3)
+        )
         write(source / f"{file}.jsonl", records)
     await run(request(upstream, tmp_path / "whole", source))
     whole = arrived(upstream)
@@ -133,15 +168,26 @@ async def test_records_without_ids_are_the_same_in_any_division(tmp_path: Path, 
     assert len(whole) == 9
 
 
-async def test_the_default_folder_is_one_for_all_of_them(tmp_path: Path, upstream: Upstream, source: Path) -> None:
+async def test_the_default_folder_is_one_for_all_of_them(
+    tmp_path: Path, upstream: Upstream, source: Path
+) -> None:
     """That of the import, with a folder for each shard in it: none finds another's."""
-    wanted = [request(upstream, tmp_path, source, shard, state_root=tmp_path / "imports") for shard in ("0/2", "1/2", "")]
+    wanted = [
+        request(upstream, tmp_path, source, shard, state_root=tmp_path / "imports")
+        for shard in ("0/2", "1/2", "")
+    ]
     runs = [closed(replace(each, state=None)) for each in wanted]
-    assert [run.state.relative_to(runs[2].state).as_posix() for run in runs] == ["shard-0-of-2", "shard-1-of-2", "."]
+    assert [run.state.relative_to(runs[2].state).as_posix() for run in runs] == [
+        "shard-0-of-2",
+        "shard-1-of-2",
+        ".",
+    ]
     assert {run.folder for run in runs} == {runs[2].state}
 
 
-async def test_two_at_a_time_have_folders_and_rates_of_their_own(tmp_path: Path, upstream: Upstream, source: Path) -> None:
+async def test_two_at_a_time_have_folders_and_rates_of_their_own(
+    tmp_path: Path, upstream: Upstream, source: Path
+) -> None:
     """Neither waits for the other: a shard on another machine couldn't either."""
     one = opened(request(upstream, tmp_path / "state", source, "0/2", rate=1e6))
     try:
@@ -152,9 +198,16 @@ async def test_two_at_a_time_have_folders_and_rates_of_their_own(tmp_path: Path,
     assert not glob.glob(f"{tmp_path}/**/rate-*", recursive=True)  # noqa: PTH207 -- a shard that shared a rate would have its file there
 
 
-async def test_rate_and_limit_are_those_of_all(tmp_path: Path, upstream: Upstream, source: Path) -> None:
+async def test_rate_and_limit_are_those_of_all(
+    tmp_path: Path, upstream: Upstream, source: Path
+) -> None:
     """Each has its part; the parts of a limit add up to it."""
-    wanted = [request(upstream, tmp_path / "state", source, f"{n}/4", rate=10.0, filters=EventFilters(limit=7)) for n in range(4)]
+    wanted = [
+        request(
+            upstream, tmp_path / "state", source, f"{n}/4", rate=10.0, filters=EventFilters(limit=7)
+        )
+        for n in range(4)
+    ]
     assert {each.own_rate for each in wanted} == {2.5}
     it = opened(wanted[0])
     try:
@@ -162,32 +215,51 @@ async def test_rate_and_limit_are_those_of_all(tmp_path: Path, upstream: Upstrea
     finally:
         it.close()
     assert (report.volume.rate, report.volume.events) == (2.5, 1)
-    made = [await run(request(upstream, tmp_path / "state", source, f"{n}/4", filters=EventFilters(limit=7))) for n in range(4)]
+    made = [
+        await run(
+            request(upstream, tmp_path / "state", source, f"{n}/4", filters=EventFilters(limit=7))
+        )
+        for n in range(4)
+    ]
     assert [each.events for each in made] == [1, 2, 2, 2]
     assert {each.job.options["limit"] for each in made} == {"7"}
 
 
-async def test_a_shard_without_files_is_complete_at_once(tmp_path: Path, upstream: Upstream, source: Path) -> None:
+async def test_a_shard_without_files_is_complete_at_once(
+    tmp_path: Path, upstream: Upstream, source: Path
+) -> None:
     """Of eleven files the twelfth and thirteenth shard get none; sorted, too."""
     for number, sort in ((11, False), (12, True)):
-        made = await run(request(upstream, tmp_path / f"sort_{sort}", source, f"{number}/13", sort=sort))
+        made = await run(
+            request(upstream, tmp_path / f"sort_{sort}", source, f"{number}/13", sort=sort)
+        )
         assert (made.complete, made.books.read, made.files, made.events) == (True, 0, [], 0)
-        assert closed(request(upstream, tmp_path / f"sort_{sort}", source, f"{number}/13", sort=sort)).is_complete
+        assert closed(
+            request(upstream, tmp_path / f"sort_{sort}", source, f"{number}/13", sort=sort)
+        ).is_complete
     assert not upstream.requests
 
 
-async def test_a_stopped_shard_resumes_by_the_same_command(tmp_path: Path, upstream: Upstream, source: Path) -> None:
+async def test_a_stopped_shard_resumes_by_the_same_command(
+    tmp_path: Path, upstream: Upstream, source: Path
+) -> None:
     """Others are complete meanwhile."""
     wanted = request(upstream, tmp_path / "state", source, "1/3")
     assert not (await run(wanted, lambda it, _progress: it.stop())).complete
     assert (await run(request(upstream, tmp_path / "state", source, "0/3"))).complete
     assert (await run(wanted)).complete
     assert (await run(request(upstream, tmp_path / "state", source, "2/3"))).complete
-    assert {event["uuid"] for each in upstream.requests for event in each.events} == {uuid_of(n) for n in range(11 * EACH)}
+    assert {event["uuid"] for each in upstream.requests for event in each.events} == {
+        uuid_of(n) for n in range(11 * EACH)
+    }
 
 
-async def test_all_leave_out_events_from_the_same_time_on(tmp_path: Path, upstream: Upstream, source: Path) -> None:
-    """Days may lie between their starts; also if both had begun to look at their files before one sent."""
+async def test_all_leave_out_events_from_the_same_time_on(
+    tmp_path: Path, upstream: Upstream, source: Path
+) -> None:
+    """Days may lie between their starts; also if both had begun to look at their files before one
+    sent.
+    """
     first = await run(request(upstream, tmp_path / "state", source, "0/2"))
     second = await run(request(upstream, tmp_path / "state", source, "1/2"), clock=Later())
     assert second.job.options == first.job.options
@@ -241,10 +313,17 @@ def changed(source: Path) -> None:
     ],
 )
 async def test_another_list_of_files_is_rejected(
-    tmp_path: Path, upstream: Upstream, source: Path, change: Callable[[Path], None], told: str, *, begun: bool
+    tmp_path: Path,
+    upstream: Upstream,
+    source: Path,
+    change: Callable[[Path], None],
+    told: str,
+    *,
+    begun: bool,
 ) -> None:
-    """Every shard takes its files by their place in the list: one of another list would leave out some, and take others twice. It resumes
-    once the list is as it was."""
+    """Every shard takes its files by their place in the list: one of another list would leave out
+    some, and take others twice. It resumes once the list is as it was.
+    """
     await run(request(upstream, tmp_path / "state", source, "0/2"), lambda it, _progress: it.stop())
     wanted = request(upstream, tmp_path / "state", source, "0/2" if begun else "1/2")
     before, kept = len(upstream.requests), contents(source)
@@ -262,7 +341,9 @@ async def test_another_list_of_files_is_rejected(
     assert (await run(wanted)).complete
 
 
-async def test_a_list_that_changes_while_shards_look_at_their_files(tmp_path: Path, upstream: Upstream, source: Path) -> None:
+async def test_a_list_that_changes_while_shards_look_at_their_files(
+    tmp_path: Path, upstream: Upstream, source: Path
+) -> None:
     """The second one sends nothing."""
     late = opened(request(upstream, tmp_path / "state", source, "1/2"))
     try:
@@ -285,7 +366,9 @@ async def test_a_list_that_changes_while_shards_look_at_their_files(tmp_path: Pa
         ("0/1", "", "began in 1 shard, this one is without shards"),
     ],
 )
-async def test_another_division_is_rejected(request_: Requests, first: str, then: str, told: str) -> None:
+async def test_another_division_is_rejected(
+    request_: Requests, first: str, then: str, told: str
+) -> None:
     """Before anything is sent, and what was begun can be resumed as it began."""
     wanted = request_(first)
     await run(wanted, lambda it, _progress: it.stop())
@@ -295,7 +378,9 @@ async def test_another_division_is_rejected(request_: Requests, first: str, then
     assert (await run(wanted)).complete
 
 
-async def test_other_options_than_those_of_the_first_shard_are_rejected(tmp_path: Path, upstream: Upstream, source: Path) -> None:
+async def test_other_options_than_those_of_the_first_shard_are_rejected(
+    tmp_path: Path, upstream: Upstream, source: Path
+) -> None:
     """They would be two halves of two imports."""
     await run(request(upstream, tmp_path / "state", source, "0/2"))
     with pytest.raises(OtherJob, match="`--geoip` was not said, now it is 'true'"):
@@ -304,25 +389,39 @@ async def test_other_options_than_those_of_the_first_shard_are_rejected(tmp_path
         opened(request(upstream, tmp_path / "state", source / "part_1.jsonl", "1/2"))
 
 
-async def test_a_shards_own_folder_is_not_an_imports(tmp_path: Path, upstream: Upstream, source: Path) -> None:
+async def test_a_shards_own_folder_is_not_an_imports(
+    tmp_path: Path, upstream: Upstream, source: Path
+) -> None:
     """`--state` is the folder above it."""
     await run(request(upstream, tmp_path / "state", source, "0/2"))
     with pytest.raises(OtherJob, match="its shard is '0/2', now it is 'all of the source'"):
         opened(request(upstream, tmp_path / "state" / "shard-0-of-2", source))
 
 
-async def test_what_the_shards_share_is_written_again_if_it_is_damaged(tmp_path: Path, upstream: Upstream, source: Path) -> None:
+async def test_what_the_shards_share_is_written_again_if_it_is_damaged(
+    tmp_path: Path, upstream: Upstream, source: Path
+) -> None:
     """A process that is killed while it writes leaves half of it: each checkpoint has the same."""
     first = await run(request(upstream, tmp_path / "state", source, "0/2"))
     shared = tmp_path / "state" / SHARDS
     whole = shared.read_bytes()
     shared.write_bytes(whole[: len(whole) // 2])
-    second = await run(request(upstream, tmp_path / "state", source, "1/2", filters=EventFilters(until=1_800_000_000_000_000)))
+    second = await run(
+        request(
+            upstream,
+            tmp_path / "state",
+            source,
+            "1/2",
+            filters=EventFilters(until=1_800_000_000_000_000),
+        )
+    )
     assert second.job.id == first.job.id
     assert b"2027-01-15" in shared.read_bytes()
 
 
-async def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, upstream: Upstream, source: Path) -> None:
+async def test_a_folder_that_cannot_be_written_is_told(
+    tmp_path: Path, upstream: Upstream, source: Path
+) -> None:
     """Nothing is sent."""
     (tmp_path / "state" / SHARDS).mkdir(parents=True)
     with pytest.raises(ConfigurationError, match=rf"{SHARDS} can't be written: Is a directory"):
@@ -330,7 +429,9 @@ async def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, upstream:
     assert not upstream.requests
 
 
-async def test_what_one_process_alone_can_read_is_not_divided(tmp_path: Path, upstream: Upstream) -> None:
+async def test_what_one_process_alone_can_read_is_not_divided(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     """Standard input, and a pipe, which isn't even opened: that would wait for who writes."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -1,4 +1,6 @@
-"""A run of an import against a scripted service: where it stands when it is stopped, killed, or fails, and where the next run resumes."""
+"""A run of an import against a scripted service: where it stands when it is stopped, killed, or
+fails, and where the next run resumes.
+"""
 
 from __future__ import annotations
 
@@ -56,14 +58,25 @@ def disarmed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_each_batch_is_saved_when_it_is_settled(tmp_path: Path) -> None:
-    """So a kill brings back what was in flight, and not what was settled since some second: here the fourth answer never comes."""
-    setting = Setting([write(tmp_path / "a.jsonl", map(line, range(60)))], tmp_path / "state", concurrency=1, reading=A_RECORD)
+    """So a kill brings back what was in flight, and not what was settled since some second: here
+    the fourth answer never comes.
+    """
+    setting = Setting(
+        [write(tmp_path / "a.jsonl", map(line, range(60)))],
+        tmp_path / "state",
+        concurrency=1,
+        reading=A_RECORD,
+    )
     setting.service.answer = times(3, OK, lambda _: None)
     saved = 0
 
     async def killed_with_the_fourth(it: Setting) -> None:
         nonlocal saved
-        if len(it.service.sent) == 4 and it.saved is not None and it.saved.books.delivered == len(it.service.taken):
+        if (
+            len(it.service.sent) == 4
+            and it.saved is not None
+            and it.saved.books.delivered == len(it.service.taken)
+        ):
             saved = len(it.service.taken)
             it.kill()
 
@@ -77,8 +90,12 @@ async def test_each_batch_is_saved_when_it_is_settled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by_service", [False, True])
-async def test_a_record_counts_once_its_dead_letter_is_durable(tmp_path: Path, by_service: bool) -> None:
-    """Whoever refused it, the format or the service: a kill before would lose it. What comes after it arrives meanwhile."""
+async def test_a_record_counts_once_its_dead_letter_is_durable(
+    tmp_path: Path, by_service: bool
+) -> None:
+    """Whoever refused it, the format or the service: a kill before would lose it. What comes after
+    it arrives meanwhile.
+    """
     lines = [b'{"cut' if not n and not by_service else line(n) for n in range(10)]
     setting = Setting([write(tmp_path / "a.jsonl", lines)], tmp_path / "state", reading=A_RECORD)
     setting.service.answer = refusing(0) if by_service else lambda _: OK
@@ -109,7 +126,9 @@ async def test_stopped_it_ends_when_what_is_under_way_is_settled(tmp_path: Path)
 
 
 async def test_stopped_it_doesn_t_begin_what_waits_for_its_turn(tmp_path: Path) -> None:
-    """At a slow rate a window of events would take minutes; only requests that are under way are waited for."""
+    """At a slow rate a window of events would take minutes; only requests that are under way are
+    waited for.
+    """
     setting = Setting(three_files(tmp_path), tmp_path / "state", rate=1.0)
     began = setting.clock.monotonic()
     await setting.run(after(2, lambda it: it.pipeline.stop()))
@@ -130,7 +149,11 @@ async def test_stopped_it_ends_soon_though_an_answer_never_comes(tmp_path: Path)
 
 async def test_stopped_in_an_outage_it_ends_at_once(tmp_path: Path) -> None:
     """What waits to be sent again isn't on its way: the next run sends it."""
-    setting = Setting(three_files(tmp_path), tmp_path / "state", service=Service(lambda _: Reply(None, error="connection refused")))
+    setting = Setting(
+        three_files(tmp_path),
+        tmp_path / "state",
+        service=Service(lambda _: Reply(None, error="connection refused")),
+    )
     began = setting.clock.monotonic()
     await setting.run(after(4, lambda it: it.pipeline.stop()), seconds=100)
     stopped = next(told for told in setting.told if told.waiting)
@@ -141,7 +164,9 @@ async def test_stopped_in_an_outage_it_ends_at_once(tmp_path: Path) -> None:
     assert_all_there(setting, 60)
 
 
-async def test_stopped_while_marked_letters_can_t_be_read_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stopped_while_marked_letters_can_t_be_read_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All else is there by then, and saved."""
     setting = Setting(three_files(tmp_path), tmp_path / "state")
     unreadable = asyncio.Event()
@@ -192,8 +217,12 @@ async def test_stopped_while_dead_letters_can_t_be_written_it_ends(tmp_path: Pat
     assert (saved.books.delivered, len(setting.letters)) == (2, 1)
 
 
-async def test_a_state_folder_that_can_t_be_written_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sending on without a checkpoint would send it all again after a kill. What was saved before is where the next run goes on."""
+async def test_a_state_folder_that_can_t_be_written_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sending on without a checkpoint would send it all again after a kill. What was saved before
+    is where the next run goes on.
+    """
     setting = Setting(three_files(tmp_path), tmp_path / "state", rate=5.0)
     saves = 0
 
@@ -212,7 +241,9 @@ async def test_a_state_folder_that_can_t_be_written_ends_the_run(tmp_path: Path,
     assert {*setting.service.uuids} == {uuid_of(n) for n in range(60)}
 
 
-async def test_a_mistake_in_settling_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_mistake_in_settling_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It isn't waited for what will never be settled."""
 
     def fail(*_: Any) -> None:
@@ -240,8 +271,12 @@ async def test_a_progress_that_can_t_be_reported_ends_the_run(tmp_path: Path) ->
     assert 0 < setting.saved.books.delivered == len(setting.service.taken) < 60
 
 
-async def test_a_source_that_changed_in_mid_run_ends_it_and_what_arrived_is_saved(tmp_path: Path) -> None:
-    """A file whose first records aren't those that were imported is told before anything of it is sent."""
+async def test_a_source_that_changed_in_mid_run_ends_it_and_what_arrived_is_saved(
+    tmp_path: Path,
+) -> None:
+    """A file whose first records aren't those that were imported is told before anything of it is
+    sent.
+    """
     paths = three_files(tmp_path, each=60)
     setting = Setting(paths, tmp_path / "state")
     await setting.run(after(12, lambda it: it.pipeline.stop()))
@@ -259,7 +294,9 @@ async def test_a_source_that_changed_in_mid_run_ends_it_and_what_arrived_is_save
 
 
 @pytest.mark.parametrize("left", [0, 5])
-async def test_a_file_with_fewer_records_than_were_imported_is_refused(tmp_path: Path, left: int) -> None:
+async def test_a_file_with_fewer_records_than_were_imported_is_refused(
+    tmp_path: Path, left: int
+) -> None:
     """Going on in it would leave out events."""
     paths = three_files(tmp_path)
     setting = Setting(paths, tmp_path / "state")
@@ -330,15 +367,22 @@ FORTUNES = st.builds(
 
 @given(FORTUNES)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_whatever_is_answered_and_whenever_it_is_killed_each_event_settles(fortune: Fortune) -> None:
-    """It arrives, or is a dead letter; what is sent again is the same; the books are right, and persons keep their order."""
+def test_whatever_is_answered_and_whenever_it_is_killed_each_event_settles(
+    fortune: Fortune,
+) -> None:
+    """It arrives, or is a dead letter; what is sent again is the same; the books are right, and
+    persons keep their order.
+    """
     with tempfile.TemporaryDirectory() as name:
         asyncio.run(_survives(Path(name), fortune))
 
 
 async def _survives(folder: Path, fortune: Fortune) -> None:
     bad, garbage, days = fortune.bad, fortune.garbage, fortune.days
-    lines = [b'{"cut' if n in garbage else line(n, day=days[n], person=f"p{n % fortune.persons}") for n in range(36)]
+    lines = [
+        b'{"cut' if n in garbage else line(n, day=days[n], person=f"p{n % fortune.persons}")
+        for n in range(36)
+    ]
     paths = [write(folder / "a.jsonl", lines[:20]), write(folder / "b.jsonl", lines[20:])]
     refuse, left = refusing(*bad), list(fortune.script)
 
@@ -346,11 +390,17 @@ async def _survives(folder: Path, fortune: Fortune) -> None:
         status = left.pop(0) if left else 200
         if status == 0:
             return Reply(None, error="no whole answer within 30 s")
-        if status == 200 or (status == 413 and batch.count == 1):  # or a good event is a dead letter
+        # or a good event is a dead letter
+        if status == 200 or (status == 413 and batch.count == 1):
             return refuse(batch)
         return Reply(status, body=b"scripted")
 
-    setting = Setting(paths, folder / "state", service=Service(answer), batches=BatchPolicy(fortune.max_bytes, 4, 1.0, by_day=True))
+    setting = Setting(
+        paths,
+        folder / "state",
+        service=Service(answer),
+        batches=BatchPolicy(fortune.max_bytes, 4, 1.0, by_day=True),
+    )
     setting.reading = ReadOptions(block_bytes=fortune.block_bytes)
     settled: set[int] = set()
     for requests in fortune.kills:
@@ -379,11 +429,18 @@ async def _survives(folder: Path, fortune: Fortune) -> None:
             first.setdefault(event["distinct_id"], []).append(event["properties"]["n"])
     assert all(numbers == sorted(numbers) for numbers in first.values()), first
     if not fortune.kills:
-        assert sum(counted.values()) - len(counted) <= sum(1 for batch in setting.service.sent if len(batch) == 1)  # witnesses
+        # witnesses
+        assert sum(counted.values()) - len(counted) <= sum(
+            1 for batch in setting.service.sent if len(batch) == 1
+        )
 
 
-async def _run(setting: Setting, settled: Set[int], during: Callable[[Setting], Awaitable[None]] | None = None) -> None:
-    """A run, which sends nothing that an earlier checkpoint counts as settled but single witnesses."""
+async def _run(
+    setting: Setting, settled: Set[int], during: Callable[[Setting], Awaitable[None]] | None = None
+) -> None:
+    """A run, which sends nothing that an earlier checkpoint counts as settled but
+    single witnesses.
+    """
     before = len(setting.service.sent)
     await setting.run(during, seconds=3000)
     for batch in setting.service.sent[before:]:
@@ -392,23 +449,38 @@ async def _run(setting: Setting, settled: Set[int], during: Callable[[Setting], 
 
 
 def _settled(setting: Setting, fortune: Fortune, before: Set[int]) -> set[int]:
-    """The records that the checkpoint counts, after it was compared with what has arrived and what is a dead letter: none is both."""
+    """The records that the checkpoint counts, after it was compared with what has arrived and what
+    is a dead letter: none is both.
+    """
     saved = setting.saved
     read = {} if saved is None else by_file(saved)
     numbers = {*range(read.get("a.jsonl", 0)), *range(20, 20 + read.get("b.jsonl", 0))}
     assert numbers >= before, "a checkpoint never goes back"
     if saved is None:
         return numbers
-    letters, taken = Counter(where.rpartition("/")[2] for where, _ in setting.letters), set(setting.service.uuids)
+    letters, taken = (
+        Counter(where.rpartition("/")[2] for where, _ in setting.letters),
+        set(setting.service.uuids),
+    )
     assert not [where for where, count in letters.items() if count > 1]
-    refused = {n for n in numbers if (f"a.jsonl:{n + 1}" if n < 20 else f"b.jsonl:{n - 19}") in letters}
+    refused = {
+        n for n in numbers if (f"a.jsonl:{n + 1}" if n < 20 else f"b.jsonl:{n - 19}") in letters
+    }
     arrived = {n for n in numbers if n not in fortune.garbage and uuid_of(n) in taken}
     assert (arrived | refused, arrived & refused) == (numbers, set())
-    assert (saved.books.read, saved.books.delivered, saved.books.difference) == (len(numbers), len(arrived), 0)
+    assert (saved.books.read, saved.books.delivered, saved.books.difference) == (
+        len(numbers),
+        len(arrived),
+        0,
+    )
     assert sum(saved.books.refused.values()) == len(refused)
     for day in range(3):
         tally = saved.totals.days.get(date_of(FIRST_DAY + day), DayTally())
         good = [n for n in numbers if fortune.days[n] == day and n not in fortune.garbage]
         uuids = [uuid_of(n) for n in good if n in arrived]
-        assert (tally.source, tally.delivered, tally.uuids) == (len(good), len(uuids), digest_hex(uuid_hashes(uuids)))
+        assert (tally.source, tally.delivered, tally.uuids) == (
+            len(good),
+            len(uuids),
+            digest_hex(uuid_hashes(uuids)),
+        )
     return numbers

@@ -1,4 +1,6 @@
-"""An import through a running daemon: a real listener, a real pipeline behind it, and a service that isn't always there."""
+"""An import through a running daemon: a real listener, a real pipeline behind it, and a service
+that isn't always there.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,12 @@ def days_of(request: Request) -> set[str]:
 
 @pytest.mark.slow
 async def test_all_arrives_though_the_daemon_says_503_meanwhile(tmp_path: Path) -> None:
-    """It waits for the service longer than the daemon does, and is told to come again: nothing is lost or changed, and no two days
-    meet in a request that the daemon joins."""
-    path = write(tmp_path / "a.jsonl", [line(n, day=n // 25, person=f"p{n % 9}") for n in range(100)])
+    """It waits for the service longer than the daemon does, and is told to come again: nothing is
+    lost or changed, and no two days meet in a request that the daemon joins.
+    """
+    path = write(
+        tmp_path / "a.jsonl", [line(n, day=n // 25, person=f"p{n % 9}") for n in range(100)]
+    )
     taken: list[str] = []
     requests = 0
 
@@ -42,12 +47,21 @@ async def test_all_arrives_though_the_daemon_says_503_meanwhile(tmp_path: Path) 
         taken.extend(event["uuid"] for event in request.events)
         return plain(200)
 
-    async with Upstream(answer) as upstream, Whole(upstream.url, SystemClock(), buffer={"ack_timeout": "300ms"}) as daemon:
+    async with (
+        Upstream(answer) as upstream,
+        Whole(upstream.url, SystemClock(), buffer={"ack_timeout": "300ms"}) as daemon,
+    ):
         settings = Settings.parse(
-            {"upstream": {"url": upstream.url}, "batch": {"max_events": 5}, "delivery": {"retry": {"initial": "50ms", "max": "200ms"}}}
+            {
+                "upstream": {"url": upstream.url},
+                "batch": {"max_events": 5},
+                "delivery": {"retry": {"initial": "50ms", "max": "200ms"}},
+            }
         )
         url = f"http://{daemon.address}"
-        wanted = ImportRequest(NATIVE, (str(path),), settings, KEY, tmp_path / "state", via=url, rate=None)
+        wanted = ImportRequest(
+            NATIVE, (str(path),), settings, KEY, tmp_path / "state", via=url, rate=None
+        )
         it = ImportRun(wanted, SystemClock())
         try:
             await it.check_key()
@@ -56,7 +70,8 @@ async def test_all_arrives_though_the_daemon_says_503_meanwhile(tmp_path: Path) 
             it.close()
     assert manifest.complete
     assert manifest.books.delivered == 100
-    assert set(taken) == {uuid_of(n) for n in range(100)}  # what was on its way when the daemon gave up comes twice, the same
+    # what was on its way when the daemon gave up comes twice, the same
+    assert set(taken) == {uuid_of(n) for n in range(100)}
     assert all(len(days_of(each)) == 1 for each in upstream.requests)
     assert all(each.json["historical_migration"] for each in upstream.requests)
     same: dict[str, bytes] = {}

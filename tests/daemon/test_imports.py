@@ -1,4 +1,6 @@
-"""One import, from its opening to its report: what makes it this one, and what another command on its state is told."""
+"""One import, from its opening to its report: what makes it this one, and what another command on
+its state is told.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +44,19 @@ async def upstream() -> AsyncIterator[Upstream]:
         yield server
 
 
-def request(upstream: Upstream | str, state: Path, *paths: Path | str, **more: Any) -> ImportRequest:
+def request(
+    upstream: Upstream | str, state: Path, *paths: Path | str, **more: Any
+) -> ImportRequest:
     """An import of some files, as fast as it goes."""
     url = upstream if isinstance(upstream, str) else upstream.url
     settings = Settings.parse({"upstream": {"url": url} if url else {}, "batch": {"max_events": 5}})
     return ImportRequest(
-        NATIVE, tuple(map(str, paths)), settings, KEY, state, **{"rate": None, "state_root": state.parent / "imports", **more}
+        NATIVE,
+        tuple(map(str, paths)),
+        settings,
+        KEY,
+        state,
+        **{"rate": None, "state_root": state.parent / "imports", **more},
     )
 
 
@@ -56,7 +65,10 @@ def opened(wanted: ImportRequest) -> ImportRun:
     return ImportRun(wanted, SystemClock())
 
 
-async def run(wanted: ImportRequest, told: Callable[[ImportRun, ImportProgress], None] = lambda _import, _progress: None) -> ImportManifest:
+async def run(
+    wanted: ImportRequest,
+    told: Callable[[ImportRun, ImportProgress], None] = lambda _import, _progress: None,
+) -> ImportManifest:
     """A run to its end."""
     it = opened(wanted)
     try:
@@ -72,7 +84,10 @@ def sent(upstream: Upstream) -> list[str]:
 
 def files(folder: Path) -> list[Path]:
     """Two files of events."""
-    return [write(folder / f"{name}.jsonl", [line(20 * at + n, day=n // 10) for n in range(20)]) for at, name in enumerate("ab")]
+    return [
+        write(folder / f"{name}.jsonl", [line(20 * at + n, day=n // 10) for n in range(20)])
+        for at, name in enumerate("ab")
+    ]
 
 
 async def test_a_run_leaves_a_manifest_and_a_report(tmp_path: Path, upstream: Upstream) -> None:
@@ -82,8 +97,12 @@ async def test_a_run_leaves_a_manifest_and_a_report(tmp_path: Path, upstream: Up
     assert (manifest.books.read, manifest.books.delivered) == (40, 40)
     assert sorted(sent(upstream)) == sorted(uuid_of(n) for n in range(40))
     assert all(each.json["historical_migration"] is True for each in upstream.requests)
-    assert {event["properties"]["$import_job_id"] for each in upstream.requests for event in each.events} == {manifest.job.id}
-    assert {"manifest.json", "report.json", "report.html", FILE} <= {path.name for path in (tmp_path / "state").iterdir()}
+    assert {
+        event["properties"]["$import_job_id"] for each in upstream.requests for event in each.events
+    } == {manifest.job.id}
+    assert {"manifest.json", "report.json", "report.html", FILE} <= {
+        path.name for path in (tmp_path / "state").iterdir()
+    }
     assert read_manifest(tmp_path / "state" / MANIFEST).books == manifest.books
 
 
@@ -99,7 +118,9 @@ async def test_a_complete_import_is_known_as_such(tmp_path: Path, upstream: Upst
         it.close()
 
 
-async def test_stopped_in_mid_run_the_same_command_goes_on(tmp_path: Path, upstream: Upstream) -> None:
+async def test_stopped_in_mid_run_the_same_command_goes_on(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     """Also a stop that comes before the run."""
     wanted = request(upstream, tmp_path / "state", *files(tmp_path))
     manifest = await run(wanted, lambda it, _progress: it.stop())
@@ -158,7 +179,9 @@ def removed(paths: list[Path]) -> None:
 async def test_a_folder_that_changed_is_refused(
     tmp_path: Path, upstream: Upstream, change: Callable[[list[Path]], None], told: str
 ) -> None:
-    """What is where another record was would be left out or sent twice. Nothing is changed, and it goes on once it is as before."""
+    """What is where another record was would be left out or sent twice. Nothing is changed, and it
+    goes on once it is as before.
+    """
     source = tmp_path / "export"
     source.mkdir()
     paths = files(source)
@@ -184,7 +207,9 @@ async def test_a_file_that_was_only_touched_is_the_same(tmp_path: Path, upstream
     assert (await run(wanted)).complete
 
 
-async def test_files_in_another_order_are_another_import(tmp_path: Path, upstream: Upstream) -> None:
+async def test_files_in_another_order_are_another_import(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     """In its own state folder unless one is named; in a named one it is refused."""
     paths = files(tmp_path)
     await partly(request(upstream, tmp_path / "state", *paths))
@@ -192,7 +217,11 @@ async def test_files_in_another_order_are_another_import(tmp_path: Path, upstrea
         opened(request(upstream, tmp_path / "state", *reversed(paths)))
     folders = []
     for order in (paths, paths[::-1]):
-        it = opened(replace(request(upstream, tmp_path, *order), state=None, state_root=tmp_path / "imports"))
+        it = opened(
+            replace(
+                request(upstream, tmp_path, *order), state=None, state_root=tmp_path / "imports"
+            )
+        )
         folders.append(it.state)
         it.close()
     assert folders[0] != folders[1]
@@ -209,7 +238,9 @@ async def test_files_in_another_order_are_another_import(tmp_path: Path, upstrea
         ({"via": "http://127.0.0.1:8320"}, "--via"),
     ],
 )
-async def test_another_option_on_the_same_state_is_refused(tmp_path: Path, upstream: Upstream, more: dict[str, Any], told: str) -> None:
+async def test_another_option_on_the_same_state_is_refused(
+    tmp_path: Path, upstream: Upstream, more: dict[str, Any], told: str
+) -> None:
     """Also another project: what one has isn't in the other. No key is shown."""
     wanted = request(upstream, tmp_path / "state", *files(tmp_path))
     await partly(wanted)
@@ -219,7 +250,9 @@ async def test_another_option_on_the_same_state_is_refused(tmp_path: Path, upstr
     assert "phc_another12345678" not in str(refused.value)
 
 
-async def test_a_rehearsal_elsewhere_doesn_t_count_as_the_import(tmp_path: Path, upstream: Upstream) -> None:
+async def test_a_rehearsal_elsewhere_doesn_t_count_as_the_import(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     """It was complete in a sandbox; the service itself has nothing of it yet."""
     wanted = request(upstream, tmp_path / "state", *files(tmp_path))
     await run(wanted)
@@ -227,7 +260,9 @@ async def test_a_rehearsal_elsewhere_doesn_t_count_as_the_import(tmp_path: Path,
         opened(request("https://eu.example.com", tmp_path / "state", *wanted.paths))
 
 
-async def test_a_look_without_a_key_is_at_the_same_import(tmp_path: Path, upstream: Upstream) -> None:
+async def test_a_look_without_a_key_is_at_the_same_import(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     """What isn't said is as it was."""
     wanted = request(upstream, tmp_path / "state", *files(tmp_path))
     await partly(wanted)
@@ -243,9 +278,16 @@ async def test_the_rate_and_quiet_hours_may_change(tmp_path: Path, upstream: Ups
     assert (await run(replace(wanted, rate=1e6))).complete
 
 
-async def test_a_slow_import_sends_no_more_than_a_second_of_its_rate_at_once(tmp_path: Path, upstream: Upstream) -> None:
+async def test_a_slow_import_sends_no_more_than_a_second_of_its_rate_at_once(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     """A whole batch would be minutes of it; the look counts the requests that this makes."""
-    wanted = request(upstream, tmp_path / "state", write(tmp_path / "a.jsonl", [line(n) for n in range(5)]), rate=3.0)
+    wanted = request(
+        upstream,
+        tmp_path / "state",
+        write(tmp_path / "a.jsonl", [line(n) for n in range(5)]),
+        rate=3.0,
+    )
     it = opened(wanted)
     try:
         report, _ = it.preflight(lambda _records, _bytes: None)
@@ -278,7 +320,10 @@ class _Later(SystemClock):
     [
         (lambda data: data.replace(b'"version":1', b'"version":2'), "it is of version 2"),
         (lambda data: data[: len(data) // 2], "can't be read"),
-        (lambda data: data.replace(b'"written_at":', b'"written_at": '), "aren't those that were written"),
+        (
+            lambda data: data.replace(b'"written_at":', b'"written_at": '),
+            "aren't those that were written",
+        ),
     ],
 )
 async def test_a_checkpoint_that_can_t_be_relied_on_is_told(
@@ -311,8 +356,11 @@ async def test_an_archive_goes_on_within_a_member(tmp_path: Path, upstream: Upst
         for at in range(3):
             archive.writestr(f"{at}.jsonl", b"\n".join(line(20 * at + n) for n in range(20)))
     wanted = request(upstream, tmp_path / "state", tmp_path / "a.zip")
-    upstream.answer = lambda _: plain(503, "later", retry_after="1") if len(upstream.requests) > 5 else plain(200)
-    stopping = lambda it, progress: it.stop() if progress.waiting else None  # noqa: E731 - a callback
+    upstream.answer = lambda _: (
+        plain(503, "later", retry_after="1") if len(upstream.requests) > 5 else plain(200)
+    )
+    # E731: a callback
+    stopping = lambda it, progress: it.stop() if progress.waiting else None  # noqa: E731
     first = await run(wanted, stopping)
     assert 0 < first.books.delivered < 60
     upstream.answer = lambda _: plain(200)
@@ -322,12 +370,16 @@ async def test_an_archive_goes_on_within_a_member(tmp_path: Path, upstream: Upst
     assert set(sent(upstream)) == {uuid_of(n) for n in range(60)}
 
 
-async def test_standard_input_is_known_by_its_content(tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_standard_input_is_known_by_its_content(
+    tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same bytes twice are the same import, which is complete; others are another one."""
 
     def come(content: bytes) -> ImportRun:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
-        wanted = replace(request(upstream, tmp_path, "-"), state=None, state_root=tmp_path / "imports")
+        wanted = replace(
+            request(upstream, tmp_path, "-"), state=None, state_root=tmp_path / "imports"
+        )
         return opened(wanted)
 
     first = come(line(1) + b"\n")
@@ -354,9 +406,15 @@ async def check_key(wanted: ImportRequest) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "told"),
-    [(UNAUTHORIZED, "doesn't know the project key phc_…5678"), (plain(404), "answered HTTP 404"), (plain(500), "answered HTTP 500")],
+    [
+        (UNAUTHORIZED, "doesn't know the project key phc_…5678"),
+        (plain(404), "answered HTTP 404"),
+        (plain(500), "answered HTTP 500"),
+    ],
 )
-async def test_a_key_that_isn_t_known_is_told_before_all(tmp_path: Path, upstream: Upstream, answer: Answer, told: str) -> None:
+async def test_a_key_that_isn_t_known_is_told_before_all(
+    tmp_path: Path, upstream: Upstream, answer: Answer, told: str
+) -> None:
     """Also where nobody can say: what is dropped there can't be seen later. No key is shown."""
     wanted = request(upstream, tmp_path / "state", *files(tmp_path))
     upstream.decide = lambda _: answer
@@ -377,9 +435,13 @@ async def test_an_address_where_nobody_is_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("via", ["", "http://127.0.0.1:1"])
 async def test_certificates_that_can_t_be_read_are_told(tmp_path: Path, via: str) -> None:
     """By either way, before anything is sent."""
-    settings = Settings.parse({"upstream": {"url": "https://eu.example.com", "ca_file": str(tmp_path / "none.pem")}})
+    settings = Settings.parse(
+        {"upstream": {"url": "https://eu.example.com", "ca_file": str(tmp_path / "none.pem")}}
+    )
     with pytest.raises(ConfigurationError, match=r"none\.pem"):
-        await check_key(replace(request("", tmp_path / "state", *files(tmp_path), via=via), settings=settings))
+        await check_key(
+            replace(request("", tmp_path / "state", *files(tmp_path), via=via), settings=settings)
+        )
 
 
 async def test_the_service_gets_compressed_batches(tmp_path: Path, upstream: Upstream) -> None:
@@ -389,25 +451,41 @@ async def test_the_service_gets_compressed_batches(tmp_path: Path, upstream: Ups
     assert not any("forwarder-ack" in each.headers for each in upstream.requests)
 
 
-async def test_a_daemon_is_asked_to_answer_once_the_service_has_them(tmp_path: Path, upstream: Upstream) -> None:
+async def test_a_daemon_is_asked_to_answer_once_the_service_has_them(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     """Its own 200 alone would mean less. What comes to it isn't compressed: it is near."""
     async with Upstream() as daemon:
-        assert (await run(request(upstream, tmp_path / "state", *files(tmp_path), via=daemon.url))).complete
+        assert (
+            await run(request(upstream, tmp_path / "state", *files(tmp_path), via=daemon.url))
+        ).complete
     assert not upstream.requests
     assert {each.headers["forwarder-ack"] for each in daemon.requests} == {"delivered"}
     assert not any("content-encoding" in each.headers for each in daemon.requests)
 
 
-async def test_a_rate_is_shared_with_imports_whose_folders_are_elsewhere(tmp_path: Path, upstream: Upstream) -> None:
+async def test_a_rate_is_shared_with_imports_whose_folders_are_elsewhere(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     """The line lies where all imports have their folders unless they are told otherwise."""
     for name in ("one", "other"):
-        wanted = request(upstream, tmp_path / name / "state", *files(tmp_path), rate=1e6, state_root=tmp_path / "imports")
+        wanted = request(
+            upstream,
+            tmp_path / name / "state",
+            *files(tmp_path),
+            rate=1e6,
+            state_root=tmp_path / "imports",
+        )
         assert (await run(wanted)).complete
     assert len(list((tmp_path / "imports").glob("rate-*"))) == 1
-    assert [list((tmp_path / name).iterdir()) for name in ("one", "other")] == [[tmp_path / name / "state"] for name in ("one", "other")]
+    assert [list((tmp_path / name).iterdir()) for name in ("one", "other")] == [
+        [tmp_path / name / "state"] for name in ("one", "other")
+    ]
 
 
-async def test_a_rate_can_t_be_shared_where_no_folder_is_ours(tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rate_can_t_be_shared_where_no_folder_is_ours(
+    tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Then the import keeps it by itself, in its own folder."""
     above = tmp_path / "above"
     wanted = request(upstream, above / "state", *files(tmp_path), rate=1e6, state_root=above)
@@ -417,7 +495,9 @@ async def test_a_rate_can_t_be_shared_where_no_folder_is_ours(tmp_path: Path, up
     assert list((above / "state").glob("rate-*"))
 
 
-async def test_a_full_disk_ends_a_run_with_a_reason(tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_ends_a_run_with_a_reason(
+    tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The next one goes on from the last checkpoint."""
     wanted = request(upstream, tmp_path / "state", *files(tmp_path))
     with monkeypatch.context() as patched:
@@ -435,7 +515,9 @@ async def test_cancelled_it_saves_what_was_settled(tmp_path: Path, upstream: Ups
     """As when its loop ends; what was in flight is sent again, the same."""
     wanted = request(upstream, tmp_path / "state", *files(tmp_path))
     held = asyncio.Event()
-    upstream.answer = lambda _: replace(plain(200), when=held) if len(upstream.requests) > 3 else plain(200)
+    upstream.answer = lambda _: (
+        replace(plain(200), when=held) if len(upstream.requests) > 3 else plain(200)
+    )
     task = asyncio.create_task(run(wanted))
     await eventually(lambda: len(upstream.requests) >= 4)
     task.cancel()
@@ -446,17 +528,23 @@ async def test_cancelled_it_saves_what_was_settled(tmp_path: Path, upstream: Ups
     assert (await run(wanted)).complete
     same: dict[str, bytes] = {}
     for event in [event for each in upstream.requests for event in each.events]:
-        assert same.setdefault(event["uuid"], msgspec.json.encode(event)) == msgspec.json.encode(event)
+        assert same.setdefault(event["uuid"], msgspec.json.encode(event)) == msgspec.json.encode(
+            event
+        )
     assert set(same) == {uuid_of(n) for n in range(40)}
 
 
 @cases("inside", [".", "state", "a/state"])
 def test_a_state_folder_in_the_source_is_refused(inside: str, tmp_path: Path) -> None:
-    """Its files would be records of the next run. Nothing is written there; beside the source it is taken."""
+    """Its files would be records of the next run. Nothing is written there; beside the source it
+    is taken.
+    """
     source = tmp_path / "export"
     source.mkdir()
     write(source / "a.jsonl", [line(0)])
     with pytest.raises(ConfigurationError, match="would be taken for records"):
         ImportRun(request("http://127.0.0.1:1", source / inside, source), SystemClock())
     assert [path.name for path in source.iterdir()] == ["a.jsonl"]
-    ImportRun(request("http://127.0.0.1:1", tmp_path / "export-state", source), SystemClock()).close()
+    ImportRun(
+        request("http://127.0.0.1:1", tmp_path / "export-state", source), SystemClock()
+    ).close()

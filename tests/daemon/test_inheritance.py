@@ -19,7 +19,12 @@ from tests.support.cases import cases
 
 def systemd(count: int, names: str = "", process: int | None = None) -> dict[str, str]:
     """The variables that systemd sets."""
-    return {"LISTEN_PID": str(process or os.getpid()), "LISTEN_FDS": str(count), "LISTEN_FDNAMES": names, "HOME": "/"}
+    return {
+        "LISTEN_PID": str(process or os.getpid()),
+        "LISTEN_FDS": str(count),
+        "LISTEN_FDNAMES": names,
+        "HOME": "/",
+    }
 
 
 def test_sockets_of_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,14 +33,19 @@ def test_sockets_of_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
         first, second = sorted((one.fileno(), other.fileno()))
         monkeypatch.setattr(inheritance, "FIRST", first)
         os.set_inheritable(first, True)
-        environment = systemd(second - first + 1, ":".join(["forwarder.socket"] * (second - first) + ["admin"]))
+        environment = systemd(
+            second - first + 1, ":".join(["forwarder.socket"] * (second - first) + ["admin"])
+        )
         inherited = inherit(environment)
         assert (first in inherited.sockets, inherited.admin) == (True, (second,))
         assert not os.get_inheritable(first)
         assert environment == {"HOME": "/"}
 
 
-@cases("environment", [{}, systemd(1, process=1), {"LISTEN_PID": "x", "LISTEN_FDS": "1"}, {"LISTEN_FDS": "1"}])
+@cases(
+    "environment",
+    [{}, systemd(1, process=1), {"LISTEN_PID": "x", "LISTEN_FDS": "1"}, {"LISTEN_FDS": "1"}],
+)
 def test_what_is_another_process_s_is_not_inherited(environment: dict[str, str]) -> None:
     """Variables that name another process, or none, announce nothing."""
     assert inherit(environment) == NOTHING
@@ -50,21 +60,34 @@ def test_descriptors_that_arent_open_are_an_error(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_a_process_keeps_for_itself() -> None:
-    """The next program of a process has what was announced to it; a child that sees the variable has not."""
+    """The next program of a process has what was announced to it; a child that sees the variable
+    has not.
+    """
     with socket.socket() as one:
         kept = InheritedDescriptors((one.fileno(),), listen="127.0.0.1:0")
         environment = announced(kept)
         assert inherit(dict(environment)) == replace(kept, process=os.getpid())
-        of_another = {name: text.replace(str(os.getpid()), "1") for name, text in environment.items()}
+        of_another = {
+            name: text.replace(str(os.getpid()), "1") for name, text in environment.items()
+        }
         assert inherit(of_another) == NOTHING
 
 
 def test_another_address_in_the_configuration_wins() -> None:
-    """Sockets of an address that isn't configured any more are closed; those that systemd chose stay."""
-    configured = Settings.parse({"upstream": {"url": "https://a.example.com"}, "sources": {"http": {"listen": "127.0.0.1:1"}}})
+    """Sockets of an address that isn't configured any more are closed; those that systemd chose
+    stay.
+    """
+    configured = Settings.parse(
+        {
+            "upstream": {"url": "https://a.example.com"},
+            "sources": {"http": {"listen": "127.0.0.1:1"}},
+        }
+    )
     with socket.socket() as one, socket.socket() as other:
         sockets = (os.dup(one.fileno()),), (os.dup(other.fileno()),)
-        kept = InheritedDescriptors(*sockets, listen="127.0.0.1:2", admin_listen=configured.admin.listen)
+        kept = InheritedDescriptors(
+            *sockets, listen="127.0.0.1:2", admin_listen=configured.admin.listen
+        )
         fitting = kept.fitting(configured)
         assert (fitting.sockets, fitting.admin) == ((), kept.admin)
         with pytest.raises(OSError, match="Bad file descriptor"):
@@ -75,7 +98,9 @@ def test_another_address_in_the_configuration_wins() -> None:
 
 
 def test_a_lock_outlives_who_took_it(tmp_path: Path) -> None:
-    """A lock's other descriptor keeps it, and is adopted; a descriptor of another file is closed, and the lock taken anew."""
+    """A lock's other descriptor keeps it, and is adopted; a descriptor of another file is closed,
+    and the lock taken anew.
+    """
     first = LockedDirectory.acquire(tmp_path / "one", "buffer.path")
     kept = first.duplicate()
     first.release()

@@ -1,6 +1,8 @@
-"""State folders that version 1 of the formats on disk left behind: an import that was killed midway is resumed, not started again.
+"""State folders that version 1 of the formats on disk left behind: an import that was killed
+midway is resumed, not started again.
 
-`interrupted/` holds what was there after a SIGKILL: the source, both state folders, and the events that had been sent.
+`interrupted/` holds what was there after a SIGKILL: the source, both state folders, and the events
+that had been sent.
 """
 
 from __future__ import annotations
@@ -30,33 +32,53 @@ REFUSED: Final = {"illegal_id": 1, "not_json": 1, "no_time": 1}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["unsorted", "sorted"])
-async def test_an_interrupted_import_of_an_older_version_is_resumed_and_verified(tmp_path: Path, order: str) -> None:
-    """The counts go on from the old checkpoint, what was delivered is not sent again, and the service has every event once."""
+async def test_an_interrupted_import_of_an_older_version_is_resumed_and_verified(
+    tmp_path: Path, order: str
+) -> None:
+    """The counts go on from the old checkpoint, what was delivered is not sent again, and the
+    service has every event once.
+    """
     state, source = tmp_path / "state", tmp_path / "events.jsonl.gz"
     source.write_bytes((INTERRUPTED / source.name).read_bytes())
     with sandbox() as service:
         settled = unpack(order, state, source, service)
         sent = send_again(order, service)
-        options = ["--sort"] * (order == "sorted") + ["--accept", "illegal-ids", "--accept", "many-refused", "--rate", "unlimited", "--yes"]
+        options = ["--sort"] * (order == "sorted") + [
+            "--accept",
+            "illegal-ids",
+            "--accept",
+            "many-refused",
+            "--rate",
+            "unlimited",
+            "--yes",
+        ]
         target = ("--upstream", service.url, "--api-key", KEY, "--state", str(state))
         done = await forwarder("import", "native", str(source), *target, *options)
         manifest = manifest_of(state)
         events, repeats, conflicts = service.counts(manifest.job.id)
-        verified = await forwarder("import", "verify", "--state", str(state), "--sandbox", service.url)
+        verified = await forwarder(
+            "import", "verify", "--state", str(state), "--sandbox", service.url
+        )
 
     assert done.code == 1, done.out + done.err  # some records are refused
     books = manifest.books
     assert manifest.complete
     assert (books.read, books.refused, books.repeats, books.difference) == (RECORDS, REFUSED, 1, 0)
     assert books.delivered == manifest.events == events == RECORDS - 4
-    assert (repeats, conflicts) == (sent - settled, 0), "only what was in flight was sent again, with the same bytes"
+    assert (repeats, conflicts) == (sent - settled, 0), (
+        "only what was in flight was sent again, with the same bytes"
+    )
     assert verified.code == 0, verified.out + verified.err
     letters = await forwarder("dead-letters", "ls", "--path", str(state), "--output", "json")
-    assert {letter["reason"] for letter in json.loads(letters.out)["results"]} == REASONS, letters.out
+    assert {letter["reason"] for letter in json.loads(letters.out)["results"]} == REASONS, (
+        letters.out
+    )
 
 
 def unpack(order: str, state: Path, source: Path, service: Service) -> int:
-    """Put a state folder in its place, with today's names of source and service; how many records its checkpoint counts as delivered."""
+    """Put a state folder in its place, with today's names of source and service; how many records
+    its checkpoint counts as delivered.
+    """
     with tarfile.open(INTERRUPTED / f"{order}.tar.gz") as archive:
         archive.extractall(state, filter="data")
     state.chmod(0o700)
@@ -68,7 +90,11 @@ def unpack(order: str, state: Path, source: Path, service: Service) -> int:
             body = body.replace(SOURCE, str(source)).replace(UPSTREAM, service.url)
             digest = hashlib.sha256(body.encode()).hexdigest()
             (state / name).write_text(f'{{"version":1,"sha256":"{digest}","{content}":{body}}}\n')
-            delivered = sum(file["books"]["delivered"] for file in saved["files"]) if content == "checkpoint" else delivered
+            delivered = (
+                sum(file["books"]["delivered"] for file in saved["files"])
+                if content == "checkpoint"
+                else delivered
+            )
     return delivered
 
 
@@ -76,8 +102,13 @@ def send_again(order: str, service: Service) -> int:
     """Give the service what it was sent before; how many events."""
     with gzip.open(INTERRUPTED / f"{order}-sent.jsonl.gz") as file:
         events = file.read().splitlines()
-    body = b'{"api_key":"%b","historical_migration":true,"batch":[%b]}' % (KEY.encode(), b",".join(events))
-    request = urllib.request.Request(f"{service.url}/batch/", body, {"Content-Type": "application/json"})
+    body = b'{"api_key":"%b","historical_migration":true,"batch":[%b]}' % (
+        KEY.encode(),
+        b",".join(events),
+    )
+    request = urllib.request.Request(
+        f"{service.url}/batch/", body, {"Content-Type": "application/json"}
+    )
     with urllib.request.urlopen(request, timeout=LIMIT) as answer:
         assert answer.status == 200
     return len(events)

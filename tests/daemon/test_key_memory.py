@@ -49,7 +49,9 @@ async def test_what_another_worker_verifies_is_learned(tmp_path: Path) -> None:
     await memory.close()
 
 
-async def test_a_directory_that_can_not_be_written_costs_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_directory_that_can_not_be_written_costs_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It is reported once, and tried again."""
     place, clock, known = tmp_path / "gone", FakeClock(), KnownKeys()
     memory = KeyMemory(known, place, clock)

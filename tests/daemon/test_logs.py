@@ -1,4 +1,6 @@
-"""Log sources in the runtime: from settings to policies, in one worker, with one place for positions; and warnings about them."""
+"""Log sources in the runtime: from settings to policies, in one worker, with one place for
+positions; and warnings about them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,12 @@ from forwarder.telemetry.snapshot import LogSourceState
 from tests.support.record_intakes import FakeIntake
 
 KEY = "phc_" + "a" * 28
-SOURCE: dict[str, Any] = {"name": "app", "path": ("/var/log/app/*.log",), "mapping": {"event": ".e", "distinct_id": ".u"}, "api_key": KEY}
+SOURCE: dict[str, Any] = {
+    "name": "app",
+    "path": ("/var/log/app/*.log",),
+    "mapping": {"event": ".e", "distinct_id": ".u"},
+    "api_key": KEY,
+}
 
 
 def settings(source: dict[str, Any], **others: Any) -> Settings:
@@ -49,8 +56,18 @@ def test_each_setting_comes_to_the_source() -> None:
         ),
         0,
     )
-    assert (policy.name, policy.key, policy.paths, policy.exclude) == ("app", "sources.logs[0]", ("/var/log/app/*.log",), ("*.gz",))
-    assert (policy.from_end, policy.level, policy.commit_interval, policy.host) == (True, AckLevel.DISK, 2.0, "web-1")
+    assert (policy.name, policy.key, policy.paths, policy.exclude) == (
+        "app",
+        "sources.logs[0]",
+        ("/var/log/app/*.log",),
+        ("*.gz",),
+    )
+    assert (policy.from_end, policy.level, policy.commit_interval, policy.host) == (
+        True,
+        AckLevel.DISK,
+        2.0,
+        "web-1",
+    )
     assert (policy.max_line, policy.max_open_files, policy.max_in_flight) == (10_000, 7, 2_000_000)
     assert (policy.poll_interval, policy.rotate_wait, policy.stdin) == (3.0, 4.0, False)
     assert b'"event":"seen"' in (policy.mapping.map(b'{"e":"seen","u":"1"}') or b"")
@@ -64,20 +81,29 @@ def test_records_are_found_as_they_are_written() -> None:
     records = split(0).feed(b"[1] a\n  b\n[2] c\n[3" + b"x" * 1200 + b"\n[4] d\n", 0.0)
     assert (list(records.values), len(records.overlong)) == ([b"[1] a\n  b", b"[2] c"], 1)
     cri = policy_of(settings({"format": "cri"}), 0).split(0)
-    assert cri.feed(b"2026-01-01T00:00:00Z stdout P a\n2026-01-01T00:00:00Z stdout F b\n", 0.0).values[0].endswith(b"F ab")
+    assert (
+        cri.feed(b"2026-01-01T00:00:00Z stdout P a\n2026-01-01T00:00:00Z stdout F b\n", 0.0)
+        .values[0]
+        .endswith(b"F ab")
+    )
 
 
 def test_times_are_stored_where_no_other_is_known() -> None:
     """Neither the line's own, nor one that the mapping reads."""
     at = {"mapping": {**SOURCE["mapping"], "timestamp": {"from": ".at"}}}
-    stored = [policy_of(settings(source), 0).stores_times for source in ({}, {"format": "combined"}, {"format": "syslog"}, at)]
+    stored = [
+        policy_of(settings(source), 0).stores_times
+        for source in ({}, {"format": "combined"}, {"format": "syslog"}, at)
+    ]
     assert stored == [True, False, False, False]
 
 
 def test_the_zone_is_that_of_times_without_one() -> None:
     """It may stand alone, for a format whose times have none."""
     source = {"format": "syslog", "mapping": {**SOURCE["mapping"], "timestamp": {"zone": "+02:00"}}}
-    parsed = policy_of(settings(source), 0).line_format.parse(b"<13>Oct 11 22:14:15 web app: hello", 1_792_000_000.0)
+    parsed = policy_of(settings(source), 0).line_format.parse(
+        b"<13>Oct 11 22:14:15 web app: hello", 1_792_000_000.0
+    )
     assert parsed is not None
     assert parsed[1].startswith(b'"2026-10-11T20:14:15')
 
@@ -85,7 +111,10 @@ def test_the_zone_is_that_of_times_without_one() -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ({"multiline": {"start": "(?u)a"}}, "sources.logs[0].multiline.start: '(?u)a' can't be used"),
+        (
+            {"multiline": {"start": "(?u)a"}},
+            "sources.logs[0].multiline.start: '(?u)a' can't be used",
+        ),
         ({"mapping": {"event": "| |", "distinct_id": ".u"}}, "sources.logs[0].mapping.event: "),
     ],
 )
@@ -103,17 +132,25 @@ def test_its_keys_need_a_restart() -> None:
 async def test_one_worker_reads_them(tmp_path: Path) -> None:
     """The others deliver what it reads; so does one that only empties a directory."""
     configured = settings({}, dead_letters={"path": str(tmp_path)}, workers=2)
-    for role, reads in ((Role(0, 2), True), (Role(1, 2), False), (Role(0, 2, listens=False), False)):
+    for role, reads in (
+        (Role(0, 2), True),
+        (Role(1, 2), False),
+        (Role(0, 2, listens=False), False),
+    ):
         pipeline = build(configured, SystemClock(), role)
         assert bool(pipeline.snapshot().logs) is reads
         await pipeline.close()
 
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
-async def test_positions_are_beside_the_workers_and_have_one_owner(tmp_path: Path, kind: str) -> None:
+async def test_positions_are_beside_the_workers_and_have_one_owner(
+    tmp_path: Path, kind: str
+) -> None:
     """In the state directory, whatever the number of workers."""
     buffer = {"kind": kind, "path": str(tmp_path)}
-    configured = settings({}, buffer=buffer, dead_letters={"path": str(tmp_path)} if kind == "memory" else {})
+    configured = settings(
+        {}, buffer=buffer, dead_letters={"path": str(tmp_path)} if kind == "memory" else {}
+    )
     pipeline = build(configured, SystemClock(), ALONE)
     assert (tmp_path / "logs" / "logs.db").is_file()
     with pytest.raises(ConfigurationError, match=r"logs is in use by another forwarder"):
@@ -125,10 +162,14 @@ async def test_positions_are_beside_the_workers_and_have_one_owner(tmp_path: Pat
 
 async def test_without_a_place_for_positions_nothing_is_followed() -> None:
     """Lines would be delivered again at each start; standard input needs none."""
-    with pytest.raises(ConfigurationError, match="no directory could be used for the positions") as raised:
+    with pytest.raises(
+        ConfigurationError, match="no directory could be used for the positions"
+    ) as raised:
         LogSources.of(settings({}), FakeIntake(), SystemClock(), None)
     assert "dead_letters.path" in raised.value.hint
-    sources = LogSources.of(settings({"path": (), "stdin": True}), FakeIntake(), SystemClock(), None)
+    sources = LogSources.of(
+        settings({"path": (), "stdin": True}), FakeIntake(), SystemClock(), None
+    )
     assert [state.state for state in sources.observe()[0]] == ["reading"]
     await sources.close()
 
@@ -136,13 +177,22 @@ async def test_without_a_place_for_positions_nothing_is_followed() -> None:
 def test_warnings_say_why_a_source_isnt_read() -> None:
     """And what to do; one that is read has none, unless something else is wrong."""
     state = LogSourceState("app", state="reading")
-    assert [*log_warnings([state, replace(state, state="ended"), replace(state, state="stopping", why="x")])] == []
-    down = replace(state, state="down", why="positions can't be stored: disk full", hint="Make room.")
+    assert [
+        *log_warnings(
+            [state, replace(state, state="ended"), replace(state, state="stopping", why="x")]
+        )
+    ] == []
+    down = replace(
+        state, state="down", why="positions can't be stored: disk full", hint="Make room."
+    )
     failed = replace(state, state="failed", why="standard input can't be read: gone")
     waiting = replace(state, state="waiting", why="no file matches a")
     assert [*log_warnings([down, failed, waiting, replace(state, why="the buffer is full")])] == [
         "logs app: positions can't be stored: disk full (Make room); retried continuously",
-        "logs app: standard input can't be read: gone; nothing is read from it until this process is restarted",
+        (
+            "logs app: standard input can't be read: gone; nothing is read from it until this "
+            "process is restarted"
+        ),
         "logs app: no file matches a",
         "logs app: the buffer is full",
     ]

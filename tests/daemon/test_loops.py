@@ -1,4 +1,6 @@
-"""Forwarders one behind the other: a chain brings events to the service, a loop halts and resumes once it is gone."""
+"""Forwarders one behind the other: a chain brings events to the service, a loop halts and resumes
+once it is gone.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ async def flags(whole: Whole) -> Reply:
 
 
 async def test_a_chain_of_three() -> None:
-    """Events and flag calls reach the service, each once, and each request says which forwarders it has passed."""
+    """Events and flag calls reach the service, each once, and each request says which forwarders
+    it has passed.
+    """
     async with (
         Upstream() as service,
         Whole(service.url, passthrough=PATIENT) as last,
@@ -45,12 +49,20 @@ async def test_a_chain_of_three() -> None:
         instances = [sink._path.instance for sink in sinks if sink is not None]
         assert set(accepted(service).values()) == {1}
         assert service.decides[-1].headers["forwarder-path"] == f"3; {', '.join(instances)}"
-        assert not any(lane.halted for whole in (first, middle, last) for lane in whole.snapshot.lanes)
+        assert not any(
+            lane.halted for whole in (first, middle, last) for lane in whole.snapshot.lanes
+        )
 
 
 async def test_a_loop_through_a_proxy_halts_and_resumes() -> None:
-    """Nothing circles: the events stay, the reason is said, and once the proxy leads elsewhere they are delivered, each once."""
-    async with Upstream() as service, Switch() as proxy, Whole(proxy.url, passthrough=PATIENT) as whole:
+    """Nothing circles: the events stay, the reason is said, and once the proxy leads elsewhere
+    they are delivered, each once.
+    """
+    async with (
+        Upstream() as service,
+        Switch() as proxy,
+        Whole(proxy.url, passthrough=PATIENT) as whole,
+    ):
         proxy.lead_to(whole.address)
         await whole.take(events(50))
         await whole.until(lambda: is_halted(whole))

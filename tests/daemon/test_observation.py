@@ -51,7 +51,9 @@ def test_not_ready_while_the_disk_refuses() -> None:
 async def test_the_buffer_is_what_is_configured(clock: FakeClock) -> None:
     """Its kind, and on disk what its files take; in memory there are none."""
     async with Upstream() as upstream:
-        async with Whole(upstream.url, clock, buffer={"kind": "disk", "max_bytes": "8MiB"}) as whole:
+        async with Whole(
+            upstream.url, clock, buffer={"kind": "disk", "max_bytes": "8MiB"}
+        ) as whole:
             await whole.take(events(3))
             snapshot = whole.snapshot
             assert (snapshot.buffer_kind, snapshot.buffer_limit_bytes) == ("disk", 8 << 20)
@@ -62,7 +64,9 @@ async def test_the_buffer_is_what_is_configured(clock: FakeClock) -> None:
 
 
 async def test_what_lies_aside_is_a_warning(clock: FakeClock, tmp_path: Path) -> None:
-    """Files of buffer and dead letters that couldn't be read are told, at the start that finds them; those of the buffer later too."""
+    """Files of buffer and dead letters that couldn't be read are told, at the start that finds
+    them; those of the buffer later too.
+    """
     disk = {"kind": "disk", "max_bytes": "8MiB", "path": tmp_path}
     async with Upstream() as upstream:
         async with Whole(upstream.url, clock, buffer=disk) as whole:
@@ -86,20 +90,39 @@ async def test_a_fresh_pipeline(clock: FakeClock) -> None:
     async with Upstream() as upstream, Whole(upstream.url, clock) as whole:
         await clock.advance(5)
         snapshot = whole.snapshot
-        assert (snapshot.version, snapshot.state, snapshot.started_at, snapshot.now) == (__version__, State.RUNNING, MIDNIGHT, MIDNIGHT + 5)
-        assert (snapshot.lanes, snapshot.upstream.state, snapshot.upstream.url) == ((), "unknown", upstream.url)
+        assert (snapshot.version, snapshot.state, snapshot.started_at, snapshot.now) == (
+            __version__,
+            State.RUNNING,
+            MIDNIGHT,
+            MIDNIGHT + 5,
+        )
+        assert (snapshot.lanes, snapshot.upstream.state, snapshot.upstream.url) == (
+            (),
+            "unknown",
+            upstream.url,
+        )
         assert (snapshot.ready, snapshot.not_ready, snapshot.warnings) == (True, (), ())
         assert snapshot.addresses == (whole.address,)
         assert snapshot.buffer_limit_bytes == whole.settings.buffer.limit
 
 
 async def test_one_event_from_receipt_to_delivery(clock: FakeClock) -> None:
-    """Received and buffered with its age, then delivered; requests, bodies and events are counted on both sides."""
-    async with Upstream() as upstream, Whole(upstream.url, clock, batch={"max_age": "10s"}) as whole:
+    """Received and buffered with its age, then delivered; requests, bodies and events are counted
+    on both sides.
+    """
+    async with (
+        Upstream() as upstream,
+        Whole(upstream.url, clock, batch={"max_age": "10s"}) as whole,
+    ):
         await whole.take(events(3))
         await clock.advance(7)
         (lane,) = whole.snapshot.lanes
-        assert (dict(lane.received), lane.buffered, lane.delivered, lane.oldest_age) == ({"http": 3}, 3, 0, 7.0)
+        assert (dict(lane.received), lane.buffered, lane.delivered, lane.oldest_age) == (
+            {"http": 3},
+            3,
+            0,
+            7.0,
+        )
         assert whole.snapshot.buffer_bytes > 0
         assert whole.snapshot.http_requests == {("/batch", 200): 1}
         assert whole.snapshot.connections == 1
@@ -114,8 +137,13 @@ async def test_one_event_from_receipt_to_delivery(clock: FakeClock) -> None:
 
 
 async def test_the_age_goes_on_while_events_wait_to_be_sent_again(clock: FakeClock) -> None:
-    """In flight or between two attempts, the oldest event has its age; the upstream is down, and that is a warning, not a failure."""
-    async with Upstream(lambda _: plain(503, "overloaded", retry_after="600")) as upstream, Whole(upstream.url, clock) as whole:
+    """In flight or between two attempts, the oldest event has its age; the upstream is down, and
+    that is a warning, not a failure.
+    """
+    async with (
+        Upstream(lambda _: plain(503, "overloaded", retry_after="600")) as upstream,
+        Whole(upstream.url, clock) as whole,
+    ):
         await whole.take(events(1))
         await whole.until(lambda: whole.snapshot.upstream.state == "down")
         await clock.advance(100)
@@ -129,9 +157,14 @@ async def test_the_age_goes_on_while_events_wait_to_be_sent_again(clock: FakeClo
 
 @pytest.mark.parametrize("status", [500, 502, 429])
 async def test_a_lane_that_is_sent_again_is_a_notice(clock: FakeClock, status: int) -> None:
-    """Answers that make one lane wait are seen, with the upstream's words and the next attempt, until they end; nobody is needed."""
+    """Answers that make one lane wait are seen, with the upstream's words and the next attempt,
+    until they end; nobody is needed.
+    """
     answers = [plain(status, "overloaded", retry_after="600")]
-    async with Upstream(lambda _: answers.pop() if answers else OK) as upstream, Whole(upstream.url, clock) as whole:
+    async with (
+        Upstream(lambda _: answers.pop() if answers else OK) as upstream,
+        Whole(upstream.url, clock) as whole,
+    ):
         await whole.take(events(1))
         await whole.until(lambda: bool(whole.snapshot.notices))
         (notice,) = whole.snapshot.notices
@@ -146,7 +179,10 @@ async def test_a_lane_that_is_sent_again_is_a_notice(clock: FakeClock, status: i
 
 async def test_lanes_that_fail_are_named_up_to_a_few(clock: FakeClock) -> None:
     """Many failing lanes don't fill the page: three by name, then their number."""
-    async with Upstream(lambda _: plain(500, "broken", retry_after="600")) as upstream, Whole(upstream.url, clock) as whole:
+    async with (
+        Upstream(lambda _: plain(500, "broken", retry_after="600")) as upstream,
+        Whole(upstream.url, clock) as whole,
+    ):
         for number in range(5):
             await whole.take(events(1), f"phc_oneofsome{number:04}")
         await whole.until(lambda: len(upstream.requests) == 5 and len(whole.snapshot.notices) == 4)
@@ -157,7 +193,11 @@ async def test_lanes_are_called_by_their_labels(clock: FakeClock) -> None:
     """Live and historical apart, never by the key."""
     async with Upstream() as upstream, Whole(upstream.url, clock) as whole:
         await whole.take(events(1))
-        assert (await whole.send(post("/batch/", batch(events(2), more=b'"historical_migration":true,')))).status == 200
+        assert (
+            await whole.send(
+                post("/batch/", batch(events(2), more=b'"historical_migration":true,'))
+            )
+        ).status == 200
         live, historical = whole.snapshot.lanes
         assert historical.label == live.label + "/historical"
         assert live.label.startswith("phc_…2345#")
@@ -165,21 +205,36 @@ async def test_lanes_are_called_by_their_labels(clock: FakeClock) -> None:
 
 
 async def test_bad_events_and_odd_numbers_are_seen(clock: FakeClock) -> None:
-    """What was refused at receipt is counted by reason, dropped ones too, and NaN that became null is noted."""
-    async with Upstream() as upstream, Whole(upstream.url, clock, dead_letters={"max_bytes": "64KiB"}) as whole:
+    """What was refused at receipt is counted by reason, dropped ones too, and NaN that became null
+    is noted.
+    """
+    async with (
+        Upstream() as upstream,
+        Whole(upstream.url, clock, dead_letters={"max_bytes": "64KiB"}) as whole,
+    ):
         await whole.take([b'{"distinct_id":"x","properties":{"p":"%b"}}' % (b"x" * 2000)] * 4)
         await whole.take([event("odd", properties=b'{"n":NaN,"m":-Infinity,"s":"NaN"}')])
         (lane,) = whole.snapshot.lanes
-        assert (dict(lane.dead_lettered), dict(lane.dropped)) == ({"missing_event": 2}, {"invalid_overflow": 2})
+        assert (dict(lane.dead_lettered), dict(lane.dropped)) == (
+            {"missing_event": 2},
+            {"invalid_overflow": 2},
+        )
         assert (lane.total_received, lane.buffered) == (5, 1)
-        assert whole.snapshot.notices == ("2 numbers became null: JSON can't represent NaN and infinite ones",)
+        assert whole.snapshot.notices == (
+            "2 numbers became null: JSON can't represent NaN and infinite ones",
+        )
         await whole.emptied()
         assert upstream.requests[0].events[0]["properties"] == {"n": None, "m": None, "s": "NaN"}
 
 
 async def test_lanes_past_the_labels_are_put_together(clock: FakeClock) -> None:
-    """However many keys there are, there are never more lanes in a snapshot than labels, and their sums are right."""
-    async with Upstream() as upstream, Whole(upstream.url, clock, http={"max_lanes": 1000}) as whole:
+    """However many keys there are, there are never more lanes in a snapshot than labels, and their
+    sums are right.
+    """
+    async with (
+        Upstream() as upstream,
+        Whole(upstream.url, clock, http={"max_lanes": 1000}) as whole,
+    ):
         for number in range(250):
             await whole.take(events(2), f"phc_oneofverymany{number:04}")
         snapshot = whole.snapshot
@@ -194,7 +249,10 @@ async def test_lanes_past_the_labels_are_put_together(clock: FakeClock) -> None:
 
 async def test_a_halted_lane_says_why_and_what_to_do(clock: FakeClock) -> None:
     """With the upstream's words and a hint; readiness is not touched."""
-    async with Upstream(lambda _: plain(403, "blocked here")) as upstream, Whole(upstream.url, clock) as whole:
+    async with (
+        Upstream(lambda _: plain(403, "blocked here")) as upstream,
+        Whole(upstream.url, clock) as whole,
+    ):
         await whole.take(events(1))
         await whole.until(lambda: whole.snapshot.lanes[0].halted)
         (lane,) = whole.snapshot.lanes
@@ -206,9 +264,13 @@ async def test_a_halted_lane_says_why_and_what_to_do(clock: FakeClock) -> None:
         assert whole.snapshot.ready
 
 
-async def test_made_up_keys_that_only_send_rubbish_leave_no_trace_but_in_the_sums(clock: FakeClock) -> None:
-    """Thousands of keys with nothing but bad events: the snapshot stays short, every event is counted, and a good lane that
-    is idle meanwhile keeps its figures under its label: a counter never goes back."""
+async def test_made_up_keys_that_only_send_rubbish_leave_no_trace_but_in_the_sums(
+    clock: FakeClock,
+) -> None:
+    """Thousands of keys with nothing but bad events: the snapshot stays short, every event is
+    counted, and a good lane that is idle meanwhile keeps its figures under its label: a counter
+    never goes back.
+    """
     async with Upstream() as upstream, Whole(upstream.url, clock) as whole:
         await whole.take(events(1))
         await whole.emptied()
@@ -223,7 +285,9 @@ async def test_made_up_keys_that_only_send_rubbish_leave_no_trace_but_in_the_sum
 
 
 def test_every_figure_of_a_part_is_observed() -> None:
-    """A field of a snapshot that is named after a part is a figure of that part's statistics, which are all copied: none stays 0."""
+    """A field of a snapshot that is named after a part is a figure of that part's statistics,
+    which are all copied: none stays 0.
+    """
     parts = {
         "buffer": DiskStatistics,
         "http": HttpStatistics,
@@ -232,7 +296,16 @@ def test_every_figure_of_a_part_is_observed() -> None:
         "upstream": DeliveryStatistics,
     }
     own = {"buffer_kind", "buffer_refusing", "buffer_found"}
-    named = [(part, field.name) for field in fields(Snapshot) for part in parts if field.name.startswith(f"{part}_")]
+    named = [
+        (part, field.name)
+        for field in fields(Snapshot)
+        for part in parts
+        if field.name.startswith(f"{part}_")
+    ]
     copied = [(part, name) for part, name in named if name not in own]
     assert copied
-    assert [name for part, name in copied if name.removeprefix(f"{part}_") not in {each.name for each in fields(parts[part])}] == []
+    assert [
+        name
+        for part, name in copied
+        if name.removeprefix(f"{part}_") not in {each.name for each in fields(parts[part])}
+    ] == []

@@ -27,7 +27,12 @@ def settings(listen: str, **upstream: Any) -> Settings:
 
 def keys(listen: str, **upstream: Any) -> list[str]:
     """The keys that are reported."""
-    return [own.key for own in own_addresses(settings(listen, **upstream), lambda name: ADDRESSES.get(name, [name]))]
+    return [
+        own.key
+        for own in own_addresses(
+            settings(listen, **upstream), lambda name: ADDRESSES.get(name, [name])
+        )
+    ]
 
 
 def addresses_of_this_machine() -> list[str]:
@@ -41,7 +46,18 @@ def addresses_of_this_machine() -> list[str]:
 
 
 @cases("listen", ["127.0.0.1:8320", "0.0.0.0:8320", "[::]:8320", "localhost:8320"])
-@cases("host", ["127.0.0.1", "localhost", "LOCALHOST", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "0.0.0.0", "gateway.internal"])
+@cases(
+    "host",
+    [
+        "127.0.0.1",
+        "localhost",
+        "LOCALHOST",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "0.0.0.0",
+        "gateway.internal",
+    ],
+)
 def test_its_own_address_in_any_spelling(listen: str, host: str) -> None:
     """Literals, names, IPv4 written as IPv6, and the address that means this machine."""
     assert keys(listen, url=f"http://{host}:8320/ingest") == ["upstream.url"]
@@ -71,7 +87,10 @@ def test_any_address_of_the_machine_where_it_listens_on_all(address: str) -> Non
 )
 def test_other_addresses_are_none(listen: str, url: str) -> None:
     """Another port, another machine, a Unix socket, a name that isn't known."""
-    found = own_addresses(settings(listen, url=url), lambda name: [] if name.endswith(".invalid") else ADDRESSES.get(name, [name]))
+    found = own_addresses(
+        settings(listen, url=url),
+        lambda name: [] if name.endswith(".invalid") else ADDRESSES.get(name, [name]),
+    )
     assert found == []
 
 
@@ -83,9 +102,15 @@ def test_ports_that_are_not_written() -> None:
 
 def test_what_else_is_connected_to() -> None:
     """The assets' address too; with a proxy it is the proxy alone, which looks up the others."""
-    assert keys("127.0.0.1:8320", url="https://us.example.com", assets_url="http://127.0.0.1:8320") == ["upstream.assets_url"]
-    assert keys("127.0.0.1:8320", url="http://127.0.0.1:8320", proxy="http://203.0.113.7:3128") == []
-    assert keys("127.0.0.1:8320", url="https://us.example.com", proxy="http://localhost:8320") == ["upstream.proxy"]
+    assert keys(
+        "127.0.0.1:8320", url="https://us.example.com", assets_url="http://127.0.0.1:8320"
+    ) == ["upstream.assets_url"]
+    assert (
+        keys("127.0.0.1:8320", url="http://127.0.0.1:8320", proxy="http://203.0.113.7:3128") == []
+    )
+    assert keys("127.0.0.1:8320", url="https://us.example.com", proxy="http://localhost:8320") == [
+        "upstream.proxy"
+    ]
 
 
 def test_a_resolver_that_does_not_answer_keeps_nothing_from_starting() -> None:
@@ -97,14 +122,21 @@ def test_a_resolver_that_does_not_answer_keeps_nothing_from_starting() -> None:
         return ["127.0.0.1"]
 
     try:
-        assert own_addresses(settings("0.0.0.0:8320", url="http://slow.example:8320"), resolve, limit=0.01) == []
+        assert (
+            own_addresses(
+                settings("0.0.0.0:8320", url="http://slow.example:8320"), resolve, limit=0.01
+            )
+            == []
+        )
     finally:
         released.set()
 
 
 def test_the_error_says_what_to_do() -> None:
     """Names resolved by the system."""
-    with pytest.raises(ConfigurationError, match=r"upstream\.url: localhost:8320 is this forwarder itself") as raised:
+    with pytest.raises(
+        ConfigurationError, match=r"upstream\.url: localhost:8320 is this forwarder itself"
+    ) as raised:
         reject_own_address(settings("127.0.0.1:8320", url="http://localhost:8320"))
     assert "analytics service" in raised.value.hint
     reject_own_address(settings("127.0.0.1:8320", url="http://localhost:8322"))

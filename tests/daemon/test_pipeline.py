@@ -28,14 +28,27 @@ LIVE, HISTORICAL = Lane(KEY), Lane(KEY, historical=True)
 
 
 def test_what_is_not_configured_is_not_loaded() -> None:
-    """A daemon with a memory buffer loads no Kafka client, no SQLite, no disk buffer and no import; nor do the modules of its workers."""
+    """A daemon with a memory buffer loads no Kafka client, no SQLite, no disk buffer and no
+    import; nor do the modules of its workers.
+    """
     script = "import sys, forwarder.daemon.daemon, forwarder.workers.worker; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
-    heavy = ("aiokafka", "sqlite3", "forwarder.buffer.disk", "forwarder.sources.kafka", "forwarder.sources.imports", "forwarder.sandbox")
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    ).stdout.split()
+    heavy = (
+        "aiokafka",
+        "sqlite3",
+        "forwarder.buffer.disk",
+        "forwarder.sources.kafka",
+        "forwarder.sources.imports",
+        "forwarder.sandbox",
+    )
     assert [name for name in loaded if name.startswith(heavy)] == []
 
 
-async def test_an_authority_that_cant_be_read_is_one_clear_error(tmp_path: Path, clock: FakeClock) -> None:
+async def test_an_authority_that_cant_be_read_is_one_clear_error(
+    tmp_path: Path, clock: FakeClock
+) -> None:
     """It names the setting and says what to give."""
     broken = tmp_path / "ca.pem"
     broken.write_text("no certificate")
@@ -50,7 +63,9 @@ async def test_a_port_in_use_leaves_nothing_behind(clock: FakeClock) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        pipeline = build(settings(NOWHERE, http={"listen": f"127.0.0.1:{taken.getsockname()[1]}"}), clock)
+        pipeline = build(
+            settings(NOWHERE, http={"listen": f"127.0.0.1:{taken.getsockname()[1]}"}), clock
+        )
         with pytest.raises(ConfigurationError):
             await pipeline.start()
         assert pipeline.snapshot().state is State.STARTING
@@ -79,22 +94,37 @@ async def test_states_follow_each_other(clock: FakeClock) -> None:
 
 
 async def test_what_is_left_becomes_dead_letters_with_its_own_bytes(clock: FakeClock) -> None:
-    """Waiting and between attempts alike, each event once, with when it was received; the buffer is empty and the books balance."""
+    """Waiting and between attempts alike, each event once, with when it was received; the buffer
+    is empty and the books balance.
+    """
     sent = events(7)
-    async with Upstream(lambda _: plain(500)) as upstream, Whole(upstream.url, clock, batch={"max_events": 3, "max_age": "60s"}) as whole:
+    async with (
+        Upstream(lambda _: plain(500)) as upstream,
+        Whole(upstream.url, clock, batch={"max_events": 3, "max_age": "60s"}) as whole,
+    ):
         received_at = clock.now()
         await whole.take(sent)
         await whole.until(lambda: whole.snapshot.upstream_requests.get("500", 0) >= 2)
     assert sorted(letter.data for letter in whole.left) == sorted(sent)
-    assert {(letter.reason, letter.lane, letter.at) for letter in whole.left} == {(Reason.UNDELIVERED_AT_EXIT, LIVE, received_at)}
+    assert {(letter.reason, letter.lane, letter.at) for letter in whole.left} == {
+        (Reason.UNDELIVERED_AT_EXIT, LIVE, received_at)
+    }
     (lane,) = whole.snapshot.lanes
-    assert (dict(lane.dead_lettered), lane.buffered, lane.difference) == ({"undelivered_at_exit": 7}, 0, 0)
+    assert (dict(lane.dead_lettered), lane.buffered, lane.difference) == (
+        {"undelivered_at_exit": 7},
+        0,
+        0,
+    )
     assert whole.snapshot.buffer_bytes == 0
 
 
 @pytest.mark.parametrize("seconds", [-86_400.0, 86_400.0], ids=["back", "forward"])
-async def test_a_clock_that_is_set_does_not_hold_up_delivery(seconds: float, clock: FakeClock) -> None:
-    """When the system's clock is corrected by a day, what waits is delivered as if nothing had happened, its timestamps unchanged."""
+async def test_a_clock_that_is_set_does_not_hold_up_delivery(
+    seconds: float, clock: FakeClock
+) -> None:
+    """When the system's clock is corrected by a day, what waits is delivered as if nothing had
+    happened, its timestamps unchanged.
+    """
     async with Upstream() as upstream, Whole(upstream.url, clock) as whole:
         await whole.take([b'{"event":"before","distinct_id":"ann"}'])
         clock.step(seconds)
@@ -102,7 +132,11 @@ async def test_a_clock_that_is_set_does_not_hold_up_delivery(seconds: float, clo
         await clock.advance(5)
         await upstream.until(lambda: len(upstream.delivered) == 2)
         await whole.emptied()
-        stamps = {event["event"]: event["timestamp"] for request in upstream.requests for event in request.events}
+        stamps = {
+            event["event"]: event["timestamp"]
+            for request in upstream.requests
+            for event in request.events
+        }
         assert stamps["before"] == "2026-01-01T00:00:00.000Z"
 
 
@@ -119,18 +153,31 @@ class Reloaded:
 
 async def test_live_settings_take_effect_at_once(clock: FakeClock) -> None:
     """Project keys and batch limits change with a reload, and no restart is asked for."""
-    async with Upstream() as upstream, Whole(upstream.url, clock, http={"api_keys": ["phc_theoldkey12345678"]}) as whole:
+    async with (
+        Upstream() as upstream,
+        Whole(upstream.url, clock, http={"api_keys": ["phc_theoldkey12345678"]}) as whole,
+    ):
         reload = Reloaded(whole, upstream.url)
         assert (await whole.send(post("/batch/", batch(events(4))))).status == 401
-        assert reload(http={"api_keys": [KEY], "listen": whole.settings.sources.http.listen}, batch={"max_events": 2}) == []
+        assert (
+            reload(
+                http={"api_keys": [KEY], "listen": whole.settings.sources.http.listen},
+                batch={"max_events": 2},
+            )
+            == []
+        )
         await whole.take(events(4))
         await whole.emptied()
         assert [len(request.names) for request in upstream.requests] == [2, 2]
-        assert (await whole.send(post("/batch/", batch(events(1), "phc_theoldkey12345678")))).status == 401
+        assert (
+            await whole.send(post("/batch/", batch(events(1), "phc_theoldkey12345678")))
+        ).status == 401
 
 
 async def test_the_key_of_otlp_is_allowed(clock: FakeClock) -> None:
-    """Whatever keys senders may use: it is configured. Another one needs a restart, and so does the whole section."""
+    """Whatever keys senders may use: it is configured. Another one needs a restart, and so does
+    the whole section.
+    """
     mapping = {"event": ".event_name", "distinct_id": ".attributes.user"}
     http = {"api_keys": ["phc_theoldkey12345678"], "otlp": {"api_key": KEY, "mapping": mapping}}
     sent = post("/v1/logs", export(record(), protobuf=True), f"Content-Type: {PROTOBUF}")
@@ -144,7 +191,9 @@ async def test_the_key_of_otlp_is_allowed(clock: FakeClock) -> None:
 
 
 async def test_what_needs_a_restart_is_said_each_time(clock: FakeClock) -> None:
-    """A second reload of the same file says so again: the process still runs with the old values."""
+    """A second reload of the same file says so again: the process still runs with the
+    old values.
+    """
     async with Upstream() as upstream, Whole(upstream.url, clock) as whole:
         reload = Reloaded(whole, upstream.url)
         assert reload(buffer={"max_bytes": "32MiB"}) == ["buffer.max_bytes"]
@@ -158,7 +207,10 @@ async def test_the_file_of_keys_is_live(clock: FakeClock, tmp_path: Path) -> Non
     keys = tmp_path / "keys"
     keys.write_text(KEY)
     async with Upstream() as upstream, Whole(upstream.url, clock) as whole:
-        assert Reloaded(whole, upstream.url)(http={"api_keys": [KEY], "api_keys_file": str(keys)}) == []
+        assert (
+            Reloaded(whole, upstream.url)(http={"api_keys": [KEY], "api_keys_file": str(keys)})
+            == []
+        )
 
 
 async def test_a_limit_that_needs_a_restart_changes_no_batch(clock: FakeClock) -> None:
@@ -173,7 +225,10 @@ async def test_a_limit_that_needs_a_restart_changes_no_batch(clock: FakeClock) -
 async def test_a_smaller_number_of_lanes_leaves_those_that_are_there(clock: FakeClock) -> None:
     """After the reload no new lane gets in; the ones that hold events go on."""
     keys = [f"phc_lanenumber{number:08}" for number in range(4)]
-    async with Upstream(lambda _: plain(503, retry_after="3600")) as upstream, Whole(upstream.url, clock) as whole:
+    async with (
+        Upstream(lambda _: plain(503, retry_after="3600")) as upstream,
+        Whole(upstream.url, clock) as whole,
+    ):
         for key in keys[:3]:
             await whole.take(events(1), key)
         assert Reloaded(whole, upstream.url)(http={"max_lanes": 2}) == []
@@ -186,7 +241,10 @@ async def test_other_certificate_files_need_a_restart(clock: FakeClock, tmp_path
     certificate = make_certificate(tmp_path)
     mine = {"cert_file": str(certificate.cert_file), "key_file": str(certificate.key_file)}
     async with Upstream() as upstream, Whole(upstream.url, clock, http={"tls": mine}) as whole:
-        other = {"cert_file": str(tmp_path / "absent.pem"), "key_file": str(tmp_path / "absent.key")}
+        other = {
+            "cert_file": str(tmp_path / "absent.pem"),
+            "key_file": str(tmp_path / "absent.key"),
+        }
         with capture_logs() as logs:
             for _ in range(2):
                 changed = Reloaded(whole, upstream.url)(http={"tls": other})

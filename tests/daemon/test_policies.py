@@ -8,7 +8,14 @@ from forwarder.config.keys import keys
 from forwarder.config.settings import Settings
 from forwarder.core.event import Lane
 from forwarder.core.ports import Ordering
-from forwarder.daemon.policies import LIVE_KEYS, LIVE_SECTIONS, batch_policy, changed_keys, keys_needing_restart, lane_ordering
+from forwarder.daemon.policies import (
+    LIVE_KEYS,
+    LIVE_SECTIONS,
+    batch_policy,
+    changed_keys,
+    keys_needing_restart,
+    lane_ordering,
+)
 from tests.support.cases import cases
 from tests.support.documents import text_of
 from tests.support.whole import KEY, settings
@@ -31,9 +38,15 @@ def test_nothing_differs_from_itself() -> None:
     ("sections", "changed"),
     [
         ({"batch": {"max_age": "5s"}}, ["batch.max_age"]),
-        ({"sources": {"http": {"tls": {"cert_file": "/c.pem", "key_file": "/k.pem"}}}}, ["tls.cert_file", "tls.key_file"]),
+        (
+            {"sources": {"http": {"tls": {"cert_file": "/c.pem", "key_file": "/k.pem"}}}},
+            ["tls.cert_file", "tls.key_file"],
+        ),
         ({"sources": {"http": {"api_keys": ["phc_abcdefghij"]}}}, ["api_keys"]),
-        ({"delivery": {"retry": {"initial": "1s"}, "ordering": "strict"}}, ["delivery.ordering", "delivery.retry.initial"]),
+        (
+            {"delivery": {"retry": {"initial": "1s"}, "ordering": "strict"}},
+            ["delivery.ordering", "delivery.retry.initial"],
+        ),
         ({"batch": {"max_age": "1000ms"}}, []),
     ],
 )
@@ -45,19 +58,33 @@ def test_changed_keys_have_their_dotted_names(sections: dict[str, Any], changed:
 
 
 def test_only_what_a_reload_cannot_change_needs_a_restart() -> None:
-    """The keys that the pipeline changes live don't, nor do those that loading and the shutdown apply."""
-    live = {"log": {"level": "error"}, "shutdown": {"drain_timeout": "1s"}, "batch": {"max_events": 7}}
+    """The keys that the pipeline changes live don't, nor do those that loading and the shutdown
+    apply.
+    """
+    live = {
+        "log": {"level": "error"},
+        "shutdown": {"drain_timeout": "1s"},
+        "batch": {"max_events": 7},
+    }
     assert keys_needing_restart(configured(), configured(**live)) == []
-    assert keys_needing_restart(configured(), configured(**live, buffer={"max_bytes": "32MiB"})) == ["buffer.max_bytes"]
+    assert keys_needing_restart(
+        configured(), configured(**live, buffer={"max_bytes": "32MiB"})
+    ) == ["buffer.max_bytes"]
 
 
 def test_what_can_be_reloaded_exists_and_is_documented() -> None:
-    """Each name in the lists of live keys is a setting, or a section of them, that docs/how-to/operations.md names."""
+    """Each name in the lists of live keys is a setting, or a section of them, that
+    docs/how-to/operations.md names.
+    """
     document = text_of("restart")
     names = {".".join(path) for path in keys()}
     assert names >= LIVE_KEYS
     assert all(any(name.startswith(section) for name in names) for section in LIVE_SECTIONS)
-    assert [key for key in (*LIVE_KEYS, *(f"{section}*" for section in LIVE_SECTIONS)) if f"`{key}`" not in document] == []
+    assert [
+        key
+        for key in (*LIVE_KEYS, *(f"{section}*" for section in LIVE_SECTIONS))
+        if f"`{key}`" not in document
+    ] == []
 
 
 @cases(
@@ -70,8 +97,12 @@ def test_what_can_be_reloaded_exists_and_is_documented() -> None:
     ],
 )
 def test_orderings(configured: Ordering | None, live: Ordering, historical: Ordering) -> None:
-    """What is configured holds for all lanes; without it history is kept in order, and live events aren't."""
-    ordering_of = lane_ordering(settings(NOWHERE, delivery={"ordering": configured.value} if configured else {}))
+    """What is configured holds for all lanes; without it history is kept in order, and live events
+    aren't.
+    """
+    ordering_of = lane_ordering(
+        settings(NOWHERE, delivery={"ordering": configured.value} if configured else {})
+    )
     assert (ordering_of(LIVE), ordering_of(HISTORICAL)) == (live, historical)
 
 

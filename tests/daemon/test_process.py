@@ -1,4 +1,6 @@
-"""`forwarder run` as a process of its own: real signals, real exit codes, a scripted upstream at the other end."""
+"""`forwarder run` as a process of its own: real signals, real exit codes, a scripted upstream at
+the other end.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,20 @@ from tests.support.upstream import UNAUTHORIZED, Answer, Upstream, plain
 pytestmark = pytest.mark.slow
 
 KEY = "phc_abcdefghijklmnop"
-ANY_PORT = {"FORWARDER_SOURCES__HTTP__LISTEN": "127.0.0.1:0", "FORWARDER_ADMIN__LISTEN": "127.0.0.1:0", "FORWARDER_LOG__FORMAT": "json"}
+ANY_PORT = {
+    "FORWARDER_SOURCES__HTTP__LISTEN": "127.0.0.1:0",
+    "FORWARDER_ADMIN__LISTEN": "127.0.0.1:0",
+    "FORWARDER_LOG__FORMAT": "json",
+}
 AT_ONCE = {"FORWARDER_BATCH__MAX_AGE": "0s", "FORWARDER_UPSTREAM__VERIFY_KEYS": "false"}
 
 
 class Process:
     """A daemon that runs, and its addresses."""
 
-    def __init__(self, command: Running, listening: Mapping[str, Any], client: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, command: Running, listening: Mapping[str, Any], client: aiohttp.ClientSession
+    ) -> None:
         self.command = command
         self.ingestion = f"http://{listening['ingestion'][0]}"
         self.admin: str = listening["admin"]
@@ -35,7 +43,10 @@ class Process:
 
     async def send(self, *names: str) -> int:
         """Send events of those names; the status code."""
-        body = {"api_key": KEY, "batch": [{"event": name, "distinct_id": "someone"} for name in names]}
+        body = {
+            "api_key": KEY,
+            "batch": [{"event": name, "distinct_id": "someone"} for name in names],
+        }
         async with self._client.post(f"{self.ingestion}/batch/", json=body) as response:
             return response.status
 
@@ -67,9 +78,14 @@ async def upstream() -> AsyncIterator[Upstream]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_drains_what_was_taken(number: signal.Signals) -> None:
-    """Events that wait for the upstream when the signal comes are delivered before the process ends with 0."""
+    """Events that wait for the upstream when the signal comes are delivered before the process
+    ends with 0.
+    """
     open_now = asyncio.Event()
-    async with Upstream(lambda _: Answer(when=open_now)) as upstream, daemon(upstream.url) as process:
+    async with (
+        Upstream(lambda _: Answer(when=open_now)) as upstream,
+        daemon(upstream.url) as process,
+    ):
         assert await process.send("first", "second") == 200
         await upstream.until(lambda: upstream.in_flight == 1)
         process.command.send(number)
@@ -80,8 +96,13 @@ async def test_a_signal_drains_what_was_taken(number: signal.Signals) -> None:
 
 
 async def test_what_is_left_is_named_and_makes_1() -> None:
-    """When the drain's time is over, what memory still holds is named per lane, without the key, and the exit code is 1."""
-    async with Upstream(lambda _: plain(503)) as upstream, daemon(upstream.url, FORWARDER_SHUTDOWN__DRAIN_TIMEOUT="100ms") as process:
+    """When the drain's time is over, what memory still holds is named per lane, without the key,
+    and the exit code is 1.
+    """
+    async with (
+        Upstream(lambda _: plain(503)) as upstream,
+        daemon(upstream.url, FORWARDER_SHUTDOWN__DRAIN_TIMEOUT="100ms") as process,
+    ):
         assert await process.send("one", "two", "three") == 200
         await upstream.until(lambda: bool(upstream.requests))
         process.command.send(signal.SIGTERM)
@@ -94,7 +115,10 @@ async def test_what_is_left_is_named_and_makes_1() -> None:
 
 async def test_a_second_signal_ends_it_at_once() -> None:
     """A drain that would take an hour is cut short by a second signal: exit code 130."""
-    async with Upstream(lambda _: plain(503)) as upstream, daemon(upstream.url, FORWARDER_SHUTDOWN__DRAIN_TIMEOUT="1h") as process:
+    async with (
+        Upstream(lambda _: plain(503)) as upstream,
+        daemon(upstream.url, FORWARDER_SHUTDOWN__DRAIN_TIMEOUT="1h") as process,
+    ):
         assert await process.send("one") == 200
         process.command.send(signal.SIGTERM)
         await process.logged("draining")
@@ -104,7 +128,9 @@ async def test_a_second_signal_ends_it_at_once() -> None:
 
 
 async def test_events_are_taken_during_the_delay(upstream: Upstream) -> None:
-    """After the signal and for `shutdown.delay`, `/readyz` fails, and what is still sent is taken and delivered."""
+    """After the signal and for `shutdown.delay`, `/readyz` fails, and what is still sent is taken
+    and delivered.
+    """
     async with daemon(upstream.url, FORWARDER_SHUTDOWN__DELAY="1h") as process:
         assert await process.ask("/readyz") == 200
         process.command.send(signal.SIGTERM)
@@ -115,19 +141,28 @@ async def test_events_are_taken_during_the_delay(upstream: Upstream) -> None:
 
 
 async def test_hangup_reads_the_file_again(upstream: Upstream, tmp_path: Path) -> None:
-    """After SIGHUP a project key that was added to the file is taken; what needs a restart is named."""
+    """After SIGHUP a project key that was added to the file is taken; what needs a restart is
+    named.
+    """
     file = tmp_path / "forwarder.yaml"
     file.write_text("sources: {http: {api_keys: [phc_another_key_of_ours]}}\n")
     async with daemon(upstream.url, "--config", str(file)) as process:
         assert await process.send("refused") == 401
-        file.write_text(f"sources: {{http: {{api_keys: [{KEY}]}}}}\nbuffer: {{max_bytes: 32MiB}}\nlog: {{level: debug}}\n")
+        file.write_text(
+            f"sources: {{http: {{api_keys: [{KEY}]}}}}\nbuffer: {{max_bytes: 32MiB}}\nlog: "
+            f"{{level: debug}}\n"
+        )
         process.command.send(signal.SIGHUP)
-        assert (await process.logged("configuration read again"))["needs_restart"] == ["buffer.max_bytes"]
+        assert (await process.logged("configuration read again"))["needs_restart"] == [
+            "buffer.max_bytes"
+        ]
         assert await process.send("taken") == 200
         await upstream.until(lambda: upstream.delivered == ["taken"])
 
 
-async def test_hangup_with_a_broken_file_changes_nothing(upstream: Upstream, tmp_path: Path) -> None:
+async def test_hangup_with_a_broken_file_changes_nothing(
+    upstream: Upstream, tmp_path: Path
+) -> None:
     """A file that can't be used is told with its line, and the daemon goes on with what it has."""
     file = tmp_path / "forwarder.yaml"
     file.write_text("batch: {max_events: 10}\n")
@@ -140,7 +175,9 @@ async def test_hangup_with_a_broken_file_changes_nothing(upstream: Upstream, tmp
 
 
 async def test_books_can_be_audited_from_outside(upstream: Upstream) -> None:
-    """`audit`, `status` and `health` of a live daemon: delivered and dead-lettered events balance."""
+    """`audit`, `status` and `health` of a live daemon: delivered and dead-lettered
+    events balance.
+    """
     async with daemon(upstream.url) as process:
         assert await process.send("good", "") == 200
         await upstream.until(lambda: upstream.delivered == ["good"])
@@ -148,12 +185,19 @@ async def test_books_can_be_audited_from_outside(upstream: Upstream) -> None:
         assert (audit.code, audit.err) == (0, "")
         assert "1 missing_event" in audit.out
         assert (await forwarder("health", "--ready", "--admin", process.admin)).code == 0
-        assert KEY not in (await forwarder("status", "--admin", process.admin, "--output", "json")).out
+        assert (
+            KEY not in (await forwarder("status", "--admin", process.admin, "--output", "json")).out
+        )
 
 
 async def test_a_halted_lane_is_seen_and_is_no_reason_to_stop() -> None:
-    """A key that the upstream doesn't know halts its lane: `status` says why and what to do, while the daemon stays ready."""
-    async with Upstream(decide=lambda _: UNAUTHORIZED) as upstream, daemon(upstream.url, FORWARDER_UPSTREAM__VERIFY_KEYS="true") as process:
+    """A key that the upstream doesn't know halts its lane: `status` says why and what to do, while
+    the daemon stays ready.
+    """
+    async with (
+        Upstream(decide=lambda _: UNAUTHORIZED) as upstream,
+        daemon(upstream.url, FORWARDER_UPSTREAM__VERIFY_KEYS="true") as process,
+    ):
         assert await process.send("kept") == 200
         await process.logged("lane halted")
         status = await forwarder("status", "--admin", process.admin)
@@ -171,7 +215,11 @@ async def test_a_port_in_use_is_one_clear_error(key: str) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        env = {**ANY_PORT, "FORWARDER_UPSTREAM__URL": "http://127.0.0.1:9", f"FORWARDER_{key}": address}
+        env = {
+            **ANY_PORT,
+            "FORWARDER_UPSTREAM__URL": "http://127.0.0.1:9",
+            f"FORWARDER_{key}": address,
+        }
         done = await forwarder("run", env=env)
     assert done.code == 2
     assert address in done.err
@@ -183,8 +231,13 @@ async def test_an_unusable_certificate_is_one_clear_error(tmp_path: Path) -> Non
     """A certificate that is none: exit code 2, naming the setting, no traceback."""
     file = tmp_path / "cert.pem"
     file.write_text("no certificate")
-    tls = {"FORWARDER_SOURCES__HTTP__TLS__CERT_FILE": str(file), "FORWARDER_SOURCES__HTTP__TLS__KEY_FILE": str(file)}
-    done = await forwarder("run", env={**ANY_PORT, "FORWARDER_UPSTREAM__URL": "http://127.0.0.1:9", **tls})
+    tls = {
+        "FORWARDER_SOURCES__HTTP__TLS__CERT_FILE": str(file),
+        "FORWARDER_SOURCES__HTTP__TLS__KEY_FILE": str(file),
+    }
+    done = await forwarder(
+        "run", env={**ANY_PORT, "FORWARDER_UPSTREAM__URL": "http://127.0.0.1:9", **tls}
+    )
     assert done.code == 2
     assert "sources.http.tls.cert_file" in done.err
     assert "Traceback" not in done.err

@@ -1,4 +1,6 @@
-"""A sorted import with its pipeline: nothing leaves before all is sorted, and then the oldest first, wherever it is stopped or killed."""
+"""A sorted import with its pipeline: nothing leaves before all is sorted, and then the oldest
+first, wherever it is stopped or killed.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,17 @@ from forwarder.sources.imports.conversion import Conversion
 from forwarder.sources.imports.sorting import FILE, EventSorter, EventSpool, sorted_blocks
 from forwarder.sources.imports.times import date_of
 from forwarder.storage import failpoints
-from tests.daemon.imports import FIRST_DAY, JOB, OK, Service, Setting, events_in, line, uuid_of, write
+from tests.daemon.imports import (
+    FIRST_DAY,
+    JOB,
+    OK,
+    Service,
+    Setting,
+    events_in,
+    line,
+    uuid_of,
+    write,
+)
 from tests.support.waiting import LIMIT
 
 REFUSED = Reply(400, "text/plain", body=b"no")
@@ -41,11 +53,24 @@ class SortedSetting(Setting):
     """Everything is read and nothing is in order yet until this is set."""
 
     def blocks(
-        self, source: FileSource, conversion: Conversion, checkpoint: ImportCheckpoint, limits: ChunkLimits
+        self,
+        source: FileSource,
+        conversion: Conversion,
+        checkpoint: ImportCheckpoint,
+        limits: ChunkLimits,
     ) -> Generator[ImportBlock]:
         """See `Setting.blocks`."""
         spool, sorter = EventSpool(self.state, JOB), EventSorter(self.state, memory=20_000, runs=2)
-        return sorted_blocks(source, conversion, spool, checkpoint.settled, checkpoint.spool, limits, doing=self.does, sorter=sorter)
+        return sorted_blocks(
+            source,
+            conversion,
+            spool,
+            checkpoint.settled,
+            checkpoint.spool,
+            limits,
+            doing=self.does,
+            sorter=sorter,
+        )
 
     def does(self, what: str) -> None:
         """It does this before it sends."""
@@ -58,7 +83,9 @@ def shuffled(folder: Path, count: int = 60, seed: int = 1) -> Path:
     """A file with events of six days in no order, and a record that is none among them."""
     numbers = list(range(count))
     random.Random(seed).shuffle(numbers)
-    lines = [line(number, number * 6 // count, f"p{number % 7}", pad="x" * 400) for number in numbers]
+    lines = [
+        line(number, number * 6 // count, f"p{number % 7}", pad="x" * 400) for number in numbers
+    ]
     return write(folder / "a.jsonl", [*lines[: count // 2], b"no json", *lines[count // 2 :]])
 
 
@@ -77,8 +104,12 @@ async def test_all_is_sorted_before_the_first_event_leaves(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("events", [4, 60])
-async def test_dead_letters_that_cant_be_kept_hold_up_the_sorting(tmp_path: Path, events: int) -> None:
-    """A run that finds sorted events reads no source: so nothing is sorted before each record that is refused is kept."""
+async def test_dead_letters_that_cant_be_kept_hold_up_the_sorting(
+    tmp_path: Path, events: int
+) -> None:
+    """A run that finds sorted events reads no source: so nothing is sorted before each record that
+    is refused is kept.
+    """
     setting = SortedSetting([shuffled(tmp_path, events)], tmp_path / "state")
     setting.fill_disk()
     looks = iter(range(100))
@@ -106,24 +137,39 @@ async def test_stopped_while_it_sorts_it_ends_soon_and_begins_again(tmp_path: Pa
 
     await setting.run(stop)
     assert setting.saved is not None
-    assert (setting.saved.books, setting.saved.spool, setting.service.sent) == (RecordBooks(), None, [])
+    assert (setting.saved.books, setting.saved.spool, setting.service.sent) == (
+        RecordBooks(),
+        None,
+        [],
+    )
     assert not list(setting.state.glob("sort*"))
     await setting.run()
     assert setting.saved.complete or setting.saved.books.read == 401
     assert sorted(setting.service.uuids) == sorted(uuid_of(number) for number in range(400))
 
 
-async def test_an_event_that_never_arrives_holds_up_only_what_memory_may_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What overtakes it can't be counted: then no more is read than the block of some 300 events that was begun."""
+async def test_an_event_that_never_arrives_holds_up_only_what_memory_may_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What overtakes it can't be counted: then no more is read than the block of some 300 events
+    that was begun.
+    """
     monkeypatch.setattr("forwarder.sources.imports.source.MAX_PENDING", 20)
     stuck = uuid_of(2)
 
     def answer(batch: Batch) -> Reply | None:
         return None if any(event["uuid"] == stuck for event in events_in(batch)) else OK
 
-    path = write(tmp_path / "a.jsonl", [line(number, number // 100) for number in reversed(range(2_000))])
+    path = write(
+        tmp_path / "a.jsonl", [line(number, number // 100) for number in reversed(range(2_000))]
+    )
     service = Service(answer)
-    setting = SortedSetting([path], tmp_path / "state", service=service, batches=BatchPolicy(100_000, 50, 1.0, by_day=True))
+    setting = SortedSetting(
+        [path],
+        tmp_path / "state",
+        service=service,
+        batches=BatchPolicy(100_000, 50, 1.0, by_day=True),
+    )
     quiet: Counter[int] = Counter()
 
     async def stop(it: Setting) -> None:
@@ -140,9 +186,12 @@ async def test_an_event_that_never_arrives_holds_up_only_what_memory_may_hold(tm
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_killed_again_and_again_under_a_service_in_a_bad_mood_all_arrives(tmp_path: Path, seed: int) -> None:
-    """It fails, slows down, and refuses some events for good: in the end each event has arrived, or is a dead letter, and the books say
-    so. First arrivals of a person come in the order of time."""
+async def test_killed_again_and_again_under_a_service_in_a_bad_mood_all_arrives(
+    tmp_path: Path, seed: int
+) -> None:
+    """It fails, slows down, and refuses some events for good: in the end each event has arrived,
+    or is a dead letter, and the books say so. First arrivals of a person come in the order of time.
+    """
     mood = random.Random(seed)
     refused = {uuid_of(number) for number in mood.sample(range(120), 6)}
 
@@ -151,7 +200,9 @@ async def test_killed_again_and_again_under_a_service_in_a_bad_mood_all_arrives(
             return Reply(mood.choice([500, 503, 429]), "text/plain", body=b"later")
         return REFUSED if any(event["uuid"] in refused for event in events_in(batch)) else OK
 
-    setting = SortedSetting([shuffled(tmp_path, 120, seed)], tmp_path / "state", service=Service(answer))
+    setting = SortedSetting(
+        [shuffled(tmp_path, 120, seed)], tmp_path / "state", service=Service(answer)
+    )
 
     async def kill(it: Setting) -> None:
         if mood.random() < 0.06:
@@ -164,13 +215,21 @@ async def test_killed_again_and_again_under_a_service_in_a_bad_mood_all_arrives(
     assert saved is not None
     assert saved.complete
     assert saved.books.difference == 0
-    assert (saved.books.read, saved.books.delivered, sum(saved.books.refused.values())) == (121, 114, 7)
+    assert (saved.books.read, saved.books.delivered, sum(saved.books.refused.values())) == (
+        121,
+        114,
+        7,
+    )
     assert set(setting.service.uuids) == {uuid_of(number) for number in range(120)} - refused
     assert len(setting.letters) == 7
     assert sum(day.delivered for day in saved.totals.days.values()) == 114
     assert sum(day.source for day in saved.totals.days.values()) == 120
     for day in range(6):
-        arrived = [uuid_of(number) for number in range(20 * day, 20 * day + 20) if uuid_of(number) not in refused]
+        arrived = [
+            uuid_of(number)
+            for number in range(20 * day, 20 * day + 20)
+            if uuid_of(number) not in refused
+        ]
         assert saved.totals.days[date_of(FIRST_DAY + day)].uuids == digest_hex(uuid_hashes(arrived))
     check_order(setting.service)
 

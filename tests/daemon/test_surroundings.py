@@ -19,7 +19,10 @@ from forwarder.storage.directory import LockedDirectory
 
 def settings(folder: Path, **sections: Any) -> Settings:
     """Settings that listen on sockets in the folder, but for these sections."""
-    own = {"sources": {"http": {"listen": f"unix:{folder}/http"}}, "admin": {"listen": f"unix:{folder}/admin"}}
+    own = {
+        "sources": {"http": {"listen": f"unix:{folder}/http"}},
+        "admin": {"listen": f"unix:{folder}/admin"},
+    }
     return Settings.parse({**own, **sections})
 
 
@@ -34,8 +37,15 @@ def disk(path: Path, **more: Any) -> dict[str, Any]:
 
 
 def test_what_can_be_used_is_not_mentioned(tmp_path: Path) -> None:
-    """Folders that will be made, sockets in a folder that exists, a free port; and nothing is left there."""
-    fine = settings(tmp_path, **disk(tmp_path / "a/b"), dead_letters={"path": str(tmp_path / "letters")}, admin={"listen": "localhost:0"})
+    """Folders that will be made, sockets in a folder that exists, a free port; and nothing is left
+    there.
+    """
+    fine = settings(
+        tmp_path,
+        **disk(tmp_path / "a/b"),
+        dead_letters={"path": str(tmp_path / "letters")},
+        admin={"listen": "localhost:0"},
+    )
     assert said(unusable_surroundings(fine)) == said(surrounding_risks(fine)) == []
     assert list(tmp_path.iterdir()) == []
 
@@ -43,38 +53,67 @@ def test_what_can_be_used_is_not_mentioned(tmp_path: Path) -> None:
 def test_a_file_is_no_directory(tmp_path: Path) -> None:
     """A file in the place of a directory, or above it."""
     (tmp_path / "file").touch()
-    found = said(unusable_surroundings(settings(tmp_path, **disk(tmp_path / "file"), dead_letters={"path": str(tmp_path / "file/x")})))
+    found = said(
+        unusable_surroundings(
+            settings(
+                tmp_path, **disk(tmp_path / "file"), dead_letters={"path": str(tmp_path / "file/x")}
+            )
+        )
+    )
     assert found == [
         f"buffer.path: {tmp_path}/file is a file, and no directory: set buffer.path to a directory",
-        f"dead_letters.path: {tmp_path}/file is a file, and no directory: set dead_letters.path to a directory",
+        (
+            f"dead_letters.path: {tmp_path}/file is a file, and no directory: set "
+            "dead_letters.path to a directory"
+        ),
     ]
 
 
 @pytest.mark.parametrize(
-    ("closed", "message"), [("", "{0}/state doesn't exist, and {0}"), ("state/worker-0/lock", "{0}/state/worker-0/lock")]
+    ("closed", "message"),
+    [("", "{0}/state doesn't exist, and {0}"), ("state/worker-0/lock", "{0}/state/worker-0/lock")],
 )
-def test_what_this_user_may_not_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: str, message: str) -> None:
-    """The folder in which the directory would be made, or files that another user's daemon left: with the user that was asked for."""
+def test_what_this_user_may_not_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: str, message: str
+) -> None:
+    """The folder in which the directory would be made, or files that another user's daemon left:
+    with the user that was asked for.
+    """
     if closed:
         LockedDirectory.acquire(tmp_path / "state/worker-0", "buffer.path").release()
     monkeypatch.setattr(os, "access", lambda path, *_, **__: Path(path) != tmp_path / closed)
     (found,) = said(unusable_surroundings(settings(Path("/"), **disk(tmp_path / "state"))))
     hint = "give it to the user that forwarder runs as, or set buffer.path to another directory"
-    assert found == f"buffer.path: {message.format(tmp_path)} can't be written by user {user_name()}: {hint}"
+    assert (
+        found
+        == f"buffer.path: {message.format(tmp_path)} can't be written by user {user_name()}: {hint}"
+    )
 
 
 def test_where_a_socket_cannot_be(tmp_path: Path) -> None:
     """A folder that doesn't exist, and a file that is no socket."""
     (tmp_path / "admin").touch()
-    found = said(unusable_surroundings(settings(tmp_path, sources={"http": {"listen": f"unix:{tmp_path}/run/http"}})))
+    found = said(
+        unusable_surroundings(
+            settings(tmp_path, sources={"http": {"listen": f"unix:{tmp_path}/run/http"}})
+        )
+    )
     assert found == [
-        f"sources.http.listen: the folder {tmp_path}/run doesn't exist: create it; a systemd unit does so with RuntimeDirectory=",
-        f"admin.listen: {tmp_path}/admin is a file, and no socket: move it away, or set admin.listen to another path",
+        (
+            f"sources.http.listen: the folder {tmp_path}/run doesn't exist: create it; a systemd "
+            "unit does so with RuntimeDirectory="
+        ),
+        (
+            f"admin.listen: {tmp_path}/admin is a file, and no socket: move it away, or set "
+            "admin.listen to another path"
+        ),
     ]
 
 
 def test_a_socket_in_a_folder_that_this_user_may_not_search(tmp_path: Path) -> None:
-    """It is reported, and so is what else is wrong: this is how the folder of a daemon's socket looks to other users."""
+    """It is reported, and so is what else is wrong: this is how the folder of a daemon's socket
+    looks to other users.
+    """
     folder = tmp_path / "closed"
     folder.mkdir(mode=0)
     is_root = os.geteuid() == 0
@@ -86,15 +125,21 @@ def test_a_socket_in_a_folder_that_this_user_may_not_search(tmp_path: Path) -> N
         if is_root:
             os.seteuid(0)
     assert [line.partition(": ")[0] for line in found] == ["sources.http.listen", "admin.listen"]
-    assert all(f"{folder} can't be used by user" in line and "Permission denied" in line for line in found)
+    assert all(
+        f"{folder} can't be used by user" in line and "Permission denied" in line for line in found
+    )
 
 
 def test_an_address_of_another_machine(tmp_path: Path) -> None:
     """An address that this machine hasn't, and a name that is unknown."""
     for listen in ("192.0.2.1:8320", "host.invalid:8320"):
-        (found,) = said(unusable_surroundings(settings(tmp_path, sources={"http": {"listen": listen}})))
+        (found,) = said(
+            unusable_surroundings(settings(tmp_path, sources={"http": {"listen": listen}}))
+        )
         assert found.startswith(f"sources.http.listen: can't listen on {listen}: ")
-        assert found.endswith("set `sources.http.listen` to an address of this machine that this user may listen on.")
+        assert found.endswith(
+            "set `sources.http.listen` to an address of this machine that this user may listen on."
+        )
 
 
 def test_a_port_in_use_is_advice(tmp_path: Path) -> None:
@@ -109,20 +154,33 @@ def test_a_port_in_use_is_advice(tmp_path: Path) -> None:
 
 
 def test_a_port_below_1024(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A port that the user may not have: systemd's socket could pass it, so that it is advice, with three ways."""
+    """A port that the user may not have: systemd's socket could pass it, so that it is advice,
+    with three ways.
+    """
 
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("forwarder.daemon.surroundings.bind_tcp", refuse)
     (found,) = said(surrounding_risks(settings(tmp_path, admin={"listen": "127.0.0.1:80"})))
-    assert f"is 127.0.0.1:80: user {user_name()} may not listen on a port below 1024: set `admin.listen` to a higher port" in found
+    assert (
+        f"is 127.0.0.1:80: user {user_name()} may not listen on a port below 1024: set "
+        "`admin.listen` to a higher port"
+    ) in found
 
 
 def test_a_directory_that_is_in_use_or_too_small(tmp_path: Path) -> None:
     """A running daemon's directory, and a file system with less room than the buffer may take."""
     held = LockedDirectory.acquire(tmp_path / "state/worker-0", "buffer.path")
-    found = said(surrounding_risks(settings(tmp_path, **disk(tmp_path / "state", max_bytes="1TiB"))))
+    found = said(
+        surrounding_risks(settings(tmp_path, **disk(tmp_path / "state", max_bytes="1TiB")))
+    )
     held.release()
-    assert found[0] == f"buffer.path: is {tmp_path}/state, in use by a forwarder: stop that one before another is started on it"
-    assert "are free, less than buffer.max_bytes (1024.0 GiB): lower buffer.max_bytes, or free space" in found[1]
+    assert found[0] == (
+        f"buffer.path: is {tmp_path}/state, in use by a forwarder: stop that one before "
+        "another is started on it"
+    )
+    assert (
+        "are free, less than buffer.max_bytes (1024.0 GiB): lower buffer.max_bytes, or free space"
+        in found[1]
+    )

@@ -1,4 +1,6 @@
-"""What a tap sees of a whole pipeline: each event when it comes in and when it is settled, with its reason."""
+"""What a tap sees of a whole pipeline: each event when it comes in and when it is settled, with
+its reason.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Watched:
         """All that was shown by now: outcome, name, and reason if there is one."""
         for raw in self._whole.pipeline.tap(self._asked).events:
             one: dict[str, Any] = msgspec.json.decode(raw)
-            self.shown.append(tuple(filter(None, (one["outcome"], one.get("event") or "-", one.get("reason")))))
+            self.shown.append(
+                tuple(filter(None, (one["outcome"], one.get("event") or "-", one.get("reason"))))
+            )
         return self.shown
 
     def count(self) -> Counter[tuple[str, ...]]:
@@ -38,7 +42,9 @@ class Watched:
 
 
 async def test_events_come_in_and_are_settled() -> None:
-    """In each way of decoding, and whatever becomes of them: delivered, rejected at receipt, refused, left at the end."""
+    """In each way of decoding, and whatever becomes of them: delivered, rejected at receipt,
+    refused, left at the end.
+    """
     refused: Answer = plain(400)
     async with Upstream(lambda request: refused if b"poison" in request.body else OK) as upstream:
         whole = Whole(upstream.url)
@@ -66,18 +72,25 @@ async def test_what_is_dropped_has_its_reason() -> None:
     """What found no room, and what made room."""
     for rule in ("drop_newest", "drop_oldest"):
         buffer = {"max_bytes": "1MiB", "when_full": rule}
-        async with Upstream(lambda _: plain(500)) as upstream, Whole(upstream.url, FakeClock(), buffer=buffer) as whole:
+        async with (
+            Upstream(lambda _: plain(500)) as upstream,
+            Whole(upstream.url, FakeClock(), buffer=buffer) as whole,
+        ):
             watched = Watched(whole, TapOutcome.DROPPED)
             for number in range(12):
                 await whole.take(events(4, f"n{number}-", padding=30_000))
-            assert watched.count()["dropped", rule] == whole.total(lambda lane: lane.total_dropped) > 0
+            assert (
+                watched.count()["dropped", rule] == whole.total(lambda lane: lane.total_dropped) > 0
+            )
 
 
 async def test_a_dead_letter_that_is_replayed() -> None:
     """It was received once: now it is replayed, and then delivered."""
     async with Upstream() as upstream, Whole(upstream.url) as whole:
         watched = Watched(whole)
-        replayed = Incoming(batch([event("again")]), source="replay", revived=Revived(1, Reason.REFUSED))
+        replayed = Incoming(
+            batch([event("again")]), source="replay", revived=Revived(1, Reason.REFUSED)
+        )
         assert whole.pipeline._parts.intake.accept(replayed, lambda _: None)
         await whole.until(lambda: len(watched.look()) == 2)
         assert watched.shown == [("replayed", "again"), ("delivered", "again")]

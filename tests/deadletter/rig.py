@@ -23,12 +23,19 @@ LANE = Lane("phc_deaddeaddead1234")
 COST = 1000
 
 
-def letter(size: int = COST, reason: Reason = Reason.REFUSED, lane: Lane | None = LANE, place: tuple[int, int] | None = None) -> DeadLetter:
+def letter(
+    size: int = COST,
+    reason: Reason = Reason.REFUSED,
+    lane: Lane | None = LANE,
+    place: tuple[int, int] | None = None,
+) -> DeadLetter:
     """A letter that costs `size` bytes."""
     return DeadLetter(reason, lane, b"x" * (size - DEAD_LETTER_OVERHEAD), 0.0, place=place)
 
 
-def event_letter(event: bytes, reason: Reason = Reason.REFUSED, place: tuple[int, int] | None = None, **more: Any) -> DeadLetter:
+def event_letter(
+    event: bytes, reason: Reason = Reason.REFUSED, place: tuple[int, int] | None = None, **more: Any
+) -> DeadLetter:
     """A letter of an event's bytes."""
     return DeadLetter(reason, LANE, event, 1000.0, place=place, **more)
 
@@ -58,7 +65,13 @@ class StoreRig:
     def __post_init__(self) -> None:
         self.committer = Committer(self.clock)
         self.store = DeadLetterStore.open(
-            self.directory, self.max_bytes, self.committer, self.clock, books=self.books, logged=self.logged, largest=self.largest
+            self.directory,
+            self.max_bytes,
+            self.committer,
+            self.clock,
+            books=self.books,
+            logged=self.logged,
+            largest=self.largest,
         )
 
     async def close(self) -> None:

@@ -1,4 +1,6 @@
-"""What dead letters promise, in memory and in a file alike: their bounds, and what is logged of them."""
+"""What dead letters promise, in memory and in a file alike: their bounds, and what is logged of
+them.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,16 @@ async def stack(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, Asyn
         yield request.param, closing
 
 
-async def make(stack: tuple[str, AsyncExitStack], directory: Path, max_bytes: int, largest: int = 0) -> Store:
+async def make(
+    stack: tuple[str, AsyncExitStack], directory: Path, max_bytes: int, largest: int = 0
+) -> Store:
     """A store with so much room."""
     kind, closing = stack
     if kind == "memory":
         return MemoryDeadLetters(max_bytes, largest)
-    return (await closing.enter_async_context(started(directory, max_bytes=max_bytes, largest=largest))).store
+    return (
+        await closing.enter_async_context(started(directory, max_bytes=max_bytes, largest=largest))
+    ).store
 
 
 async def test_it_keeps_original_bytes(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
@@ -57,7 +63,9 @@ async def test_all_or_none(stack: tuple[str, AsyncExitStack], tmp_path: Path) ->
 
 
 async def test_room_can_be_kept_free(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
-    """Nobody else gets it; what its letters don't need of it, and all of it if none come, is free again."""
+    """Nobody else gets it; what its letters don't need of it, and all of it if none come, is free
+    again.
+    """
     store = await make(stack, tmp_path, 3 * COST)
     reserved = store.reserve(2 * (COST - DEAD_LETTER_OVERHEAD), 2)
     assert reserved == 2 * COST
@@ -73,7 +81,9 @@ async def test_room_can_be_kept_free(stack: tuple[str, AsyncExitStack], tmp_path
     assert store.bury([letter(), letter()])
 
 
-async def test_what_its_source_knows_of_it_counts_too(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
+async def test_what_its_source_knows_of_it_counts_too(
+    stack: tuple[str, AsyncExitStack], tmp_path: Path
+) -> None:
     """Key and headers of a record may be larger than it."""
     store = await make(stack, tmp_path, 10 * COST)
     assert store.bury([DeadLetter(Reason.UNDECODABLE, None, b"x", 0.0, attributes="y" * 600)])
@@ -87,8 +97,12 @@ async def test_words_count_too(stack: tuple[str, AsyncExitStack], tmp_path: Path
     assert store.statistics().bytes == 2 + 50 + DEAD_LETTER_OVERHEAD
 
 
-async def test_rubbish_has_a_tenth_at_most(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
-    """Of what is refused at receipt the first letters are kept that fit the share; the upstream's refusals have the rest."""
+async def test_rubbish_has_a_tenth_at_most(
+    stack: tuple[str, AsyncExitStack], tmp_path: Path
+) -> None:
+    """Of what is refused at receipt the first letters are kept that fit the share; the upstream's
+    refusals have the rest.
+    """
     store = await make(stack, tmp_path, RECEIPT_SHARE * 8 * COST)
     assert store.bury_at_receipt([letter() for _ in range(6)]) == 6
     assert store.bury_at_receipt([letter(), letter()]) == 1
@@ -99,11 +113,17 @@ async def test_rubbish_has_a_tenth_at_most(stack: tuple[str, AsyncExitStack], tm
 
 def of_key(name: str, size: int = COST) -> DeadLetter:
     """A letter of another key."""
-    return DeadLetter(Reason.TOO_LARGE, Lane(f"phc_{name}"), b"x" * (size - DEAD_LETTER_OVERHEAD), 0.0)
+    return DeadLetter(
+        Reason.TOO_LARGE, Lane(f"phc_{name}"), b"x" * (size - DEAD_LETTER_OVERHEAD), 0.0
+    )
 
 
-async def test_what_has_to_be_kept_is_kept_or_there_is_no_room(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
-    """All of it or none; room that was taken and isn't needed is free again, and nothing counts twice."""
+async def test_what_has_to_be_kept_is_kept_or_there_is_no_room(
+    stack: tuple[str, AsyncExitStack], tmp_path: Path
+) -> None:
+    """All of it or none; room that was taken and isn't needed is free again, and nothing counts
+    twice.
+    """
     store = await make(stack, tmp_path, RECEIPT_SHARE * 8 * COST)
     assert store.reserve_at_receipt([of_key("a")] * 4)
     assert not store.reserve_at_receipt([of_key("a")] * 4)
@@ -115,8 +135,12 @@ async def test_what_has_to_be_kept_is_kept_or_there_is_no_room(stack: tuple[str,
     assert not store.could_hold_at_receipt([of_key("a")] * 8)
 
 
-async def test_one_key_leaves_room_to_others(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
-    """A key alone may have seven eighths of the share; the next one finds as much of the rest, whatever the first one sends."""
+async def test_one_key_leaves_room_to_others(
+    stack: tuple[str, AsyncExitStack], tmp_path: Path
+) -> None:
+    """A key alone may have seven eighths of the share; the next one finds as much of the rest,
+    whatever the first one sends.
+    """
     store = await make(stack, tmp_path, RECEIPT_SHARE * 64 * COST)
     store.bury_at_receipt([letter() for _ in range(100)])
     assert store.statistics().letters == 56
@@ -139,7 +163,9 @@ class Keys:
         return api_key in self.known
 
 
-async def test_unknown_keys_have_an_eighth_together(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
+async def test_unknown_keys_have_an_eighth_together(
+    stack: tuple[str, AsyncExitStack], tmp_path: Path
+) -> None:
     """Once one is known; one that becomes known leaves them, with what it has."""
     store = await make(stack, tmp_path, RECEIPT_SHARE * 64 * COST)
     store.distinguish(Keys())
@@ -152,8 +178,12 @@ async def test_unknown_keys_have_an_eighth_together(stack: tuple[str, AsyncExitS
     assert store.bury_at_receipt([of_key("z")] * 5) == 2
 
 
-async def test_the_share_holds_the_largest_event(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
-    """However small a tenth is; what may be dropped has the tenth only, and all of it is never more than the limit."""
+async def test_the_share_holds_the_largest_event(
+    stack: tuple[str, AsyncExitStack], tmp_path: Path
+) -> None:
+    """However small a tenth is; what may be dropped has the tenth only, and all of it is never
+    more than the limit.
+    """
     store = await make(stack, tmp_path, RECEIPT_SHARE * 8 * COST, largest=20 * COST)
     largest = [of_key("a", 20 * COST + DEAD_LETTER_OVERHEAD)]
     assert store.could_hold_at_receipt(largest)
@@ -166,7 +196,9 @@ async def test_the_share_holds_the_largest_event(stack: tuple[str, AsyncExitStac
     assert not small.could_hold_at_receipt([of_key("a", 7 * COST + 1)])
 
 
-async def test_rubbish_takes_no_room_that_is_not_there(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
+async def test_rubbish_takes_no_room_that_is_not_there(
+    stack: tuple[str, AsyncExitStack], tmp_path: Path
+) -> None:
     """When all is used by the upstream's refusals, nothing is kept at receipt."""
     store = await make(stack, tmp_path, 10 * COST)
     assert store.bury([letter() for _ in range(10)])
@@ -174,18 +206,26 @@ async def test_rubbish_takes_no_room_that_is_not_there(stack: tuple[str, AsyncEx
 
 
 async def test_the_end_knows_no_limit(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
-    """What is left at exit is kept whatever the limit: what it takes is the buffer's, which is free with it."""
+    """What is left at exit is kept whatever the limit: what it takes is the buffer's, which is
+    free with it.
+    """
     store = await make(stack, tmp_path, COST)
     store.bury_at_exit([letter() for _ in range(5)])
     assert store.statistics().letters == 5
 
 
-async def test_receipt_is_logged_once_a_lane_and_reason(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
-    """A request of a thousand bad events is a line, not a thousand; it names the lane by its label and never shows the event."""
+async def test_receipt_is_logged_once_a_lane_and_reason(
+    stack: tuple[str, AsyncExitStack], tmp_path: Path
+) -> None:
+    """A request of a thousand bad events is a line, not a thousand; it names the lane by its label
+    and never shows the event.
+    """
     store = await make(stack, tmp_path, 1000 * COST)
     bad = [letter(reason=Reason.MISSING_EVENT) for _ in range(3)]
     with capture_logs() as logs:
-        store.bury_at_receipt([*bad, letter(reason=Reason.TOO_LARGE), letter(reason=Reason.INVALID_EVENT, lane=None)])
+        store.bury_at_receipt(
+            [*bad, letter(reason=Reason.TOO_LARGE), letter(reason=Reason.INVALID_EVENT, lane=None)]
+        )
     assert [(line["lane"], line["reason"], line["events"]) for line in logs] == [
         (lane_label(LANE), "missing_event", 3),
         (lane_label(LANE), "too_large", 1),

@@ -9,26 +9,42 @@ import pytest
 from forwarder.core.errors import ConfigurationError
 from forwarder.deadletter.editing import Edit, NotEditable, Replacement, UnreadableEvent
 
-NUMBERS = b'{"a":12345678901234567890,"b":1.0,"c":3.10,"d":100000000000000000000.5,"e":-0.0,"f":0.1}'
+NUMBERS = (
+    b'{"a":12345678901234567890,"b":1.0,"c":3.10,"d":100000000000000000000.5,"e":-0.0,"f":0.1}'
+)
 
 
-@pytest.mark.parametrize("expression", [".", "del(.x)", "with_entries(.)", '.x = "new" | del(.x)', ". # as it is", "def same: .; same"])
+@pytest.mark.parametrize(
+    "expression",
+    [
+        ".",
+        "del(.x)",
+        "with_entries(.)",
+        '.x = "new" | del(.x)',
+        ". # as it is",
+        "def same: .; same",
+    ],
+)
 def test_numbers_keep_their_digits(expression: str) -> None:
-    """Numbers too large or too exact for a double, and those that are only written unusually, stay as they were written."""
+    """Numbers too large or too exact for a double, and those that are only written unusually, stay
+    as they were written.
+    """
     assert Edit(expression).apply(NUMBERS) == NUMBERS
 
 
 def test_only_the_notation_changes() -> None:
-    """White space goes, exponents and escapes are written in jq's way, and the last of two equal keys stays."""
+    """White space goes, exponents and escapes are written in jq's way, and the last of two equal
+    keys stays.
+    """
     event = rb'{ "a" : 1e2, "b": "\u00e9\/", "c": 1, "c": 2, "d": "\ud83d\ude00" }'
     assert Edit(".").apply(event) == '{"a":1E+2,"b":"é/","c":2,"d":"😀"}'.encode()
 
 
 def test_an_edit() -> None:
     """What the expression says is changed, and nothing else."""
-    assert Edit('.properties.plan = "free" | .n += 1').apply(b'{"uuid":"u","n":1,"properties":{"big":12345678901234567890}}') == (
-        b'{"uuid":"u","n":2,"properties":{"big":12345678901234567890,"plan":"free"}}'
-    )
+    assert Edit('.properties.plan = "free" | .n += 1').apply(
+        b'{"uuid":"u","n":1,"properties":{"big":12345678901234567890}}'
+    ) == (b'{"uuid":"u","n":2,"properties":{"big":12345678901234567890,"plan":"free"}}')
 
 
 @pytest.mark.parametrize(

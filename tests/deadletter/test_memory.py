@@ -1,4 +1,6 @@
-"""Dead letters in memory: they are as safe at once as they will ever be. What else they promise is in test_contract.py."""
+"""Dead letters in memory: they are as safe at once as they will ever be. What else they promise is
+in test_contract.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Any order of burying, replaying, dropping, failing and crashing: no letter is lost or there twice, and the books balance after each."""
+"""Any order of burying, replaying, dropping, failing and crashing: no letter is lost or there
+twice, and the books balance after each.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,19 @@ from forwarder.storage import failpoints
 from tests.deadletter.rig import LANE, StoreRig, event_letter, query, started
 
 STEPS = st.lists(
-    st.sampled_from(["bury", "at_receipt", "replay", "drop", "fail_before", "fail_after", "commit", "crash", "restart"]),
+    st.sampled_from(
+        [
+            "bury",
+            "at_receipt",
+            "replay",
+            "drop",
+            "fail_before",
+            "fail_after",
+            "commit",
+            "crash",
+            "restart",
+        ]
+    ),
     min_size=3,
     max_size=30,
 )
@@ -35,7 +49,11 @@ class Model:
     def bury(self, *, at_receipt: bool) -> None:
         """A letter more, if there is room for it now."""
         data = b'{"n":%d}' % self.next
-        letter = event_letter(data, Reason.MISSING_EVENT if at_receipt else Reason.REFUSED, None if at_receipt else (self.next, 0))
+        letter = event_letter(
+            data,
+            Reason.MISSING_EVENT if at_receipt else Reason.REFUSED,
+            None if at_receipt else (self.next, 0),
+        )
         self.next += 1
         if at_receipt:
             assert self.rig.store.bury_at_receipt([letter]) == 1
@@ -58,9 +76,13 @@ class Model:
         await self.commit()
         if not self.durable:
             return
-        ((number, data),) = self.rig.query("SELECT number, data FROM letters ORDER BY number LIMIT 1")
+        ((number, data),) = self.rig.query(
+            "SELECT number, data FROM letters ORDER BY number LIMIT 1"
+        )
         if drop:
-            query(self.rig.directory, "UPDATE letters SET mark = 'drop' WHERE number = ?", (number,))
+            query(
+                self.rig.directory, "UPDATE letters SET mark = 'drop' WHERE number = ?", (number,)
+            )
             self.rig.store.poll(1, lambda _: None)
         else:
             self.rig.store.remove([number])
@@ -69,7 +91,9 @@ class Model:
         self.gone.add(data)
 
     def check(self, rig: StoreRig, *, allowed: set[bytes]) -> None:
-        """The file holds what is durable, perhaps what was being written, nothing else and nothing twice; the books say so."""
+        """The file holds what is durable, perhaps what was being written, nothing else and nothing
+        twice; the books say so.
+        """
         held = rig.data()
         assert len(held) == len(set(held)) == rig.store.statistics().letters
         assert self.durable <= set(held) <= self.durable | allowed
@@ -77,7 +101,11 @@ class Model:
         dead, dropped, received = (
             (0, 0, 0)
             if account is None
-            else (sum(account.dead_lettered.values()), account.dropped.get(DropReason.OPERATOR, 0), account.received.get("http", 0))
+            else (
+                sum(account.dead_lettered.values()),
+                account.dropped.get(DropReason.OPERATOR, 0),
+                account.received.get("http", 0),
+            )
         )
         assert dead == len(held)
         placed = rig.query("SELECT count(*) FROM letters WHERE sequence IS NOT NULL")[0][0]
@@ -101,7 +129,9 @@ async def _do(model: Model, step: str) -> None:
     elif step in ("replay", "drop"):
         await model.leave(drop=step == "drop")
     elif step in ("fail_before", "fail_after"):
-        failpoints.arm("dead_letters.begin=eio@1" if step == "fail_before" else "dead_letters.committed=eio@1")
+        failpoints.arm(
+            "dead_letters.begin=eio@1" if step == "fail_before" else "dead_letters.committed=eio@1"
+        )
     elif step == "commit":
         await model.commit()
     else:

@@ -1,4 +1,6 @@
-"""Opening the dead letters' file in whatever state it is: nothing is deleted, and what can be read goes on."""
+"""Opening the dead letters' file in whatever state it is: nothing is deleted, and what can be read
+goes on.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,15 @@ def disarmed(monkeypatch: pytest.MonkeyPatch) -> None:
 async def filled(directory: Path) -> bytes:
     """A closed file with letters in it; its bytes."""
     async with started(directory) as rig:
-        rig.store.bury([event_letter(b'{"n":%d,"pad":"%b"}' % (n, b"x" * 500), place=(1, n)) for n in range(LETTERS - 50)])
-        rig.store.bury_at_receipt([event_letter(b'{"n":%d}' % n, Reason.MISSING_EVENT) for n in range(50)])
+        rig.store.bury(
+            [
+                event_letter(b'{"n":%d,"pad":"%b"}' % (n, b"x" * 500), place=(1, n))
+                for n in range(LETTERS - 50)
+            ]
+        )
+        rig.store.bury_at_receipt(
+            [event_letter(b'{"n":%d}' % n, Reason.MISSING_EVENT) for n in range(50)]
+        )
     return (directory / DEAD_LETTERS).read_bytes()
 
 
@@ -50,7 +59,9 @@ def opened(directory: Path) -> tuple[StoreRig, list[str]]:
 
 
 async def test_another_version_is_moved_aside_whole(tmp_path: Path) -> None:
-    """A file of a later version isn't touched: it is moved aside as it is, said, and a new one is begun."""
+    """A file of a later version isn't touched: it is moved aside as it is, said, and a new one is
+    begun.
+    """
     await filled(tmp_path)
     query(tmp_path, "PRAGMA user_version = 7")
     before = (tmp_path / DEAD_LETTERS).read_bytes()
@@ -60,13 +71,17 @@ async def test_another_version_is_moved_aside_whole(tmp_path: Path) -> None:
     assert "version 7" in errors[0]
     assert str(aside) in errors[0]
     assert rig.store.statistics().quarantined == (aside,)
-    assert rig.store.statistics().warnings == (f"a file of dead letters couldn't be read, and was quarantined as {aside}",)
+    assert rig.store.statistics().warnings == (
+        f"a file of dead letters couldn't be read, and was quarantined as {aside}",
+    )
     assert (rig.store.statistics().letters, rig.store.statistics().failing) == (0, "")
     rig.store.close()
 
 
 async def test_what_is_no_database_is_moved_aside(tmp_path: Path) -> None:
-    """A file that is something else altogether is kept, with what belonged to it, and nothing of it is believed."""
+    """A file that is something else altogether is kept, with what belonged to it, and nothing of
+    it is believed.
+    """
     (tmp_path / DEAD_LETTERS).write_bytes(b"not a database, but somebody's file\n" * 100)
     (tmp_path / f"{DEAD_LETTERS}-wal").write_bytes(b"something")
     rig, errors = opened(tmp_path)
@@ -78,7 +93,9 @@ async def test_what_is_no_database_is_moved_aside(tmp_path: Path) -> None:
 
 
 async def test_letters_survive_a_garbled_page(tmp_path: Path) -> None:
-    """Of a file with a page overwritten, the letters that can be read go on, under their numbers; how many, is said."""
+    """Of a file with a page overwritten, the letters that can be read go on, under their numbers;
+    how many, is said.
+    """
     data = bytearray(await filled(tmp_path))
     middle = len(data) // 2 // 4096 * 4096
     data[middle : middle + 4096] = os.urandom(4096)
@@ -91,7 +108,10 @@ async def test_letters_survive_a_garbled_page(tmp_path: Path) -> None:
     assert aside.read_bytes() == data
     rig.store.close()
     rows = query(tmp_path, "SELECT number, data FROM letters ORDER BY number")
-    assert all(b'"n":%d' % ((number - 1) if number <= LETTERS - 50 else number - LETTERS + 49) in event for number, event in rows)
+    assert all(
+        b'"n":%d' % ((number - 1) if number <= LETTERS - 50 else number - LETTERS + 49) in event
+        for number, event in rows
+    )
 
 
 async def test_a_flipped_bit_in_an_event_is_not_passed_on(tmp_path: Path) -> None:
@@ -101,7 +121,9 @@ async def test_a_flipped_bit_in_an_event_is_not_passed_on(tmp_path: Path) -> Non
     async with started(tmp_path) as rig:
         query(tmp_path, "UPDATE letters SET mark = 'replay' WHERE number IN (71, 72)")
         found: list[tuple[int, bool]] = []
-        rig.store.poll(10, lambda marked: found.extend((each.number, each.intact) for each in marked))
+        rig.store.poll(
+            10, lambda marked: found.extend((each.number, each.intact) for each in marked)
+        )
         await rig.commit()
         assert found == [(71, False), (72, True)]
 
@@ -140,7 +162,9 @@ async def test_the_instant_of_a_crash(tmp_path: Path) -> None:
 
 
 async def test_a_read_only_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is there counts in the books, letters find no room, and once the file can be written they do."""
+    """What is there counts in the books, letters find no room, and once the file can be written
+    they do.
+    """
     await filled(tmp_path)
     switch = [True]
     real = schema.open_writable
@@ -154,7 +178,10 @@ async def test_a_read_only_file_is_read(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("forwarder.deadletter.opening.open_writable", open_writable)
     async with started(tmp_path) as rig:
         assert rig.store.statistics().failing == "Read-only file system"
-        assert rig.store.accounts()[LANE].dead_lettered == {Reason.REFUSED: LETTERS - 50, Reason.MISSING_EVENT: 50}
+        assert rig.store.accounts()[LANE].dead_lettered == {
+            Reason.REFUSED: LETTERS - 50,
+            Reason.MISSING_EVENT: 50,
+        }
         assert "Read-only file system" in rig.store.statistics().warnings[0]
         assert not rig.store.bury([letter()])
         assert rig.store.bury_at_receipt([letter()]) == 1
@@ -172,7 +199,9 @@ async def test_a_read_only_file_is_read(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 async def test_nothing_can_be_made(tmp_path: Path) -> None:
-    """Where no file is and none can be made, the store is there all the same, and begins to write when it can."""
+    """Where no file is and none can be made, the store is there all the same, and begins to write
+    when it can.
+    """
     directory = tmp_path / "missing"
     async with started(directory) as rig:
         assert "No such file" in rig.store.statistics().failing
@@ -185,7 +214,9 @@ async def test_nothing_can_be_made(tmp_path: Path) -> None:
 
 
 async def test_the_log_beside_it_is_read_without_writing(tmp_path: Path) -> None:
-    """Letters that are only in the write-ahead log are read by way of a copy, where nothing can be written beside the file."""
+    """Letters that are only in the write-ahead log are read by way of a copy, where nothing can be
+    written beside the file.
+    """
     (tmp_path / "one").mkdir()
     async with started(tmp_path / "one") as rig:
         rig.store.bury([event_letter(b"{}")])
@@ -196,10 +227,15 @@ async def test_the_log_beside_it_is_read_without_writing(tmp_path: Path) -> None
     connection = opening._copied(tmp_path / "two" / DEAD_LETTERS)
     assert connection.execute("SELECT data FROM letters").fetchall() == [(b"{}",)]
     connection.close()
-    assert sorted(path.name for path in (tmp_path / "two").iterdir()) == [DEAD_LETTERS, f"{DEAD_LETTERS}-wal"]
+    assert sorted(path.name for path in (tmp_path / "two").iterdir()) == [
+        DEAD_LETTERS,
+        f"{DEAD_LETTERS}-wal",
+    ]
 
 
-async def test_what_can_be_neither_read_nor_moved_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_can_be_neither_read_nor_moved_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Then forwarder doesn't start without its dead letters: it says which file it is."""
     (tmp_path / DEAD_LETTERS).write_bytes(b"rubbish" * 1000)
     (tmp_path / ASIDE).write_bytes(b"")
@@ -208,8 +244,12 @@ async def test_what_can_be_neither_read_nor_moved_is_an_error(tmp_path: Path, mo
     assert raised.value.hint
 
 
-async def test_an_unclean_file_is_copied_only_if_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that is full while a damaged file is replaced: it lies aside whole, and the new one is made when there is room."""
+async def test_an_unclean_file_is_copied_only_if_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is full while a damaged file is replaced: it lies aside whole, and the new one
+    is made when there is room.
+    """
     (tmp_path / DEAD_LETTERS).write_bytes(b"rubbish" * 1000)
 
     def full(_damaged: Path, _fresh: sqlite3.Connection) -> None:
@@ -225,7 +265,11 @@ async def test_an_unclean_file_is_copied_only_if_there_is_room(tmp_path: Path, m
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own, of 768 KiB."""
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=768k", "tmpfs", tmp_path], check=False, capture_output=True).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=768k", "tmpfs", tmp_path],
+        check=False,
+        capture_output=True,
+    ).returncode:
         pytest.skip("only root may mount a file system")
     yield tmp_path
     subprocess.run(["umount", tmp_path], check=True)
@@ -233,7 +277,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("clean", [True, False])
 async def test_a_disk_that_is_full_at_the_start(small_disk: Path, *, clean: bool) -> None:
-    """What is there is read, also what is only in the write-ahead log; letters find room when the disk does."""
+    """What is there is read, also what is only in the write-ahead log; letters find room when the
+    disk does.
+    """
     await _some(small_disk, clean=clean)
     fill(small_disk / "filler")
     async with started(small_disk) as rig:

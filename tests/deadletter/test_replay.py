@@ -21,7 +21,12 @@ from tests.deadletter.rig import LANE, StoreRig, event_letter, query, started
 from tests.support.intakes import IntakeRig, stamped_event
 
 HISTORICAL = Lane(LANE.api_key, historical=True)
-EVENT = b'{ "event":"a","distinct_id":"ann","uuid":"0190a0a0-1111-7222-8333-444455556666","timestamp":"2025-12-31T12:00:00Z","n":1.0e3 }'
+EVENT = (
+    b"{ "
+    b'"event":"a","distinct_id":"ann","uuid":"0190a0a0-1111-7222-8333-444455556666","timestamp":"2'
+    b'025-12-31T12:00:00Z","n":1.0e3 '
+    b"}"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -87,10 +92,15 @@ async def test_a_marked_letter_goes_through_the_intake(tmp_path: Path) -> None:
         mark(tmp_path)
         await turn(rig)
         assert door.bodies == [
-            b'{"api_key":"phc_deaddeaddead1234","historical_migration":%b,"batch":[%b]}' % (flag, EVENT) for flag in (b"false", b"true")
+            b'{"api_key":"phc_deaddeaddead1234","historical_migration":%b,"batch":[%b]}'
+            % (flag, EVENT)
+            for flag in (b"false", b"true")
         ]
         assert [incoming.source for incoming in door.taken] == ["replay", "replay"]
-        assert [incoming.revived for incoming in door.taken] == [(1, Reason.REFUSED, 1000.0), (2, Reason.REFUSED, 5.0)]
+        assert [incoming.revived for incoming in door.taken] == [
+            (1, Reason.REFUSED, 1000.0),
+            (2, Reason.REFUSED, 5.0),
+        ]
         await turn(rig)
         assert (rig.data(), rig.store.statistics().letters, rig.store.busy) == ([], 0, set())
         assert replayer.statistics().replayed == 2
@@ -139,7 +149,9 @@ async def test_a_full_buffer_is_waited_for(tmp_path: Path) -> None:
 
 
 async def test_a_buffer_that_fails_later_is_waited_for(tmp_path: Path) -> None:
-    """A buffer that could not keep the event after all leaves the letter marked; it is removed only once the buffer has it."""
+    """A buffer that could not keep the event after all leaves the letter marked; it is removed
+    only once the buffer has it.
+    """
     door = Door(answer=False)
     async with started(tmp_path) as rig, replaying(rig, door):
         rig.store.bury([event_letter(EVENT)])
@@ -159,7 +171,9 @@ async def test_a_buffer_that_fails_later_is_waited_for(tmp_path: Path) -> None:
         assert rig.data() == []
 
 
-@pytest.mark.parametrize("data", [b'{"event":', b'1],"api_key":"phc_other","batch":[2', b"1,2", b""])
+@pytest.mark.parametrize(
+    "data", [b'{"event":', b'1],"api_key":"phc_other","batch":[2', b"1,2", b""]
+)
 async def test_what_is_not_one_event_stays(tmp_path: Path, data: bytes) -> None:
     """It is unmarked with a note that says why, and never part of a request's envelope."""
     door = Door()
@@ -176,14 +190,21 @@ async def test_what_is_not_one_event_stays(tmp_path: Path, data: bytes) -> None:
 
 
 async def test_a_real_intake_takes_letters_as_they_are(tmp_path: Path) -> None:
-    """An event that has uuid and timestamp keeps every byte; one that has none gets the time at which it was refused; one that is still
-    refused stays, with the reason."""
+    """An event that has uuid and timestamp keeps every byte; one that has none gets the time at
+    which it was refused; one that is still refused stays, with the reason.
+    """
     intake = IntakeRig()
     intake.books.bury(LANE, Reason.REFUSED, 3)
     async with started(tmp_path, books=intake.books) as rig:
         replayer = Replayer(rig.store, intake.intake, rig.clock)
         unstamped = stamped_event(uuid=None, timestamp=None)
-        rig.store.bury([event_letter(EVENT), event_letter(json.dumps(unstamped).encode()), event_letter(b'{"event":"x"}')])
+        rig.store.bury(
+            [
+                event_letter(EVENT),
+                event_letter(json.dumps(unstamped).encode()),
+                event_letter(b'{"event":"x"}'),
+            ]
+        )
         await rig.commit()
         mark(tmp_path)
         replayer.start()
@@ -192,14 +213,21 @@ async def test_a_real_intake_takes_letters_as_they_are(tmp_path: Path) -> None:
         first, second = intake.events()
         assert first == EVENT.strip()
         assert json.loads(second)["timestamp"] == "1970-01-01T00:16:40.000Z"
-        assert [(chunk.source, chunk.origin) for chunk in intake.chunks()] == [("replay", 1), ("replay", 2)]
-        assert rig.query("SELECT number, mark, note FROM letters") == [(3, None, "the event has no distinct_id")]
+        assert [(chunk.source, chunk.origin) for chunk in intake.chunks()] == [
+            ("replay", 1),
+            ("replay", 2),
+        ]
+        assert rig.query("SELECT number, mark, note FROM letters") == [
+            (3, None, "the event has no distinct_id")
+        ]
         assert intake.books.accounts[LANE].dead_lettered == {Reason.REFUSED: 1}
         assert intake.books.accounts[LANE].received == {}
 
 
 async def test_a_crash_between_buffer_and_removal(tmp_path: Path) -> None:
-    """At that instant the letter is still in the file; the log's record names it, and the opening forgets it: there is one copy."""
+    """At that instant the letter is still in the file; the log's record names it, and the opening
+    forgets it: there is one copy.
+    """
     door = Door()
     (tmp_path / "one").mkdir()
     async with started(tmp_path / "one") as rig:
@@ -248,7 +276,9 @@ async def test_a_record_that_is_no_event_stays(tmp_path: Path, reason: Reason, w
     """With a note that says why it can't be sent."""
     door = Door()
     async with started(tmp_path) as rig:
-        rig.store.bury([DeadLetter(reason, None, b"rubbish", 1000.0, "no JSON", "kafka", "kafka/ev/0/7")])
+        rig.store.bury(
+            [DeadLetter(reason, None, b"rubbish", 1000.0, "no JSON", "kafka", "kafka/ev/0/7")]
+        )
         await rig.commit()
         query(tmp_path, "UPDATE letters SET mark = 'replay'")
         async with replaying(rig, door):

@@ -1,4 +1,6 @@
-"""Dead letters in a file: when they are durable, that none is there twice, and that the books outlive the process."""
+"""Dead letters in a file: when they are durable, that none is there twice, and that the books
+outlive the process.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def accounts(directory: Path, *, logged: bool = True) -> dict[Lane | None, DeadL
 
 
 async def test_a_letter_is_durable_with_the_next_group(tmp_path: Path) -> None:
-    """Whoever waits is told once the commit is done, not before, and not when there is nothing to wait for."""
+    """Whoever waits is told once the commit is done, not before, and not when there is nothing to
+    wait for.
+    """
     async with started(tmp_path) as rig:
         early, late = Holding(), Holding()
         assert rig.store.when_durable(early)
@@ -56,19 +60,60 @@ async def test_a_letter_is_durable_with_the_next_group(tmp_path: Path) -> None:
 
 async def test_what_is_kept_of_a_letter(tmp_path: Path) -> None:
     """Everything that is known of it, and of the event's own words what helps to find it."""
-    event = b'{ "uuid":"0190a0a0-1111-7222-8333-444455556666","event":"sign up","distinct_id":"ann","n":12345678901234567890 }'
+    event = (
+        b'{ "uuid":"0190a0a0-1111-7222-8333-444455556666","event":"sign '
+        b'up","distinct_id":"ann","n":12345678901234567890 }'
+    )
     why = "no \ud800 text"
     async with started(tmp_path) as rig:
-        rig.store.bury([DeadLetter(Reason.REFUSED, HISTORICAL, event, 12.5, why, "kafka", "topic/3/17", (9, 4))])
+        rig.store.bury(
+            [
+                DeadLetter(
+                    Reason.REFUSED, HISTORICAL, event, 12.5, why, "kafka", "topic/3/17", (9, 4)
+                )
+            ]
+        )
         rig.store.bury_at_receipt([DeadLetter(Reason.INVALID_EVENT, None, b"\xff not JSON", 13.0)])
         await rig.commit()
         place = "source, coordinates, sequence, idx, receipt"
-        columns = f"number, reason, api_key, historical, at, why, {place}, event, distinct_id, uuid, data"
+        columns = (
+            f"number, reason, api_key, historical, at, why, {place}, event, distinct_id, uuid, data"
+        )
         first, second = rig.query(f"SELECT {columns} FROM letters ORDER BY number")
     uuid = "0190a0a0-1111-7222-8333-444455556666"
-    expected = (LANE.api_key, 1, 12.5, "no ? text", "kafka", "topic/3/17", 9, 4, 0, "sign up", "ann", uuid, event)
+    expected = (
+        LANE.api_key,
+        1,
+        12.5,
+        "no ? text",
+        "kafka",
+        "topic/3/17",
+        9,
+        4,
+        0,
+        "sign up",
+        "ann",
+        uuid,
+        event,
+    )
     assert first == (1, "refused", *expected)
-    assert second == (2, "invalid_event", None, 0, 13.0, "", "http", "", None, None, 1, None, None, None, b"\xff not JSON")
+    assert second == (
+        2,
+        "invalid_event",
+        None,
+        0,
+        13.0,
+        "",
+        "http",
+        "",
+        None,
+        None,
+        1,
+        None,
+        None,
+        None,
+        b"\xff not JSON",
+    )
 
 
 async def test_room_is_kept_free_only_while_letters_can_be_written(tmp_path: Path) -> None:
@@ -86,14 +131,24 @@ async def test_only_its_owner_reads_the_file(tmp_path: Path) -> None:
     async with started(tmp_path) as rig:
         rig.store.bury([letter()])
         await rig.commit()
-        assert modes(tmp_path) == {DEAD_LETTERS: 0o600, f"{DEAD_LETTERS}-wal": 0o600, f"{DEAD_LETTERS}-shm": 0o600}
+        assert modes(tmp_path) == {
+            DEAD_LETTERS: 0o600,
+            f"{DEAD_LETTERS}-wal": 0o600,
+            f"{DEAD_LETTERS}-shm": 0o600,
+        }
 
 
 async def test_the_books_begin_with_what_is_here(tmp_path: Path) -> None:
-    """With a log: letters by reason, and what was received without it; in memory: all that is here was received."""
+    """With a log: letters by reason, and what was received without it; in memory: all that is here
+    was received.
+    """
     async with started(tmp_path) as rig:
-        rig.store.bury([letter(place=(1, 0)), letter(place=(1, 1)), letter(lane=HISTORICAL, place=(2, 0))])
-        rig.store.bury_at_receipt([letter(reason=Reason.MISSING_EVENT), letter(reason=Reason.INVALID_EVENT, lane=None)])
+        rig.store.bury(
+            [letter(place=(1, 0)), letter(place=(1, 1)), letter(lane=HISTORICAL, place=(2, 0))]
+        )
+        rig.store.bury_at_receipt(
+            [letter(reason=Reason.MISSING_EVENT), letter(reason=Reason.INVALID_EVENT, lane=None)]
+        )
     logged, alone = accounts(tmp_path), accounts(tmp_path, logged=False)
     dead = {Reason.REFUSED: 2, Reason.MISSING_EVENT: 1}
     assert logged[LANE] == DeadLetterTotals(dead, {"http": 1}, {})
@@ -116,7 +171,9 @@ async def test_room_is_what_the_file_takes(tmp_path: Path) -> None:
 
 
 async def test_places_are_told_to_the_log(tmp_path: Path) -> None:
-    """An event that is a letter already, and unsettled in the log, is settled by its place at the opening."""
+    """An event that is a letter already, and unsettled in the log, is settled by its place at the
+    opening.
+    """
     async with started(tmp_path) as rig:
         rig.store.bury([letter(place=(9, 1)), letter(place=(3, 5)), letter(place=(9, 0)), letter()])
     rig = StoreRig(tmp_path)
@@ -127,7 +184,9 @@ async def test_places_are_told_to_the_log(tmp_path: Path) -> None:
 
 
 async def test_an_event_is_never_buried_twice(tmp_path: Path) -> None:
-    """The same event at the same place is the letter that is there; the room and the books are as if it had not been buried again."""
+    """The same event at the same place is the letter that is there; the room and the books are as
+    if it had not been buried again.
+    """
     async with started(tmp_path) as rig:
         rig.store.bury([event_letter(b"{}", place=(5, 0))])
         rig.books.bury(LANE, Reason.REFUSED, 1)
@@ -142,7 +201,9 @@ async def test_an_event_is_never_buried_twice(tmp_path: Path) -> None:
 
 
 async def test_another_event_at_the_same_place_is_kept(tmp_path: Path) -> None:
-    """A log that was begun anew uses its places again: what is buried from there is another event, and isn't lost."""
+    """A log that was begun anew uses its places again: what is buried from there is another event,
+    and isn't lost.
+    """
     async with started(tmp_path) as rig:
         rig.store.bury([event_letter(b'{"a":1}', place=(5, 0))])
         await rig.commit()
@@ -155,8 +216,9 @@ async def test_another_event_at_the_same_place_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["dead_letters.begin", "dead_letters.committed"])
 async def test_a_failed_commit_is_tried_again(tmp_path: Path, where: str) -> None:
-    """Until it succeeds the upstream's refusals find no room; nothing is lost by it and nothing is there twice, also if only the
-    answer of the commit was lost."""
+    """Until it succeeds the upstream's refusals find no room; nothing is lost by it and nothing is
+    there twice, also if only the answer of the commit was lost.
+    """
     async with started(tmp_path) as rig:
         failpoints.arm(f"{where}=enospc@1")
         held = Holding()
@@ -173,11 +235,16 @@ async def test_a_failed_commit_is_tried_again(tmp_path: Path, where: str) -> Non
         assert rig.data() == [b"[1]", b"[2]", b"[3]"]
         assert rig.store.bury([letter()])
     account = accounts(tmp_path)[LANE]
-    assert (account.received, account.dead_lettered) == ({"http": 3}, {Reason.REFUSED: 3, Reason.MISSING_EVENT: 1})
+    assert (account.received, account.dead_lettered) == (
+        {"http": 3},
+        {Reason.REFUSED: 3, Reason.MISSING_EVENT: 1},
+    )
 
 
 async def test_numbers_are_never_used_again(tmp_path: Path) -> None:
-    """Not those of letters that are gone, and not those that the log names: a record in the log may still point at them."""
+    """Not those of letters that are gone, and not those that the log names: a record in the log
+    may still point at them.
+    """
     async with started(tmp_path) as rig:
         rig.store.bury([letter(), letter()])
         await rig.commit()
@@ -195,7 +262,9 @@ async def test_numbers_are_never_used_again(tmp_path: Path) -> None:
 
 
 async def test_a_replayed_letter_is_removed(tmp_path: Path) -> None:
-    """Its room is free with the commit; with a log, what was received stays counted here, for the log doesn't count it again."""
+    """Its room is free with the commit; with a log, what was received stays counted here, for the
+    log doesn't count it again.
+    """
     async with started(tmp_path) as rig:
         rig.store.bury_at_receipt([letter(), letter()])
         await rig.commit()
@@ -207,12 +276,16 @@ async def test_a_replayed_letter_is_removed(tmp_path: Path) -> None:
 
 
 async def test_without_a_log_a_replayed_letter_was_never_received(tmp_path: Path) -> None:
-    """Its event belongs to the process alone then, like all others in memory; a log that comes later finds the books right."""
+    """Its event belongs to the process alone then, like all others in memory; a log that comes
+    later finds the books right.
+    """
     async with started(tmp_path, logged=False) as rig:
         rig.store.bury([letter(), letter()])
         await rig.commit()
         rig.store.remove([1])
-    assert accounts(tmp_path, logged=False)[LANE] == DeadLetterTotals({Reason.REFUSED: 1}, {"http": 1}, {})
+    assert accounts(tmp_path, logged=False)[LANE] == DeadLetterTotals(
+        {Reason.REFUSED: 1}, {"http": 1}, {}
+    )
     assert accounts(tmp_path)[LANE] == DeadLetterTotals({Reason.REFUSED: 1}, {"http": 1}, {})
 
 
@@ -230,8 +303,9 @@ async def test_what_the_log_has_is_forgotten(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("logged", [True, False])
 async def test_what_an_operator_drops_is_counted(tmp_path: Path, *, logged: bool) -> None:
-    """Marked letters are dropped by the daemon, in one transaction with their counter and one callback with the books; not those that
-    are on their way back."""
+    """Marked letters are dropped by the daemon, in one transaction with their counter and one
+    callback with the books; not those that are on their way back.
+    """
     async with started(tmp_path, logged=logged) as rig:
         rig.store.bury([letter(place=(1, 0)), letter(place=(1, 1))])
         rig.books.bury(LANE, Reason.REFUSED, 2)
@@ -242,10 +316,16 @@ async def test_what_an_operator_drops_is_counted(tmp_path: Path, *, logged: bool
         await rig.commit()
         assert rig.store.statistics().letters == 1
         books = rig.books.accounts[LANE]
-        assert (books.dead_lettered, books.dropped) == ({Reason.REFUSED: 1}, {DropReason.OPERATOR: 1})
+        assert (books.dead_lettered, books.dropped) == (
+            {Reason.REFUSED: 1},
+            {DropReason.OPERATOR: 1},
+        )
         assert rig.store.statistics().marked == 1
     account = accounts(tmp_path, logged=logged)[LANE]
-    assert (account.dead_lettered, account.dropped) == ({Reason.REFUSED: 1}, {DropReason.OPERATOR: 1})
+    assert (account.dead_lettered, account.dropped) == (
+        {Reason.REFUSED: 1},
+        {DropReason.OPERATOR: 1},
+    )
     assert account.received == ({} if logged else {"http": 2})
 
 
@@ -258,15 +338,24 @@ async def test_what_could_not_be_written_at_the_end_is_said(tmp_path: Path) -> N
 
 
 async def test_a_commit_that_has_returned_is_on_the_disk(tmp_path: Path) -> None:
-    """The connection that writes asks for a sync with each commit; SQLite's default beside a write-ahead log would not."""
+    """The connection that writes asks for a sync with each commit; SQLite's default beside a
+    write-ahead log would not.
+    """
     async with started(tmp_path) as rig:
         connection = rig.store._file.connection
         assert connection is not None
-        assert [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")] == ["wal", 2]
+        assert [
+            connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("journal_mode", "synchronous")
+        ] == ["wal", 2]
 
 
-async def test_letters_at_receipt_wait_in_bounds_while_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While commits fail they are kept in memory up to a limit; past it they are dropped, and that is said."""
+async def test_letters_at_receipt_wait_in_bounds_while_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While commits fail they are kept in memory up to a limit; past it they are dropped, and that
+    is said.
+    """
     monkeypatch.setattr(store, "PENDING_AT_RECEIPT", 2500)
     async with started(tmp_path) as rig:
         failpoints.arm("dead_letters.begin=eio")
@@ -283,7 +372,9 @@ async def test_letters_at_receipt_wait_in_bounds_while_nothing_can_be_written(tm
 
 
 async def test_a_full_disk(tmp_path: Path) -> None:
-    """A commit that finds no room is undone as a whole, the letters wait in memory, and go to the file once there is room."""
+    """A commit that finds no room is undone as a whole, the letters wait in memory, and go to the
+    file once there is room.
+    """
     async with started(tmp_path) as rig:
         rig.store.bury([event_letter(b"[1]", place=(1, 0))])
         await rig.commit()
@@ -302,8 +393,14 @@ async def test_a_full_disk(tmp_path: Path) -> None:
 
 
 async def test_a_small_disk_that_fills_up(tmp_path: Path) -> None:
-    """On a file system of its own, as small as that, letters wait for room, and find it when something else is deleted."""
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", tmp_path], check=False, capture_output=True).returncode:  # noqa: ASYNC221
+    """On a file system of its own, as small as that, letters wait for room, and find it when
+    something else is deleted.
+    """
+    if subprocess.run(  # noqa: ASYNC221
+        ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", tmp_path],
+        check=False,
+        capture_output=True,
+    ).returncode:
         pytest.skip("only root may mount a file system")
     try:
         async with started(tmp_path) as rig:
@@ -321,7 +418,9 @@ async def test_a_small_disk_that_fills_up(tmp_path: Path) -> None:
         subprocess.run(["umount", tmp_path], check=True)  # noqa: ASYNC221
 
 
-async def test_a_file_that_somebody_has_locked_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_that_somebody_has_locked_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another writer's transaction delays letters; they aren't lost."""
     monkeypatch.setattr(schema, "BUSY_SECONDS", 0.01)
     async with started(tmp_path) as rig:
@@ -349,7 +448,12 @@ async def test_marked_letters_say_where_they_were(tmp_path: Path) -> None:
         rig.store.poll(10, heard.extend)
         await rig.commit()
         first, _, alone = heard
-        assert (first.coordinates, first.attributes, first.together, alone.together) == ("a:1", '{"n":1}', 2, 1)
+        assert (first.coordinates, first.attributes, first.together, alone.together) == (
+            "a:1",
+            '{"n":1}',
+            2,
+            1,
+        )
         rig.store.remove([first.number])
         rig.store.poll(10, heard.extend)
         await rig.commit()

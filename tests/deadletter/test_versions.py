@@ -1,4 +1,6 @@
-"""Files of an older version: written by what was there before, read and brought up to date by what is there now."""
+"""Files of an older version: written by what was there before, read and brought up to date by what
+is there now.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,18 @@ EVENT: Final = b'{"event":"old"}'
 VERSION_1: Final = """
     PRAGMA auto_vacuum = INCREMENTAL;
     PRAGMA journal_mode = WAL;
-    CREATE TABLE letters (number INTEGER PRIMARY KEY AUTOINCREMENT, reason TEXT NOT NULL, api_key TEXT, historical INTEGER NOT NULL,
-        at REAL NOT NULL, why TEXT NOT NULL, source TEXT NOT NULL, coordinates TEXT NOT NULL, sequence INTEGER, idx INTEGER,
-        receipt INTEGER NOT NULL, cost INTEGER NOT NULL, event TEXT, distinct_id TEXT, uuid TEXT, crc INTEGER NOT NULL, mark TEXT,
+    CREATE TABLE letters (number INTEGER PRIMARY KEY AUTOINCREMENT, reason TEXT NOT NULL, api_key \
+TEXT, historical INTEGER NOT NULL,
+        at REAL NOT NULL, why TEXT NOT NULL, source TEXT NOT NULL, coordinates TEXT NOT NULL, \
+sequence INTEGER, idx INTEGER,
+        receipt INTEGER NOT NULL, cost INTEGER NOT NULL, event TEXT, distinct_id TEXT, uuid TEXT, \
+crc INTEGER NOT NULL, mark TEXT,
         rate REAL, note TEXT, data BLOB NOT NULL, replacement BLOB);
     CREATE UNIQUE INDEX letters_by_place ON letters (sequence, idx) WHERE sequence IS NOT NULL;
     CREATE INDEX letters_by_mark ON letters (mark, number) WHERE mark IS NOT NULL;
     CREATE INDEX letters_by_uuid ON letters (uuid) WHERE uuid IS NOT NULL;
-    CREATE TABLE counters (api_key TEXT NOT NULL, historical INTEGER NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,
+    CREATE TABLE counters (api_key TEXT NOT NULL, historical INTEGER NOT NULL, kind TEXT NOT \
+NULL, name TEXT NOT NULL,
         count INTEGER NOT NULL, PRIMARY KEY (api_key, historical, kind, name)) WITHOUT ROWID;
     PRAGMA user_version = 1;
 """
@@ -41,10 +47,16 @@ def old_file(directory: Path, letters: int = 3) -> Path:
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(VERSION_1)
         row = ("refused", LANE.api_key, 0, 12.5, "400: no", "http", "", 0, 500, crc32(EVENT), EVENT)
-        columns = "reason, api_key, historical, at, why, source, coordinates, receipt, cost, crc, data"
+        columns = (
+            "reason, api_key, historical, at, why, source, coordinates, receipt, cost, crc, data"
+        )
         for _ in range(letters):
-            connection.execute(f"INSERT INTO letters ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-        connection.execute("INSERT INTO counters VALUES (?, 0, 'received', 'http', ?)", (LANE.api_key, letters))
+            connection.execute(
+                f"INSERT INTO letters ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row
+            )
+        connection.execute(
+            "INSERT INTO counters VALUES (?, 0, 'received', 'http', ?)", (LANE.api_key, letters)
+        )
     return path
 
 
@@ -54,7 +66,9 @@ def version(directory: Path) -> int:
 
 
 async def test_an_old_file_is_brought_up_to_date_in_place(tmp_path: Path) -> None:
-    """The store goes on with its letters, its numbers and its books, and keeps new ones with all that is known of them."""
+    """The store goes on with its letters, its numbers and its books, and keeps new ones with all
+    that is known of them.
+    """
     old_file(tmp_path)
     async with started(tmp_path) as rig:
         assert rig.store.statistics().letters == 3
@@ -82,7 +96,9 @@ def test_an_old_file_is_read_as_it_is(tmp_path: Path) -> None:
 
 
 def test_what_one_process_brought_up_to_date_stays_so(tmp_path: Path) -> None:
-    """Also beside a daemon of the older version, which goes on writing, and says again which version it has."""
+    """Also beside a daemon of the older version, which goes on writing, and says again which
+    version it has.
+    """
     path = old_file(tmp_path)
     with contextlib.closing(sqlite3.connect(path)) as older:
         with contextlib.closing(open_writable(path)) as connection:
@@ -93,7 +109,11 @@ def test_what_one_process_brought_up_to_date_stays_so(tmp_path: Path) -> None:
     for _ in range(2):
         open_writable(path).close()
     assert version(tmp_path) == VERSION
-    assert query(tmp_path, "SELECT mark, note, attributes FROM letters") == [("drop", None, ""), (None, "seen", ""), (None, None, "")]
+    assert query(tmp_path, "SELECT mark, note, attributes FROM letters") == [
+        ("drop", None, ""),
+        (None, "seen", ""),
+        (None, None, ""),
+    ]
 
 
 def test_an_old_file_that_cant_be_written_is_read(tmp_path: Path) -> None:
@@ -104,7 +124,10 @@ def test_an_old_file_that_cant_be_written_is_read(tmp_path: Path) -> None:
     with capture_logs(), contextlib.closing(other):
         rig = StoreRig(tmp_path)
         try:
-            assert (rig.store.statistics().letters, rig.store.accounts()[LANE].dead_lettered) == (3, {Reason.REFUSED: 3})
+            assert (rig.store.statistics().letters, rig.store.accounts()[LANE].dead_lettered) == (
+                3,
+                {Reason.REFUSED: 3},
+            )
             assert rig.store.statistics().failing
         finally:
             rig.store.close()

@@ -1,5 +1,6 @@
-"""Delivery with all its real neighbours (buffer, batcher, dead letters, books, sink), a scripted upstream, and a clock that a test
-turns."""
+"""Delivery with all its real neighbours (buffer, batcher, dead letters, books, sink), a scripted
+upstream, and a clock that a test turns.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +38,14 @@ RETRIES = RetryPolicy()
 
 def event(name: str, distinct_id: str | None = None, **properties: Any) -> bytes:
     """An event as it stands in the buffer; by default of a person of its own."""
-    fields = {"event": name, "distinct_id": distinct_id or f"id-of-{name}", "properties": properties}
-    return msgspec.json.encode({**fields, "uuid": f"uuid-{name}", "timestamp": "2026-01-01T00:00:00Z"})
+    fields = {
+        "event": name,
+        "distinct_id": distinct_id or f"id-of-{name}",
+        "properties": properties,
+    }
+    return msgspec.json.encode(
+        {**fields, "uuid": f"uuid-{name}", "timestamp": "2026-01-01T00:00:00Z"}
+    )
 
 
 def events(count: int, prefix: str = "e") -> list[bytes]:
@@ -46,9 +53,18 @@ def events(count: int, prefix: str = "e") -> list[bytes]:
     return [event(f"{prefix}{number}") for number in range(count)]
 
 
-def chunk_of(raw: Sequence[bytes], now: float, lane: Lane = LANE, ordering: Ordering = Ordering.PER_DISTINCT_ID) -> Chunk:
+def chunk_of(
+    raw: Sequence[bytes],
+    now: float,
+    lane: Lane = LANE,
+    ordering: Ordering = Ordering.PER_DISTINCT_ID,
+) -> Chunk:
     """One request's events."""
-    ids = frozenset().union(*map(ids_of, raw)) if ordering is Ordering.PER_DISTINCT_ID else frozenset[str]()
+    ids = (
+        frozenset().union(*map(ids_of, raw))
+        if ordering is Ordering.PER_DISTINCT_ID
+        else frozenset[str]()
+    )
     return Chunk(lane, b",".join(raw), len(raw), ids, now)
 
 
@@ -84,7 +100,9 @@ class Tap:
 
 
 class Rig:
-    """Everything around one `Delivery`, as an asynchronous context manager. Time passes in `until` alone."""
+    """Everything around one `Delivery`, as an asynchronous context manager. Time passes in `until`
+    alone.
+    """
 
     def __init__(
         self,
@@ -107,7 +125,9 @@ class Rig:
         self.books = Books()
         self.buffer = MemoryBuffer(100_000_000)
         self.dead_letters = MemoryDeadLetters(dead_letter_bytes)
-        self.sink = HttpSink(UpstreamPolicy(url or upstream.url, compression, timeout, ca_file), self.clock)
+        self.sink = HttpSink(
+            UpstreamPolicy(url or upstream.url, compression, timeout, ca_file), self.clock
+        )
         self.tap = Tap(self.sink)
         self.keys = KeyCheck(self.tap.decide, self.clock) if verify_keys else None
         self.delivery = Delivery(
@@ -132,7 +152,12 @@ class Rig:
         self.delivery.start()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self._stack.aclose()
 
     def offer(self, raw: Sequence[bytes], lane: Lane = LANE) -> None:
@@ -142,9 +167,11 @@ class Rig:
         self.delivery.wake()
 
     async def until(self, condition: Callable[[], bool], seconds: float = 600.0) -> float:
-        """Let time pass until `condition` holds, and requests be answered as fast as they can; the seconds that passed.
+        """Let time pass until `condition` holds, and requests be answered as fast as they can; the
+        seconds that passed.
 
-        Raises `TimeoutError` after so many `seconds` of the fake clock, or when a request isn't answered in real time.
+        Raises `TimeoutError` after so many `seconds` of the fake clock, or when a request isn't
+        answered in real time.
         """
         began = self.clock.monotonic()
         while not condition():
@@ -178,7 +205,9 @@ class Rig:
 
     def buried(self) -> list[str]:
         """The names of the events that became dead letters."""
-        return [str(msgspec.json.decode(letter.data)["event"]) for letter in self.dead_letters.letters]
+        return [
+            str(msgspec.json.decode(letter.data)["event"]) for letter in self.dead_letters.letters
+        ]
 
     def times_accepted(self) -> Counter[str]:
         """How often each event was in a request that got 200."""

@@ -1,7 +1,9 @@
-"""Buffer and batcher against a plain model: any sequence of requests, takes, settlements and put-backs.
+"""Buffer and batcher against a plain model: any sequence of requests, takes, settlements and
+put-backs.
 
-The model is a list a lane of (name, ids) in order of receipt, and what is in flight. It asks: is no event lost or doubled, is order kept
-per id, is nothing taken that may not go, is something taken if the first waiting event may go, are bytes and events counted exactly?
+The model is a list a lane of (name, ids) in order of receipt, and what is in flight. It asks: is
+no event lost or doubled, is order kept per id, is nothing taken that may not go, is something
+taken if the first waiting event may go, are bytes and events counted exactly?
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ requests = st.lists(events, min_size=1, max_size=6)
 
 
 class BatchingModel(RuleBasedStateMachine):
-    """Batches of a lane that keeps order per id: ids in flight are blocked for it, as delivery does."""
+    """Batches of a lane that keeps order per id: ids in flight are blocked for it, as delivery
+    does.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,12 +58,27 @@ class BatchingModel(RuleBasedStateMachine):
         raw = []
         for person, alias, padding in request:
             name = f"e{next(self.numbers)}"
-            raw.append(msgspec.json.encode({"event": name, "distinct_id": person, "properties": {"alias": alias, "p": "x" * padding}}))
+            raw.append(
+                msgspec.json.encode(
+                    {
+                        "event": name,
+                        "distinct_id": person,
+                        "properties": {"alias": alias, "p": "x" * padding},
+                    }
+                )
+            )
             self.ids[name] = ids_of(raw[-1])
             self.waiting[lane].append(name)
-        self.buffer.offer([Chunk(lane, b",".join(raw), len(raw), frozenset().union(*map(ids_of, raw)), NOW)])
+        self.buffer.offer(
+            [Chunk(lane, b",".join(raw), len(raw), frozenset().union(*map(ids_of, raw)), NOW)]
+        )
 
-    @rule(target=batches, lane=st.sampled_from(LANES), also=st.sets(people, max_size=2), body=st.none() | st.integers(200, LIMIT))
+    @rule(
+        target=batches,
+        lane=st.sampled_from(LANES),
+        also=st.sets(people, max_size=2),
+        body=st.none() | st.integers(200, LIMIT),
+    )
     def take(self, lane: Lane, also: set[str], body: int | None) -> Batch | None:
         """A batch goes out; ids in flight are blocked, and others at random."""
         blocked = also.union(*[batch.ids() for batch in self.flying if batch.lane == lane])
@@ -85,7 +104,9 @@ class BatchingModel(RuleBasedStateMachine):
         return chunk
 
     def check_order(self, waiting: list[str], taken: list[str], blocked: set[str]) -> None:
-        """What was taken waited, comes in the order of the queue, isn't blocked, and passed nobody that it shares an id with."""
+        """What was taken waited, comes in the order of the queue, isn't blocked, and passed nobody
+        that it shares an id with.
+        """
         assert [name for name in waiting if name in taken] == taken
         held = set(blocked)
         for name in waiting:
@@ -105,7 +126,9 @@ class BatchingModel(RuleBasedStateMachine):
 
     @rule(batch=consumes(batches))
     def put_back(self, batch: Batch | None) -> None:
-        """A batch comes back to the front of its lane, before what it had passed; none of that shares an id with it."""
+        """A batch comes back to the front of its lane, before what it had passed; none of that
+        shares an id with it.
+        """
         if batch is not None:
             self.buffer.queue(batch.lane).put_back(batch.chunks)
             self.flying.remove(batch)
@@ -113,7 +136,9 @@ class BatchingModel(RuleBasedStateMachine):
 
     @invariant()
     def queues_are_as_they_should_be(self) -> None:
-        """Each lane's queue holds the model's events, and the buffer's sums are exact. Events that share no id may change places."""
+        """Each lane's queue holds the model's events, and the buffer's sums are exact. Events that
+        share no id may change places.
+        """
         cost = sum(chunk.cost for batch in self.flying for chunk in batch.chunks)
         for lane in LANES:
             queue = self.buffer.queue(lane)
@@ -122,7 +147,10 @@ class BatchingModel(RuleBasedStateMachine):
             waiting = [name for chunk in chunks for name in named(chunk)]
             assert sorted(waiting) == sorted(self.waiting[lane])
             self.waiting[lane] = waiting
-            assert all(chunk.ids == frozenset().union(*[self.ids[name] for name in named(chunk)]) for chunk in chunks)
+            assert all(
+                chunk.ids == frozenset().union(*[self.ids[name] for name in named(chunk)])
+                for chunk in chunks
+            )
             flying = sum(batch.count for batch in self.flying if batch.lane == lane)
             assert self.buffer.count(lane) == len(self.waiting[lane]) + flying
             cost += sum(chunk.cost for chunk in chunks)
@@ -130,15 +158,23 @@ class BatchingModel(RuleBasedStateMachine):
 
     @invariant()
     def order_is_kept_per_id(self) -> None:
-        """The events of an id are settled in order of receipt, and those in flight come before those that wait."""
+        """The events of an id are settled in order of receipt, and those in flight come before
+        those that wait.
+        """
         for lane in LANES:
             flying = [name for batch in self.flying if batch.lane == lane for name in names(batch)]
             for person in PEOPLE:
-                theirs = [name for name in self.settled[lane] + flying + self.waiting[lane] if person in self.ids[name]]
+                theirs = [
+                    name
+                    for name in self.settled[lane] + flying + self.waiting[lane]
+                    if person in self.ids[name]
+                ]
                 assert theirs == sorted(theirs, key=lambda name: int(name[1:]))
 
     def teardown(self) -> None:
-        """In the end nothing is missing: everything that is left comes out, and the buffer is empty."""
+        """In the end nothing is missing: everything that is left comes out, and the buffer is
+        empty.
+        """
         for batch in list(self.flying):
             self.settle(batch)
         for lane in LANES:

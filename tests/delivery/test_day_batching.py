@@ -1,4 +1,6 @@
-"""Batches of one day each: when they are due, what they pass over, how large they are, and at which pace they go."""
+"""Batches of one day each: when they are due, what they pass over, how large they are, and at
+which pace they go.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ class DayChunk(Chunk):
 
 def chunk(day: int, *events: bytes, at: float = NOW) -> DayChunk:
     """Events of a day."""
-    made = DayChunk(LANE, b",".join(events), len(events), frozenset().union(*map(ids_of, events)), at)
+    made = DayChunk(
+        LANE, b",".join(events), len(events), frozenset().union(*map(ids_of, events)), at
+    )
     made.day = day
     return made
 
@@ -68,7 +72,11 @@ def batcher_of(*chunks: Chunk, policy: BatchPolicy = SMALL) -> tuple[Batcher, Me
 
 def names(batch: Batch | None) -> list[str]:
     """The events of a batch, by name."""
-    return [] if batch is None else [each.split(b'"')[3].decode() for part in batch.chunks for each in part.events()]
+    return (
+        []
+        if batch is None
+        else [each.split(b'"')[3].decode() for part in batch.chunks for each in part.events()]
+    )
 
 
 def drained(batcher: Batcher) -> list[list[str]]:
@@ -83,24 +91,38 @@ def drained(batcher: Batcher) -> list[list[str]]:
 def test_days_are_not_mixed() -> None:
     """The first chunk says the day; chunks of others are passed over and keep their places."""
     batcher, buffer = batcher_of(
-        chunk(1, event("a1")), chunk(2, event("b1")), chunk(1, event("a2")), chunk(2, event("b2")), chunk(1, event("a3"))
+        chunk(1, event("a1")),
+        chunk(2, event("b1")),
+        chunk(1, event("a2")),
+        chunk(2, event("b2")),
+        chunk(1, event("a3")),
     )
     assert drained(batcher) == [["a1", "a2", "a3"], ["b1", "b2"]]
     assert len(buffer.queue(LANE)) == 0
 
 
 def test_an_id_keeps_its_order_across_days() -> None:
-    """What is passed over for its day holds back what shares an id with it, and that the next in its turn."""
+    """What is passed over for its day holds back what shares an id with it, and that the next in
+    its turn.
+    """
     batcher, _ = batcher_of(
-        chunk(1, event("a1")), chunk(2, event("b1", "ann")), chunk(1, event("a2", "ann"), event("a3", "bob")), chunk(1, event("a4", "bob")),
+        chunk(1, event("a1")),
+        chunk(2, event("b1", "ann")),
+        chunk(1, event("a2", "ann"), event("a3", "bob")),
+        chunk(1, event("a4", "bob")),
         chunk(1, event("a5")),
-    )  # fmt: skip
+    )
     assert drained(batcher) == [["a1", "a5"], ["b1"], ["a2", "a3", "a4"]]
 
 
 def test_a_blocked_day_lets_others_pass() -> None:
     """Where the first chunk may not go, the day is that of the first one that may, and due."""
-    chunks = [chunk(1, event("a1", "ann")), chunk(2, event("b1")), chunk(1, event("a2")), chunk(2, event("b2", "ann"))]
+    chunks = [
+        chunk(1, event("a1", "ann")),
+        chunk(2, event("b1")),
+        chunk(1, event("a2")),
+        chunk(2, event("b2", "ann")),
+    ]
     batcher, _ = batcher_of(*chunks)
     assert batcher.next(LANE, NOW, blocked={"ann"}) is None
     assert names(batcher.next(LANE, NOW, blocked={"ann"}, flush=True)) == ["b1"]
@@ -109,7 +131,9 @@ def test_a_blocked_day_lets_others_pass() -> None:
 
 
 def test_when_a_batch_is_due() -> None:
-    """When a day has a full one, by count or bytes; when enough of all days is gathered; when the oldest has waited; and when flushed."""
+    """When a day has a full one, by count or bytes; when enough of all days is gathered; when the
+    oldest has waited; and when flushed.
+    """
     old = chunk(1, event("a1"), at=NOW - 0.4)
     batcher, buffer = batcher_of(old, chunk(2, *[event(f"b{at}") for at in range(5)]))
     assert batcher.due_at(LANE, NOW) == pytest.approx(NOW + 0.6)
@@ -130,8 +154,12 @@ def test_when_a_batch_is_due() -> None:
 
 
 def test_a_day_that_seems_over_goes_before_a_later_full_one() -> None:
-    """Once as many events of other days came as a batch has: a source in the order of time is settled in that order."""
-    batcher, buffer = batcher_of(chunk(1, event("a1")), *[chunk(2, event(f"b{number}")) for number in range(5)])
+    """Once as many events of other days came as a batch has: a source in the order of time is
+    settled in that order.
+    """
+    batcher, buffer = batcher_of(
+        chunk(1, event("a1")), *[chunk(2, event(f"b{number}")) for number in range(5)]
+    )
     assert batcher.next(LANE, NOW) is None
     buffer.offer([chunk(2, event("b5"))])
     assert names(batcher.next(LANE, NOW)) == ["a1"]
@@ -139,11 +167,17 @@ def test_a_day_that_seems_over_goes_before_a_later_full_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "before", [[chunk(1, event("a", "ann"))], [chunk(day, event(f"a{day}")) for day in range(2, 302)]], ids=["one person", "many days"]
+    "before",
+    [[chunk(1, event("a", "ann"))], [chunk(day, event(f"a{day}")) for day in range(2, 302)]],
+    ids=["one person", "many days"],
 )
 def test_what_is_due_goes_though_a_full_day_is_behind_what_is_not(before: list[Chunk]) -> None:
-    """A full day that shares an id with what came before, or stands too far behind, lets that go first: else nothing ever would."""
-    batcher, _ = batcher_of(*before, *[chunk(1000, event(f"b{number}", "ann", 200)) for number in range(4)])
+    """A full day that shares an id with what came before, or stands too far behind, lets that go
+    first: else nothing ever would.
+    """
+    batcher, _ = batcher_of(
+        *before, *[chunk(1000, event(f"b{number}", "ann", 200)) for number in range(4)]
+    )
     assert batcher.due_at(LANE, NOW) == NOW
     assert names(batcher.next(LANE, NOW)) == names(Batch(LANE, (before[0],), 0))
 
@@ -151,7 +185,9 @@ def test_what_is_due_goes_though_a_full_day_is_behind_what_is_not(before: list[C
 def test_a_chunk_too_large_for_a_batch_is_cut() -> None:
     """Its parts keep its day and its place, and the counts stay right."""
     batcher, buffer = batcher_of(
-        chunk(1, event("a1", "ann")), chunk(2, *[event(f"b{at}", size=300) for at in range(5)]), chunk(1, event("a2"))
+        chunk(1, event("a1", "ann")),
+        chunk(2, *[event(f"b{at}", size=300) for at in range(5)]),
+        chunk(1, event("a2")),
     )
     assert names(batcher.next(LANE, NOW, blocked={"ann"}, flush=True)) == ["b0", "b1"]
     assert drained(batcher) == [["a1", "a2"], ["b2", "b3"], ["b4"]]
@@ -171,9 +207,13 @@ def test_what_is_withdrawn_or_dropped_is_not_counted() -> None:
 
 
 def test_one_day_in_flight() -> None:
-    """With `one_day` nothing of another day goes while any ids are in flight; more of the same day does."""
+    """With `one_day` nothing of another day goes while any ids are in flight; more of the same day
+    does.
+    """
     policy = BatchPolicy(700, 2, 1.0, by_day=True, one_day=True, gather_bytes=0)
-    batcher, buffer = batcher_of(*[chunk(day, event(f"d{day}-{at}")) for at in range(3) for day in (1, 2)], policy=policy)
+    batcher, buffer = batcher_of(
+        *[chunk(day, event(f"d{day}-{at}")) for at in range(3) for day in (1, 2)], policy=policy
+    )
     assert names(batcher.next(LANE, NOW)) == ["d1-0", "d1-1"]
     assert names(batcher.next(LANE, NOW, blocked={"d1-0", "d1-1"})) == ["d1-2"]
     assert batcher.next(LANE, NOW, blocked={"d1-0"}, flush=True) is None
@@ -206,7 +246,9 @@ class Pace:
 
 @pytest.mark.parametrize("by_day", [True, False])
 def test_a_batch_is_not_due_before_its_pace_says_so(by_day: bool) -> None:
-    """Also where it is full, old, or flushed; the pace is asked for what the batch will have, and learns what it had."""
+    """Also where it is full, old, or flushed; the pace is asked for what the batch will have, and
+    learns what it had.
+    """
     pace = Pace(NOW + 5.0)
     buffer = MemoryBuffer(1_000_000, by_day=by_day)
     batcher = Batcher(buffer, BatchPolicy(10_000, 4, 1.0, by_day=by_day), pace)
@@ -222,7 +264,9 @@ def test_a_batch_is_not_due_before_its_pace_says_so(by_day: bool) -> None:
 
 
 async def test_a_probe_waits_for_the_pace_too() -> None:
-    """A halted lane whose probe is due before it may go is probed once it may, though nothing else happens meanwhile."""
+    """A halted lane whose probe is due before it may go is probed once it may, though nothing else
+    happens meanwhile.
+    """
     clock = FakeClock()
     buffer = MemoryBuffer(1_000_000, by_day=True)
     sent: list[float] = []
@@ -245,7 +289,9 @@ async def test_a_probe_waits_for_the_pace_too() -> None:
         ordering_of=lambda _lane: Ordering.PER_DISTINCT_ID,
     )
     buffer.offer([chunk(1, event("a"))])
-    delivery.halts.halt(LANE, HaltReason.REFUSES_ALL, "400", now=clock.monotonic(), wall=clock.now())
+    delivery.halts.halt(
+        LANE, HaltReason.REFUSES_ALL, "400", now=clock.monotonic(), wall=clock.now()
+    )
     delivery.start()
     for _ in range(110):
         await clock.advance(1.0)
@@ -263,15 +309,21 @@ def test_a_buffer_that_does_not_count_days_is_a_mistake() -> None:
 
 
 people = st.sampled_from(["ann", "bob", "cid", "dee", "eve"])
-offers = st.tuples(st.integers(1, 4), st.lists(st.tuples(people, st.integers(0, 250)), min_size=1, max_size=8))
+offers = st.tuples(
+    st.integers(1, 4), st.lists(st.tuples(people, st.integers(0, 250)), min_size=1, max_size=8)
+)
 steps = st.one_of(offers, st.just("take"), st.just("settle"), st.just("again"))
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(steps, max_size=40), st.booleans(), st.sampled_from([0, 4000, 1 << 30]))
-def test_whatever_comes_leaves_by_day_and_in_order(plan: list[object], one_day: bool, gather: int) -> None:
-    """Nothing is lost or doubled, no batch mixes days, each is below its limits, and the events of an id are settled in their order, with
-    up to three batches in flight that share no id; with `one_day` they share the day."""
+def test_whatever_comes_leaves_by_day_and_in_order(
+    plan: list[object], one_day: bool, gather: int
+) -> None:
+    """Nothing is lost or doubled, no batch mixes days, each is below its limits, and the events of
+    an id are settled in their order, with up to three batches in flight that share no id; with
+    `one_day` they share the day.
+    """
     policy = BatchPolicy(700, 6, 1.0, by_day=True, one_day=one_day, gather_bytes=gather)
     batcher, buffer = batcher_of(policy=policy)
     numbers, days, owners = count(), dict[str, int](), dict[str, str]()
@@ -306,7 +358,8 @@ def test_whatever_comes_leaves_by_day_and_in_order(plan: list[object], one_day: 
             buffer.offer([chunk(day, *made)])
         elif step == "settle" and flying:
             settle(flying[0])
-        elif step == "again" and flying:  # the last one was not sent: none that came after it can be in flight
+        elif step == "again" and flying:
+            # the last one was not sent: none that came after it can be in flight
             buffer.queue(LANE).put_back(flying.pop().chunks)
         elif step == "take" and len(flying) < 3:
             take(flush=len(flying) == 0)
@@ -323,8 +376,9 @@ def test_whatever_comes_leaves_by_day_and_in_order(plan: list[object], one_day: 
 
 
 def run(units: Iterable[Sequence[Chunk]], in_flight: int = 3) -> tuple[list[list[Chunk]], float]:
-    """Let a source bring its units as fast as there is room, with some batches in flight; all batches but those of the end, and the
-    seconds that making them took."""
+    """Let a source bring its units as fast as there is room, with some batches in flight; all
+    batches but those of the end, and the seconds that making them took.
+    """
     buffer = MemoryBuffer(WINDOW, any_if_empty=True, by_day=True)
     batcher = Batcher(buffer, USUAL)
     flying: list[Batch] = []
@@ -335,7 +389,9 @@ def run(units: Iterable[Sequence[Chunk]], in_flight: int = 3) -> tuple[list[list
     def go(*, flush: bool = False) -> bool:
         nonlocal seconds
         began = time.perf_counter()
-        batch = batcher.next(LANE, now, blocked=NO_IDS.union(*[each.ids() for each in flying]), flush=flush)
+        batch = batcher.next(
+            LANE, now, blocked=NO_IDS.union(*[each.ids() for each in flying]), flush=flush
+        )
         seconds += time.perf_counter() - began
         if batch is not None:
             assert len({each.day for each in batch.chunks}) == 1
@@ -361,15 +417,22 @@ def run(units: Iterable[Sequence[Chunk]], in_flight: int = 3) -> tuple[list[list
     return batches[:steady], seconds
 
 
-def alternating(days: int, records: int, persons: Sequence[str] | None = None, *, seed: int = 1) -> Iterable[list[Chunk]]:
-    """Units of neighbouring records whose days alternate, one after the other: a chunk a day. Most persons occur once, one event in a
-    thousand is by a regular. `persons`: all of them instead."""
+def alternating(
+    days: int, records: int, persons: Sequence[str] | None = None, *, seed: int = 1
+) -> Iterable[list[Chunk]]:
+    """Units of neighbouring records whose days alternate, one after the other: a chunk a day. Most
+    persons occur once, one event in a thousand is by a regular. `persons`: all of them instead.
+    """
     chance = random.Random(seed)
     per_unit = 20 * days
     for first in range(0, records, per_unit):
         made: dict[int, list[bytes]] = {}
         for number in range(first, first + per_unit):
-            person = f"regular-{chance.randrange(1000)}" if chance.random() < 0.001 else f"person-{number}"
+            person = (
+                f"regular-{chance.randrange(1000)}"
+                if chance.random() < 0.001
+                else f"person-{number}"
+            )
             if persons is not None:
                 person = chance.choice(persons)
             made.setdefault(number % days, []).append(event(f"e{number}", person, 600))
@@ -378,13 +441,21 @@ def alternating(days: int, records: int, persons: Sequence[str] | None = None, *
 
 def _of_ids(day: int, events: Sequence[bytes]) -> Chunk:
     """Faster than `chunk`: an event's id is what stands there."""
-    made = DayChunk(LANE, b",".join(events), len(events), frozenset([each.split(b'"')[7].decode() for each in events]), NOW)
+    made = DayChunk(
+        LANE,
+        b",".join(events),
+        len(events),
+        frozenset([each.split(b'"')[7].decode() for each in events]),
+        NOW,
+    )
     made.day = day
     return made
 
 
 def test_days_that_alternate_record_by_record_fill_batches() -> None:
-    """30 days, 150,000 records: while the source brings more, every batch has at least 500 events, and making them takes little time."""
+    """30 days, 150,000 records: while the source brings more, every batch has at least 500 events,
+    and making them takes little time.
+    """
     batches, seconds = run(alternating(30, 150_000))
     sizes = [sum(each.count for each in batch) for batch in batches]
     assert sum(sizes) > 100_000
@@ -393,12 +464,19 @@ def test_days_that_alternate_record_by_record_fill_batches() -> None:
 
 
 def _order(batches: Iterable[Sequence[Chunk]]) -> list[int]:
-    return [int(each.split(b'"')[3][1:]) for batch in batches for part in batch for each in part.events()]
+    return [
+        int(each.split(b'"')[3][1:])
+        for batch in batches
+        for part in batch
+        for each in part.events()
+    ]
 
 
 @pytest.mark.parametrize("persons", [["one"], ["one", "two", "three"]])
 def test_one_person_on_alternating_days_goes_in_order(persons: Collection[str]) -> None:
-    """Everything shares its ids: small batches, in order, and the time to make them is in proportion to their number."""
+    """Everything shares its ids: small batches, in order, and the time to make them is in
+    proportion to their number.
+    """
     batches, seconds = run(alternating(30, 60_000, list(persons)), in_flight=1)
     days = [batch[0].day for batch in batches]
     assert days[:60] == [*range(30), *range(30)]

@@ -41,7 +41,9 @@ def test_jitter_keeps_half_of_each_wait() -> None:
 
 
 def test_the_first_reason_stays_unless_the_key_check_knows_better(halts: Halts) -> None:
-    """Answers to requests that were still in flight don't change why a lane is halted; the key check's word counts most."""
+    """Answers to requests that were still in flight don't change why a lane is halted; the key
+    check's word counts most.
+    """
     halts.halt(LANE, HaltReason.FORBIDDEN, "a", now=0.0, wall=5.0)
     halts.halt(LANE, HaltReason.WRONG_ADDRESS, "b", now=0.0, wall=6.0)
     assert halts.report(0.0, 6.0)[0].reason is HaltReason.FORBIDDEN
@@ -59,7 +61,9 @@ def test_the_report_says_what_to_do(halts: Halts) -> None:
 
 
 def test_each_change_is_logged_once_without_the_key(halts: Halts) -> None:
-    """One line when a lane halts, one when it goes on; the same lane's further refusals are silent; keys aren't shown."""
+    """One line when a lane halts, one when it goes on; the same lane's further refusals are
+    silent; keys aren't shown.
+    """
     with structlog.testing.capture_logs() as logs:
         halts.halt(LANE, HaltReason.FORBIDDEN, "HTTP 403", now=0.0, wall=0.0)
         halts.halt(LANE, HaltReason.FORBIDDEN, "HTTP 403", now=0.0, wall=0.0)

@@ -10,7 +10,16 @@ from forwarder.delivery.keys import CAPACITY, CONCURRENCY, HOUR, KeyLedger, KeyS
 from tests.delivery.rig import LANE, Rig, events
 from tests.support.cases import cases
 from tests.support.clock import FakeClock
-from tests.support.upstream import OK, UNAUTHORIZED, Answer, Fault, Request, Upstream, failing, plain
+from tests.support.upstream import (
+    OK,
+    UNAUTHORIZED,
+    Answer,
+    Fault,
+    Request,
+    Upstream,
+    failing,
+    plain,
+)
 
 
 def knows(*keys: str) -> Upstream:
@@ -23,7 +32,9 @@ def knows(*keys: str) -> Upstream:
 
 
 async def test_a_known_key_is_asked_about_once() -> None:
-    """A lane's first batch waits for the answer; after that the key isn't asked about for an hour."""
+    """A lane's first batch waits for the answer; after that the key isn't asked about
+    for an hour.
+    """
     async with knows(LANE.api_key) as upstream, Rig(upstream, verify_keys=True) as rig:
         for number in range(5):
             rig.offer(events(2, f"r{number}-"))
@@ -42,7 +53,9 @@ async def test_a_known_key_is_asked_about_once() -> None:
 
 
 async def test_an_unknown_key_halts_its_lane_until_it_is_known() -> None:
-    """401 at `/decide`: nothing is sent to `/batch/`; the key is asked about at growing intervals, and 200 lets the events go."""
+    """401 at `/decide`: nothing is sent to `/batch/`; the key is asked about at growing intervals,
+    and 200 lets the events go.
+    """
     async with knows() as upstream, Rig(upstream, verify_keys=True) as rig:
         rig.offer(events(3))
         await rig.halted(HaltReason.UNKNOWN_KEY)
@@ -73,7 +86,10 @@ async def test_a_key_that_was_revoked_is_found_within_the_hour() -> None:
 @cases("answer", [plain(404), plain(500), plain(429), failing(Fault.RESET)])
 async def test_any_other_answer_means_deliver(answer: Answer) -> None:
     """Neither 200 nor 401: nobody knows better, so the events go."""
-    async with Upstream(decide=lambda _: answer) as upstream, Rig(upstream, verify_keys=True) as rig:
+    async with (
+        Upstream(decide=lambda _: answer) as upstream,
+        Rig(upstream, verify_keys=True) as rig,
+    ):
         rig.offer(events(2))
         await rig.emptied()
         assert upstream.delivered == ["e0", "e1"]
@@ -84,7 +100,10 @@ async def test_any_other_answer_means_deliver(answer: Answer) -> None:
 async def test_a_first_batch_waits_five_seconds_at_most() -> None:
     """While `/decide` doesn't answer, the lane's first batch is sent after five seconds."""
     never = asyncio.Event()
-    async with Upstream(decide=lambda _: Answer(when=never)) as upstream, Rig(upstream, verify_keys=True) as rig:
+    async with (
+        Upstream(decide=lambda _: Answer(when=never)) as upstream,
+        Rig(upstream, verify_keys=True) as rig,
+    ):
         rig.offer(events(1))
         await rig.clock.advance(4.5)
         assert upstream.requests == []
@@ -93,9 +112,14 @@ async def test_a_first_batch_waits_five_seconds_at_most() -> None:
 
 
 async def test_made_up_keys_dont_slow_a_good_lane() -> None:
-    """10,000 made-up keys are being asked about when a good lane begins: it waits five seconds at most, and then goes on unhindered."""
+    """10,000 made-up keys are being asked about when a good lane begins: it waits five seconds at
+    most, and then goes on unhindered.
+    """
     slow = asyncio.Event()
-    async with Upstream(decide=lambda _: Answer(401, when=slow)) as upstream, Rig(upstream, verify_keys=True) as rig:
+    async with (
+        Upstream(decide=lambda _: Answer(401, when=slow)) as upstream,
+        Rig(upstream, verify_keys=True) as rig,
+    ):
         assert rig.keys is not None
         for number in range(10_000):
             rig.keys.ask(f"phc_madeup{number}")
@@ -110,14 +134,18 @@ async def test_made_up_keys_dont_slow_a_good_lane() -> None:
 
 
 async def test_refused_keys_dont_slow_a_good_lane() -> None:
-    """With hundreds of lanes halted for unknown keys, a good lane's events are delivered at once, and no other's are."""
+    """With hundreds of lanes halted for unknown keys, a good lane's events are delivered at once,
+    and no other's are.
+    """
     async with knows(LANE.api_key) as upstream, Rig(upstream, verify_keys=True) as rig:
         keys = rig.keys
         assert keys is not None
         made_up = [Lane(f"phc_madeup{number}") for number in range(300)]
         for lane in made_up:
             keys.ask(lane.api_key)
-        await rig.until(lambda: all(keys.status(lane.api_key) is KeyStatus.REFUSED for lane in made_up))
+        await rig.until(
+            lambda: all(keys.status(lane.api_key) is KeyStatus.REFUSED for lane in made_up)
+        )
         for lane in made_up:
             rig.offer(events(1, "made-up"), lane)
         rig.offer(events(1))
@@ -165,7 +193,9 @@ def test_what_is_known_survives_a_failed_check() -> None:
     """A time-out makes no refused key good and no verified one doubtful; 401 and 200 do."""
     ledger = KeyLedger()
     ledger.ask("k", 0.0)
-    assert [ledger.answered("k", status, 0.0) for status in (503, 401, None, 200, 500, 401, 200)] == [
+    assert [
+        ledger.answered("k", status, 0.0) for status in (503, 401, None, 200, 500, 401, 200)
+    ] == [
         KeyStatus.UNVERIFIED,
         KeyStatus.REFUSED,
         KeyStatus.REFUSED,
@@ -188,7 +218,9 @@ FLOODED = 100
 
 
 def test_a_flood_of_made_up_keys_grows_nothing() -> None:
-    """However many keys come in while hardly any is checked, no more than twice the capacity is held, and checks go on."""
+    """However many keys come in while hardly any is checked, no more than twice the capacity is
+    held, and checks go on.
+    """
     ledger = KeyLedger(FLOODED)
     for number in range(100 * FLOODED):
         ledger.ask(f"made-up-{number}", 0.0)
@@ -201,7 +233,9 @@ def test_a_flood_of_made_up_keys_grows_nothing() -> None:
 
 
 def test_a_key_that_is_asked_for_again_gets_its_turn_in_a_flood() -> None:
-    """Its sender comes back more often than as many other keys come in as are remembered: then it is checked, once."""
+    """Its sender comes back more often than as many other keys come in as are remembered: then it
+    is checked, once.
+    """
     ledger = KeyLedger(FLOODED)
     asked = 0
     for number in range(20 * FLOODED):

@@ -24,7 +24,9 @@ def pause() -> Pause:
 
 
 def test_a_round_counts_once() -> None:
-    """Ten requests of one round fail: the streak rises by one. A request of the next round raises it again."""
+    """Ten requests of one round fail: the streak rises by one. A request of the next round raises
+    it again.
+    """
     one = pause()
     for number in range(1, 11):
         one.failed(number, 10, 100.0, 0.0, "HTTP 503")
@@ -74,7 +76,9 @@ def settle(rig: Rig, chunks: list[Chunk]) -> list[str]:
         rig.books.drop(chunk.lane, DropReason.RETURNED_TO_BROKER, chunk.count)
         rig.buffer.settle([chunk], DropReason.RETURNED_TO_BROKER)
     rig.assert_balanced()
-    return [str(one).split('"event":"')[1].split('"')[0] for chunk in chunks for one in chunk.events()]
+    return [
+        str(one).split('"event":"')[1].split('"')[0] for chunk in chunks for one in chunk.events()
+    ]
 
 
 async def test_what_waits_to_be_sent_again_is_taken_back() -> None:

@@ -1,4 +1,6 @@
-"""The concurrency limit: grows when used and taken, gives way to overload and slowness, never leaves its bounds."""
+"""The concurrency limit: grows when used and taken, gives way to overload and slowness, never
+leaves its bounds.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,28 @@ class Feed:
         self.number = 0
 
     def __call__(
-        self, signal: LoadSignal = LoadSignal.ACCEPTED, *, count: int = 1, used: bool = True, size: int = 5_000_000, seconds: float = 0.1
+        self,
+        signal: LoadSignal = LoadSignal.ACCEPTED,
+        *,
+        count: int = 1,
+        used: bool = True,
+        size: int = 5_000_000,
+        seconds: float = 0.1,
     ) -> int:
-        """So many answers, each to an attempt that began after the answer before; the limit after them."""
+        """So many answers, each to an attempt that began after the answer before; the limit after
+        them.
+        """
         for _ in range(count):
             self.number += 1
             in_flight = self.limiter.limit if used else 1
-            self.limiter.observe(signal, number=self.number, latest=self.number, in_flight=in_flight, size=size, seconds=seconds)
+            self.limiter.observe(
+                signal,
+                number=self.number,
+                latest=self.number,
+                in_flight=in_flight,
+                size=size,
+                seconds=seconds,
+            )
         return self.limiter.limit
 
 
@@ -41,7 +58,9 @@ class Feed:
         (Halt(HaltReason.FORBIDDEN, ""), LoadSignal.NEUTRAL),
     ],
 )
-def test_what_moves_the_limit(outcome: Delivered | Retry | Split | Bisect | Halt, signal: LoadSignal) -> None:
+def test_what_moves_the_limit(
+    outcome: Delivered | Retry | Split | Bisect | Halt, signal: LoadSignal
+) -> None:
     """400, 401, 403 and 413 tell of the request, not of the load."""
     assert load_signal(outcome) is signal
 
@@ -63,14 +82,23 @@ def test_overload_halves_it_once_a_round() -> None:
     feed = Feed()
     feed(count=5000)
     for number in range(10):
-        feed.limiter.observe(LoadSignal.OVERLOAD, number=feed.number - number, latest=feed.number, in_flight=32, size=100, seconds=1.0)
+        feed.limiter.observe(
+            LoadSignal.OVERLOAD,
+            number=feed.number - number,
+            latest=feed.number,
+            in_flight=32,
+            size=100,
+            seconds=1.0,
+        )
     assert feed.limiter.limit == MAXIMUM // 2
     assert feed(LoadSignal.OVERLOAD) == MAXIMUM // 4
     assert feed(LoadSignal.OVERLOAD, count=20) == 1
 
 
 def test_slow_answers_cut_it_and_a_new_normal_is_learned() -> None:
-    """An answer far slower than usual for its size cuts the limit; if that is how it is from now on, the limit grows again."""
+    """An answer far slower than usual for its size cuts the limit; if that is how it is from now
+    on, the limit grows again.
+    """
     feed = Feed()
     before = feed(count=5000)
     assert feed(seconds=2.0) < before
@@ -87,9 +115,21 @@ def test_sizes_are_compared_with_their_like() -> None:
     assert feed.limiter.limit == MAXIMUM
 
 
-@given(st.lists(st.tuples(st.sampled_from(list(LoadSignal)), st.booleans(), st.integers(1, 20_000_000), st.floats(0, 100)), max_size=200))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(list(LoadSignal)),
+            st.booleans(),
+            st.integers(1, 20_000_000),
+            st.floats(0, 100),
+        ),
+        max_size=200,
+    )
+)
 def test_it_never_leaves_its_bounds(answers: list[tuple[LoadSignal, bool, int, float]]) -> None:
-    """Whatever is answered, at least one request may be made, and never more than the maximum; a fixed limit never moves."""
+    """Whatever is answered, at least one request may be made, and never more than the maximum; a
+    fixed limit never moves.
+    """
     feed, fixed = Feed(), Feed(7)
     for signal, used, size, seconds in answers:
         assert 1 <= feed(signal, used=used, size=size, seconds=seconds) <= MAXIMUM

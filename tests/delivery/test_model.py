@@ -1,4 +1,6 @@
-"""Scheduler and limiter against a model, under random outcomes: whatever the upstream does, every event settles once, in order."""
+"""Scheduler and limiter against a model, under random outcomes: whatever the upstream does, every
+event settles once, in order.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,11 @@ from tests.support.waiters import Told
 
 pytestmark = pytest.mark.slow
 
-LANES = [Lane("phc_aaaaaaaaaaaa"), Lane("phc_aaaaaaaaaaaa", historical=True), Lane("phc_bbbbbbbbbbbb")]
+LANES = [
+    Lane("phc_aaaaaaaaaaaa"),
+    Lane("phc_aaaaaaaaaaaa", historical=True),
+    Lane("phc_bbbbbbbbbbbb"),
+]
 PEOPLE = st.sampled_from(["ann", "bob", "cat", "dan", "eve", "fay", "guy", "hal"])
 OK = Reply(200)
 BAD_REQUEST = Reply(400)
@@ -49,7 +55,9 @@ REPLIES = st.one_of(
 def suspicion_of(raw: bytes) -> Suspicion | None:
     """What is suspected of an event: half of them are of three kinds, more or less so."""
     number = int(msgspec.json.decode(raw)["event"])
-    oddities = {1: (Oddity.NUL,), 3: (Oddity.LONG_INTEGER,), 5: (Oddity.NUL, Oddity.NESTED_60)}.get(number % 6)
+    oddities = {1: (Oddity.NUL,), 3: (Oddity.LONG_INTEGER,), 5: (Oddity.NUL, Oddity.NESTED_60)}.get(
+        number % 6
+    )
     return None if oddities is None else Suspicion(oddities, tuple(number % 4 for _ in oddities))
 
 
@@ -85,7 +93,10 @@ class DeliveryMachine(RuleBasedStateMachine):
             backoff=backoff,
         )
 
-    @rule(lane=st.sampled_from(LANES), people=st.lists(st.tuples(PEOPLE, st.none() | PEOPLE), min_size=1, max_size=4))
+    @rule(
+        lane=st.sampled_from(LANES),
+        people=st.lists(st.tuples(PEOPLE, st.none() | PEOPLE), min_size=1, max_size=4),
+    )
     def offer(self, lane: Lane, people: list[tuple[str, str | None]]) -> None:
         """A sender's request comes in."""
         raw = []
@@ -103,23 +114,35 @@ class DeliveryMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.units)
     @rule(data=st.data(), lane=st.none() | st.sampled_from(LANES))
     def withdraw(self, data: st.DataObject, lane: Lane | None) -> None:
-        """Some of those who wait let go of their events: what isn't in flight is taken back, and settled by them."""
+        """Some of those who wait let go of their events: what isn't in flight is taken back, and
+        settled by them.
+        """
         acks = {ack for ack, _ in data.draw(st.lists(st.sampled_from(self.units[-8:]), max_size=6))}
         flying = {id(chunk) for attempt in self.flying for chunk in attempt.batch.chunks}
         older = self.scheduler.withdraw(acks, lane, self.now)
         found = older + self.buffer.withdraw(acks, lane)
-        assert not [chunk for chunk in found if id(chunk) in flying or chunk.ack not in acks or lane not in (None, chunk.lane)]
+        assert not [
+            chunk
+            for chunk in found
+            if id(chunk) in flying or chunk.ack not in acks or lane not in (None, chunk.lane)
+        ]
         for chunk in found:
             self.withdrawn += [str(msgspec.json.decode(one)["event"]) for one in chunk.events()]
             self.books.drop(chunk.lane, DropReason.RETURNED_TO_BROKER, chunk.count)
             self.buffer.settle([chunk], DropReason.RETURNED_TO_BROKER)
-        left = [chunk for chunk in self.scheduler.unsettled() if chunk.ack in acks and lane in (None, chunk.lane)]
+        left = [
+            chunk
+            for chunk in self.scheduler.unsettled()
+            if chunk.ack in acks and lane in (None, chunk.lane)
+        ]
         assert {id(chunk) for chunk in left} <= flying
         self.send()
 
     @invariant()
     def parts_are_what_they_say(self) -> None:
-        """A batch that lost chunks has the exact size of what is left; ordering keys are blocked for what is unsettled, and for no more."""
+        """A batch that lost chunks has the exact size of what is left; ordering keys are blocked
+        for what is unsettled, and for no more.
+        """
         if not hasattr(self, "scheduler"):
             return
         for state in self.scheduler._lanes.values():
@@ -131,7 +154,11 @@ class DeliveryMachine(RuleBasedStateMachine):
     @invariant()
     def everybody_is_told_once_all_is_settled(self) -> None:
         """And not before."""
-        unsettled = Counter(chunk.ack for chunk in self.scheduler.unsettled()) if hasattr(self, "scheduler") else Counter()
+        unsettled = (
+            Counter(chunk.ack for chunk in self.scheduler.unsettled())
+            if hasattr(self, "scheduler")
+            else Counter()
+        )
         waiting = Counter(chunk.ack for lane in LANES for chunk in self.buffer.queue(lane))
         for ack, told in self.units:
             assert bool(told.answers) != bool(unsettled[ack] or waiting[ack])
@@ -160,7 +187,11 @@ class DeliveryMachine(RuleBasedStateMachine):
         raw = [one for chunk in attempt.batch.chunks for one in chunk.events()]
         assert not attempt.part.suspects or all(suspicion_of(one) is not None for one in raw)
         inspects = reply.status == BAD_REQUEST.status and not attempt.part.inspected
-        suspects = {index: found for index, one in enumerate(raw) if inspects and (found := suspicion_of(one)) is not None}
+        suspects = {
+            index: found
+            for index, one in enumerate(raw)
+            if inspects and (found := suspicion_of(one)) is not None
+        }
         outcome = self.scheduler.finished(attempt, reply, self.now, self.now, suspects)
         if isinstance(outcome, Delivered):
             self.accepted[attempt.lane] += raw
@@ -176,12 +207,19 @@ class DeliveryMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.flying)
     @rule(rounds=st.integers(1, 12))
     def answer_strictly(self, rounds: int) -> None:
-        """For a while the upstream refuses what has one kind of suspects in it, and accepts all else."""
+        """For a while the upstream refuses what has one kind of suspects in it, and accepts all
+        else.
+        """
         for _ in range(rounds):
             if not self.flying:
                 break
             raw = [one for chunk in self.flying[0].batch.chunks for one in chunk.events()]
-            self.land(0, BAD_REQUEST if any(int(msgspec.json.decode(one)["event"]) % 6 == 1 for one in raw) else OK)
+            self.land(
+                0,
+                BAD_REQUEST
+                if any(int(msgspec.json.decode(one)["event"]) % 6 == 1 for one in raw)
+                else OK,
+            )
             self.send()
 
     @invariant()
@@ -193,7 +231,9 @@ class DeliveryMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_in_two_requests(self) -> None:
-        """No event is in two requests; under `per_distinct_id` no id is; under `strict` a lane has one request."""
+        """No event is in two requests; under `per_distinct_id` no id is; under `strict` a lane has
+        one request.
+        """
         for lane in LANES:
             mine = [attempt for attempt in self.flying if attempt.lane == lane]
             if mine and self.ordering is Ordering.STRICT:
@@ -209,7 +249,10 @@ class DeliveryMachine(RuleBasedStateMachine):
             account = self.books.accounts[lane]
             assert account.buffered == self.buffer.count(lane)
             assert account.delivered == len(self.accepted[lane])
-        assert sum(account.dropped[DropReason.RETURNED_TO_BROKER] for account in self.books.accounts.values()) == len(self.withdrawn)
+        assert sum(
+            account.dropped[DropReason.RETURNED_TO_BROKER]
+            for account in self.books.accounts.values()
+        ) == len(self.withdrawn)
 
     @invariant()
     def the_order_is_kept(self) -> None:
@@ -226,7 +269,9 @@ class DeliveryMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_refused_without_proof(self) -> None:
-        """An event is a dead letter as refused or too large only in a lane of which something was delivered."""
+        """An event is a dead letter as refused or too large only in a lane of which something was
+        delivered.
+        """
         for letter in self.letters.letters:
             if letter.reason in {Reason.REFUSED, Reason.TOO_LARGE}:
                 assert letter.lane is not None
@@ -252,6 +297,10 @@ class DeliveryMachine(RuleBasedStateMachine):
         assert Counter(names) == self.offered
 
 
-DeliveryMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=80, deadline=None)
+DeliveryMachine.TestCase.settings = settings(
+    max_examples=150, stateful_step_count=80, deadline=None
+)
 TestDelivery = DeliveryMachine.TestCase
-"""Hypothesis runs the machine as this test case: every event settles exactly once, in order, whatever is answered."""
+"""Hypothesis runs the machine as this test case: every event settles exactly once, in order,
+whatever is answered.
+"""

@@ -1,5 +1,6 @@
-"""Order over real sockets: what a scripted upstream sees when halves, retries and second ids tempt delivery to let events pass each
-other."""
+"""Order over real sockets: what a scripted upstream sees when halves, retries and second ids tempt
+delivery to let events pass each other.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def overlapping(requests: list[Request]) -> list[tuple[list[str], list[str]]]:
 
 @cases("ordering", list(Ordering))
 async def test_halves_go_left_then_right(ordering: Ordering) -> None:
-    """Under every ordering the halves of a batch that was too large go one after the other, the left one first."""
+    """Under every ordering the halves of a batch that was too large go one after the other, the
+    left one first.
+    """
     async with Upstream() as upstream, Rig(upstream, ordering=ordering, concurrency=8) as rig:
         upstream.answer = lambda request: OK if len(request.names) <= 2 else plain(413)
         rig.offer([event(f"e{number}", "ann") for number in range(16)])
@@ -39,9 +42,14 @@ async def test_halves_go_left_then_right(ordering: Ordering) -> None:
 
 
 async def test_ids_of_unsent_events_stay_blocked_through_a_split() -> None:
-    """While the right half of a split batch is on its way, no later event of its ids is sent, though the left half is settled."""
+    """While the right half of a split batch is on its way, no later event of its ids is sent,
+    though the left half is settled.
+    """
     release = asyncio.Event()
-    async with Upstream() as upstream, Rig(upstream, concurrency=8, batch=BatchPolicy(5_000_000, 4, 1.0)) as rig:
+    async with (
+        Upstream() as upstream,
+        Rig(upstream, concurrency=8, batch=BatchPolicy(5_000_000, 4, 1.0)) as rig,
+    ):
         upstream.script.extend([plain(413), OK, Answer(when=release)])
         rig.offer([event(f"e{number}", "ann") for number in range(4)])
         await rig.clock.advance(0.01)
@@ -50,7 +58,11 @@ async def test_ids_of_unsent_events_stay_blocked_through_a_split() -> None:
         rig.offer([event("other", "bob")])
         await rig.clock.advance(2.0)
         await upstream.until(lambda: "other" in upstream.delivered)
-        assert [request.names for request in upstream.requests[1:]] == [["e0", "e1"], ["e2", "e3"], ["other"]]
+        assert [request.names for request in upstream.requests[1:]] == [
+            ["e0", "e1"],
+            ["e2", "e3"],
+            ["other"],
+        ]
         release.set()
         await rig.emptied()
         assert upstream.delivered[-1] == "later"
@@ -59,8 +71,13 @@ async def test_ids_of_unsent_events_stay_blocked_through_a_split() -> None:
 @cases("ordering", [Ordering.PER_DISTINCT_ID, Ordering.STRICT])
 @cases("status", [429, 500, 503])
 async def test_no_later_event_of_an_id_passes_a_retry(ordering: Ordering, status: int) -> None:
-    """While an event waits to be sent again, no later event of its person is sent, though there is room for more requests."""
-    async with Upstream() as upstream, Rig(upstream, ordering=ordering, concurrency=8, batch=SMALL) as rig:
+    """While an event waits to be sent again, no later event of its person is sent, though there is
+    room for more requests.
+    """
+    async with (
+        Upstream() as upstream,
+        Rig(upstream, ordering=ordering, concurrency=8, batch=SMALL) as rig,
+    ):
         failed: set[str] = set()
 
         def answer(request: Request) -> Answer:
@@ -72,18 +89,26 @@ async def test_no_later_event_of_an_id_passes_a_retry(ordering: Ordering, status
 
         upstream.answer = answer
         for number in range(8):
-            rig.offer([event(f"ann-{number}", "ann"), event(f"bob-{number}", "bob"), event(f"x-{number}")])
+            rig.offer(
+                [event(f"ann-{number}", "ann"), event(f"bob-{number}", "bob"), event(f"x-{number}")]
+            )
         await rig.emptied()
         for name in ("ann", "bob"):
             mine = [other for other in upstream.delivered if other.startswith(name)]
             assert mine == [f"{name}-{number}" for number in range(8)]
-            sent = [request for request in upstream.requests if any(other.startswith(name) for other in request.names)]
+            sent = [
+                request
+                for request in upstream.requests
+                if any(other.startswith(name) for other in request.names)
+            ]
             assert overlapping(sent) == []
         assert set(rig.times_accepted().values()) == {1}
 
 
 async def test_identify_waits_for_the_anonymous_events_that_it_claims() -> None:
-    """`$identify` names the anonymous id, so it is sent after that id's events were taken, and their later ones after it."""
+    """`$identify` names the anonymous id, so it is sent after that id's events were taken, and
+    their later ones after it.
+    """
     release = asyncio.Event()
     async with Upstream() as upstream, Rig(upstream, concurrency=8, batch=SMALL) as rig:
         upstream.script.append(Answer(when=release))
@@ -95,11 +120,18 @@ async def test_identify_waits_for_the_anonymous_events_that_it_claims() -> None:
         rig.offer([event("after", "ann"), event("late-anon", "anon")])
         await rig.clock.advance(2.0)
         await upstream.until(lambda: upstream.delivered == ["bystander"])
-        assert [request.names for request in upstream.requests] == [["page-1", "page-2"], ["bystander"]]
+        assert [request.names for request in upstream.requests] == [
+            ["page-1", "page-2"],
+            ["bystander"],
+        ]
         release.set()
         await rig.emptied()
         order = upstream.delivered
-        assert order.index("page-2") < order.index("$identify") < min(order.index("after"), order.index("late-anon"))
+        assert (
+            order.index("page-2")
+            < order.index("$identify")
+            < min(order.index("after"), order.index("late-anon"))
+        )
 
 
 async def test_an_alias_is_ordered_with_both_ids() -> None:
@@ -119,8 +151,15 @@ async def test_an_alias_is_ordered_with_both_ids() -> None:
 
 
 async def test_strict_makes_one_request_at_a_time() -> None:
-    """Under `strict` the lane's events arrive in order of receipt, with one request in flight, through failures and splits."""
-    async with Upstream() as upstream, Rig(upstream, ordering=Ordering.STRICT, concurrency=8, batch=BatchPolicy(5_000_000, 4, 1.0)) as rig:
+    """Under `strict` the lane's events arrive in order of receipt, with one request in flight,
+    through failures and splits.
+    """
+    async with (
+        Upstream() as upstream,
+        Rig(
+            upstream, ordering=Ordering.STRICT, concurrency=8, batch=BatchPolicy(5_000_000, 4, 1.0)
+        ) as rig,
+    ):
         upstream.script.extend([plain(500), OK, plain(503), plain(413), OK, plain(429)])
         for number in range(5):
             rig.offer(events(4, f"r{number}-"))
@@ -130,10 +169,14 @@ async def test_strict_makes_one_request_at_a_time() -> None:
 
 
 async def test_strict_keeps_the_order_of_batches_that_were_refused_and_failed() -> None:
-    """Under `strict`, of several batches that are to be sent again the oldest goes first, though it fails once more; only the probe was
-    early."""
+    """Under `strict`, of several batches that are to be sent again the oldest goes first, though
+    it fails once more; only the probe was early.
+    """
     answers = {"a": [plain(400), plain(500), OK], "b": [plain(400), OK], "c": [OK], "d": [OK]}
-    async with Upstream() as upstream, Rig(upstream, ordering=Ordering.STRICT, batch=BatchPolicy(5_000_000, 1, 1.0)) as rig:
+    async with (
+        Upstream() as upstream,
+        Rig(upstream, ordering=Ordering.STRICT, batch=BatchPolicy(5_000_000, 1, 1.0)) as rig,
+    ):
         upstream.answer = lambda request: answers[request.names[0]].pop(0)
         rig.offer([event(name) for name in "abcd"])
         await rig.emptied()
@@ -142,9 +185,14 @@ async def test_strict_keeps_the_order_of_batches_that_were_refused_and_failed() 
 
 @pytest.mark.parametrize("ordering", [Ordering.PER_DISTINCT_ID, Ordering.STRICT])
 async def test_a_probe_with_a_fresh_event_doesnt_overtake_its_person(ordering: Ordering) -> None:
-    """A refused event's lane is probed with fresh events of other people only; the refused person's later events come after it."""
+    """A refused event's lane is probed with fresh events of other people only; the refused
+    person's later events come after it.
+    """
     answers = {"a1": [plain(400), plain(400), OK]}
-    async with Upstream() as upstream, Rig(upstream, ordering=ordering, batch=BatchPolicy(5_000_000, 1, 1.0)) as rig:
+    async with (
+        Upstream() as upstream,
+        Rig(upstream, ordering=ordering, batch=BatchPolicy(5_000_000, 1, 1.0)) as rig,
+    ):
         upstream.answer = lambda request: answers["a1"].pop(0) if request.names == ["a1"] else OK
         rig.offer([event("a1", "ann"), event("a2", "ann"), event("a3", "ann")])
         await rig.emptied()
@@ -153,10 +201,15 @@ async def test_a_probe_with_a_fresh_event_doesnt_overtake_its_person(ordering: O
 
 
 async def test_without_ordering_requests_go_in_parallel() -> None:
-    """Under `none` the same person's events may be in several requests at once: that is what it is for."""
+    """Under `none` the same person's events may be in several requests at once: that is what it is
+    for.
+    """
     release = asyncio.Event()
     held = Upstream(lambda _: Answer(when=release))
-    async with held as upstream, Rig(upstream, ordering=Ordering.NONE, concurrency=3, batch=SMALL) as rig:
+    async with (
+        held as upstream,
+        Rig(upstream, ordering=Ordering.NONE, concurrency=3, batch=SMALL) as rig,
+    ):
         for number in range(6):
             rig.offer([event(f"e{number}", "ann")])
         await rig.clock.advance(1.0)

@@ -1,4 +1,6 @@
-"""Every row of the outcome table, from the upstream's bytes to settled events, over real sockets."""
+"""Every row of the outcome table, from the upstream's bytes to settled events, over
+real sockets.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ async def test_200_with_json_or_nothing_is_delivered(answer: Answer) -> None:
     ],
 )
 async def test_odd_answers_are_delivered_with_a_warning(answer: Answer, kind: str) -> None:
-    """Another 2xx, a body that isn't JSON and `quota_limited` count as delivered, and are counted by kind."""
+    """Another 2xx, a body that isn't JSON and `quota_limited` count as delivered, and are counted
+    by kind.
+    """
     async with Upstream(lambda _: answer) as upstream, Rig(upstream) as rig:
         rig.offer(events(2))
         await rig.emptied()
@@ -48,13 +52,18 @@ async def test_odd_answers_are_delivered_with_a_warning(answer: Answer, kind: st
 
 FAILURES = [
     *[plain(status, "later") for status in (408, 425, 429, 500, 502, 503, 504)],
-    *[failing(fault) for fault in (Fault.RESET, Fault.RESET_IN_REQUEST, Fault.CLOSE, Fault.TRUNCATE)],
+    *[
+        failing(fault)
+        for fault in (Fault.RESET, Fault.RESET_IN_REQUEST, Fault.CLOSE, Fault.TRUNCATE)
+    ],
 ]
 
 
 @cases("answer", FAILURES, ids=[f"{answer.status}-{answer.fault.name}" for answer in FAILURES])
 async def test_failures_are_retried_with_the_same_bytes(answer: Answer) -> None:
-    """What may pass by itself is tried again with the same bytes, until it is delivered once; nothing is lost, nothing buried."""
+    """What may pass by itself is tried again with the same bytes, until it is delivered once;
+    nothing is lost, nothing buried.
+    """
     async with Upstream() as upstream, Rig(upstream) as rig:
         upstream.script.extend([answer, answer])
         rig.offer(events(2))
@@ -97,7 +106,9 @@ async def test_a_date_as_retry_after_is_understood() -> None:
 
 
 async def test_413_is_split_in_order_and_teaches_the_lane() -> None:
-    """A body too large goes in halves, left first; for a while the lane makes smaller batches at once."""
+    """A body too large goes in halves, left first; for a while the lane makes smaller batches at
+    once.
+    """
     async with Upstream() as upstream, Rig(upstream) as rig:
         upstream.answer = lambda request: OK if len(request.body) < 1200 else plain(413, "too big")
         rig.offer(events(16))
@@ -111,18 +122,24 @@ async def test_413_is_split_in_order_and_teaches_the_lane() -> None:
 
 
 async def test_a_single_event_too_large_becomes_a_dead_letter() -> None:
-    """An event that alone is refused with 413 is kept as a dead letter with the upstream's words; the others are delivered."""
+    """An event that alone is refused with 413 is kept as a dead letter with the upstream's words;
+    the others are delivered.
+    """
     async with Upstream() as upstream, Rig(upstream) as rig:
         upstream.answer = lambda request: plain(413, "over 1 MB") if "big" in request.names else OK
         rig.offer([*events(3), event("big"), *events(2, "f")])
         await rig.emptied()
         assert upstream.delivered == ["e0", "e1", "e2", "f0", "f1"]
-        assert [(letter.reason, letter.why) for letter in rig.dead_letters.letters] == [(Reason.TOO_LARGE, "HTTP 413: over 1 MB")]
+        assert [(letter.reason, letter.why) for letter in rig.dead_letters.letters] == [
+            (Reason.TOO_LARGE, "HTTP 413: over 1 MB")
+        ]
         rig.assert_balanced()
 
 
 async def test_413_to_a_lone_event_is_no_proof_against_it() -> None:
-    """As with 400: it is kept, and the lane halts, until another event is accepted; then it is sent once more, and is a dead letter."""
+    """As with 400: it is kept, and the lane halts, until another event is accepted; then it is
+    sent once more, and is a dead letter.
+    """
     async with Upstream() as upstream, Rig(upstream) as rig:
         upstream.answer = lambda request: plain(413, "over 1 MB") if "big" in request.names else OK
         rig.offer([event("big")])
@@ -132,14 +149,18 @@ async def test_413_to_a_lone_event_is_no_proof_against_it() -> None:
         rig.offer([event("good")])
         await rig.emptied()
         assert upstream.delivered == ["good"]
-        assert [(letter.reason, letter.why) for letter in rig.dead_letters.letters] == [(Reason.TOO_LARGE, "HTTP 413: over 1 MB")]
+        assert [(letter.reason, letter.why) for letter in rig.dead_letters.letters] == [
+            (Reason.TOO_LARGE, "HTTP 413: over 1 MB")
+        ]
         assert rig.halt_reason() is None
         rig.assert_balanced()
 
 
 @cases("ordering", list(Ordering))
 async def test_413_to_everything_halts_and_teaches_nothing(ordering: Ordering) -> None:
-    """No event becomes a dead letter; when it is over all are delivered once, and new ones in one batch again."""
+    """No event becomes a dead letter; when it is over all are delivered once, and new ones in one
+    batch again.
+    """
     async with Upstream(lambda _: plain(413)) as upstream, Rig(upstream, ordering=ordering) as rig:
         rig.offer(events(16))
         await rig.halted(HaltReason.REFUSES_ALL)
@@ -147,7 +168,9 @@ async def test_413_to_everything_halts_and_teaches_nothing(ordering: Ordering) -
         assert rig.buried() == []
         upstream.answer = lambda _: OK
         await rig.emptied()
-        assert sorted(rig.times_accepted().items()) == sorted((f"e{number}", 1) for number in range(16))
+        assert sorted(rig.times_accepted().items()) == sorted(
+            (f"e{number}", 1) for number in range(16)
+        )
         before = len(upstream.requests)
         rig.offer(events(16, "f"))
         await rig.emptied()
@@ -180,8 +203,12 @@ HALTS = [
 
 
 @cases(("answer", "reason"), HALTS, ids=[str(answer.status) for answer, _ in HALTS])
-async def test_refusals_halt_the_lane_and_a_probe_resumes_it(answer: Answer, reason: HaltReason) -> None:
-    """A refusal stops the lane; one probe at a time, at growing intervals, finds out when it is over; then all is delivered once."""
+async def test_refusals_halt_the_lane_and_a_probe_resumes_it(
+    answer: Answer, reason: HaltReason
+) -> None:
+    """A refusal stops the lane; one probe at a time, at growing intervals, finds out when it is
+    over; then all is delivered once.
+    """
     async with Upstream(lambda _: answer) as upstream, Rig(upstream) as rig:
         rig.offer(events(4))
         await rig.halted(reason)
@@ -193,7 +220,9 @@ async def test_refusals_halt_the_lane_and_a_probe_resumes_it(answer: Answer, rea
         assert [request.path for request in upstream.requests if request.path != "/batch/"] == []
         upstream.answer = lambda _: OK
         await rig.emptied()
-        assert rig.times_accepted() == {f"{prefix}{number}": 1 for prefix in "ef" for number in range(4)}
+        assert rig.times_accepted() == {
+            f"{prefix}{number}": 1 for prefix in "ef" for number in range(4)
+        }
         assert rig.halt_reason() is None
         assert rig.buried() == []
         rig.assert_balanced()
@@ -219,7 +248,9 @@ async def test_web_pages_with_another_answer_between_them_dont_halt() -> None:
 
 
 async def test_a_proxy_that_refuses_everything_halts_the_lane_and_buries_nothing() -> None:
-    """400 to all that is sent, for hours: nothing is a dead letter; when it ends, every event is delivered."""
+    """400 to all that is sent, for hours: nothing is a dead letter; when it ends, every event is
+    delivered.
+    """
     async with Upstream(lambda _: plain(400, "computer says no")) as upstream, Rig(upstream) as rig:
         for number in range(5):
             rig.offer(events(40, f"r{number}-"))
@@ -233,13 +264,17 @@ async def test_a_proxy_that_refuses_everything_halts_the_lane_and_buries_nothing
         assert rig.buried() == []
         upstream.answer = lambda _: OK
         await rig.emptied()
-        assert sorted(rig.times_accepted().items()) == sorted((f"r{n}-{m}", 1) for n in range(5) for m in range(40))
+        assert sorted(rig.times_accepted().items()) == sorted(
+            (f"r{n}-{m}", 1) for n in range(5) for m in range(40)
+        )
         assert rig.buried() == []
         rig.assert_balanced()
 
 
 async def test_dead_letters_full_halts_the_lane_and_keeps_the_events() -> None:
-    """A refused event without a place to go stops its lane; when there is room, it goes there, and the lane goes on."""
+    """A refused event without a place to go stops its lane; when there is room, it goes there, and
+    the lane goes on.
+    """
     async with Upstream() as upstream, Rig(upstream, dead_letter_bytes=10) as rig:
         upstream.answer = lambda request: plain(400, "bad") if "poison" in request.names else OK
         rig.offer([*events(3), event("poison"), *events(3, "f")])

@@ -1,4 +1,6 @@
-"""Refused events among good ones: found by bisection, buried alone, at a bounded number of requests."""
+"""Refused events among good ones: found by bisection, buried alone, at a bounded number of
+requests.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +34,27 @@ PAIRS = {f"e{number + offset}" for number in range(0, 1000, 220) for offset in (
 @cases("poison", [SCATTERED, FIRST, LAST, PAIRS], ids=["scattered", "first", "last", "pairs"])
 @cases("ordering", list(Ordering))
 @cases("body", [1000, 50], ids=["one body", "20 bodies"])
-async def test_poison_is_found_within_the_bound(poison: set[str], ordering: Ordering, body: int) -> None:
-    """Of 1,000 events 10 are refused: 990 are delivered once, 10 become dead letters, with at most 10·2·log2(1000) requests."""
+async def test_poison_is_found_within_the_bound(
+    poison: set[str], ordering: Ordering, body: int
+) -> None:
+    """Of 1,000 events 10 are refused: 990 are delivered once, 10 become dead letters, with at most
+    10·2·log2(1000) requests.
+    """
     everything = events(1000)
     async with refusing(poison) as upstream, Rig(upstream, ordering=ordering) as rig:
         for start in range(0, 1000, body):
             rig.offer(everything[start : start + body])
         await rig.emptied()
-        assert rig.times_accepted() == {f"e{number}": 1 for number in range(1000) if f"e{number}" not in poison}
+        assert rig.times_accepted() == {
+            f"e{number}": 1 for number in range(1000) if f"e{number}" not in poison
+        }
         assert sorted(rig.buried()) == sorted(poison)
-        assert {(letter.reason, letter.why) for letter in rig.dead_letters.letters} == {(Reason.REFUSED, "HTTP 400: not an event")}
-        assert {letter.data for letter in rig.dead_letters.letters} == {everything[int(name[1:])] for name in poison}
+        assert {(letter.reason, letter.why) for letter in rig.dead_letters.letters} == {
+            (Reason.REFUSED, "HTTP 400: not an event")
+        }
+        assert {letter.data for letter in rig.dead_letters.letters} == {
+            everything[int(name[1:])] for name in poison
+        }
         assert len(upstream.requests) <= 10 * 2 * log2(1000)
         rig.assert_balanced()
 
@@ -54,24 +66,35 @@ def nul(name: str) -> bytes:
 
 @cases("ordering", list(Ordering))
 async def test_who_is_refused_for_a_reason_of_its_own_is_no_precedent(ordering: Ordering) -> None:
-    """Of 40 suspects that look alike the upstream refuses two: those become dead letters, all others are delivered once, in order."""
+    """Of 40 suspects that look alike the upstream refuses two: those become dead letters, all
+    others are delivered once, in order.
+    """
     raw = [nul(f"e{number}") if number % 2 else event(f"e{number}") for number in range(80)]
     async with refusing({"e1", "e31"}) as upstream, Rig(upstream, ordering=ordering) as rig:
         rig.offer(raw)
         await rig.emptied()
         assert sorted(rig.buried()) == ["e1", "e31"]
-        assert rig.times_accepted() == {f"e{number}": 1 for number in range(80) if number not in {1, 31}}
+        assert rig.times_accepted() == {
+            f"e{number}": 1 for number in range(80) if number not in {1, 31}
+        }
         if ordering is Ordering.STRICT:
-            assert upstream.delivered == [f"e{number}" for number in range(80) if number not in {1, 31}]
+            assert upstream.delivered == [
+                f"e{number}" for number in range(80) if number not in {1, 31}
+            ]
         rig.assert_balanced()
 
 
 @cases("ordering", list(Ordering))
 async def test_like_poison_waits_for_room_among_the_dead_letters(ordering: Ordering) -> None:
-    """What is refused by precedent halts the lane as what is refused alone does, and is a dead letter when there is room."""
+    """What is refused by precedent halts the lane as what is refused alone does, and is a dead
+    letter when there is room.
+    """
     raw = [nul(f"e{number}") if number % 2 else event(f"e{number}") for number in range(40)]
     poison = {f"e{number}" for number in range(1, 40, 2)}
-    async with refusing(poison) as upstream, Rig(upstream, ordering=ordering, dead_letter_bytes=2500) as rig:
+    async with (
+        refusing(poison) as upstream,
+        Rig(upstream, ordering=ordering, dead_letter_bytes=2500) as rig,
+    ):
         rig.offer(raw)
         await rig.halted(HaltReason.DEAD_LETTERS_FULL)
         rig.dead_letters.max_bytes = 10_000_000
@@ -82,7 +105,9 @@ async def test_like_poison_waits_for_room_among_the_dead_letters(ordering: Order
 
 
 async def test_like_poison_alone_in_its_lane_waits_for_proof() -> None:
-    """Nothing but suspects, all refused: none becomes a dead letter before another event is accepted; then all do, in few requests."""
+    """Nothing but suspects, all refused: none becomes a dead letter before another event is
+    accepted; then all do, in few requests.
+    """
     poison = {f"e{number}" for number in range(500)}
     async with refusing(poison) as upstream, Rig(upstream) as rig:
         rig.offer([nul(name) for name in sorted(poison)])
@@ -97,7 +122,9 @@ async def test_like_poison_alone_in_its_lane_waits_for_proof() -> None:
 
 
 async def test_a_lone_refused_event_waits_for_proof() -> None:
-    """Refused alone, an event is kept, and the lane halted, until another event is taken; then it is tried once more, and buried."""
+    """Refused alone, an event is kept, and the lane halted, until another event is taken; then it
+    is tried once more, and buried.
+    """
     async with refusing({"bad"}) as upstream, Rig(upstream) as rig:
         rig.offer([event("bad")])
         await rig.halted(HaltReason.REFUSES_ALL)
@@ -111,7 +138,9 @@ async def test_a_lone_refused_event_waits_for_proof() -> None:
 
 
 async def test_a_200_from_before_the_refusal_proves_nothing() -> None:
-    """What was taken before doesn't show that the upstream takes anything now: the refused event isn't buried."""
+    """What was taken before doesn't show that the upstream takes anything now: the refused event
+    isn't buried.
+    """
     async with refusing({"bad"}) as upstream, Rig(upstream) as rig:
         rig.offer(events(3))
         await rig.emptied()
@@ -121,13 +150,18 @@ async def test_a_200_from_before_the_refusal_proves_nothing() -> None:
 
 
 async def test_a_200_to_a_request_from_before_the_refusal_proves_nothing() -> None:
-    """A request that was in flight when the first refusal came, and is taken after it, says nothing about now."""
+    """A request that was in flight when the first refusal came, and is taken after it, says
+    nothing about now.
+    """
     release = asyncio.Event()
 
     def answer(request: Request) -> Answer:
         return Answer(when=release) if "slow" in request.names else plain(400)
 
-    async with Upstream(answer) as upstream, Rig(upstream, ordering=Ordering.NONE, batch=BatchPolicy(5_000_000, 1, 1.0)) as rig:
+    async with (
+        Upstream(answer) as upstream,
+        Rig(upstream, ordering=Ordering.NONE, batch=BatchPolicy(5_000_000, 1, 1.0)) as rig,
+    ):
         rig.offer([event("slow"), event("bad")])
         await rig.clock.advance(0.01)
         await upstream.until(lambda: len(upstream.requests) == 2)
@@ -141,7 +175,9 @@ async def test_a_200_to_a_request_from_before_the_refusal_proves_nothing() -> No
 
 
 async def test_an_event_refused_by_a_proxy_that_went_away_is_delivered() -> None:
-    """Events refused alone while everything was refused are sent again when the upstream takes events, and not buried unheard."""
+    """Events refused alone while everything was refused are sent again when the upstream takes
+    events, and not buried unheard.
+    """
     async with Upstream(lambda _: plain(400)) as upstream, Rig(upstream) as rig:
         rig.offer(events(4))
         await rig.halted(HaltReason.REFUSES_ALL)
@@ -153,7 +189,9 @@ async def test_an_event_refused_by_a_proxy_that_went_away_is_delivered() -> None
 
 
 async def test_proof_comes_from_the_same_lane_only() -> None:
-    """Another project's deliveries say nothing about the lane that is refused, and go on beside it."""
+    """Another project's deliveries say nothing about the lane that is refused, and go
+    on beside it.
+    """
     other = LANE._replace(api_key="phc_anotherproject99")
     async with refusing({"bad"}) as upstream, Rig(upstream) as rig:
         rig.offer([event("bad")])
@@ -166,8 +204,18 @@ async def test_proof_comes_from_the_same_lane_only() -> None:
 
 async def test_a_probe_never_overtakes_an_event_of_its_person() -> None:
     """While everything is refused, no event is tried before an earlier one of the same person."""
-    raw = [event("a1", "ann"), event("a2", "ann"), event("a3", "ann"), event("b1", "bob"), event("a4", "ann"), event("b2", "bob")]
-    async with Upstream(lambda _: plain(400)) as upstream, Rig(upstream, batch=BatchPolicy(5_000_000, 4, 1.0)) as rig:
+    raw = [
+        event("a1", "ann"),
+        event("a2", "ann"),
+        event("a3", "ann"),
+        event("b1", "bob"),
+        event("a4", "ann"),
+        event("b2", "bob"),
+    ]
+    async with (
+        Upstream(lambda _: plain(400)) as upstream,
+        Rig(upstream, batch=BatchPolicy(5_000_000, 4, 1.0)) as rig,
+    ):
         rig.offer(raw)
         await rig.halted(HaltReason.REFUSES_ALL)
         halted_at = len(upstream.requests)
@@ -176,14 +224,24 @@ async def test_a_probe_never_overtakes_an_event_of_its_person() -> None:
         assert probed == {"a1", "b1"}
         upstream.answer = lambda _: OK
         await rig.emptied()
-        assert [name for name in upstream.delivered if name.startswith("a")] == ["a1", "a2", "a3", "a4"]
+        assert [name for name in upstream.delivered if name.startswith("a")] == [
+            "a1",
+            "a2",
+            "a3",
+            "a4",
+        ]
         assert [name for name in upstream.delivered if name.startswith("b")] == ["b1", "b2"]
 
 
 async def test_given_up_events_become_dead_letters() -> None:
-    """With `give_up_after`, a batch that fails and is older becomes dead letters; without room for them it is tried on."""
+    """With `give_up_after`, a batch that fails and is older becomes dead letters; without room for
+    them it is tried on.
+    """
     policy = RetryPolicy(give_up_after=60.0)
-    async with Upstream(lambda _: plain(500, "boom")) as upstream, Rig(upstream, retry=policy, dead_letter_bytes=10) as rig:
+    async with (
+        Upstream(lambda _: plain(500, "boom")) as upstream,
+        Rig(upstream, retry=policy, dead_letter_bytes=10) as rig,
+    ):
         rig.offer(events(2))
         await rig.until(lambda: rig.clock.monotonic() > 1200)
         assert rig.buried() == []
@@ -195,7 +253,9 @@ async def test_given_up_events_become_dead_letters() -> None:
 
 
 async def test_who_saw_the_upstream_take_an_event_can_vouch_for_it() -> None:
-    """Then an event that is refused alone is at fault itself, though nothing else of its lane is left to show that."""
+    """Then an event that is refused alone is at fault itself, though nothing else of its lane is
+    left to show that.
+    """
     async with refusing({"bad"}) as upstream, Rig(upstream) as rig:
         rig.delivery.vouch(LANE)
         rig.offer([event("bad")])

@@ -66,7 +66,9 @@ async def test_a_path_in_the_address_is_kept() -> None:
 
 
 async def test_connections_are_used_again() -> None:
-    """One after the other, requests share a connection; cookies that the upstream sets are not sent back."""
+    """One after the other, requests share a connection; cookies that the upstream sets are not
+    sent back.
+    """
     async with Upstream(lambda _: plain(200, set_cookie="a=b")) as upstream:
         sink = HttpSink(UpstreamPolicy(upstream.url), FakeClock())
         for _ in range(3):
@@ -111,17 +113,28 @@ async def test_broken_connections_are_told_apart(fault: Fault, words: str) -> No
 
 async def test_a_reset_in_the_middle_of_a_large_body() -> None:
     """A connection that is reset while megabytes are being sent is an error like any other."""
-    noise = Chunk(LANE, b'{"event":"x","distinct_id":"y","properties":{"z":"' + b"z" * 8_000_000 + b'"}}', 1, frozenset(), 0.0)
+    noise = Chunk(
+        LANE,
+        b'{"event":"x","distinct_id":"y","properties":{"z":"' + b"z" * 8_000_000 + b'"}}',
+        1,
+        frozenset(),
+        0.0,
+    )
     async with Upstream() as upstream:
         upstream.script.append(failing(Fault.RESET_IN_REQUEST))
-        reply = await send(UpstreamPolicy(upstream.url, compression=False), Batch(LANE, (noise,), envelope_size(LANE, (noise,))))
+        reply = await send(
+            UpstreamPolicy(upstream.url, compression=False),
+            Batch(LANE, (noise,), envelope_size(LANE, (noise,))),
+        )
         assert reply.status is None
         assert reply.error
 
 
 async def test_a_retry_after_survives_a_truncated_answer() -> None:
     """How long to wait is known from the head, though the body was cut off."""
-    async with Upstream(lambda _: Answer(503, b"come back later", {"Retry-After": "7"}, Fault.TRUNCATE)) as upstream:
+    async with Upstream(
+        lambda _: Answer(503, b"come back later", {"Retry-After": "7"}, Fault.TRUNCATE)
+    ) as upstream:
         reply = await send(UpstreamPolicy(upstream.url))
         assert (reply.status, reply.retry_after) == (None, 7.0)
         assert "HTTP 503" in reply.error
@@ -130,14 +143,19 @@ async def test_a_retry_after_survives_a_truncated_answer() -> None:
 async def test_a_hang_is_a_time_out() -> None:
     """After the time-out the request is given up."""
     async with Upstream(lambda _: failing(Fault.HANG)) as upstream:
-        assert (await send(UpstreamPolicy(upstream.url, timeout=0.05))).error == "no whole answer within 0.05 s"
+        assert (
+            await send(UpstreamPolicy(upstream.url, timeout=0.05))
+        ).error == "no whole answer within 0.05 s"
 
 
 async def test_a_refused_connection_is_named() -> None:
     """A port where nobody listens."""
     async with Upstream() as upstream:
         url = upstream.url
-    assert "connect call failed" in (await send(UpstreamPolicy(url))).error or "refused" in (await send(UpstreamPolicy(url))).error
+    assert (
+        "connect call failed" in (await send(UpstreamPolicy(url))).error
+        or "refused" in (await send(UpstreamPolicy(url))).error
+    )
 
 
 async def test_an_unknown_host_is_named() -> None:
@@ -152,7 +170,9 @@ async def test_an_unreachable_proxy_is_named_without_its_password() -> None:
     """What fails is the proxy; its credentials are in no error."""
     async with Upstream() as upstream:
         gone = upstream.port
-    reply = await send(UpstreamPolicy("http://example.invalid", proxy=f"http://user:secret@127.0.0.1:{gone}"))
+    reply = await send(
+        UpstreamPolicy("http://example.invalid", proxy=f"http://user:secret@127.0.0.1:{gone}")
+    )
     assert "proxy" in reply.error
     assert "secret" not in reply.error
 
@@ -166,7 +186,9 @@ async def test_a_proxy_is_used() -> None:
 
 
 def certificate(folder: Path, *, days: int) -> tuple[ssl.SSLContext, str]:
-    """A server's TLS with a certificate of its own for 127.0.0.1 that is good for `days` from a month ago; the file to trust."""
+    """A server's TLS with a certificate of its own for 127.0.0.1 that is good for `days` from a
+    month ago; the file to trust.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "upstream")])
     begin = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=30)
@@ -178,14 +200,21 @@ def certificate(folder: Path, *, days: int) -> tuple[ssl.SSLContext, str]:
         .serial_number(x509.random_serial_number())
         .not_valid_before(begin)
         .not_valid_after(begin + datetime.timedelta(days=days))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+            critical=False,
+        )
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
     pem, secret = folder / "certificate.pem", folder / "key.pem"
     pem.write_bytes(made.public_bytes(serialization.Encoding.PEM))
     secret.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
     )
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(pem, secret)
@@ -209,9 +238,14 @@ async def test_an_untrusted_certificate_is_named(tmp_path: Path) -> None:
 
 
 async def test_an_expired_certificate_keeps_the_events_until_it_is_renewed(tmp_path: Path) -> None:
-    """With an expired certificate nothing is sent and nothing lost; a renewed one is found by the next attempt."""
+    """With an expired certificate nothing is sent and nothing lost; a renewed one is found by the
+    next attempt.
+    """
     expired, _ = certificate(tmp_path, days=1)
-    async with Upstream(tls=expired) as upstream, Rig(upstream, ca_file=str(tmp_path / "certificate.pem")) as rig:
+    async with (
+        Upstream(tls=expired) as upstream,
+        Rig(upstream, ca_file=str(tmp_path / "certificate.pem")) as rig,
+    ):
         rig.offer(events(2))
         await rig.until(lambda: rig.delivery.statistics().upstream.failing)
         assert "certificate has expired" in rig.delivery.statistics().upstream.why
@@ -220,7 +254,9 @@ async def test_an_expired_certificate_keeps_the_events_until_it_is_renewed(tmp_p
 
 
 async def test_an_upstream_that_comes_back_gets_everything_once() -> None:
-    """Refused connections for minutes, one attempt at a time; when the upstream is there again, all is delivered once."""
+    """Refused connections for minutes, one attempt at a time; when the upstream is there again,
+    all is delivered once.
+    """
     upstream = Upstream()
     async with upstream:
         pass
@@ -251,14 +287,18 @@ async def test_cancelling_drops_the_connection() -> None:
 
 async def test_a_wait_beyond_all_calendars_is_none() -> None:
     """A date that no calendar has is no wish, and no error: the answer counts as any other 503."""
-    async with Upstream(lambda _: plain(503, retry_after=f"Thu, 01 Jan {'9' * 30} 00:00:00 GMT")) as upstream:
+    async with Upstream(
+        lambda _: plain(503, retry_after=f"Thu, 01 Jan {'9' * 30} 00:00:00 GMT")
+    ) as upstream:
         reply = await send(UpstreamPolicy(upstream.url))
         assert (reply.status, reply.retry_after) == (503, None)
 
 
 @pytest.mark.parametrize("value", ["999999999", "Sat, 01 Jan 2124 00:00:00 GMT"])
 async def test_an_hour_is_the_longest_wait(value: str) -> None:
-    """A Retry-After of decades, in either form, counts for an hour: a slip in a proxy's settings doesn't stop delivery for good."""
+    """A Retry-After of decades, in either form, counts for an hour: a slip in a proxy's settings
+    doesn't stop delivery for good.
+    """
     async with Upstream(lambda _: plain(503, retry_after=value)) as upstream:
         assert (await send(UpstreamPolicy(upstream.url))).retry_after == MAX_RETRY_AFTER
 
@@ -273,7 +313,9 @@ async def test_it_says_which_forwarders_a_batch_has_passed() -> None:
         await sink.send(batch_of(lane=LANE._replace(historical=True)))
         await sink.decide("phc_key")
         await sink.close()
-        said = [request.headers["forwarder-path"] for request in (*upstream.requests, *upstream.decides)]
+        said = [
+            request.headers["forwarder-path"] for request in (*upstream.requests, *upstream.decides)
+        ]
     assert said == [f"2; {'a' * 12}, {'b' * 12}", f"1; {'a' * 12}", f"1; {'a' * 12}"]
 
 

@@ -30,7 +30,10 @@ class Held:
 def batch_of(counts: list[int]) -> Batch:
     """A batch of chunks with so many events each; two persons share its events."""
     numbers = iter(range(sum(counts)))
-    made = [[event(f"e{number}", f"p{number % 2}") for number in islice(numbers, count)] for count in counts]
+    made = [
+        [event(f"e{number}", f"p{number % 2}") for number in islice(numbers, count)]
+        for count in counts
+    ]
     chunks = tuple(chunk_of(some, 7.0) for some in made)
     return Batch(LANE, chunks, envelope_size(LANE, chunks))
 
@@ -42,7 +45,9 @@ def raw(batch: Batch) -> list[bytes]:
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=6), st.data())
 def test_a_cut_keeps_every_byte_and_the_order(counts: list[int], data: st.DataObject) -> None:
-    """Wherever a batch is cut, both sides together hold its events as they were, know their exact size, and are what the buffer holds."""
+    """Wherever a batch is cut, both sides together hold its events as they were, know their exact
+    size, and are what the buffer holds.
+    """
     batch = batch_of(counts)
     if batch.count < 2:
         return

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from forwarder.core.event import Batch, Chunk
 from forwarder.core.ports import Ordering
 from forwarder.delivery.splitting import BatchPart, PartGroup
-from forwarder.delivery.suspects import REFUSED_ALONE, VALID_SECONDS, Precedents, exonerate, inspect, isolate, representative
+from forwarder.delivery.suspects import (
+    REFUSED_ALONE,
+    VALID_SECONDS,
+    Precedents,
+    exonerate,
+    inspect,
+    isolate,
+    representative,
+)
 from forwarder.wire.envelope import envelope_size
 from forwarder.wire.identity import ids_of
 from forwarder.wire.strict import Oddity, Suspicion
@@ -19,7 +27,11 @@ from tests.delivery.rig import LANE, chunk_of, event
 from tests.delivery.test_splitting import Held
 
 KINDS = [(Oddity.NUL,), (Oddity.LONG_INTEGER,), (Oddity.NESTED_60,)]
-EVENTS = st.lists(st.tuples(st.integers(0, 4), st.sampled_from([None, None, None, 0, 1, 2])), min_size=1, max_size=30)
+EVENTS = st.lists(
+    st.tuples(st.integers(0, 4), st.sampled_from([None, None, None, 0, 1, 2])),
+    min_size=1,
+    max_size=30,
+)
 
 
 def group_of(people: list[int], sizes: list[int]) -> tuple[PartGroup, list[bytes], list[Chunk]]:
@@ -40,35 +52,70 @@ def contents(part: BatchPart) -> list[bytes]:
 
 
 def assert_ordered(group: PartGroup, raw: list[bytes], ordering: Ordering) -> None:
-    """All events are there once, and none was overtaken by a later one that shares what the lane orders by."""
-    places = {one: (index, place) for index, part in enumerate(group.parts) for place, one in enumerate(contents(part))}
+    """All events are there once, and none was overtaken by a later one that shares what the lane
+    orders by.
+    """
+    places = {
+        one: (index, place)
+        for index, part in enumerate(group.parts)
+        for place, one in enumerate(contents(part))
+    }
     assert sorted(places) == sorted(raw)
     assert sum(len(contents(part)) for part in group.parts) == len(raw)
     for later, second in enumerate(raw):
         for first in raw[:later]:
-            if ordering is Ordering.STRICT or (ordering is Ordering.PER_DISTINCT_ID and not ids_of(first).isdisjoint(ids_of(second))):
+            if ordering is Ordering.STRICT or (
+                ordering is Ordering.PER_DISTINCT_ID
+                and not ids_of(first).isdisjoint(ids_of(second))
+            ):
                 assert places[first] < places[second]
     for part in group.parts:
         assert part.batch.size == envelope_size(LANE, part.batch.chunks)
 
 
-@given(EVENTS, st.lists(st.integers(1, 6), max_size=5), st.sampled_from(list(Ordering)), st.sets(st.sampled_from(KINDS)))
+@given(
+    EVENTS,
+    st.lists(st.integers(1, 6), max_size=5),
+    st.sampled_from(list(Ordering)),
+    st.sets(st.sampled_from(KINDS)),
+)
 def test_suspects_are_apart_and_order_is_kept(
-    events: list[tuple[int, int | None]], sizes: list[int], ordering: Ordering, known: set[tuple[Oddity, ...]]
+    events: list[tuple[int, int | None]],
+    sizes: list[int],
+    ordering: Ordering,
+    known: set[tuple[Oddity, ...]],
 ) -> None:
-    """Parts hold suspects or none; suspects of different kinds share one only if there are precedents for them."""
+    """Parts hold suspects or none; suspects of different kinds share one only if there are
+    precedents for them.
+    """
     group, raw, chunks = group_of([person for person, _ in events], sizes)
     held = Held(chunks)
-    suspects = {index: Suspicion(KINDS[kind], (index,)) for index, (_, kind) in enumerate(events) if kind is not None}
-    isolate(ordering, group, group.parts[0], suspects, held.replace, covered=lambda suspicion: suspicion.oddities in known)
+    suspects = {
+        index: Suspicion(KINDS[kind], (index,))
+        for index, (_, kind) in enumerate(events)
+        if kind is not None
+    }
+    isolate(
+        ordering,
+        group,
+        group.parts[0],
+        suspects,
+        held.replace,
+        covered=lambda suspicion: suspicion.oddities in known,
+    )
     assert_ordered(group, raw, ordering)
     assert held.chunks == {chunk for part in group.parts for chunk in part.batch.chunks}
     for part in group.parts:
-        kinds = {suspects[raw.index(one)].oddities if raw.index(one) in suspects else None for one in contents(part)}
+        kinds = {
+            suspects[raw.index(one)].oddities if raw.index(one) in suspects else None
+            for one in contents(part)
+        }
         assert kinds <= (part.suspects or {None})
         assert len(kinds) == 1 or kinds <= known
         if part.suspects:
-            assert [group.suspicions[chunk] for chunk in part.batch.chunks] == [suspects[raw.index(one)] for one in contents(part)]
+            assert [group.suspicions[chunk] for chunk in part.batch.chunks] == [
+                suspects[raw.index(one)] for one in contents(part)
+            ]
     for left, right in pairwise(group.parts):
         assert left.suspects or right.suspects
     if ordering is Ordering.NONE:
@@ -79,11 +126,21 @@ def test_suspects_are_apart_and_order_is_kept(
 
 
 @given(EVENTS, st.sampled_from(list(Ordering)))
-def test_what_is_cleared_goes_with_the_others_again(events: list[tuple[int, int | None]], ordering: Ordering) -> None:
-    """Once no kind is suspected any more, everything is one part again, in an order that the lane allows."""
+def test_what_is_cleared_goes_with_the_others_again(
+    events: list[tuple[int, int | None]], ordering: Ordering
+) -> None:
+    """Once no kind is suspected any more, everything is one part again, in an order that the lane
+    allows.
+    """
     group, raw, chunks = group_of([person for person, _ in events], [])
-    suspects = {index: Suspicion(KINDS[kind], (index,)) for index, (_, kind) in enumerate(events) if kind is not None}
-    isolate(ordering, group, group.parts[0], suspects, Held(chunks).replace, covered=lambda _: False)
+    suspects = {
+        index: Suspicion(KINDS[kind], (index,))
+        for index, (_, kind) in enumerate(events)
+        if kind is not None
+    }
+    isolate(
+        ordering, group, group.parts[0], suspects, Held(chunks).replace, covered=lambda _: False
+    )
     exonerate(group, frozenset(KINDS))
     assert len(group.parts) == 1
     assert_ordered(group, raw, ordering)
@@ -112,7 +169,9 @@ def test_three_that_were_refused_alone_cover_what_is_at_least_as_odd() -> None:
 
 
 def test_precedents_end() -> None:
-    """After a time, or with the first event of the kind that is accepted; then the kind isn't suspected for as long."""
+    """After a time, or with the first event of the kind that is accepted; then the kind isn't
+    suspected for as long.
+    """
     precedents = Precedents()
     assert not precedents.valid(0.0)
     for _ in range(REFUSED_ALONE):

@@ -54,7 +54,9 @@ def test_a_new_lane_starts_level() -> None:
 
 
 def test_an_idle_lane_gains_nothing() -> None:
-    """One that had nothing for a while is level when it comes back, with several others waiting or with one alone."""
+    """One that had nothing for a while is level when it comes back, with several others waiting or
+    with one alone.
+    """
     for others in ([B], [B, C]):
         turns = Turns()
         serve(turns, [A, *others], times=6)
@@ -77,7 +79,9 @@ def test_every_lane_is_in_the_order() -> None:
 
 
 def test_a_backlog_of_history_gives_no_live_lane_precedence() -> None:
-    """A live lane that comes new is level with the live ones, not with a historical one, which was served little."""
+    """A live lane that comes new is level with the live ones, not with a historical one, which was
+    served little.
+    """
     turns = Turns()
     serve(turns, [A, OLD], times=400)
     assert Counter(serve(turns, [A, B, OLD], times=2 * HISTORICAL_EVERY))[B] <= HISTORICAL_EVERY
@@ -99,7 +103,9 @@ def test_pending_work_comes_before_fresh_batches() -> None:
 
 
 def test_one_request_in_twenty_begins_with_history() -> None:
-    """Be the requests of pending work or of fresh batches; its turn is kept until a historical lane was given a request."""
+    """Be the requests of pending work or of fresh batches; its turn is kept until a historical
+    lane was given a request.
+    """
     turns = Turns()
     for _ in range(HISTORICAL_EVERY - 1):
         assert next(turns.order([A], [OLD, B])) == A
@@ -112,17 +118,34 @@ def test_one_request_in_twenty_begins_with_history() -> None:
     assert next(turns.order([A], [OLD, B])) == A
 
 
-@given(st.lists(st.lists(st.sampled_from([A, B, C, OLD, OLDER]), min_size=1, unique=True), max_size=60), st.integers(1, 10_000))
-def test_nobody_waits_while_another_of_its_kind_is_served_again_and_again(rounds: list[list[Lane]], size: int) -> None:
-    """However lanes come and go: of two lanes of a kind that both wait for a while, none gets over two requests more than the other."""
+@given(
+    st.lists(
+        st.lists(st.sampled_from([A, B, C, OLD, OLDER]), min_size=1, unique=True), max_size=60
+    ),
+    st.integers(1, 10_000),
+)
+def test_nobody_waits_while_another_of_its_kind_is_served_again_and_again(
+    rounds: list[list[Lane]], size: int
+) -> None:
+    """However lanes come and go: of two lanes of a kind that both wait for a while, none gets over
+    two requests more than the other.
+    """
     turns = Turns()
     ahead: dict[tuple[Lane, Lane], int] = {}
     for waiting in rounds:
-        pairs = [(one, two) for one in waiting for two in waiting if one < two and one.historical == two.historical]
+        pairs = [
+            (one, two)
+            for one in waiting
+            for two in waiting
+            if one < two and one.historical == two.historical
+        ]
         ahead = {pair: ahead.get(pair, 0) for pair in pairs}
         order = list(turns.order([], waiting))
         assert sorted(order) == sorted(waiting)
         turns.count_batch(order[0], size)
         turns.count_request(order[0])
-        ahead = {(one, two): lead + (one == order[0]) - (two == order[0]) for (one, two), lead in ahead.items()}
+        ahead = {
+            (one, two): lead + (one == order[0]) - (two == order[0])
+            for (one, two), lead in ahead.items()
+        }
         assert all(abs(lead) <= 2 for lead in ahead.values())

@@ -61,14 +61,21 @@ async def test_a_lost_event_is_noticed() -> None:
 
 
 async def test_an_event_of_the_user_is_counted_beside() -> None:
-    """Somebody tries the address that is printed, with good events and a bad one: that is no failure of the demo."""
+    """Somebody tries the address that is printed, with good events and a bad one: that is no
+    failure of the demo.
+    """
 
     def add(events: list[dict[str, Any]]) -> None:
         good = {"event": "x", "distinct_id": "y", "properties": {"record": [1]}}
         events += [good, {"event": "z", "distinct_id": "y"}, {"event": "no id"}]
 
     found = await verdict(add)
-    assert (found.missing, found.stored - found.sent, found.extra % 2, found.good) == (0, 0, 0, True)
+    assert (found.missing, found.stored - found.sent, found.extra % 2, found.good) == (
+        0,
+        0,
+        0,
+        True,
+    )
     assert found.extra == 2 * found.extra_dead > 0
 
 
@@ -80,7 +87,9 @@ async def test_an_event_that_arrives_under_two_uuids_is_noticed() -> None:
 
 async def test_an_event_that_changes_is_noticed() -> None:
     """The same uuid with other bytes is a conflict, and makes the verdict bad."""
-    found = await verdict(lambda events: events.append({**events[0], "properties": {"changed": True}}))
+    found = await verdict(
+        lambda events: events.append({**events[0], "properties": {"changed": True}})
+    )
     assert (found.conflicts, found.good) == (1, False)
 
 
@@ -125,7 +134,9 @@ async def test_cancelled_traffic_is_flushed() -> None:
 
 
 def test_usual_ports_are_used_when_free() -> None:
-    """The wanted port and the next two are used; one that is taken is replaced by a free one, and named."""
+    """The wanted port and the next two are used; one that is taken is replaced by a free one, and
+    named.
+    """
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

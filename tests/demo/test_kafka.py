@@ -1,4 +1,6 @@
-"""The Kafka demo: its records, and the demo with a real broker, a real sandbox and a real pipeline."""
+"""The Kafka demo: its records, and the demo with a real broker, a real sandbox and a
+real pipeline.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ import pytest
 
 from forwarder.demo import kafka as demo_kafka
 from forwarder.demo.demo import choose_ports
-from forwarder.demo.kafka import EVENTS_TOPIC, PAYMENTS_TOPIC, KafkaDemo, SampleRecord, open_kafka_demo, records
+from forwarder.demo.kafka import (
+    EVENTS_TOPIC,
+    PAYMENTS_TOPIC,
+    KafkaDemo,
+    SampleRecord,
+    open_kafka_demo,
+    records,
+)
 from tests.support.kafka import Kafka, admin, produce
 from tests.support.waiting import tick
 
@@ -36,7 +45,9 @@ async def demo(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[K
 
 @pytest.mark.slow
 async def test_everything_arrives(demo: KafkaDemo) -> None:
-    """What was produced is in the sandbox, event by event; what can't be read is a dead letter; the books balance."""
+    """What was produced is in the sandbox, event by event; what can't be read is a dead letter;
+    the books balance.
+    """
     await demo.traffic(5)
     assert await demo.settle()
     found = await demo.verdict()
@@ -48,10 +59,15 @@ async def test_everything_arrives(demo: KafkaDemo) -> None:
 @pytest.mark.slow
 async def test_what_somebody_else_produced_is_counted_beside(demo: KafkaDemo, kafka: Kafka) -> None:
     """An event of somebody else's, and one that can't be read, are no failure of the demo."""
-    await produce(kafka.bootstrap, EVENTS_TOPIC, [b'{"event": "x", "distinct_id": "y", "properties": {"record": [1]}}', b"{"])
+    await produce(
+        kafka.bootstrap,
+        EVENTS_TOPIC,
+        [b'{"event": "x", "distinct_id": "y", "properties": {"record": [1]}}', b"{"],
+    )
     await demo.traffic(1)
     assert await demo.settle()
-    async with asyncio.timeout(20):  # each partition is read in its own time: what was refused first says nothing of the others
+    # each partition is read in its own time: what was refused first says nothing of the others
+    async with asyncio.timeout(20):
         while not (found := await demo.verdict()).dead or not found.extra or found.missing:
             await tick()
     assert (found.good, found.stored - found.sent, found.extra, found.extra_dead) == (True, 0, 1, 1)
@@ -76,9 +92,15 @@ def told(visitors: int) -> list[SampleRecord]:
 
 
 def test_it_holds_what_topics_hold() -> None:
-    """Events with and without uuid and timestamp, a tombstone, a record that can't be read, and JSON of somebody else's."""
+    """Events with and without uuid and timestamp, a tombstone, a record that can't be read, and
+    JSON of somebody else's.
+    """
     story = told(60)
-    events = [json.loads(each.value) for each in story if each.topic == EVENTS_TOPIC and each.value is not None and not each.broken]
+    events = [
+        json.loads(each.value)
+        for each in story
+        if each.topic == EVENTS_TOPIC and each.value is not None and not each.broken
+    ]
     stamped = [event for event in events if "uuid" in event]
     assert len(stamped) > 50
     assert len(events) - len(stamped) > 50
@@ -91,9 +113,14 @@ def test_it_holds_what_topics_hold() -> None:
 
 def test_every_event_has_a_number_of_its_own() -> None:
     """It is in the event's properties, or in the payment, and nothing else has one."""
-    numbered = {each.number: json.loads(each.value or b"") for each in told(20) if each.number is not None}
+    numbered = {
+        each.number: json.loads(each.value or b"") for each in told(20) if each.number is not None
+    }
     assert list(numbered) == list(range(len(numbered)))
-    assert all(value.get("number", value.get("properties", {}).get("record")) == number for number, value in numbered.items())
+    assert all(
+        value.get("number", value.get("properties", {}).get("record")) == number
+        for number, value in numbered.items()
+    )
 
 
 def test_a_persons_records_have_one_key() -> None:

@@ -7,13 +7,27 @@ import asyncio
 import pytest
 
 from forwarder.core.clock import SystemClock
-from forwarder.demo.load import CATCH_UP, Latencies, LoadEndpoint, LoadFigures, LoadGenerator, LoadPlan, Pace, TargetUnreachable
+from forwarder.demo.load import (
+    CATCH_UP,
+    Latencies,
+    LoadEndpoint,
+    LoadFigures,
+    LoadGenerator,
+    LoadPlan,
+    Pace,
+    TargetUnreachable,
+)
 from tests.support.upstream import Upstream, plain
 
 KEY = "phc_loadloadloadload1234"
 
 
-def plan(rate: float | None = None, batch: int = 100, count: int | None = 250, seconds: float | None = None) -> LoadPlan:
+def plan(
+    rate: float | None = None,
+    batch: int = 100,
+    count: int | None = 250,
+    seconds: float | None = None,
+) -> LoadPlan:
     """A load that isn't slowed down."""
     return LoadPlan(rate=rate, users=20, batch=batch, count=count, seconds=seconds, seed=1)
 
@@ -33,24 +47,37 @@ async def test_every_event_arrives_once() -> None:
         assert {request.api_key for request in upstream.requests} == {KEY}
         events = [event for request in upstream.requests for event in request.events]
     assert len({event["uuid"] for event in events}) == 250
-    assert (figures.sent, figures.accepted, figures.rejected, figures.unanswered, figures.answers) == (250, 250, 0, 0, {"200": 3})
+    assert (
+        figures.sent,
+        figures.accepted,
+        figures.rejected,
+        figures.unanswered,
+        figures.answers,
+    ) == (250, 250, 0, 0, {"200": 3})
     assert figures.latencies.percentile(0.5) > 0
 
 
 async def test_the_same_seed_makes_the_same_events() -> None:
-    """Apart from uuids and times; they are of several people, with text beyond ASCII, and as large as those of SDKs."""
+    """Apart from uuids and times; they are of several people, with text beyond ASCII, and as large
+    as those of SDKs.
+    """
 
     async def run() -> list[tuple[str, str, dict[str, object]]]:
         async with Upstream() as upstream:
             await sent_to(upstream, plan(batch=250))
             (request,) = upstream.requests
             assert 450 < len(request.body) / 250 < 700
-            return [(event["event"], event["distinct_id"], event["properties"]) for event in request.events]
+            return [
+                (event["event"], event["distinct_id"], event["properties"])
+                for event in request.events
+            ]
 
     first = await run()
     assert first == await run()
     assert len({person for _, person, _ in first}) > 20
-    assert {"$pageview", "$identify", "signed up", "order placed", "$groupidentify"} <= {name for name, _, _ in first}
+    assert {"$pageview", "$identify", "signed up", "order placed", "$groupidentify"} <= {
+        name for name, _, _ in first
+    }
     assert not str(first).isascii()
 
 
@@ -74,9 +101,13 @@ async def test_a_request_that_is_rejected_is_counted() -> None:
 async def test_a_load_that_is_stopped_gives_up_what_is_not_accepted() -> None:
     """A wait for Retry-After ends at once, and the events are counted."""
     async with Upstream(lambda _: plain(503, "full", retry_after="3600")) as upstream:
-        load = LoadGenerator(plan(count=10), LoadEndpoint(f"{upstream.url}/batch/", KEY), SystemClock())
+        load = LoadGenerator(
+            plan(count=10), LoadEndpoint(f"{upstream.url}/batch/", KEY), SystemClock()
+        )
         running = asyncio.create_task(load.run())
-        await upstream.until(lambda: bool(upstream.requests) and upstream.requests[0].ended is not None)
+        await upstream.until(
+            lambda: bool(upstream.requests) and upstream.requests[0].ended is not None
+        )
         load.stop()
         await running
     assert (load.figures.sent, load.figures.accepted, load.figures.unanswered) == (10, 0, 10)
@@ -96,7 +127,10 @@ async def test_a_load_ends_with_its_time() -> None:
     assert figures.accepted == 1
 
 
-@pytest.mark.parametrize(("rate", "batch", "events"), [(None, 100, 100), (1000.0, 100, 100), (50.0, 100, 25), (0.1, 100, 1), (1e3, 1, 1)])
+@pytest.mark.parametrize(
+    ("rate", "batch", "events"),
+    [(None, 100, 100), (1000.0, 100, 100), (50.0, 100, 25), (0.1, 100, 1), (1e3, 1, 1)],
+)
 def test_a_slow_load_has_small_requests(rate: float | None, batch: int, events: int) -> None:
     """As SDKs flush after a time, too."""
     assert plan(rate, batch).request_events() == events

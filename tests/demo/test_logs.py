@@ -1,4 +1,6 @@
-"""The demo with log files: its lines and its rotation, and the demo with a real sandbox and a real pipeline."""
+"""The demo with log files: its lines and its rotation, and the demo with a real sandbox and a real
+pipeline.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ async def demo() -> AsyncIterator[LogDemo]:
 
 @pytest.mark.slow
 async def test_everything_arrives(demo: LogDemo) -> None:
-    """The page views are in the sandbox, each of them, over several rotations; other lines are counted; the books balance."""
+    """The page views are in the sandbox, each of them, over several rotations; other lines are
+    counted; the books balance.
+    """
     await demo.traffic(60)
     assert await demo.settle()
     found = await demo.verdict()
@@ -46,11 +50,17 @@ async def test_everything_arrives(demo: LogDemo) -> None:
 
 @pytest.mark.slow
 async def test_a_page_view_of_somebody_else_is_counted_beside(demo: LogDemo) -> None:
-    """A line that was appended by hand is no failure of the demo, nor are two events under one uuid."""
+    """A line that was appended by hand is no failure of the demo, nor are two events under one
+    uuid.
+    """
     await demo.traffic(1)
-    double = [{"uuid": str(UUID(int=7)), "event": name, "distinct_id": "y"} for name in ("one", "other")]
+    double = [
+        {"uuid": str(UUID(int=7)), "event": name, "distinct_id": "y"} for name in ("one", "other")
+    ]
     async with aiohttp.ClientSession() as client:
-        await client.post(f"{demo.sandbox_url}/batch/", json={"api_key": "phc_somebodys", "batch": double})
+        await client.post(
+            f"{demo.sandbox_url}/batch/", json={"api_key": "phc_somebodys", "batch": double}
+        )
     demo._log.write(next(line for line in lines(9) if line.page is not None).text(MOMENT))
     assert await demo.settle()
     found = await demo.verdict()
@@ -71,14 +81,28 @@ async def test_endless_traffic_stops_when_told(demo: LogDemo) -> None:
 
 
 def test_it_holds_what_logs_hold() -> None:
-    """Page views of many visitors, files, forms, errors, crawlers, IPv6, tokens in queries; and one line of another format."""
+    """Page views of many visitors, files, forms, errors, crawlers, IPv6, tokens in queries; and
+    one line of another format.
+    """
     parse = line_format("combined", None, None, None, "sources.logs[0]").parse
     story = list(lines(60))
     assert [line for line in story if parse(line.text(MOMENT), 0.0) is None] == [
         line for line in story if line.page is None and "[error]" in line.after
     ]
     text = b"\n".join(line.text(MOMENT) for line in story).decode()
-    assert all(part in text for part in ("2001:db8::", "Googlebot", " 304 ", " 404 ", "POST ", ".css", "token=s3cret", '"-"'))
+    assert all(
+        part in text
+        for part in (
+            "2001:db8::",
+            "Googlebot",
+            " 304 ",
+            " 404 ",
+            "POST ",
+            ".css",
+            "token=s3cret",
+            '"-"',
+        )
+    )
     assert Counter(line.page is None for line in story)[False] > 100
 
 
@@ -89,7 +113,9 @@ def test_the_story_is_the_same_for_the_same_seed() -> None:
 
 
 def test_the_log_rotates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Renamed, compressed the next time, and deleted in the end: what is left is the newest, in order."""
+    """Renamed, compressed the next time, and deleted in the end: what is left is the newest, in
+    order.
+    """
     monkeypatch.setattr(logs, "ROTATE_EVERY", 2)
     monkeypatch.setattr(logs, "KEPT", 3)
     with RotatingLog(tmp_path / "log") as log:
@@ -98,6 +124,9 @@ def test_the_log_rotates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     names = sorted(path.name for path in (tmp_path / "log").iterdir())
     assert names == ["access.log", "access.log.1", "access.log.2.gz", "access.log.3.gz"]
     contents = [path.read_bytes() for path in (log.path, log.path.with_name("access.log.1"))]
-    packed = [gzip.decompress(log.path.with_name(f"access.log.{number}.gz").read_bytes()) for number in (2, 3)]
+    packed = [
+        gzip.decompress(log.path.with_name(f"access.log.{number}.gz").read_bytes())
+        for number in (2, 3)
+    ]
     assert [*contents, *packed] == [b"10\n", b"8\n9\n", b"6\n7\n", b"4\n5\n"]
     assert (log.lines, log.rotations) == (11, 5)

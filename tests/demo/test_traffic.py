@@ -27,18 +27,28 @@ def test_story_is_the_same_for_the_same_seed() -> None:
     """Apart from the uuids, the same seed tells the same story, another seed another one."""
 
     def without_uuids(sdk: RecordingSdk) -> list[dict[str, Any]]:
-        return [{key: value for key, value in event.items() if key != "uuid"} for event in sdk.events]
+        return [
+            {key: value for key, value in event.items() if key != "uuid"} for event in sdk.events
+        ]
 
     assert without_uuids(told(20)) == without_uuids(told(20))
     assert without_uuids(told(20, seed=1)) != without_uuids(told(20, seed=2))
 
 
 def test_story_holds_what_breaks_on_the_way() -> None:
-    """An anonymous visitor becomes known, ids are aliased, groups described; there are big integers and text beyond ASCII."""
+    """An anonymous visitor becomes known, ids are aliased, groups described; there are big
+    integers and text beyond ASCII.
+    """
     events = told(60).events
-    assert {"$pageview", "product added", "$identify", "signed up", "order placed", "$create_alias", "$groupidentify"} == {
-        event["event"] for event in events
-    }
+    assert {
+        "$pageview",
+        "product added",
+        "$identify",
+        "signed up",
+        "order placed",
+        "$create_alias",
+        "$groupidentify",
+    } == {event["event"] for event in events}
     identify = next(event for event in events if event["event"] == "$identify")
     assert identify["properties"]["$anon_distinct_id"] in {event["distinct_id"] for event in events}
     assert any(event["properties"].get("order_id", 0) > 2**53 for event in events)
@@ -79,6 +89,11 @@ def test_missing_sdk_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_calls_are_those_of_the_real_sdk() -> None:
     """What the story asks of an SDK is what the official one offers."""
     client = connect("http://127.0.0.1:1")
-    methods: list[Callable[..., object]] = [client.capture, client.alias, client.group_identify, client.shutdown]
+    methods: list[Callable[..., object]] = [
+        client.capture,
+        client.alias,
+        client.group_identify,
+        client.shutdown,
+    ]
     assert all(callable(method) for method in methods)
     client.shutdown()

@@ -1,4 +1,6 @@
-"""Alert rules and dashboard: every metric and label in them is one that forwarder exposes, and each alert fires for its cause."""
+"""Alert rules and dashboard: every metric and label in them is one that forwarder exposes, and
+each alert fires for its cause.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +38,20 @@ def _exposed() -> dict[str, set[str]]:
 
 
 EXPOSED = _exposed()
-RULES: list[dict[str, Any]] = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+RULES: list[dict[str, Any]] = [
+    rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]
+]
 BOARD: dict[str, Any] = json.loads(DASHBOARD.read_text())
 PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
 
 
 def _plain(expression: str) -> str:
     """A panel's expression with the dashboard's variables filled in."""
-    return expression.replace("$__rate_interval", "1m").replace("$job", "forwarder").replace("$instance", ".+")
+    return (
+        expression.replace("$__rate_interval", "1m")
+        .replace("$job", "forwarder")
+        .replace("$instance", ".+")
+    )
 
 
 def _queries() -> Iterator[tuple[str, str]]:
@@ -67,26 +75,45 @@ def test_its_metrics_exist(title: str) -> None:
 
 @cases("title", QUERIES)
 def test_its_labels_exist(title: str) -> None:
-    """It is PromQL; each label that it matches is one of that metric, and each that it groups by is one of those that it selects."""
+    """It is PromQL; each label that it matches is one of that metric, and each that it groups by
+    is one of those that it selects.
+    """
     selected = selectors(QUERIES[title])
-    assert [(metric, labels) for metric, labels in selected if not labels <= EXPOSED[metric] | OF_A_SCRAPE] == []
-    assert grouping_labels(QUERIES[title]) <= OF_A_SCRAPE.union(*(EXPOSED[metric] for metric, _ in selected))
+    assert [
+        (metric, labels)
+        for metric, labels in selected
+        if not labels <= EXPOSED[metric] | OF_A_SCRAPE
+    ] == []
+    assert grouping_labels(QUERIES[title]) <= OF_A_SCRAPE.union(
+        *(EXPOSED[metric] for metric, _ in selected)
+    )
 
 
 @cases("rule", RULES, ids=lambda rule: str(rule["alert"]))
 def test_an_alert_says_what_is_wrong(rule: dict[str, Any]) -> None:
-    """Each has a severity, a summary and a description; the labels and documents that these name are there."""
+    """Each has a severity, a summary and a description; the labels and documents that these name
+    are there.
+    """
     assert rule["labels"]["severity"] in {"warning", "critical"}
     words = rule["annotations"]["summary"] + " " + rule["annotations"]["description"]
-    of_its_metrics = OF_A_SCRAPE.union(*(EXPOSED[name] for name in re.findall(r"\b(?:forwarder_\w+|up)\b", rule["expr"])))
+    of_its_metrics = OF_A_SCRAPE.union(
+        *(EXPOSED[name] for name in re.findall(r"\b(?:forwarder_\w+|up)\b", rule["expr"]))
+    )
     assert set(re.findall(r"\$labels\.(\w+)", words)) <= of_its_metrics
-    assert [each for each in re.findall(r"forwarder help ([\w-]+)", words) if each not in topics()] == []
+    assert [
+        each for each in re.findall(r"forwarder help ([\w-]+)", words) if each not in topics()
+    ] == []
     assert "docs/" not in words
 
 
 def test_reasons_are_those_of_the_code() -> None:
     """A reason that a rule leaves out or looks for exists."""
-    named = {each for rule in RULES for matched in re.findall(r'reason[!=~]+"([^"]+)"', rule["expr"]) for each in matched.split("|")}
+    named = {
+        each
+        for rule in RULES
+        for matched in re.findall(r'reason[!=~]+"([^"]+)"', rule["expr"])
+        for each in matched.split("|")
+    }
     assert named
     assert named <= {reason.value for reason in DropReason}
 
@@ -115,22 +142,40 @@ def test_panels_can_be_told_apart_and_dont_overlap() -> None:
 
 
 def test_the_dashboard_asks_any_data_source() -> None:
-    """Every panel asks the data source that is chosen at the top, about the job and the instances that are chosen there."""
-    assert {variable["name"] for variable in BOARD["templating"]["list"]} == {"datasource", "job", "instance"}
+    """Every panel asks the data source that is chosen at the top, about the job and the instances
+    that are chosen there.
+    """
+    assert {variable["name"] for variable in BOARD["templating"]["list"]} == {
+        "datasource",
+        "job",
+        "instance",
+    }
     assert {panel["datasource"]["uid"] for panel in PANELS} == {"${datasource}"}
-    for title, expression in ((panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]):
-        assert expression.count('{job="$job", instance=~"$instance"}') == len(re.findall(r"\bforwarder_\w+", expression)), title
+    for title, expression in (
+        (panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]
+    ):
+        assert expression.count('{job="$job", instance=~"$instance"}') == len(
+            re.findall(r"\bforwarder_\w+", expression)
+        ), title
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(BUILDING)
 def test_each_alert_fires_for_its_cause(tmp_path: Path) -> None:
-    """Prometheus' own tool plays what happened to the rules, and sees the alerts that it should, and no others."""
+    """Prometheus' own tool plays what happened to the rules, and sees the alerts that it should,
+    and no others.
+    """
     promtool = PROMTOOL.path()
     played = (ROOT / "tests" / "deploy" / "alerts.yaml").read_text()
     script = tmp_path / "alerts.yaml"
     script.write_text(played.replace("[RULES]", json.dumps([str(ALERTS)])))
-    done = subprocess.run([promtool, "test", "rules", str(script)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [promtool, "test", "rules", str(script)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

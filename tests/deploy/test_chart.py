@@ -1,4 +1,6 @@
-"""The Helm chart, rendered by helm with several sets of values, and what it renders held against the code."""
+"""The Helm chart, rendered by helm with several sets of values, and what it renders held against
+the code.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,18 @@ import yaml
 from forwarder.config.settings import Settings
 from tests.support.cases import cases
 from tests.support.certificates import make_certificate
-from tests.support.deployment import ALERTS, CHART, DASHBOARD, POD, Document, documents, of_kind, pods, port, settings
+from tests.support.deployment import (
+    ALERTS,
+    CHART,
+    DASHBOARD,
+    POD,
+    Document,
+    documents,
+    of_kind,
+    pods,
+    port,
+    settings,
+)
 from tests.support.documents import text_of
 from tests.support.go_tools import BUILDING, HELM
 from tests.support.manifests import (
@@ -35,7 +48,12 @@ from tests.support.repository import ROOT
 
 URL = "https://us.i.example.com"
 KEYS = "phc_0123456789abcdef0123456789abcdef\n"
-CLUSTER = {"name": "kafka", "bootstrap_servers": ["kafka-1:9092", "kafka-2:9092"], "topics": ["events"], "auto_offset_reset": "latest"}
+CLUSTER = {
+    "name": "kafka",
+    "bootstrap_servers": ["kafka-1:9092", "kafka-2:9092"],
+    "topics": ["events"],
+    "auto_offset_reset": "latest",
+}
 LEAST = {"config": {"upstream": {"url": URL}}}
 MORE = "config.buffer.max_bytes (5GiB) and config.dead_letters.max_bytes (256MiB) together"
 SETS: dict[str, dict[str, Any]] = {
@@ -54,7 +72,9 @@ SETS: dict[str, dict[str, Any]] = {
             "upstream": {"url": URL},
             "buffer": {"kind": "memory", "max_bytes": "128MiB"},
             "dead_letters": {"max_bytes": "256MiB"},
-            "sources": {"kafka": [{**CLUSTER, "group_instance_id": "${POD_NAME}", "session_timeout": "2m"}]},
+            "sources": {
+                "kafka": [{**CLUSTER, "group_instance_id": "${POD_NAME}", "session_timeout": "2m"}]
+            },
         },
         "autoscaling": {"enabled": True, "maxReplicas": 16, "authentication": "kafka-login"},
     },
@@ -62,14 +82,25 @@ SETS: dict[str, dict[str, Any]] = {
         "mode": "deployment",
         "config": {
             "upstream": {"url": URL},
-            "sources": {"kafka": [CLUSTER, {**CLUSTER, "name": "other", "group_id": "shop", "topics": "orders, baskets"}]},
+            "sources": {
+                "kafka": [
+                    CLUSTER,
+                    {**CLUSTER, "name": "other", "group_id": "shop", "topics": "orders, baskets"},
+                ]
+            },
         },
         "autoscaling": {"enabled": True},
     },
     "everything": {
         "config": {
             "upstream": {"url": URL, "timeout": "10s"},
-            "sources": {"http": {"max_connections": 1000000, "trusted_proxies": ["10.0.0.0/8"], "stamp_ip": "never"}},
+            "sources": {
+                "http": {
+                    "max_connections": 1000000,
+                    "trusted_proxies": ["10.0.0.0/8"],
+                    "stamp_ip": "never",
+                }
+            },
             "buffer": {"max_bytes": "20GiB", "when_full": "drop_oldest"},
             "shutdown": {"delay": 0},
         },
@@ -91,14 +122,26 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(BUILDING)]
 
 def helm(*args: str) -> subprocess.CompletedProcess[str]:
     """Ask helm."""
-    return subprocess.run([HELM.path(), *args], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [HELM.path(), *args], capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def template(place: Path, values: dict[str, Any]) -> subprocess.CompletedProcess[str]:
     """Render the chart with values of a file, as a user has them."""
     file = place / "values.yaml"
     file.write_text(yaml.safe_dump(values))
-    return helm("template", "shop", str(CHART), "--namespace", "shop", "--kube-version", f"{NEWEST}.0", "--values", str(file))
+    return helm(
+        "template",
+        "shop",
+        str(CHART),
+        "--namespace",
+        "shop",
+        "--kube-version",
+        f"{NEWEST}.0",
+        "--values",
+        str(file),
+    )
 
 
 @pytest.fixture(params=SETS)
@@ -111,20 +154,38 @@ def rendered(request: pytest.FixtureRequest, tmp_path: Path) -> list[Document]:
 
 @pytest.fixture
 def configuration(rendered: list[Document], tmp_path: Path) -> Path:
-    """The configuration among them, as the daemon finds it: its variables and the files of its Secrets are there."""
+    """The configuration among them, as the daemon finds it: its variables and the files of its
+    Secrets are there.
+    """
     file = tmp_path / "forwarder.yaml"
-    [text] = [each["data"]["forwarder.yaml"] for each in of_kind(rendered, "ConfigMap") if "forwarder.yaml" in each["data"]]
+    [text] = [
+        each["data"]["forwarder.yaml"]
+        for each in of_kind(rendered, "ConfigMap")
+        if "forwarder.yaml" in each["data"]
+    ]
     file.write_text(text.replace("${SERVICE}", "analytics"))
     return file
 
 
 def with_files(pod: Document, place: Path) -> Document:
-    """The pod, with the files that it mounts from Secrets made up in `place`. Each is one that it does mount."""
+    """The pod, with the files that it mounts from Secrets made up in `place`. Each is one that it
+    does mount.
+    """
     [container] = pod["containers"]
-    mounted = {each["mountPath"] for each in container["volumeMounts"] if each["name"] in {volume["name"] for volume in pod["volumes"]}}
+    mounted = {
+        each["mountPath"]
+        for each in container["volumeMounts"]
+        if each["name"] in {volume["name"] for volume in pod["volumes"]}
+    }
     made = make_certificate(place)
     own, key = made.cert_file.read_text(), made.key_file.read_text()
-    contents = {"project-keys": KEYS, "tls.crt": own, "tls.key": key, "ca.crt": own, "api-key": KEYS}
+    contents = {
+        "project-keys": KEYS,
+        "tls.crt": own,
+        "tls.key": key,
+        "ca.crt": own,
+        "api-key": KEYS,
+    }
     for each in container["env"]:
         if each["name"].endswith("_FILE"):
             path = Path(each["value"])
@@ -145,8 +206,12 @@ def test_kubernetes_knows_what_it_renders(rendered: list[Document]) -> None:
     assert_known_to_kubernetes(rendered)
 
 
-def test_what_it_renders_runs(rendered: list[Document], configuration: Path, tmp_path: Path) -> None:
-    """Pods are confined, the configuration can be used as it is, ports, probes, grace period and volume fit it."""
+def test_what_it_renders_runs(
+    rendered: list[Document], configuration: Path, tmp_path: Path
+) -> None:
+    """Pods are confined, the configuration can be used as it is, ports, probes, grace period and
+    volume fit it.
+    """
     [pod] = pods(rendered)
     assert_confined(pod)
     found = assert_runs_forwarder(with_files(pod, tmp_path), configuration)
@@ -154,25 +219,40 @@ def test_what_it_renders_runs(rendered: list[Document], configuration: Path, tmp
     assert_selected(rendered)
     for stateful in of_kind(rendered, "StatefulSet"):
         assert found.buffer.kind == "disk" or found.sources.kafka
-        assert_room(stateful["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"], found)
-        assert stateful["spec"]["serviceName"] in {each["metadata"]["name"] for each in of_kind(rendered, "Service")}
+        assert_room(
+            stateful["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"],
+            found,
+        )
+        assert stateful["spec"]["serviceName"] in {
+            each["metadata"]["name"] for each in of_kind(rendered, "Service")
+        }
     for policy in of_kind(rendered, "NetworkPolicy"):
         assert_policy(policy, found)
-    by_port = {each["name"]: each["port"] for service in of_kind(rendered, "Service") for each in service["spec"]["ports"]}
+    by_port = {
+        each["name"]: each["port"]
+        for service in of_kind(rendered, "Service")
+        for each in service["spec"]["ports"]
+    }
     assert by_port == {"http": port(found.sources.http.listen), "admin": port(found.admin.listen)}
 
 
-def test_a_group_is_scaled_by_its_lag(rendered: list[Document], configuration: Path, tmp_path: Path) -> None:
+def test_a_group_is_scaled_by_its_lag(
+    rendered: list[Document], configuration: Path, tmp_path: Path
+) -> None:
     """With autoscaling the number of pods is KEDA's; else it is what `replicas` says."""
     [workload] = [*of_kind(rendered, "StatefulSet"), *of_kind(rendered, "Deployment")]
     scaled = of_kind(rendered, "ScaledObject")
     assert ("replicas" in workload["spec"]) is not bool(scaled)
     for each in scaled:
-        logins = [trigger.pop("authenticationRef", None) for trigger in each["spec"]["triggers"][:-1]]
+        logins = [
+            trigger.pop("authenticationRef", None) for trigger in each["spec"]["triggers"][:-1]
+        ]
         found = assert_runs_forwarder(with_files(pods(rendered)[0], tmp_path), configuration)
         assert_scaled(each, workload, found)
         assert logins in ([{"name": "kafka-login"}], [None, None])
-        assert found.sources.kafka[0].group_instance_id == (POD if workload["kind"] == "StatefulSet" else None)
+        assert found.sources.kafka[0].group_instance_id == (
+            POD if workload["kind"] == "StatefulSet" else None
+        )
 
 
 LOGS: dict[str, Any] = {
@@ -207,7 +287,9 @@ def of_logs(objects: list[Document]) -> list[Document]:
 
 
 def test_the_readers_of_logs(tmp_path: Path) -> None:
-    """They are pods of their own, to which no Service for senders leads; they deliver to the same address, and can be scraped."""
+    """They are pods of their own, to which no Service for senders leads; they deliver to the same
+    address, and can be scraped.
+    """
     done = template(tmp_path, LOGS)
     assert done.returncode == 0, done.stderr
     objects = documents(done.stdout)
@@ -225,7 +307,9 @@ def test_the_readers_of_logs(tmp_path: Path) -> None:
     assert found.upstream.url == URL
     assert_selected([each for each in own if each["kind"] != "ServiceMonitor"])
     [monitor], [service] = of_kind(own, "ServiceMonitor"), of_kind(own, "Service")
-    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert (
+        monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    )
 
 
 MIGRATION: dict[str, Any] = {
@@ -245,7 +329,11 @@ MIGRATION: dict[str, Any] = {
 
 def of_import(objects: list[Document]) -> list[Document]:
     """The objects that are about a migration."""
-    return [each for each in objects if each["metadata"]["labels"]["app.kubernetes.io/name"] == "forwarder-import"]
+    return [
+        each
+        for each in objects
+        if each["metadata"]["labels"]["app.kubernetes.io/name"] == "forwarder-import"
+    ]
 
 
 def imports(place: Path, values: dict[str, Any]) -> tuple[list[Document], Document]:
@@ -264,17 +352,25 @@ def changed(**section: Any) -> dict[str, Any]:
 
 
 def test_a_migration_in_shards(tmp_path: Path) -> None:
-    """Each index is a shard, whose state is on a claim that outlives the release; no Service leads to it."""
+    """Each index is a shard, whose state is on a claim that outlives the release; no Service leads
+    to it.
+    """
     own, job = imports(tmp_path, MIGRATION)
     [pod] = pods(own)
     assert_confined(pod)
     [configured], [claim] = of_kind(own, "ConfigMap"), of_kind(own, "PersistentVolumeClaim")
     file = tmp_path / "forwarder.yaml"
     file.write_text(configured["data"]["forwarder.yaml"])
-    found = assert_imports_in_shards({**job, "spec": {**job["spec"], "template": {"spec": with_files(pod, tmp_path)}}}, file)
+    found = assert_imports_in_shards(
+        {**job, "spec": {**job["spec"], "template": {"spec": with_files(pod, tmp_path)}}}, file
+    )
     assert (found.upstream.url, found.import_.rate, job["spec"]["completions"]) == (URL, 8000, 12)
     assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
-    claims = {each["name"]: each["persistentVolumeClaim"]["claimName"] for each in pod["volumes"] if "persistentVolumeClaim" in each}
+    claims = {
+        each["name"]: each["persistentVolumeClaim"]["claimName"]
+        for each in pod["volumes"]
+        if "persistentVolumeClaim" in each
+    }
     assert claims == {"state": claim["metadata"]["name"], "export": "export"}
     assert of_kind(own, "Service") == []
     _, job = imports(tmp_path, {**changed(shards=10_000), "fullnameOverride": "x" * 50})
@@ -283,28 +379,52 @@ def test_a_migration_in_shards(tmp_path: Path) -> None:
 
 def test_a_migrations_own_claim_and_bucket(tmp_path: Path) -> None:
     """A claim that is there already, and a source that is none."""
-    own, _ = imports(tmp_path, changed(state={"existingClaim": "mine"}, source={"claim": ""}, args=["native", "s3://bucket/export"]))
+    own, _ = imports(
+        tmp_path,
+        changed(
+            state={"existingClaim": "mine"},
+            source={"claim": ""},
+            args=["native", "s3://bucket/export"],
+        ),
+    )
     assert of_kind(own, "PersistentVolumeClaim") == []
     [pod] = pods(own)
-    assert [each["persistentVolumeClaim"]["claimName"] for each in pod["volumes"] if "persistentVolumeClaim" in each] == ["mine"]
+    assert [
+        each["persistentVolumeClaim"]["claimName"]
+        for each in pod["volumes"]
+        if "persistentVolumeClaim" in each
+    ] == ["mine"]
 
 
 def test_an_upgrade_replaces_a_migrations_job(tmp_path: Path) -> None:
-    """Where its pods are others, for Kubernetes refuses to change them; how many run at a time can be changed in place."""
-    others = (changed(parallelism=5), changed(shards=13), changed(config={"import": {"rate": 1}}), {**MIGRATION, "podLabels": {"a": "b"}})
+    """Where its pods are others, for Kubernetes refuses to change them; how many run at a time can
+    be changed in place.
+    """
+    others = (
+        changed(parallelism=5),
+        changed(shards=13),
+        changed(config={"import": {"rate": 1}}),
+        {**MIGRATION, "podLabels": {"a": "b"}},
+    )
     names = [imports(tmp_path, values)[1]["metadata"]["name"] for values in (MIGRATION, *others)]
     assert names[0] == names[1]
     assert len(set(names)) == 4
 
 
 def test_everything_is_rendered_when_it_is_asked_for(tmp_path: Path) -> None:
-    """Monitor, rules and dashboard are there with the labels that were asked for; rules and dashboard are the chart's files."""
+    """Monitor, rules and dashboard are there with the labels that were asked for; rules and
+    dashboard are the chart's files.
+    """
     objects = documents(template(tmp_path, SETS["everything"]).stdout)
     [monitor], [rules] = of_kind(objects, "ServiceMonitor"), of_kind(objects, "PrometheusRule")
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
     wanted = monitor["spec"]["selector"]["matchLabels"].items()
-    [service] = [each for each in of_kind(objects, "Service") if wanted <= each["metadata"]["labels"].items()]
-    assert {each["port"] for each in monitor["spec"]["endpoints"]} == {each["name"] for each in service["spec"]["ports"]}
+    [service] = [
+        each for each in of_kind(objects, "Service") if wanted <= each["metadata"]["labels"].items()
+    ]
+    assert {each["port"] for each in monitor["spec"]["endpoints"]} == {
+        each["name"] for each in service["spec"]["ports"]
+    }
     assert service["metadata"]["labels"][monitor["spec"]["jobLabel"]] == "forwarder"
     assert rules["spec"] == yaml.safe_load(ALERTS.read_text())
     [board] = [each for each in of_kind(objects, "ConfigMap") if "forwarder.json" in each["data"]]
@@ -316,7 +436,10 @@ def test_everything_is_rendered_when_it_is_asked_for(tmp_path: Path) -> None:
 def reading(cluster: dict[str, Any], autoscaling: dict[str, Any] | None = None) -> dict[str, Any]:
     """Values that read a topic and are scaled by its lag, with a mistake in them."""
     sources = {"kafka": [{**CLUSTER, **cluster}]}
-    return {"config": {**LEAST["config"], "sources": sources}, "autoscaling": {"enabled": True, **(autoscaling or {})}}
+    return {
+        "config": {**LEAST["config"], "sources": sources},
+        "autoscaling": {"enabled": True, **(autoscaling or {})},
+    }
 
 
 @cases(
@@ -325,37 +448,99 @@ def reading(cluster: dict[str, Any], autoscaling: dict[str, Any] | None = None) 
         ({}, "config.upstream.url is needed"),
         ({"config": {"upstream": {"url": "us.i.example.com"}}}, "/config/upstream/url"),
         ({**LEAST, "terminationGracePeriodSeconds": 30}, "must be more than"),
-        ({**LEAST, "mode": "statefulset", "config": {**LEAST["config"], "buffer": {"kind": "memory"}}}, "set mode: deployment"),
+        (
+            {
+                **LEAST,
+                "mode": "statefulset",
+                "config": {**LEAST["config"], "buffer": {"kind": "memory"}},
+            },
+            "set mode: deployment",
+        ),
         ({"config": {**LEAST["config"], "admin": {"listen": "0.0.0.0:1"}}}, "/config/admin/listen"),
-        ({"config": {**LEAST["config"], "sources": {"http": {"listen": "0.0.0.0:1"}}}}, "/config/sources/http/listen"),
+        (
+            {"config": {**LEAST["config"], "sources": {"http": {"listen": "0.0.0.0:1"}}}},
+            "/config/sources/http/listen",
+        ),
         ({"config": {**LEAST["config"], "shutdown": {"delay": "soon"}}}, "/config/shutdown/delay"),
-        ({"config": {"upstream": {"url": URL, "timout": "3s"}}}, "at '/config/upstream': additional properties 'timout' not allowed"),
+        (
+            {"config": {"upstream": {"url": URL, "timout": "3s"}}},
+            "at '/config/upstream': additional properties 'timout' not allowed",
+        ),
         ({"config": {**LEAST["config"], "batch": {"max_age": 5}}}, "/config/batch/max_age"),
-        ({**LEAST, "logs": {"config": {"buffer": {"knd": "disk"}}}}, "at '/logs/config/buffer': additional properties 'knd' not allowed"),
-        ({"config": {**LEAST["config"], "buffer": {"max_bytes": "5GiB"}}}, f"persistence.size (5Gi) can't hold {MORE}: make it 5376Mi"),
-        ({**LEAST, "persistence": {"size": "4G"}}, "persistence.size (4G) can't hold config.buffer.max_bytes (4GiB)"),
-        ({"config": {**LEAST["config"], "buffer": {"max_bytes": 2**33}}}, "persistence.size (5Gi) can't hold"),
-        ({"config": {**LEAST["config"], "dead_letters": {"max_bytes": "2GiB"}}}, "config.dead_letters.max_bytes (2GiB) together"),
-        ({**LEAST, "mode": "deployment", "emptyDir": {"sizeLimit": "1Gi"}}, "emptyDir.sizeLimit (1Gi) can't hold"),
+        (
+            {**LEAST, "logs": {"config": {"buffer": {"knd": "disk"}}}},
+            "at '/logs/config/buffer': additional properties 'knd' not allowed",
+        ),
+        (
+            {"config": {**LEAST["config"], "buffer": {"max_bytes": "5GiB"}}},
+            f"persistence.size (5Gi) can't hold {MORE}: make it 5376Mi",
+        ),
+        (
+            {**LEAST, "persistence": {"size": "4G"}},
+            "persistence.size (4G) can't hold config.buffer.max_bytes (4GiB)",
+        ),
+        (
+            {"config": {**LEAST["config"], "buffer": {"max_bytes": 2**33}}},
+            "persistence.size (5Gi) can't hold",
+        ),
+        (
+            {"config": {**LEAST["config"], "dead_letters": {"max_bytes": "2GiB"}}},
+            "config.dead_letters.max_bytes (2GiB) together",
+        ),
+        (
+            {**LEAST, "mode": "deployment", "emptyDir": {"sizeLimit": "1Gi"}},
+            "emptyDir.sizeLimit (1Gi) can't hold",
+        ),
         ({**LEAST, "image": {"tag": "latest"}}, "/image/tag"),
         ({**LEAST, "replica": 3}, "replica"),
         ({**LEAST, "logs": {"enabled": True}}, "logs.config.sources.logs is needed"),
         ({**LEAST, "logs": {"state": "here"}}, "/logs/state"),
         ({**LEAST, "migration": {"enabled": True, "secret": "x"}}, "migration.args is needed"),
-        ({**LEAST, "migration": {"enabled": True, "args": ["native", "/export"]}}, "migration.secret is needed"),
-        ({**LEAST, "migration": {"enabled": True, "secret": "x", "args": ["native", "/export", "--shard=0/2"]}}, "set migration.shards"),
+        (
+            {**LEAST, "migration": {"enabled": True, "args": ["native", "/export"]}},
+            "migration.secret is needed",
+        ),
+        (
+            {
+                **LEAST,
+                "migration": {
+                    "enabled": True,
+                    "secret": "x",
+                    "args": ["native", "/export", "--shard=0/2"],
+                },
+            },
+            "set migration.shards",
+        ),
         ({**LEAST, "migration": {"shards": 0}}, "/migration/shards"),
         (
             {**LEAST, "migration": {"config": {"import": {"rat": 1}}}},
             "at '/migration/config/import': additional properties 'rat' not allowed",
         ),
-        ({**LEAST, "autoscaling": {"enabled": True}}, "autoscaling.enabled needs config.sources.kafka"),
-        (reading({}, {"minReplicas": 9}), "autoscaling.minReplicas is more than autoscaling.maxReplicas"),
+        (
+            {**LEAST, "autoscaling": {"enabled": True}},
+            "autoscaling.enabled needs config.sources.kafka",
+        ),
+        (
+            reading({}, {"minReplicas": 9}),
+            "autoscaling.minReplicas is more than autoscaling.maxReplicas",
+        ),
         (reading({"commit": "disk"}), "config.sources.kafka[0].commit: disk can't be scaled"),
-        (reading({"bootstrap_servers": "${BROKERS}"}), "KEDA needs bootstrap_servers and group_id without variables"),
-        (reading({"group_instance_id": "me"}), "config.sources.kafka[0].group_instance_id (me) would be that of every pod"),
-        ({**reading({"group_instance_id": "${POD_NAME}"}), "mode": "deployment"}, "group_instance_id needs mode: statefulset"),
-        ({**reading({}), "terminationGracePeriodSeconds": 35}, "and 6 s to leave Kafka's groups (36 s)"),
+        (
+            reading({"bootstrap_servers": "${BROKERS}"}),
+            "KEDA needs bootstrap_servers and group_id without variables",
+        ),
+        (
+            reading({"group_instance_id": "me"}),
+            "config.sources.kafka[0].group_instance_id (me) would be that of every pod",
+        ),
+        (
+            {**reading({"group_instance_id": "${POD_NAME}"}), "mode": "deployment"},
+            "group_instance_id needs mode: statefulset",
+        ),
+        (
+            {**reading({}), "terminationGracePeriodSeconds": 35},
+            "and 6 s to leave Kafka's groups (36 s)",
+        ),
         (reading({}, {"lagThreshold": "many"}), "/autoscaling/lagThreshold"),
     ],
     ids=[
@@ -403,7 +588,10 @@ def test_what_cant_work_is_refused(values: dict[str, Any], says: str, tmp_path: 
 DOCUMENT = text_of("deploy", "deploy-kubernetes", "kafka-kubernetes")
 
 
-@cases("block", [each for each in re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL) if "replicas:" in each])
+@cases(
+    "block",
+    [each for each in re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL) if "replicas:" in each],
+)
 def test_the_documents_values_can_be_rendered(block: str, tmp_path: Path) -> None:
     """The values in the document give objects whose volume has room for their buffer."""
     done = template(tmp_path, yaml.safe_load(block))
@@ -412,22 +600,37 @@ def test_the_documents_values_can_be_rendered(block: str, tmp_path: Path) -> Non
     [stateful] = of_kind(documents(done.stdout), "StatefulSet")
     file = tmp_path / "forwarder.yaml"
     file.write_text(yaml.safe_dump(yaml.safe_load(block)["config"]))
-    assert_room(stateful["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"], settings(file, {"POD_NAME": POD}))
+    assert_room(
+        stateful["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"],
+        settings(file, {"POD_NAME": POD}),
+    )
 
 
-@pytest.mark.parametrize("command", re.findall(r"^helm install (\w+) (\S+) .*?(--set \S+)$", DOCUMENT, re.MULTILINE))
+@pytest.mark.parametrize(
+    "command", re.findall(r"^helm install (\w+) (\S+) .*?(--set \S+)$", DOCUMENT, re.MULTILINE)
+)
 def test_the_documents_command_can_be_typed(command: tuple[str, str, str]) -> None:
     """`helm install` as it stands there renders, with a Service for senders at the default port."""
     name, chart, given = command
-    done = helm("template", name, str(ROOT / chart), *given.split(), "--kube-version", f"{NEWEST}.0")
+    done = helm(
+        "template", name, str(ROOT / chart), *given.split(), "--kube-version", f"{NEWEST}.0"
+    )
     assert done.returncode == 0, done.stderr
-    services = {each["metadata"]["name"]: each["spec"]["ports"] for each in of_kind(documents(done.stdout), "Service")}
-    assert [each["port"] for each in services[f"{name}-forwarder"]] == [port(Settings().sources.http.listen)]
+    services = {
+        each["metadata"]["name"]: each["spec"]["ports"]
+        for each in of_kind(documents(done.stdout), "Service")
+    }
+    assert [each["port"] for each in services[f"{name}-forwarder"]] == [
+        port(Settings().sources.http.listen)
+    ]
 
 
 def test_each_value_has_a_schema() -> None:
     """The defaults fit the schema, and the schema knows every value."""
-    values, schema = yaml.safe_load((CHART / "values.yaml").read_text()), json.loads((CHART / "values.schema.json").read_text())
+    values, schema = (
+        yaml.safe_load((CHART / "values.yaml").read_text()),
+        json.loads((CHART / "values.schema.json").read_text()),
+    )
     jsonschema.Draft7Validator.check_schema(schema)
     jsonschema.validate(values, schema)
     assert set(values) == set(schema["properties"]) - {"global"}

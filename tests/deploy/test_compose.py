@@ -1,4 +1,6 @@
-"""The Compose file: read as text, and its sample application run against a forwarder and a sandbox with the same settings."""
+"""The Compose file: read as text, and its sample application run against a forwarder and a sandbox
+with the same settings.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def test_ports_are_published_to_this_machine_alone(service: str) -> None:
 
 @cases("service", SERVICES)
 def test_services_have_no_privileges(service: str) -> None:
-    """All capabilities are dropped, none can be gained, and ours can't write to their root file system."""
+    """All capabilities are dropped, none can be gained, and ours can't write to their root file
+    system.
+    """
     check_privileges(SERVICES[service], read_only=service in OURS)
 
 
@@ -53,9 +57,15 @@ def test_what_is_built_is_there(service: str) -> None:
 
 
 def test_the_daemon_is_configured() -> None:
-    """Its environment can be used; its events are on the volume; its published ports are those that it listens on."""
+    """Its environment can be used; its events are on the volume; its published ports are those
+    that it listens on.
+    """
     assert FORWARDER.buffer.kind == "disk"
-    assert [each.partition(":")[2] for each in SERVICES["forwarder"]["volumes"]] == [FORWARDER.buffer.path.as_posix()] == [STATE]
+    assert (
+        [each.partition(":")[2] for each in SERVICES["forwarder"]["volumes"]]
+        == [FORWARDER.buffer.path.as_posix()]
+        == [STATE]
+    )
     listening = [port(FORWARDER.sources.http.listen), port(FORWARDER.admin.listen)]
     assert SERVICES["forwarder"]["ports"] == [f"127.0.0.1:{each}:{each}" for each in listening]
 
@@ -66,24 +76,33 @@ def test_the_daemon_may_drain() -> None:
 
 
 def test_addresses_between_services() -> None:
-    """The application sends to the daemon, the daemon to the sandbox, Prometheus asks the daemon, and Grafana asks Prometheus."""
+    """The application sends to the daemon, the daemon to the sandbox, Prometheus asks the daemon,
+    and Grafana asks Prometheus.
+    """
     command = SERVICES["sandbox"]["command"]
     listens = command[command.index("--listen") + 1]
     assert {each for each in command if each.startswith("--")} <= options(command)
     assert FORWARDER.upstream.url == f"http://sandbox:{port(listens)}"
     assert f":{port(listens)}/livez" in SERVICES["sandbox"]["healthcheck"]["test"][-1]
-    assert SERVICES["app"]["environment"]["ANALYTICS_HOST"] == f"http://forwarder:{port(FORWARDER.sources.http.listen)}"
+    assert (
+        SERVICES["app"]["environment"]["ANALYTICS_HOST"]
+        == f"http://forwarder:{port(FORWARDER.sources.http.listen)}"
+    )
     scraped = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["scrape_configs"]
-    assert [(each["job_name"], each["metrics_path"], each["static_configs"]) for each in scraped] == [
-        ("forwarder", "/metrics", [{"targets": [f"forwarder:{port(FORWARDER.admin.listen)}"]}])
-    ]
-    [source] = yaml.safe_load((FOLDER / "grafana/provisioning/datasources/prometheus.yaml").read_text())["datasources"]
+    assert [
+        (each["job_name"], each["metrics_path"], each["static_configs"]) for each in scraped
+    ] == [("forwarder", "/metrics", [{"targets": [f"forwarder:{port(FORWARDER.admin.listen)}"]}])]
+    [source] = yaml.safe_load(
+        (FOLDER / "grafana/provisioning/datasources/prometheus.yaml").read_text()
+    )["datasources"]
     assert (source["url"], source["type"]) == ("http://prometheus:9090", "prometheus")
 
 
 def test_grafana_finds_the_dashboard() -> None:
     """The dashboard is mounted where its provider looks, and is the page to begin with."""
-    [provider] = yaml.safe_load((FOLDER / "grafana/provisioning/dashboards/forwarder.yaml").read_text())["providers"]
+    [provider] = yaml.safe_load(
+        (FOLDER / "grafana/provisioning/dashboards/forwarder.yaml").read_text()
+    )["providers"]
     home = SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
     mounted = dict(each.split(":")[:2] for each in SERVICES["grafana"]["volumes"])
     [source] = [source for source, target in mounted.items() if target == home]
@@ -94,12 +113,19 @@ def test_grafana_finds_the_dashboard() -> None:
 def test_prometheus_finds_the_rules() -> None:
     """The rules are mounted where its configuration looks."""
     [pattern] = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["rule_files"]
-    assert any(Path(each.split(":")[1]).match(pattern) for each in SERVICES["prometheus"]["volumes"])
+    assert any(
+        Path(each.split(":")[1]).match(pattern) for each in SERVICES["prometheus"]["volumes"]
+    )
 
 
 async def _visits(host: str) -> list[str]:
     """Let the sample application have 25 visits; what it said."""
-    environment = {**SERVICES["app"]["environment"], "ANALYTICS_HOST": host, "VISITS": "25", "VISITS_PER_SECOND": "1000"}
+    environment = {
+        **SERVICES["app"]["environment"],
+        "ANALYTICS_HOST": host,
+        "VISITS": "25",
+        "VISITS_PER_SECOND": "1000",
+    }
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "app.py"),
         env=environment,
@@ -114,8 +140,13 @@ async def _visits(host: str) -> list[str]:
 
 @pytest.mark.slow
 async def test_the_sample_runs(tmp_path: Path) -> None:
-    """The application's events arrive in the sandbox, each once, by way of the daemon with Compose's settings."""
-    command = ["127.0.0.1:0" if "0.0.0.0" in each else each.replace(STATE, str(tmp_path)) for each in SERVICES["sandbox"]["command"]]
+    """The application's events arrive in the sandbox, each once, by way of the daemon with
+    Compose's settings.
+    """
+    command = [
+        "127.0.0.1:0" if "0.0.0.0" in each else each.replace(STATE, str(tmp_path))
+        for each in SERVICES["sandbox"]["command"]
+    ]
     async with running(*command) as sandbox:
         url = (await sandbox.line("listening on")).rpartition(" ")[2].strip()
         environment = {
@@ -130,7 +161,10 @@ async def test_the_sample_runs(tmp_path: Path) -> None:
             assert await _visits(f"http://{listening['ingestion'][0]}") == ["25 visits"]
             daemon.send(signal.SIGTERM)
             assert await daemon.ended() == 0
-        async with aiohttp.ClientSession() as client, client.get(f"{url}/sandbox/summary") as response:
+        async with (
+            aiohttp.ClientSession() as client,
+            client.get(f"{url}/sandbox/summary") as response,
+        ):
             summary = await response.json()
     assert summary["events"] >= 25
     assert (summary["conflicts"], summary["not_ingested"]) == (0, 0)

@@ -1,4 +1,6 @@
-"""The Compose file with Kafka: read as text, and its producer and forwarders run with the same settings against a real broker."""
+"""The Compose file with Kafka: read as text, and its producer and forwarders run with the same
+settings against a real broker.
+"""
 
 from __future__ import annotations
 
@@ -45,20 +47,31 @@ def test_ports_are_published_to_this_machine_alone(service: str) -> None:
 
 @cases("service", SERVICES)
 def test_services_have_no_privileges(service: str) -> None:
-    """All capabilities are dropped, none can be gained, and ours can't write to their root file system."""
+    """All capabilities are dropped, none can be gained, and ours can't write to their root file
+    system.
+    """
     check_privileges(SERVICES[service], read_only=service in OURS)
 
 
 @cases("service", SERVICES)
 def test_what_is_mounted_exists(service: str) -> None:
-    """Each file is there and can't be written to; each volume is declared, and no two services share one."""
+    """Each file is there and can't be written to; each volume is declared, and no two services
+    share one.
+    """
     check_mounts(SERVICES[service], FOLDER, COMPOSE["volumes"])
-    named = [each.partition(":")[0] for each in SERVICES.values() for each in each.get("volumes", ()) if not each.startswith(".")]
+    named = [
+        each.partition(":")[0]
+        for each in SERVICES.values()
+        for each in each.get("volumes", ())
+        if not each.startswith(".")
+    ]
     assert sorted(named) == sorted(COMPOSE["volumes"])
 
 
 def test_both_forwarders_are_members_of_one_group() -> None:
-    """They read the same file, whose group has no name of a member in it; each has a volume and an address of its own."""
+    """They read the same file, whose group has no name of a member in it; each has a volume and an
+    address of its own.
+    """
     assert {SERVICES[each]["image"] for each in MEMBERS} == {"forwarder:0.1.0"}
     for each in MEMBERS:
         assert f"./{FILE.relative_to(FOLDER)}:{CONFIGURATION}:ro" in SERVICES[each]["volumes"]
@@ -70,24 +83,38 @@ def test_both_forwarders_are_members_of_one_group() -> None:
 
 
 def test_addresses_between_services() -> None:
-    """Producer and forwarders use the broker's own listener and the same topic; the forwarders deliver to the sandbox."""
+    """Producer and forwarders use the broker's own listener and the same topic; the forwarders
+    deliver to the sandbox.
+    """
     [cluster] = CONFIGURED.sources.kafka
-    assert list(cluster.bootstrap_servers) == [SERVICES["producer"]["environment"]["BOOTSTRAP_SERVERS"]]
-    assert f"PLAINTEXT://{cluster.bootstrap_servers[0]}" in BROKER["KAFKA_ADVERTISED_LISTENERS"].split(",")
+    assert list(cluster.bootstrap_servers) == [
+        SERVICES["producer"]["environment"]["BOOTSTRAP_SERVERS"]
+    ]
+    assert f"PLAINTEXT://{cluster.bootstrap_servers[0]}" in BROKER[
+        "KAFKA_ADVERTISED_LISTENERS"
+    ].split(",")
     assert list(cluster.topics) == [SERVICES["producer"]["environment"]["TOPIC"]]
     command = SERVICES["sandbox"]["command"]
     assert {each for each in command if each.startswith("--")} <= options(command)
-    assert CONFIGURED.upstream.url == f"http://sandbox:{port(command[command.index('--listen') + 1])}"
+    assert (
+        CONFIGURED.upstream.url == f"http://sandbox:{port(command[command.index('--listen') + 1])}"
+    )
 
 
 def test_the_broker_is_one_node() -> None:
-    """Every listener has a protocol, clients are told of all but the controller's, and nothing wants more copies than there are nodes."""
+    """Every listener has a protocol, clients are told of all but the controller's, and nothing
+    wants more copies than there are nodes.
+    """
     listeners = dict(each.split("://") for each in BROKER["KAFKA_LISTENERS"].split(","))
     advertised = dict(each.split("://") for each in BROKER["KAFKA_ADVERTISED_LISTENERS"].split(","))
-    assert set(listeners) == {each.partition(":")[0] for each in BROKER["KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"].split(",")}
+    assert set(listeners) == {
+        each.partition(":")[0] for each in BROKER["KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"].split(",")
+    }
     assert set(advertised) == set(listeners) - {BROKER["KAFKA_CONTROLLER_LISTENER_NAMES"]}
     assert advertised["HOST"].rpartition(":")[2] == SERVICES["kafka"]["ports"][0].rpartition(":")[2]
-    assert {value for name, value in BROKER.items() if name.endswith(("REPLICATION_FACTOR", "MIN_ISR"))} == {"1"}
+    assert {
+        value for name, value in BROKER.items() if name.endswith(("REPLICATION_FACTOR", "MIN_ISR"))
+    } == {"1"}
     assert SERVICES["kafka"]["volumes"] == [f"log:{BROKER['KAFKA_LOG_DIRS']}"]
 
 
@@ -108,9 +135,19 @@ async def member(file: Path, state: Path) -> AsyncIterator[Running]:
 
 async def produced(bootstrap: str, topic: str, events: int) -> list[str]:
     """Let the sample producer produce so many events; what it said."""
-    environment = {**os.environ, "BOOTSTRAP_SERVERS": bootstrap, "TOPIC": topic, "EVENTS": str(events), "EVENTS_PER_SECOND": "10000"}
+    environment = {
+        **os.environ,
+        "BOOTSTRAP_SERVERS": bootstrap,
+        "TOPIC": topic,
+        "EVENTS": str(events),
+        "EVENTS_PER_SECOND": "10000",
+    }
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(PRODUCER), env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        sys.executable,
+        str(PRODUCER),
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
     )
     producer = Running(process)
     assert await producer.ended() == 0, producer.lines
@@ -119,13 +156,21 @@ async def produced(bootstrap: str, topic: str, events: int) -> list[str]:
 
 @pytest.mark.slow
 async def test_the_sample_runs(tmp_path: Path, kafka: Kafka) -> None:
-    """Both forwarders with the sample's configuration: what its producer produces arrives, each event once."""
+    """Both forwarders with the sample's configuration: what its producer produces arrives, each
+    event once.
+    """
     topic = unique("shop-events")
     assert (await produced(kafka.bootstrap, topic, 300))[-1] == "300 events"
     async with Sandbox() as sandbox:
-        text = FILE.read_text().replace("http://sandbox:8322", sandbox.url).replace("kafka:9092", kafka.bootstrap)
+        text = (
+            FILE.read_text()
+            .replace("http://sandbox:8322", sandbox.url)
+            .replace("kafka:9092", kafka.bootstrap)
+        )
         file = tmp_path / "forwarder.yaml"
-        file.write_text(text.replace("shop-events", topic).replace("forwarder-sample", unique("group")))
+        file.write_text(
+            text.replace("shop-events", topic).replace("forwarder-sample", unique("group"))
+        )
         async with member(file, tmp_path / "one"), member(file, tmp_path / "two"):
             async with asyncio.timeout(LIMIT):
                 while (await sandbox.summary()).events < 300:

@@ -1,4 +1,6 @@
-"""docs/how-to/deploy.md: what it tells people to type. Names in it are held by test_names, helm's part by test_chart."""
+"""docs/how-to/deploy.md: what it tells people to type. Names in it are held by test_names, helm's
+part by test_chart.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ COMMANDS = [line for language, block in BLOCKS if not language for line in block
 
 
 def test_the_container_may_drain_and_writes_to_its_volume() -> None:
-    """`docker run` gives it a read-only root, the volume, an environment that can be used, and the time that its stop takes."""
+    """`docker run` gives it a read-only root, the volume, an environment that can be used, and the
+    time that its stop takes.
+    """
     [command] = [each for each in COMMANDS if each.startswith("docker run ")]
     found = settings(None, dict(re.findall(r"--env (\w+)=(\S+)", command)))
     assert found.buffer.kind == "disk"
@@ -28,26 +32,44 @@ def test_the_container_may_drain_and_writes_to_its_volume() -> None:
 
 def test_it_has_every_folder_of_manifests() -> None:
     """Each can be applied as it says."""
-    applied = {each.rpartition("/")[2] for each in re.findall(r"kubectl apply --kustomize (deploy/kubernetes/\w+)", TEXT)}
+    applied = {
+        each.rpartition("/")[2]
+        for each in re.findall(r"kubectl apply --kustomize (deploy/kubernetes/\w+)", TEXT)
+    }
     assert applied == {each.name for each in KUBERNETES.iterdir()}
 
 
 def test_its_addresses_are_published() -> None:
     """What it says to look at is published by Compose."""
-    files = [yaml.safe_load((DEPLOY / "compose" / name).read_text()) for name in ("compose.yaml", "kafka.yaml")]
+    files = [
+        yaml.safe_load((DEPLOY / "compose" / name).read_text())
+        for name in ("compose.yaml", "kafka.yaml")
+    ]
     services = [service for file in files for service in file["services"].values()]
-    published = {each.rpartition(":")[0].rpartition(":")[2] for service in services for each in service.get("ports", ())}
+    published = {
+        each.rpartition(":")[0].rpartition(":")[2]
+        for service in services
+        for each in service.get("ports", ())
+    }
     named = set(re.findall(r"[<`](?:http://)?127\.0\.0\.1:(\d+)[/`]", TEXT))
     assert named
     assert named <= published
 
 
 def test_its_installation_is_of_pins() -> None:
-    """Each installation by pip is of pins with hashes, or of forwarder alone, with what was pinned to build it."""
+    """Each installation by pip is of pins with hashes, or of forwarder alone, with what was pinned
+    to build it.
+    """
     installs = [each for each in COMMANDS if "pip install" in each]
     assert installs
-    assert [each for each in installs if "--require-hashes" not in each and "--no-deps --no-build-isolation ." not in each] == []
-    assert [each for each in re.findall(r"-r (\S+)", " ".join(installs)) if not (ROOT / each).exists()] == []
+    assert [
+        each
+        for each in installs
+        if "--require-hashes" not in each and "--no-deps --no-build-isolation ." not in each
+    ] == []
+    assert [
+        each for each in re.findall(r"-r (\S+)", " ".join(installs)) if not (ROOT / each).exists()
+    ] == []
 
 
 def test_its_unit_is_where_it_is_copied_from() -> None:

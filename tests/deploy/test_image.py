@@ -1,4 +1,6 @@
-"""The Dockerfile, read as text: there is no engine to build it with in every place that runs the tests."""
+"""The Dockerfile, read as text: there is no engine to build it with in every place that runs the
+tests.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,21 @@ SAMPLE = Dockerfile(ROOT / "deploy" / "compose" / "app" / "Dockerfile")
 
 
 def test_its_environment_is_known_to_the_settings() -> None:
-    """Every FORWARDER_ name in it is a setting, and they make the listeners reachable from outside on the exposed ports."""
-    found = settings(None, {"FORWARDER_UPSTREAM__URL": "https://us.i.example.com"}, IMAGE.environment)
+    """Every FORWARDER_ name in it is a setting, and they make the listeners reachable from outside
+    on the exposed ports.
+    """
+    found = settings(
+        None, {"FORWARDER_UPSTREAM__URL": "https://us.i.example.com"}, IMAGE.environment
+    )
     listening = [str(listen) for listen in (found.sources.http.listen, found.admin.listen)]
     assert listening == [f"0.0.0.0:{exposed}" for exposed in IMAGE.last("EXPOSE")[0].split()]
     assert len({port(each) for each in listening}) == 2
 
 
 def test_it_runs_as_an_unprivileged_user() -> None:
-    """User and group are numbers other than root's, so that an orchestrator can check them, and exist in the image."""
+    """User and group are numbers other than root's, so that an orchestrator can check them, and
+    exist in the image.
+    """
     assert IMAGE.last("USER") == [f"{USER}:{USER}"]
     made = " ".join(IMAGE.last("RUN"))
     assert f"groupadd --system --gid {USER} forwarder" in made
@@ -39,29 +47,51 @@ def test_it_runs_as_an_unprivileged_user() -> None:
 
 
 def test_it_writes_in_one_directory_alone() -> None:
-    """Buffer, dead letters and temporary files are in the one volume, which is the user's; nobody else may read it."""
+    """Buffer, dead letters and temporary files are in the one volume, which is the user's; nobody
+    else may read it.
+    """
     assert IMAGE.last("VOLUME") == [STATE]
-    assert f"install --directory --owner={USER} --group={USER} --mode=0700 {STATE}" in " ".join(IMAGE.last("RUN"))
-    assert settings(None, {"FORWARDER_UPSTREAM__URL": "https://us.i.example.com"}).buffer.path.as_posix() == STATE
+    assert f"install --directory --owner={USER} --group={USER} --mode=0700 {STATE}" in " ".join(
+        IMAGE.last("RUN")
+    )
+    assert (
+        settings(
+            None, {"FORWARDER_UPSTREAM__URL": "https://us.i.example.com"}
+        ).buffer.path.as_posix()
+        == STATE
+    )
     assert str(next(state_directories(IMAGE.environment, is_root=False))) == STATE
     assert IMAGE.environment["TMPDIR"] == STATE
 
 
 def test_it_runs_the_daemon_and_asks_for_its_health() -> None:
-    """Entry point, default command and health check are forwarder's own, without a shell that would swallow signals."""
-    assert [json.loads(IMAGE.last(each)[0]) for each in ("ENTRYPOINT", "CMD")] == [["forwarder"], ["run"]]
+    """Entry point, default command and health check are forwarder's own, without a shell that
+    would swallow signals.
+    """
+    assert [json.loads(IMAGE.last(each)[0]) for each in ("ENTRYPOINT", "CMD")] == [
+        ["forwarder"],
+        ["run"],
+    ]
     assert IMAGE.last("HEALTHCHECK")[0].endswith('CMD ["forwarder", "health"]')
     assert IMAGE.last("STOPSIGNAL") == ["SIGTERM"]
 
 
 def test_its_labels_say_what_it_is() -> None:
     """Title, version and licence are the project's."""
-    labels = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', " ".join(IMAGE.last("LABEL"))))
-    assert (labels["title"], labels["version"], labels["licenses"]) == ("forwarder", __version__, "MIT")
+    labels = dict(
+        re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', " ".join(IMAGE.last("LABEL")))
+    )
+    assert (labels["title"], labels["version"], labels["licenses"]) == (
+        "forwarder",
+        __version__,
+        "MIT",
+    )
 
 
 def test_it_is_built_in_stages() -> None:
-    """What builds stays behind: both images are the same but for the finished environment that they take, and run no pip."""
+    """What builds stays behind: both images are the same but for the finished environment that
+    they take, and run no pip.
+    """
     for target, built in (("", "build"), ("full", "build-full")):
         assert IMAGE.last("COPY", target) == [f"--from={built} /opt/forwarder /opt/forwarder"]
         assert IMAGE.last("RUN", target) == IMAGE.last("RUN")
@@ -70,9 +100,15 @@ def test_it_is_built_in_stages() -> None:
 
 
 def test_the_full_image_has_each_extra_that_a_message_can_name() -> None:
-    """Its requirements are those of the extras of commands; the default image has none of them. Each knows that it is one."""
+    """Its requirements are those of the extras of commands; the default image has none of them.
+    Each knows that it is one.
+    """
     extras = PYPROJECT["project"]["optional-dependencies"]
-    wanted = {re.split(r"[>=]", each)[0] for extra in ("demo", "import", "kafka-demo", "msk") for each in extras[extra]}
+    wanted = {
+        re.split(r"[>=]", each)[0]
+        for extra in ("demo", "import", "kafka-demo", "msk")
+        for each in extras[extra]
+    }
     texts = [(ROOT / "requirements" / file).read_text() for file in ("run.txt", "full.txt")]
     run, full = (set(re.findall(r"^([\w.-]+)==", text, re.MULTILINE)) for text in texts)
     assert wanted <= full
@@ -86,31 +122,43 @@ def test_it_installs_pinned_requirements_alone(image: Dockerfile) -> None:
     """Every installation is of pins with hashes, or of the wheel of forwarder without an index."""
     installs = re.findall(r"pip install ([^&]*)", image.text)
     assert installs
-    assert [each for each in installs if "--require-hashes" not in each and "--no-index" not in each] == []
+    assert [
+        each for each in installs if "--require-hashes" not in each and "--no-index" not in each
+    ] == []
 
 
 @pytest.mark.parametrize("image", [IMAGE, SAMPLE], ids=["forwarder", "sample application"])
 def test_its_base_is_pinned(image: Dockerfile) -> None:
-    """The base's Python version, distribution and digest are given, and are the same in every stage."""
+    """The base's Python version, distribution and digest are given, and are the same in every
+    stage.
+    """
     bases = {base for _, base, _ in image.stages} - {name for name, _, _ in image.stages}
     assert len(bases) == 1
     assert re.fullmatch(rf"python:3\.\d+-slim-[a-z]+{DIGEST}", bases.pop())
 
 
 COPIES = [line.split() for line in IMAGE.copied]
-IGNORE = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+IGNORE = [
+    line
+    for line in (ROOT / ".dockerignore").read_text().splitlines()
+    if line and not line.startswith("#")
+]
 
 
 @cases("source", [each for copy in COPIES for each in copy[:-1]])
 def test_what_it_copies_is_there_and_not_ignored(source: str) -> None:
-    """Each copied file exists, and .dockerignore, which ignores everything else, lets it through."""
+    """Each copied file exists, and .dockerignore, which ignores everything else, lets
+    it through.
+    """
     allowed = [line[1:] for line in IGNORE if line.startswith("!")]
     assert (ROOT / source).exists()
     assert any(fnmatch(source, pattern) for pattern in allowed)
 
 
 def test_everything_else_is_ignored() -> None:
-    """Nothing but what it copies goes to the engine: no tests, no history, no local environment, no compiled files."""
+    """Nothing but what it copies goes to the engine: no tests, no history, no local environment,
+    no compiled files.
+    """
     assert IGNORE[0] == "*"
     assert sorted(line[1:].rstrip("/") for line in IGNORE if line.startswith("!")) == sorted(
         each.rstrip("/") for copy in COPIES for each in copy[:-1]
@@ -121,7 +169,9 @@ def test_everything_else_is_ignored() -> None:
 def test_the_samples_requirements_are_those_that_are_tested() -> None:
     """Each pin of the sample application is the one that the tests run with, hashes too."""
     tested = set(re.split(r"\n(?=\S)", (ROOT / "requirements" / "dev.txt").read_text().strip()))
-    pinned = re.split(r"\n(?=\S)", (ROOT / "deploy" / "compose" / "app" / "requirements.txt").read_text().strip())
+    pinned = re.split(
+        r"\n(?=\S)", (ROOT / "deploy" / "compose" / "app" / "requirements.txt").read_text().strip()
+    )
     assert [each.split()[0] for each in pinned if each not in tested] == []
 
 

@@ -10,7 +10,20 @@ import yaml
 
 from forwarder.planning.capacity import Load, LoadSource, process_memory
 from tests.support.cases import cases
-from tests.support.deployment import IMAGE, KUBERNETES, POD, STATE, USER, environment, manifests, of_kind, pods, port, quantity, settings
+from tests.support.deployment import (
+    IMAGE,
+    KUBERNETES,
+    POD,
+    STATE,
+    USER,
+    environment,
+    manifests,
+    of_kind,
+    pods,
+    port,
+    quantity,
+    settings,
+)
 from tests.support.dockerfile import FORWARDER
 from tests.support.manifests import (
     admin_paths,
@@ -27,8 +40,20 @@ from tests.support.manifests import (
 )
 from tests.support.typed import command, options
 
-FOLDERS = ("sidecar", "standalone", "monitoring", "drain", "logs", "import", "verify", "kafka", "autoscaling")
-SIDECAR, STANDALONE, MONITORING, DRAIN, LOGS, IMPORT, VERIFY, KAFKA, AUTOSCALING = (manifests(KUBERNETES / each) for each in FOLDERS)
+FOLDERS = (
+    "sidecar",
+    "standalone",
+    "monitoring",
+    "drain",
+    "logs",
+    "import",
+    "verify",
+    "kafka",
+    "autoscaling",
+)
+SIDECAR, STANDALONE, MONITORING, DRAIN, LOGS, IMPORT, VERIFY, KAFKA, AUTOSCALING = (
+    manifests(KUBERNETES / each) for each in FOLDERS
+)
 APPLICATION = 15.0
 """Seconds that the sidecar's manifest leaves the application to stop."""
 LEAVING = 6.0
@@ -55,7 +80,9 @@ def configured(objects: list[dict[str, Any]], place: Path) -> Path:
 def test_each_folder_lists_its_files(folder: str) -> None:
     """A kustomization names every other file beside it, so that none is left out."""
     listed = yaml.safe_load((KUBERNETES / folder / "kustomization.yaml").read_text())["resources"]
-    assert sorted(["kustomization.yaml", *listed]) == sorted(each.name for each in (KUBERNETES / folder).iterdir())
+    assert sorted(["kustomization.yaml", *listed]) == sorted(
+        each.name for each in (KUBERNETES / folder).iterdir()
+    )
 
 
 @cases(
@@ -80,7 +107,9 @@ def test_pods_are_confined(objects: list[dict[str, Any]]) -> None:
 
 
 def test_the_sidecar() -> None:
-    """It starts before the application and ends after it, answers the pod's own containers, and never takes the pod out of service."""
+    """It starts before the application and ends after it, answers the pod's own containers, and
+    never takes the pod out of service.
+    """
     [pod] = pods(SIDECAR)
     found = assert_runs_forwarder(pod, None)
     [sidecar], [application] = pod["initContainers"], pod["containers"]
@@ -88,14 +117,19 @@ def test_the_sidecar() -> None:
     assert "readinessProbe" not in sidecar
     assert sidecar["startupProbe"]["httpGet"]["path"] == "/readyz"
     assert found.sources.http.listen == "127.0.0.1:8320"
-    assert {"name": "ANALYTICS_HOST", "value": f"http://{found.sources.http.listen}"} in application["env"]
+    assert {
+        "name": "ANALYTICS_HOST",
+        "value": f"http://{found.sources.http.listen}",
+    } in application["env"]
     assert_stops_in_time(pod, found, APPLICATION)
     [volume] = pod["volumes"]
     assert_room(volume["emptyDir"]["sizeLimit"], found)
 
 
 def test_standalone(configuration: Path) -> None:
-    """Each pod has a volume for its buffer, and goes on taking events until no node sends new connections to it."""
+    """Each pod has a volume for its buffer, and goes on taking events until no node sends new
+    connections to it.
+    """
     [stateful] = of_kind(STANDALONE, "StatefulSet")
     [pod] = pods(STANDALONE)
     found = assert_runs_forwarder(pod, configuration)
@@ -107,12 +141,18 @@ def test_standalone(configuration: Path) -> None:
     assert stateful["spec"]["podManagementPolicy"] == "Parallel"
     assert set(stateful["spec"]["persistentVolumeClaimRetentionPolicy"].values()) == {"Retain"}
     [container] = pod["containers"]
-    assert container["readinessProbe"]["periodSeconds"] * container["readinessProbe"]["failureThreshold"] < found.shutdown.delay
+    assert (
+        container["readinessProbe"]["periodSeconds"]
+        * container["readinessProbe"]["failureThreshold"]
+        < found.shutdown.delay
+    )
     assert container["args"] == ["run", "--config", "/etc/forwarder/forwarder.yaml"]
 
 
 def test_what_leads_to_the_standalone_pods(configuration: Path) -> None:
-    """Senders reach ingestion alone; the pods' own service is headless, names each pod, and shows those that aren't ready too."""
+    """Senders reach ingestion alone; the pods' own service is headless, names each pod, and shows
+    those that aren't ready too.
+    """
     assert_selected(STANDALONE)
     [stateful] = of_kind(STANDALONE, "StatefulSet")
     services = {each["metadata"]["name"]: each["spec"] for each in of_kind(STANDALONE, "Service")}
@@ -125,18 +165,24 @@ def test_what_leads_to_the_standalone_pods(configuration: Path) -> None:
 
 
 def test_who_may_talk_to_whom(configuration: Path) -> None:
-    """The policy opens ingestion to senders and the admin server to Prometheus, and the way out to names and https alone."""
+    """The policy opens ingestion to senders and the admin server to Prometheus, and the way out to
+    names and https alone.
+    """
     [policy] = of_kind(STANDALONE, "NetworkPolicy")
     assert_policy(policy, assert_runs_forwarder(pods(STANDALONE)[0], configuration))
 
 
 def test_the_readers_of_logs(tmp_path: Path) -> None:
-    """One on each node, never two at once; root without a capability; the configuration can be used, and its key is where it is mounted."""
+    """One on each node, never two at once; root without a capability; the configuration can be
+    used, and its key is where it is mounted.
+    """
     [daemons], [pod] = of_kind(LOGS, "DaemonSet"), pods(LOGS)
     assert_confined(pod, root=True)
     file = configured(LOGS, tmp_path)
     assert "api_key_file: /etc/forwarder-logs/api-key" in file.read_text()
-    assert "/etc/forwarder-logs" in {each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+    assert "/etc/forwarder-logs" in {
+        each["mountPath"] for each in pod["containers"][0]["volumeMounts"]
+    }
     (tmp_path / "api-key").write_text("phc_0123456789abcdef0123456789abcdef")
     file.write_text(file.read_text().replace("/etc/forwarder-logs", str(tmp_path)))
     found = assert_runs_forwarder(pod, file)
@@ -148,12 +194,17 @@ def test_the_readers_of_logs(tmp_path: Path) -> None:
 
 
 def test_the_members_of_a_kafka_group(tmp_path: Path) -> None:
-    """Pods are static members by their names; what isn't delivered stays in the topic; stopping leaves time to leave the group; a pod that
-    is replaced is back within its session."""
+    """Pods are static members by their names; what isn't delivered stays in the topic; stopping
+    leaves time to leave the group; a pod that is replaced is back within its session.
+    """
     [stateful], [pod] = of_kind(KAFKA, "StatefulSet"), pods(KAFKA)
     found = assert_runs_forwarder(pod, configured(KAFKA, tmp_path))
     [cluster] = found.sources.kafka
-    assert (cluster.group_instance_id, cluster.commit, found.buffer.kind) == (POD, "delivered", "memory")
+    assert (cluster.group_instance_id, cluster.commit, found.buffer.kind) == (
+        POD,
+        "delivered",
+        "memory",
+    )
     assert_stops_in_time(pod, found, LEAVING)
     assert cluster.session_timeout >= pod["terminationGracePeriodSeconds"] + STARTING
     assert stateful["spec"]["minReadySeconds"] > 0
@@ -168,25 +219,35 @@ def test_the_members_of_a_kafka_group(tmp_path: Path) -> None:
         Load(rate=1.0, source=LoadSource.KAFKA), found, found.buffer.limit
     )
     [monitor] = of_kind(MONITORING, "ServiceMonitor")
-    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert (
+        monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    )
 
 
 def test_the_group_is_scaled_by_its_lag(tmp_path: Path) -> None:
     """The other folder's workload, by its own brokers, group and topic."""
     [scaled], [stateful] = AUTOSCALING, of_kind(KAFKA, "StatefulSet")
-    assert_scaled(scaled, stateful, assert_runs_forwarder(pods(KAFKA)[0], configured(KAFKA, tmp_path)))
+    assert_scaled(
+        scaled, stateful, assert_runs_forwarder(pods(KAFKA)[0], configured(KAFKA, tmp_path))
+    )
     assert scaled["spec"]["minReplicaCount"] == stateful["spec"]["replicas"]
 
 
 def test_the_drain() -> None:
-    """The job runs a command of forwarder on the claim of one of the StatefulSet's pods, as the user that wrote there."""
+    """The job runs a command of forwarder on the claim of one of the StatefulSet's pods, as the
+    user that wrote there.
+    """
     [pod], [stateful] = pods(DRAIN), of_kind(STANDALONE, "StatefulSet")
     [container] = pod["containers"]
     assert container["args"][:3] == ["buffer", "drain", STATE]
-    assert {each for each in container["args"] if each.startswith("--")} <= options(container["args"])
+    assert {each for each in container["args"] if each.startswith("--")} <= options(
+        container["args"]
+    )
     [claim] = stateful["spec"]["volumeClaimTemplates"]
     claimed = pod["volumes"][0]["persistentVolumeClaim"]["claimName"]
-    assert claimed.rpartition("-")[0] == f"{claim['metadata']['name']}-{stateful['metadata']['name']}"
+    assert (
+        claimed.rpartition("-")[0] == f"{claim['metadata']['name']}-{stateful['metadata']['name']}"
+    )
     assert (container["image"], pod["securityContext"]["fsGroup"]) == (IMAGE, USER)
     assert [each["mountPath"] for each in container["volumeMounts"]] == [STATE]
 
@@ -214,9 +275,16 @@ def test_the_comparison_of_all_shards(tmp_path: Path) -> None:
     typed = command(words).make_context("verify", words[2:]).params
     mounted = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
     assert (words[:2], [*mounted][-1]) == (["import", "verify"], typed["export"][0])
-    own, others = ({each["name"]: each for each in some["volumes"] if each["name"] != "export"} for some in (pod, imports))
+    own, others = (
+        {each["name"]: each for each in some["volumes"] if each["name"] != "export"}
+        for some in (pod, imports)
+    )
     assert own == others
-    found = settings(with_key(configured(IMPORT, tmp_path), tmp_path), environment(container), FORWARDER.environment)
+    found = settings(
+        with_key(configured(IMPORT, tmp_path), tmp_path),
+        environment(container),
+        FORWARDER.environment,
+    )
     assert (found.import_.state, STATE in mounted) == (None, True)
     assert container["image"] == f"{IMAGE}-full"
 
@@ -231,18 +299,35 @@ def with_key(file: Path, place: Path) -> Path:
 
 
 def test_prometheus_finds_both() -> None:
-    """The monitors select what the manifests label, at the admin port, and call the job forwarder, as alerts and dashboard do."""
-    [of_services], [of_pods, of_logs] = of_kind(MONITORING, "ServiceMonitor"), of_kind(MONITORING, "PodMonitor")
+    """The monitors select what the manifests label, at the admin port, and call the job forwarder,
+    as alerts and dashboard do.
+    """
+    [of_services], [of_pods, of_logs] = (
+        of_kind(MONITORING, "ServiceMonitor"),
+        of_kind(MONITORING, "PodMonitor"),
+    )
     wanted = of_services["spec"]["selector"]["matchLabels"].items()
-    [service] = [each for each in of_kind(STANDALONE, "Service") if wanted <= each["metadata"]["labels"].items()]
+    [service] = [
+        each
+        for each in of_kind(STANDALONE, "Service")
+        if wanted <= each["metadata"]["labels"].items()
+    ]
     [endpoint], [pod] = of_services["spec"]["endpoints"], of_pods["spec"]["podMetricsEndpoints"]
     assert endpoint["port"] in {each["name"] for each in service["spec"]["ports"]}
     assert service["metadata"]["labels"][of_services["spec"]["jobLabel"]] == "forwarder"
     [sidecars] = of_kind(SIDECAR, "Deployment")
     [daemons] = of_kind(LOGS, "DaemonSet")
-    assert of_pods["spec"]["selector"]["matchLabels"].items() <= sidecars["spec"]["template"]["metadata"]["labels"].items()
-    assert of_logs["spec"]["selector"]["matchLabels"].items() <= daemons["spec"]["template"]["metadata"]["labels"].items()
+    assert (
+        of_pods["spec"]["selector"]["matchLabels"].items()
+        <= sidecars["spec"]["template"]["metadata"]["labels"].items()
+    )
+    assert (
+        of_logs["spec"]["selector"]["matchLabels"].items()
+        <= daemons["spec"]["template"]["metadata"]["labels"].items()
+    )
     assert of_logs["spec"]["podMetricsEndpoints"] == of_pods["spec"]["podMetricsEndpoints"]
-    assert pod["relabelings"] == [{"action": "replace", "targetLabel": "job", "replacement": "forwarder"}]
+    assert pod["relabelings"] == [
+        {"action": "replace", "targetLabel": "job", "replacement": "forwarder"}
+    ]
     assert pod["port"] in {each["name"] for each in pods(SIDECAR)[0]["initContainers"][0]["ports"]}
     assert {endpoint["path"], pod["path"]} == {"/metrics"} <= admin_paths()

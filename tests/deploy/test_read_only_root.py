@@ -1,6 +1,8 @@
-"""A container's root file system can be read-only: the daemon writes to /var/lib/forwarder, and nowhere else.
+"""A container's root file system can be read-only: the daemon writes to /var/lib/forwarder, and
+nowhere else.
 
-The image's environment, with a directory of the test in the place of the volume, on a root that can't be written to.
+The image's environment, with a directory of the test in the place of the volume, on a root that
+can't be written to.
 """
 
 from __future__ import annotations
@@ -37,11 +39,19 @@ def state(tmp_path: Path) -> Path:
 def environment(state: Path, **more: str) -> dict[str, str]:
     """What the image sets, on any free ports and with `state` as its volume, and what a user adds.
 
-    Without XDG_STATE_HOME a test that runs as root would find this machine's own /var/lib/forwarder, as the image's user would not.
+    Without XDG_STATE_HOME a test that runs as root would find this machine's own
+    /var/lib/forwarder, as the image's user would not.
     """
-    image = {name: value.replace(STATE, str(state)) for name, value in FORWARDER.environment.items() if name != "PATH"}
+    image = {
+        name: value.replace(STATE, str(state))
+        for name, value in FORWARDER.environment.items()
+        if name != "PATH"
+    }
     image |= dict.fromkeys((name for name in image if name.endswith("__LISTEN")), "127.0.0.1:0")
-    quick = {"FORWARDER_SHUTDOWN__DRAIN_TIMEOUT": "200ms", "FORWARDER_UPSTREAM__VERIFY_KEYS": "false"}
+    quick = {
+        "FORWARDER_SHUTDOWN__DRAIN_TIMEOUT": "200ms",
+        "FORWARDER_UPSTREAM__VERIFY_KEYS": "false",
+    }
     return {**image, "XDG_STATE_HOME": str(state), **quick, **more}
 
 
@@ -55,7 +65,10 @@ class Daemon:
     async def send(self, *events: dict[str, str]) -> int:
         """Send events in one request; the status of the answer."""
         url = f"http://{self._addresses['ingestion'][0]}/batch/"
-        async with aiohttp.ClientSession() as client, client.post(url, json={"api_key": KEY, "batch": list(events)}) as response:
+        async with (
+            aiohttp.ClientSession() as client,
+            client.post(url, json={"api_key": KEY, "batch": list(events)}) as response,
+        ):
             return response.status
 
     async def stop(self) -> int:
@@ -72,7 +85,9 @@ class Daemon:
 @asynccontextmanager
 async def daemon(state: Path, upstream: str, **more: str) -> AsyncIterator[Daemon]:
     """`forwarder run`, until it is stopped."""
-    async with confined(state, "run", env=environment(state, FORWARDER_UPSTREAM__URL=upstream, **more)) as command:
+    async with confined(
+        state, "run", env=environment(state, FORWARDER_UPSTREAM__URL=upstream, **more)
+    ) as command:
         yield Daemon(command, await command.line('"event": "listening"'))
 
 
@@ -90,15 +105,21 @@ async def said(state: Path, *args: str) -> tuple[int, str]:
 
 @pytest.mark.slow
 async def test_a_disk_buffer_and_its_dead_letters(state: Path) -> None:
-    """Events of an outage wait for the next start there, a refused one is a dead letter, and the health check finds the daemon."""
+    """Events of an outage wait for the next start there, a refused one is a dead letter, and the
+    health check finds the daemon.
+    """
     async with Upstream(lambda _: plain(503)) as upstream:
-        async with daemon(state, upstream.url, FORWARDER_BUFFER__KIND="disk", FORWARDER_BUFFER__PATH=str(state)) as first:
+        async with daemon(
+            state, upstream.url, FORWARDER_BUFFER__KIND="disk", FORWARDER_BUFFER__PATH=str(state)
+        ) as first:
             assert await first.send(GOOD, NAMELESS) == 200
             assert (await said(state, "health", "--admin", first.admin))[0] == 0
             assert (await said(state, "status", "--admin", first.admin))[0] == 0
             assert await first.stop() == 0
         upstream.answer = lambda _: OK
-        async with daemon(state, upstream.url, FORWARDER_BUFFER__KIND="disk", FORWARDER_BUFFER__PATH=str(state)) as second:
+        async with daemon(
+            state, upstream.url, FORWARDER_BUFFER__KIND="disk", FORWARDER_BUFFER__PATH=str(state)
+        ) as second:
             await eventually(lambda: upstream.delivered == ["seen"])
             assert await second.stop() == 0
     code, letters = await said(state, "dead-letters", "ls")
@@ -108,7 +129,9 @@ async def test_a_disk_buffer_and_its_dead_letters(state: Path) -> None:
 
 @pytest.mark.slow
 async def test_what_a_memory_buffer_leaves_behind(state: Path) -> None:
-    """The image says where dead letters go without a disk buffer: what memory still held at the end is there, with exit code 1."""
+    """The image says where dead letters go without a disk buffer: what memory still held at the
+    end is there, with exit code 1.
+    """
     async with Upstream(lambda _: plain(503)) as upstream, daemon(state, upstream.url) as running:
         assert await running.send(GOOD) == 200
         await upstream.until(lambda: len(upstream.requests) >= 1)
@@ -123,7 +146,11 @@ async def test_what_a_memory_buffer_leaves_behind(state: Path) -> None:
 async def test_several_workers(state: Path) -> None:
     """A supervisor and its workers write nowhere else either."""
     async with Upstream() as upstream:
-        more = {"FORWARDER_WORKERS": "2", "FORWARDER_BUFFER__KIND": "disk", "FORWARDER_BUFFER__PATH": str(state)}
+        more = {
+            "FORWARDER_WORKERS": "2",
+            "FORWARDER_BUFFER__KIND": "disk",
+            "FORWARDER_BUFFER__PATH": str(state),
+        }
         async with daemon(state, upstream.url, **more) as running:
             assert await running.send(GOOD) == 200
             await eventually(lambda: upstream.delivered == ["seen"])
@@ -139,7 +166,9 @@ async def test_the_sandbox(state: Path) -> None:
     async with confined(state, *args, env=environment(state)) as sandbox:
         url = (await sandbox.line("listening on")).rpartition(" ")[2].strip()
         async with aiohttp.ClientSession() as client:
-            async with client.post(f"{url}/batch/", json={"api_key": KEY, "batch": [GOOD]}) as response:
+            async with client.post(
+                f"{url}/batch/", json={"api_key": KEY, "batch": [GOOD]}
+            ) as response:
                 assert response.status == 200
             async with client.get(f"{url}/sandbox/summary") as response:
                 assert (await response.json())["events"] == 1

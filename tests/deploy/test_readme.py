@@ -22,7 +22,11 @@ def test_its_configurations_are_valid(block: str, tmp_path: Path) -> None:
     password = tmp_path / "password"
     password.write_text("secret\n")
     file = tmp_path / "forwarder.yaml"
-    made = {"/etc/forwarder/project-keys": keys, "/run/secrets/kafka": password, "/etc/forwarder/salt": password}
+    made = {
+        "/etc/forwarder/project-keys": keys,
+        "/run/secrets/kafka": password,
+        "/etc/forwarder/salt": password,
+    }
     for named, path in made.items():
         block = block.replace(named, str(path))
     file.write_text(block)
@@ -32,7 +36,10 @@ def test_its_configurations_are_valid(block: str, tmp_path: Path) -> None:
 def test_its_environment_names_are_settings() -> None:
     """Every FORWARDER_ name with a value in it is a setting."""
     named = dict(re.findall(r"(FORWARDER_[A-Z_]+)=(https?://[\w./:-]+)", README))
-    assert load_settings(None, named, default_file=Path("/nonexistent")).settings.upstream.url == "https://us.i.example.com"
+    assert (
+        load_settings(None, named, default_file=Path("/nonexistent")).settings.upstream.url
+        == "https://us.i.example.com"
+    )
 
 
 def test_it_is_read_in_a_minute_or_two() -> None:

@@ -1,4 +1,6 @@
-"""The systemd units, read as text, and by systemd's own tools where they are; and what systemd does for them, done by a test."""
+"""The systemd units, read as text, and by systemd's own tools where they are; and what systemd
+does for them, done by a test.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ VALUES = dict(re.findall(r"^(\w+)=(.*)$", TEXT, re.MULTILINE))
 SOCKET = ROOT / "deploy" / "forwarder.socket"
 SOCKET_VALUES = dict(re.findall(r"^(\w+)=(.*)$", SOCKET.read_text(), re.MULTILINE))
 ENVIRONMENT = {"FORWARDER_UPSTREAM__URL": "http://127.0.0.1:9"}
-LISTENING = {"FORWARDER_SOURCES__HTTP__LISTEN": "127.0.0.1:0", "FORWARDER_ADMIN__LISTEN": "127.0.0.1:0"}
+LISTENING = {
+    "FORWARDER_SOURCES__HTTP__LISTEN": "127.0.0.1:0",
+    "FORWARDER_ADMIN__LISTEN": "127.0.0.1:0",
+}
 
 DENIES_EXECUTABLE_MEMORY = """
 import ctypes, os, sys
@@ -46,25 +51,36 @@ for number, each in enumerate(kept):
     os.dup2(os.dup(each), 10 + number)
 for number in range(len(kept)):
     os.dup2(10 + number, 3 + number)
-os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(kept)), LISTEN_FDNAMES="forwarder.socket:admin")
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(kept)), \
+LISTEN_FDNAMES="forwarder.socket:admin")
 os.execv(sys.executable, [sys.executable, "-m", "forwarder", "run"])
 """
 EVENT = {"event": "sent", "distinct_id": "someone"}
 
 
 def test_the_sidecars_socket_is_in_the_units_folder() -> None:
-    """The unit makes the folder of the socket that it and the example name; the socket that systemd holds is outside: the folder ends."""
+    """The unit makes the folder of the socket that it and the example name; the socket that
+    systemd holds is outside: the folder ends.
+    """
     folder = f"/run/{VALUES['RuntimeDirectory']}"
-    for text in (TEXT, (ROOT / "config" / "sidecar.yaml").read_text(), (ROOT / "config" / "all.yaml").read_text()):
+    for text in (
+        TEXT,
+        (ROOT / "config" / "sidecar.yaml").read_text(),
+        (ROOT / "config" / "all.yaml").read_text(),
+    ):
         named = re.findall(r"unix:(/run\S+\w)", text)
         assert {str(Path(each).parent) for each in named} <= {folder}
-    assert re.findall(r"unix:(/run\S+\.sock)", (ROOT / "config" / "sidecar.yaml").read_text()) == [f"{folder}/forwarder.sock"]
+    assert re.findall(r"unix:(/run\S+\.sock)", (ROOT / "config" / "sidecar.yaml").read_text()) == [
+        f"{folder}/forwarder.sock"
+    ]
     [held] = re.findall(r"ListenStream=(/\S+)", SOCKET.read_text())
     assert not held.startswith(f"{folder}/")
 
 
 def test_it_runs_the_daemon() -> None:
-    """It starts `forwarder run`, reloads by SIGHUP, and does not start again what can't be configured."""
+    """It starts `forwarder run`, reloads by SIGHUP, and does not start again what can't be
+    configured.
+    """
     assert VALUES["ExecStart"].endswith("/forwarder run")
     assert VALUES["ExecReload"].endswith("kill -HUP $MAINPID")
     assert VALUES["RestartPreventExitStatus"] == "2"
@@ -76,15 +92,29 @@ def test_it_waits_for_the_drain() -> None:
 
 
 def test_its_files_are_where_the_daemon_looks() -> None:
-    """systemd makes the default directory of `buffer.path`, for nobody else to read; the configuration is where it is looked for."""
-    assert settings(None, ENVIRONMENT).buffer.path.as_posix() == f"/var/lib/{VALUES['StateDirectory']}" == STATE
+    """systemd makes the default directory of `buffer.path`, for nobody else to read; the
+    configuration is where it is looked for.
+    """
+    assert (
+        settings(None, ENVIRONMENT).buffer.path.as_posix()
+        == f"/var/lib/{VALUES['StateDirectory']}"
+        == STATE
+    )
     assert VALUES["StateDirectoryMode"] == "0700"
     assert CONFIGURATION in TEXT
 
 
 def test_it_is_confined() -> None:
-    """It runs as a user of its own, without privileges, on a file system that it can't write to but for its own state."""
-    wanted = {"DynamicUser": "yes", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "CapabilityBoundingSet": "", "PrivateUsers": "yes"}
+    """It runs as a user of its own, without privileges, on a file system that it can't write to
+    but for its own state.
+    """
+    wanted = {
+        "DynamicUser": "yes",
+        "NoNewPrivileges": "yes",
+        "ProtectSystem": "strict",
+        "CapabilityBoundingSet": "",
+        "PrivateUsers": "yes",
+    }
     assert {each: VALUES.get(each) for each in wanted} == wanted
 
 
@@ -95,7 +125,9 @@ def test_its_variables_are_settings() -> None:
 
 
 def test_the_socket_is_where_senders_look() -> None:
-    """systemd listens on the default address, with a queue as long as the daemon's own, for one process; its name is the service's."""
+    """systemd listens on the default address, with a queue as long as the daemon's own, for one
+    process; its name is the service's.
+    """
     assert SOCKET_VALUES["ListenStream"] == settings(None, ENVIRONMENT).sources.http.listen
     assert int(SOCKET_VALUES["Backlog"]) == BACKLOG
     assert SOCKET_VALUES["Accept"] == "no"
@@ -106,9 +138,18 @@ def test_the_socket_is_where_senders_look() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_sockets_that_systemd_passes_are_used(tmp_path: Path, workers: int) -> None:
-    """In place of the configured addresses: events come in on one, the socket named admin shows the status; both outlive the daemon."""
-    environment = {**ENVIRONMENT, "STATE_DIRECTORY": str(tmp_path), "FORWARDER_WORKERS": str(workers)}
-    with socket.create_server(("127.0.0.1", 0)) as ingestion, socket.create_server(("127.0.0.1", 0)) as admin:
+    """In place of the configured addresses: events come in on one, the socket named admin shows
+    the status; both outlive the daemon.
+    """
+    environment = {
+        **ENVIRONMENT,
+        "STATE_DIRECTORY": str(tmp_path),
+        "FORWARDER_WORKERS": str(workers),
+    }
+    with (
+        socket.create_server(("127.0.0.1", 0)) as ingestion,
+        socket.create_server(("127.0.0.1", 0)) as admin,
+    ):
         descriptors = [ingestion.fileno(), admin.fileno()]
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", PASSES_SOCKETS, *map(str, descriptors)),
@@ -124,7 +165,10 @@ async def test_sockets_that_systemd_passes_are_used(tmp_path: Path, workers: int
             addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in (ingestion, admin)]
             assert [*dict.fromkeys(listening["ingestion"]), listening["admin"]] == addresses
             async with aiohttp.ClientSession() as client:
-                async with client.post(f"http://{addresses[0]}/batch/", json={"api_key": "phc_systemd", "batch": [EVENT]}) as answer:
+                async with client.post(
+                    f"http://{addresses[0]}/batch/",
+                    json={"api_key": "phc_systemd", "batch": [EVENT]},
+                ) as answer:
                     assert answer.status == 200
                 async with client.get(f"http://{addresses[1]}/readyz") as answer:
                     assert answer.status == 200
@@ -142,22 +186,30 @@ def _systemd_analyze(*args: str) -> subprocess.CompletedProcess[str]:
     program = shutil.which("systemd-analyze")
     if program is None:
         pytest.skip("systemd-analyze isn't installed")
-    return subprocess.run([program, *args], capture_output=True, text=True, timeout=LIMIT, check=False)
+    return subprocess.run(
+        [program, *args], capture_output=True, text=True, timeout=LIMIT, check=False
+    )
 
 
 def test_systemd_understands_it(tmp_path: Path) -> None:
     """`systemd-analyze verify` has nothing to say, with a command in it that is there."""
     unit = tmp_path / UNIT.name
-    unit.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", TEXT, flags=re.MULTILINE))
+    unit.write_text(
+        re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", TEXT, flags=re.MULTILINE)
+    )
     done = _systemd_analyze("verify", str(unit))
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 def test_systemd_understands_the_documents_addition(tmp_path: Path) -> None:
-    """What docs/how-to/deploy.md adds to the unit, for logs that a group may read, leaves nothing to be said either."""
+    """What docs/how-to/deploy.md adds to the unit, for logs that a group may read, leaves nothing
+    to be said either.
+    """
     [addition] = re.findall(r"```ini\n(.*?)```", text_of("deploy"), re.DOTALL)
     unit = tmp_path / UNIT.name
-    unit.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", TEXT, flags=re.MULTILINE))
+    unit.write_text(
+        re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", TEXT, flags=re.MULTILINE)
+    )
     (tmp_path / f"{UNIT.name}.d").mkdir()
     (tmp_path / f"{UNIT.name}.d" / "override.conf").write_text(addition)
     done = _systemd_analyze("verify", str(unit))
@@ -165,7 +217,9 @@ def test_systemd_understands_the_documents_addition(tmp_path: Path) -> None:
 
 
 def test_it_is_exposed_to_little() -> None:
-    """systemd's own judgement of its confinement is at most 1.5 of 10: what is left is the network, which it is for."""
+    """systemd's own judgement of its confinement is at most 1.5 of 10: what is left is the
+    network, which it is for.
+    """
     done = _systemd_analyze("security", "--offline=true", "--threshold=15", "--no-pager", str(UNIT))
     if "nrecognized option" in done.stderr:
         pytest.skip("this systemd-analyze judges no files")
@@ -174,7 +228,9 @@ def test_it_is_exposed_to_little() -> None:
 
 @pytest.mark.slow
 async def test_it_needs_no_memory_that_is_written_and_run(tmp_path: Path) -> None:
-    """The daemon works where the kernel denies memory that is writable and executable, as MemoryDenyWriteExecute= does."""
+    """The daemon works where the kernel denies memory that is writable and executable, as
+    MemoryDenyWriteExecute= does.
+    """
     assert VALUES["MemoryDenyWriteExecute"] == "yes"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", DENIES_EXECUTABLE_MEMORY),

@@ -1,4 +1,6 @@
-"""No image and no package of forwarder is published: what texts tell people to run works from a clone as written."""
+"""No image and no package of forwarder is published: what texts tell people to run works from a
+clone as written.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,20 @@ from tests.support.repository import ROOT, files, name
 from tests.support.typed import command, commands, options
 from tests.test_repository import PYPROJECT, found
 
-TOLD = [path for path in files() if path.suffix in {".md", ".py", ".yaml", ".tpl", ".txt"} and path != Path(__file__)]
+TOLD = [
+    path
+    for path in files()
+    if path.suffix in {".md", ".py", ".yaml", ".tpl", ".txt"} and path != Path(__file__)
+]
 DOCUMENTS = files(".md")
-DISTRIBUTION = re.compile(r"(?:pip3?|pipx|uv tool|uv add|uvx)\b[^\n`]*\banalytics-forwarder|analytics-forwarder\[")
+DISTRIBUTION = re.compile(
+    r"(?:pip3?|pipx|uv tool|uv add|uvx)\b[^\n`]*\banalytics-forwarder|analytics-forwarder\["
+)
 INSTALLATION = re.compile(r"(?:pipx|uv tool) install (?:--force )?'?([^\s`;,)'\"]+)")
 EXTRA = re.compile(r"""(?:install_extra\("|'\.\[)([\w-]+)""")
-ELSEWHERE = re.compile(r"\b(?:[\w-]+\.)+[a-z]+(?::\d+)?/(?:[\w-]+/)*forwarder(?::\S+)?(?=[\s\"'`,}]|$)|docker pull")
+ELSEWHERE = re.compile(
+    r"\b(?:[\w-]+\.)+[a-z]+(?::\d+)?/(?:[\w-]+/)*forwarder(?::\S+)?(?=[\s\"'`,}]|$)|docker pull"
+)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 ALONE = (
     "python3 -m venv ~/.local/share/forwarder",
@@ -47,15 +57,25 @@ def test_nothing_installs_a_package_from_an_index() -> None:
 def test_each_installation_is_of_the_clone() -> None:
     """And each extra that is named exists."""
     texts = [path.read_text() for path in TOLD]
-    sources = {source for text in texts for source in INSTALLATION.findall(text) if "{" not in source}
+    sources = {
+        source for text in texts for source in INSTALLATION.findall(text) if "{" not in source
+    }
     assert {re.sub(r"\[.*\]$", "", each) for each in sources} == {"."}
     extras = {extra for text in texts for extra in EXTRA.findall(text)}
-    assert {"demo", "kafka-demo", "import", "msk"} <= extras <= set(PYPROJECT["project"]["optional-dependencies"])
+    assert (
+        {"demo", "kafka-demo", "import", "msk"}
+        <= extras
+        <= set(PYPROJECT["project"]["optional-dependencies"])
+    )
 
 
 def test_no_image_is_pulled() -> None:
-    """An image of forwarder has no registry before its name; only an example of one's own registry has."""
-    assert [each for each in found(ELSEWHERE, TOLD) if "registry.example.com/forwarder" not in each] == []
+    """An image of forwarder has no registry before its name; only an example of one's own registry
+    has.
+    """
+    assert [
+        each for each in found(ELSEWHERE, TOLD) if "registry.example.com/forwarder" not in each
+    ] == []
 
 
 @cases("path", DOCUMENTS, ids=name)
@@ -75,12 +95,16 @@ def test_compose_builds_what_is_ours(file: str) -> None:
     services = yaml.safe_load((DEPLOY / "compose" / file).read_text())["services"].values()
     ours = [each for each in services if each["image"].startswith("forwarder")]
     assert ours
-    assert [each["image"] for each in ours if each.get("pull_policy") != "build" or "build" not in each] == []
+    assert [
+        each["image"] for each in ours if each.get("pull_policy") != "build" or "build" not in each
+    ] == []
 
 
 @pytest.mark.parametrize("page", FIRST)
 def test_what_a_new_user_types_exists(page: str) -> None:
-    """Each line is a target of the Makefile, a command of forwarder with its options, or builds and runs forwarder from the clone."""
+    """Each line is a target of the Makefile, a command of forwarder with its options, or builds
+    and runs forwarder from the clone.
+    """
     targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     lines = typed((ROOT / page).read_text())
     assert lines
@@ -92,12 +116,21 @@ def test_what_a_new_user_types_exists(page: str) -> None:
             assert set(words[1:]) <= targets, line
         elif words[0] == "forwarder":
             assert words[1] in commands(), line
-            assert {word for word in words[2:] if word.startswith("--")} <= options(words[1:]) | _nested(words[1:]), line
+            assert {word for word in words[2:] if word.startswith("--")} <= options(
+                words[1:]
+            ) | _nested(words[1:]), line
         else:
-            assert tuple(words[:2]) in {("docker", "build"), ("docker", "run"), ("pipx", "install")} or line in ALONE, line
+            assert (
+                tuple(words[:2]) in {("docker", "build"), ("docker", "run"), ("pipx", "install")}
+                or line in ALONE
+            ), line
 
 
 def _nested(words: list[str]) -> set[str]:
     """The options of the command below, where the second word names one."""
     below = getattr(command(words[:1]), "commands", {}).get(words[1] if len(words) > 1 else "")
-    return {option for parameter in below.params for option in parameter.opts} if below is not None else set()
+    return (
+        {option for parameter in below.params for option in parameter.opts}
+        if below is not None
+        else set()
+    )

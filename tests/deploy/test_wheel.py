@@ -1,4 +1,6 @@
-"""What is handed out: the wheel as the image's build makes it, and the source archive, with nothing missing in either."""
+"""What is handed out: the wheel as the image's build makes it, and the source archive, with
+nothing missing in either.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,22 @@ import pytest
 from tests.support.repository import ROOT, files, name
 from tests.support.wheels import build_sdist, build_wheel, wheel_of
 
-SHIPPED = {f"forwarder/shipped/{name(path)}" for path in [*files(".yaml", "config"), *files(".md", "docs")]}
+SHIPPED = {
+    f"forwarder/shipped/{name(path)}" for path in [*files(".yaml", "config"), *files(".md", "docs")]
+}
 
 
 @pytest.mark.slow
 def test_the_wheel_has_every_file_that_a_command_reads_or_names(tmp_path: Path) -> None:
-    """Modules and what they read beside them, example configurations, the seed and documents; the command and the licence too."""
+    """Modules and what they read beside them, example configurations, the seed and documents; the
+    command and the licence too.
+    """
     with zipfile.ZipFile(build_wheel(tmp_path)) as archive:
         held = set(archive.namelist())
     assert ({name(path) for path in files("", "forwarder")} | SHIPPED) - held == set()
-    assert [each for each in held if each.startswith("forwarder/shipped/") and each not in SHIPPED] == []
+    assert [
+        each for each in held if each.startswith("forwarder/shipped/") and each not in SHIPPED
+    ] == []
     assert [each for each in held if each.endswith("entry_points.txt")]
     assert [each for each in held if each.endswith("/LICENSE")]
     assert [each for each in held if each.endswith(".data/data/share/man/man1/forwarder.1")]
@@ -28,15 +36,29 @@ def test_the_wheel_has_every_file_that_a_command_reads_or_names(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_the_source_archive_makes_the_same_wheel(tmp_path: Path) -> None:
-    """It has what is needed to build it, without tests and benchmarks; the wheel made of it has the files of the one made in a clone."""
+    """It has what is needed to build it, without tests and benchmarks; the wheel made of it has
+    the files of the one made in a clone.
+    """
     for folder in ("clone", "image", "unpacked"):
         (tmp_path / folder).mkdir()
     archive = build_sdist(tmp_path / "clone")
     with tarfile.open(archive) as packed:
         roots = {Path(each).parts[1] for each in packed.getnames() if len(Path(each).parts) > 1}
-    assert {"pyproject.toml", "setup.py", "README.md", "LICENSE", "forwarder", "config", "docs", "requirements"} <= roots
+    assert {
+        "pyproject.toml",
+        "setup.py",
+        "README.md",
+        "LICENSE",
+        "forwarder",
+        "config",
+        "docs",
+        "requirements",
+    } <= roots
     assert roots & {"tests", "benchmarks", "deploy"} == set()
-    with zipfile.ZipFile(wheel_of(archive, tmp_path / "unpacked")) as ours, zipfile.ZipFile(build_wheel(tmp_path / "image")) as other:
+    with (
+        zipfile.ZipFile(wheel_of(archive, tmp_path / "unpacked")) as ours,
+        zipfile.ZipFile(build_wheel(tmp_path / "image")) as other,
+    ):
         assert set(ours.namelist()) == set(other.namelist())
 
 

@@ -23,7 +23,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    """A sandbox for all imports of a module. libuv keeps a pipe of its own from the first loop on."""
+    """A sandbox for all imports of a module. libuv keeps a pipe of its own from the
+    first loop on.
+    """
     uvloop.run(asyncio.sleep(0))
     with sandbox() as found:
         yield found

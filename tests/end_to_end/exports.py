@@ -1,4 +1,6 @@
-"""Exports as vendors give them, of at least 2,000 records each, as files that somebody would import; and what must be refused of them."""
+"""Exports as vendors give them, of at least 2,000 records each, as files that somebody would
+import; and what must be refused of them.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ class Export:
 def native_lines(folder: Path) -> Export:
     """Lines of events, of several, and bodies of batches."""
     lines, refused = native.sample()
-    return Export("native", [_lines(folder / "events.jsonl", lines)], ("--time-offset", "0"), Counter(refused))
+    return Export(
+        "native", [_lines(folder / "events.jsonl", lines)], ("--time-offset", "0"), Counter(refused)
+    )
 
 
 def amplitude_download(folder: Path) -> Export:
@@ -64,7 +68,11 @@ def amplitude_download(folder: Path) -> Export:
 
 def mixpanel_events(folder: Path) -> Export:
     """The raw export."""
-    return Export("mixpanel", [_lines(folder / "export.json", mixpanel.event_export())], refused=_reasons(mixpanel.STRANGE))
+    return Export(
+        "mixpanel",
+        [_lines(folder / "export.json", mixpanel.event_export())],
+        refused=_reasons(mixpanel.STRANGE),
+    )
 
 
 def mixpanel_profiles(folder: Path) -> Export:
@@ -85,7 +93,11 @@ def segment_logs(folder: Path) -> Export:
     for number, start in enumerate(range(0, len(calls), third)):
         path = folder / "segment-logs" / f"{1709164800000 + number * 86_400_000}" / "calls.1.gz"
         path.parent.mkdir(parents=True)
-        path.write_bytes(gzip.compress(b"".join(call + b"\n" for call, _ in calls[start : start + third]), mtime=0))
+        path.write_bytes(
+            gzip.compress(
+                b"".join(call + b"\n" for call, _ in calls[start : start + third]), mtime=0
+            )
+        )
     return Export("segment", [folder / "segment-logs"], refused=_reasons(calls))
 
 
@@ -111,7 +123,9 @@ def mapped_csv(folder: Path) -> Export:
         writer = csv.DictWriter(file, _FLAT, delimiter=";")
         writer.writeheader()
         writer.writerows(_rows())
-    return Export("mapping", [path], ("--mapping", _rules(folder, FLAT_RULES), "--delimiter", ";"), _ODD_ROWS)
+    return Export(
+        "mapping", [path], ("--mapping", _rules(folder, FLAT_RULES), "--delimiter", ";"), _ODD_ROWS
+    )
 
 
 def mapped_parquet(folder: Path) -> Export:
@@ -138,7 +152,11 @@ EXPORTS: Final[Sequence[Callable[[Path], Export]]] = (
     mapped_parquet,
 )
 
-_ODD: Final = (({"customer": ""}, "no_id"), ({"customer": "undefined"}, "illegal_id"), ({"placed": "yesterday"}, "unmappable"))
+_ODD: Final = (
+    ({"customer": ""}, "no_id"),
+    ({"customer": "undefined"}, "illegal_id"),
+    ({"placed": "yesterday"}, "unmappable"),
+)
 _ODD_ROWS: Final = {why: 1 for _, why in _ODD}
 
 
@@ -147,7 +165,10 @@ def _rows(count: int = 2_400, seed: int = 1) -> list[dict[str, Any]]:
     rows = []
     for number, record in enumerate(mapped.ordinary_records(count, seed)):
         customer = record["customer"]
-        row = {name: record.get(name) for name in _FLAT} | {"customer": str(customer["id"]), "tier": customer["tier"]}
+        row = {name: record.get(name) for name in _FLAT} | {
+            "customer": str(customer["id"]),
+            "tier": customer["tier"],
+        }
         if number % 800 == 799:
             row |= _ODD[number // 800][0]
         rows.append(row)

@@ -1,4 +1,6 @@
-"""A sandbox with two organizations on a file, all of whose endpoints are called, and all of whose rows are compared."""
+"""A sandbox with two organizations on a file, all of whose endpoints are called, and all of whose
+rows are compared.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ from typing import Any, Final
 import pytest
 
 from forwarder.contract.endpoints import ENDPOINTS, Endpoint
-from forwarder.contract.payloads import BatchExportChange, DomainChange, MemberChange, NewDomain, NewInvite, NewProject, RunChange
+from forwarder.contract.payloads import (
+    BatchExportChange,
+    DomainChange,
+    MemberChange,
+    NewDomain,
+    NewInvite,
+    NewProject,
+    RunChange,
+)
 from forwarder.contract.resources import MEMBER as PLAIN_MEMBER
 from forwarder.sandbox.manage.dns import StaticResolver
 from tests.sandbox.client import Client, Reply, talking
@@ -28,7 +38,12 @@ BODIES: Final[Mapping[Any, Any]] = {
     BatchExportChange: {"name": "taken over", "paused": True},
     RunChange: {"status": "Cancelled"},
 }
-REFUSED: Final = {"type": "invalid_request", "code": "not_found", "detail": "Not found.", "attr": None}
+REFUSED: Final = {
+    "type": "invalid_request",
+    "code": "not_found",
+    "detail": "Not found.",
+    "attr": None,
+}
 OF_ORGANIZATION: Final = {
     "organizations": "id = :organization",
     "members": "organization = :organization",
@@ -39,7 +54,8 @@ OF_ORGANIZATION: Final = {
     "projects": "organization = :organization",
     "dashboards": "project IN (SELECT id FROM projects WHERE organization = :organization)",
     "batch_exports": "project IN (SELECT id FROM projects WHERE organization = :organization)",
-    "batch_export_runs": """batch_export IN (SELECT batch_exports.id FROM batch_exports JOIN projects ON projects.id = project
+    "batch_export_runs": """batch_export IN (SELECT batch_exports.id FROM batch_exports JOIN \
+projects ON projects.id = project
         WHERE organization = :organization)""",
 }
 """Every table of the management half, and which rows of it are an organization's."""
@@ -52,23 +68,49 @@ class Half:
         self._client = client
         self._path = path
 
-    async def ask(self, method: str, path: str, body: Any = None, key: str = seed.STRANGER_KEY) -> Reply:
+    async def ask(
+        self, method: str, path: str, body: Any = None, key: str = seed.STRANGER_KEY
+    ) -> Reply:
         """Make a request, the stranger's unless `key` says whose."""
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-        return await self._client.ask(method, path, None if body is None else json.dumps(body).encode(), headers)
+        return await self._client.ask(
+            method, path, None if body is None else json.dumps(body).encode(), headers
+        )
 
-    async def call(self, endpoint: Endpoint[Any, Any], ids: Mapping[str, str], body: Any = ..., key: str = seed.STRANGER_KEY) -> Reply:
+    async def call(
+        self,
+        endpoint: Endpoint[Any, Any],
+        ids: Mapping[str, str],
+        body: Any = ...,
+        key: str = seed.STRANGER_KEY,
+    ) -> Reply:
         """Call an endpoint, with a body that it accepts."""
-        return await self.ask(endpoint.method, endpoint.path.format_map(ids), BODIES.get(endpoint.request) if body is ... else body, key)
+        return await self.ask(
+            endpoint.method,
+            endpoint.path.format_map(ids),
+            BODIES.get(endpoint.request) if body is ... else body,
+            key,
+        )
 
-    async def everything(self, organization: str = seed.ORGANIZATION, key: str = seed.OWNER_KEY) -> tuple[Any, Any]:
+    async def everything(
+        self, organization: str = seed.ORGANIZATION, key: str = seed.OWNER_KEY
+    ) -> tuple[Any, Any]:
         """All that is the first organization's: as its owner sees it, and as it is kept."""
         with closing(sqlite3.connect(self._path)) as database:
-            kept = {name: rows(database, name, where, organization) for name, where in OF_ORGANIZATION.items()}
-        paths = [f"/api/organizations/{organization}/{name}/" for name in ("domains", "invites", "members", "projects")]
+            kept = {
+                name: rows(database, name, where, organization)
+                for name, where in OF_ORGANIZATION.items()
+            }
+        paths = [
+            f"/api/organizations/{organization}/{name}/"
+            for name in ("domains", "invites", "members", "projects")
+        ]
         paths += [f"{paths[-1]}{row[0]}/" for row in kept["projects"]]
         paths += [f"/api/environments/{row[0]}/dashboards/" for row in kept["projects"]]
-        paths += [f"/api/environments/{project}/batch_exports/{export}/" for _, export, project, *_ in kept["batch_exports"]]
+        paths += [
+            f"/api/environments/{project}/batch_exports/{export}/"
+            for _, export, project, *_ in kept["batch_exports"]
+        ]
         seen = {path: await self.ask("GET", path, key=key) for path in paths}
         assert {reply.status for reply in seen.values()} == {200}
         return {path: reply.json for path, reply in seen.items()}, kept
@@ -76,7 +118,9 @@ class Half:
 
 def rows(database: sqlite3.Connection, name: str, where: str, organization: str) -> list[Any]:
     """An organization's rows of a table."""
-    return database.execute(f"SELECT * FROM {name} WHERE {where} ORDER BY 1, 2", {"organization": organization}).fetchall()
+    return database.execute(
+        f"SELECT * FROM {name} WHERE {where} ORDER BY 1, 2", {"organization": organization}
+    ).fetchall()
 
 
 @asynccontextmanager

@@ -1,4 +1,6 @@
-"""`forwarder import` run in this process, into a sandbox that is one of its own, and what both say of it."""
+"""`forwarder import` run in this process, into a sandbox that is one of its own, and what both say
+of it.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,16 @@ class Service:
     def counts(self, job: str) -> tuple[int, int, int]:
         """Of an import: events, each once, repeats and conflicts."""
         found = self.ask(f"imports?import={job}")["results"]
-        events, duplicates, conflicts = (sum(each[name] for each in found) for name in ("events", "duplicates", "conflicts"))
+        events, duplicates, conflicts = (
+            sum(each[name] for each in found) for name in ("events", "duplicates", "conflicts")
+        )
         return events, duplicates, conflicts
 
     def capture(self, event: dict[str, Any]) -> None:
         """Send an event as an SDK does, live."""
-        request = urllib.request.Request(f"{self.url}/capture/", json.dumps(event).encode(), {"Content-Type": "application/json"})
+        request = urllib.request.Request(
+            f"{self.url}/capture/", json.dumps(event).encode(), {"Content-Type": "application/json"}
+        )
         with urllib.request.urlopen(request, timeout=LIMIT) as answer:
             assert answer.status == 200
 
@@ -56,7 +62,9 @@ class Service:
 def sandbox(*arguments: str) -> Iterator[Service]:
     """A sandbox in a process of its own, whose memory is gone at the end."""
     command = command_line(("sandbox", "--listen", "127.0.0.1:0", "--strict", *arguments))
-    with subprocess.Popen(command, env=environment(None), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with subprocess.Popen(
+        command, env=environment(None), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             assert select.select([process.stdout], [], [], LIMIT)[0], "the sandbox says nothing"
@@ -69,7 +77,17 @@ def sandbox(*arguments: str) -> Iterator[Service]:
 
 def imported(service: Service, state: Path, *arguments: str | Path, key: str = KEY) -> Finished:
     """`forwarder import` with `arguments`, into the sandbox, as fast as it goes."""
-    target = ("--upstream", service.url, "--api-key", key, "--state", state, "--rate", "unlimited", "--yes")
+    target = (
+        "--upstream",
+        service.url,
+        "--api-key",
+        key,
+        "--state",
+        state,
+        "--rate",
+        "unlimited",
+        "--yes",
+    )
     return forwarder_import(*arguments, *target)
 
 

@@ -1,4 +1,6 @@
-"""An archive as a destination: beside a service and alone, in a folder and in a bucket, and replayed into a new project."""
+"""An archive as a destination: beside a service and alone, in a folder and in a bucket, and
+replayed into a new project.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,18 @@ from tests.support.waiting import eventually
 __all__ = ["bucket", "object_store"]
 SHOP = Lane("phc_shop_of_the_archive")
 EVENTS = [
-    {"event": "a", "distinct_id": "p1", "uuid": "00000000-0000-4000-8000-000000000001", "timestamp": "2026-03-01T10:00:00Z"},
-    {"event": "b", "distinct_id": "p2", "uuid": "00000000-0000-4000-8000-000000000002", "timestamp": "2026-03-02T10:00:00.123Z"},
+    {
+        "event": "a",
+        "distinct_id": "p1",
+        "uuid": "00000000-0000-4000-8000-000000000001",
+        "timestamp": "2026-03-01T10:00:00Z",
+    },
+    {
+        "event": "b",
+        "distinct_id": "p2",
+        "uuid": "00000000-0000-4000-8000-000000000002",
+        "timestamp": "2026-03-02T10:00:00.123Z",
+    },
 ]
 
 
@@ -29,12 +41,12 @@ def body() -> bytes:
     """A request with numbers and escapes that a decoder would change."""
     first, second = (msgspec.json.encode(each)[:-1] for each in EVENTS)
     return (
-        b'{"api_key":"%b","batch":[%b,"properties":{"price":1.10,"name":"\\u00e9\\/"}},%b,"properties":{"$set":{"plan":"x"},"n":1E3}}]}'
-        % (
-            SHOP.api_key.encode(),
-            first,
-            second,
-        )
+        b'{"api_key":"%b","batch":[%b,"properties":{"price":1.10,"name":"\\u00e9\\/"}},%b,"pro'
+        b'perties":{"$set":{"plan":"x"},"n":1E3}}]}'
+    ) % (
+        SHOP.api_key.encode(),
+        first,
+        second,
     )
 
 
@@ -56,32 +68,58 @@ async def sent(daemon: Running) -> None:
     """Send the events, once the daemon listens."""
     said = msgspec.json.decode(await daemon.line('"listening"'))
     address = said["ingestion"][0] if isinstance(said["ingestion"], list) else said["ingestion"]
-    async with aiohttp.ClientSession() as client, client.post(f"http://{address}/batch/", data=body()) as answer:
+    async with (
+        aiohttp.ClientSession() as client,
+        client.post(f"http://{address}/batch/", data=body()) as answer,
+    ):
         assert answer.status == 200, await answer.text()
 
 
 async def test_an_archive_beside_a_service_is_replayed_into_a_new_project(tmp_path: Path) -> None:
-    """Both have all events at once; the file, imported into another sandbox, gives the same bytes, and a stop leaves nothing behind."""
+    """Both have all events at once; the file, imported into another sandbox, gives the same bytes,
+    and a stop leaves nothing behind.
+    """
     archive = tmp_path / "archive"
-    async with running("sandbox", "--listen", "127.0.0.1:0") as service, running("sandbox", "--listen", "127.0.0.1:0") as new:
+    async with (
+        running("sandbox", "--listen", "127.0.0.1:0") as service,
+        running("sandbox", "--listen", "127.0.0.1:0") as new,
+    ):
         url, other = [(await each.line("listening on")).split()[-1] for each in (service, new)]
         own = {"archive": {"url": archive.as_uri(), "max_age": "1h", "partition": "hour"}}
         routes = [{"match": {"event": ["*"]}, "to": ["service", "own"]}]
-        async with running("run", "--config", configuration(tmp_path, {"service": {"url": url}, "own": own}, routes=routes)) as daemon:
+        async with running(
+            "run",
+            "--config",
+            configuration(tmp_path, {"service": {"url": url}, "own": own}, routes=routes),
+        ) as daemon:
             await sent(daemon)
             daemon.send(signal.SIGTERM)  # which completes what waits
             assert await daemon.ended() == 0
         [path] = archive.rglob("*.jsonl.zst")
         assert path.parent.name.startswith("hour=")
         assert lines_of(path) == split(body())
-        where = ("--upstream", other, "--api-key", KEY, "--state", str(tmp_path / "import"), "--yes")
+        where = (
+            "--upstream",
+            other,
+            "--api-key",
+            KEY,
+            "--state",
+            str(tmp_path / "import"),
+            "--yes",
+        )
         kept = ("--person-properties", "set", "--accept", "overwrites-persons", "--geoip")
         done = await forwarder("import", "native", str(archive), *where, *kept)
         assert done.code == 0, done.err
         delivered, replayed = await arrived(url), await arrived(other)
-        assert [each["uuid"] for each in replayed] == [each["uuid"] for each in delivered] == [each["uuid"] for each in EVENTS]
+        assert (
+            [each["uuid"] for each in replayed]
+            == [each["uuid"] for each in delivered]
+            == [each["uuid"] for each in EVENTS]
+        )
         assert [each["properties"].pop("$import_job_id") for each in replayed]
-        assert [each["properties"] for each in replayed] == [each["properties"] for each in delivered]
+        assert [each["properties"] for each in replayed] == [
+            each["properties"] for each in delivered
+        ]
 
 
 def split(text: bytes) -> list[bytes]:
@@ -97,7 +135,9 @@ async def arrived(url: str) -> list[dict[str, Any]]:
 
 
 async def test_an_archive_alone_is_in_a_bucket(tmp_path: Path, bucket: Bucket) -> None:
-    """Without a service there are no calls to pass through; the file comes when its events are old enough."""
+    """Without a service there are no calls to pass through; the file comes when its events are old
+    enough.
+    """
     store = {"endpoint": bucket.endpoint, "region": "us-east-1", "allow_http": "true"}
     own = {"archive": {"url": f"s3://{bucket.name}/events/", "max_age": "1s", "store": store}}
     env = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
@@ -111,11 +151,18 @@ async def test_an_archive_alone_is_in_a_bucket(tmp_path: Path, bucket: Bucket) -
 
 
 async def test_what_does_not_fit_an_archive_is_said(tmp_path: Path) -> None:
-    """It needs a disk buffer, is no service at the same time, answers no calls, and confirms no delivery in time."""
+    """It needs a disk buffer, is no service at the same time, answers no calls, and confirms no
+    delivery in time.
+    """
     own = {"archive": "file:///srv/events", "url": "http://127.0.0.1:1"}
     buffer = {"kind": "memory", "ack": "delivered"}
     path = configuration(tmp_path, {"own": own}, buffer=buffer, passthrough={"destination": "own"})
     checked = await forwarder("config", "check", "--config", path)
     assert checked.code == 2
-    for words in ("needs a disk buffer", "can't be beside archive", "is an archive, which answers no calls", "archive.max_age of own (5m)"):
+    for words in (
+        "needs a disk buffer",
+        "can't be beside archive",
+        "is an archive, which answers no calls",
+        "archive.max_age of own (5m)",
+    ):
         assert words in checked.err

@@ -37,11 +37,15 @@ async def leave(path: Path, count: int) -> list[bytes]:
 
 
 async def test_the_commands_beside_a_running_daemon(tmp_path: Path) -> None:
-    """`ls`, `verify`, `export` and `explain` read what it holds; `drain` is refused, naming the process."""
+    """`ls`, `verify`, `export` and `explain` read what it holds; `drain` is refused, naming the
+    process.
+    """
     raw = events(20)
     async with Whole(NOWHERE, SystemClock(), buffer=disk(tmp_path)) as whole:
         await whole.take(raw)
-        listed = json.loads((await forwarder("buffer", "ls", str(tmp_path), "--output", "json")).out)
+        listed = json.loads(
+            (await forwarder("buffer", "ls", str(tmp_path), "--output", "json")).out
+        )
         assert (listed["events"], listed["directories"][0]["in_use"]) == (20, True)
         assert (await forwarder("buffer", "verify", str(tmp_path))).code == 0
         exported = await forwarder("buffer", "export", str(tmp_path))
@@ -61,12 +65,17 @@ async def test_export_gives_back_the_bytes_that_were_taken(tmp_path: Path) -> No
 
 
 async def test_drain_delivers_what_a_daemon_left(tmp_path: Path) -> None:
-    """Every event, byte for byte, once; then the buffer is empty, and the books balance without a daemon."""
+    """Every event, byte for byte, once; then the buffer is empty, and the books balance without a
+    daemon.
+    """
     raw = await leave(tmp_path, 40)
     assert "40 events in total" in (await forwarder("buffer", "ls", str(tmp_path))).out
     async with Upstream() as upstream:
         done = await forwarder("buffer", "drain", str(tmp_path), "--upstream", upstream.url)
-        assert (done.code, done.out) == (0, f"{tmp_path}/worker-0: 40 events delivered, 0 left\n"), done.err
+        assert (done.code, done.out) == (
+            0,
+            f"{tmp_path}/worker-0: 40 events delivered, 0 left\n",
+        ), done.err
         assert dict(accepted(upstream)) == dict.fromkeys(raw, 1)
     assert "0 events in total" in (await forwarder("buffer", "ls", str(tmp_path))).out
     audited = await forwarder("audit", "--path", str(tmp_path))
@@ -94,11 +103,15 @@ async def test_drain_without_an_upstream_that_answers(tmp_path: Path) -> None:
 
 
 async def test_a_flipped_bit_is_found_told_and_counted(tmp_path: Path) -> None:
-    """`verify` names it; after the next start it is known: copied aside, dropped in the books, and no alarm any more."""
+    """`verify` names it; after the next start it is known: copied aside, dropped in the books, and
+    no alarm any more.
+    """
     await leave(tmp_path, 5)
     async with Whole(NOWHERE, SystemClock(), buffer=disk(tmp_path)):
         pass  # the books have them in a checkpoint now
-    (segment,) = [file for file in (tmp_path / "worker-0" / "log").iterdir() if b'"e3"' in file.read_bytes()]
+    (segment,) = [
+        file for file in (tmp_path / "worker-0" / "log").iterdir() if b'"e3"' in file.read_bytes()
+    ]
     segment.write_bytes(segment.read_bytes().replace(b'"e3"', b'"e4"'))
     found = await forwarder("buffer", "verify", str(tmp_path))
     assert found.code == 1
@@ -113,20 +126,32 @@ async def test_a_flipped_bit_is_found_told_and_counted(tmp_path: Path) -> None:
 
 
 async def test_drain_with_a_lower_limit_than_the_buffer_was_filled_with(tmp_path: Path) -> None:
-    """What is delivered is written down although there are more files than the limit allows: nothing would be delivered again."""
-    async with Whole(NOWHERE, SystemClock(), buffer={**disk(tmp_path), "max_bytes": "64MiB"}) as whole:
+    """What is delivered is written down although there are more files than the limit allows:
+    nothing would be delivered again.
+    """
+    async with Whole(
+        NOWHERE, SystemClock(), buffer={**disk(tmp_path), "max_bytes": "64MiB"}
+    ) as whole:
         for key in (KEY, f"{KEY}other"):
             for number in range(30):
                 await whole.take(events(100, f"r{number}-", padding=4000), key)
     async with Upstream() as upstream:
         limit = {"FORWARDER_BUFFER__MAX_BYTES": "10MB"}
-        done = await forwarder("buffer", "drain", str(tmp_path), "--upstream", upstream.url, env=limit)
-        assert (done.code, done.out, done.err) == (0, f"{tmp_path}/worker-0: 6,000 events delivered, 0 left\n", "")
+        done = await forwarder(
+            "buffer", "drain", str(tmp_path), "--upstream", upstream.url, env=limit
+        )
+        assert (done.code, done.out, done.err) == (
+            0,
+            f"{tmp_path}/worker-0: 6,000 events delivered, 0 left\n",
+            "",
+        )
     assert "0 events in total" in (await forwarder("buffer", "ls", str(tmp_path))).out
 
 
 async def test_readers_beside_a_busy_daemon_see_no_damage(tmp_path: Path) -> None:
-    """While segments are written and used again, every look is whole, and no event is told twice."""
+    """While segments are written and used again, every look is whole, and no event is
+    told twice.
+    """
     stop = threading.Event()
 
     def read() -> int:
@@ -144,11 +169,20 @@ async def test_readers_beside_a_busy_daemon_see_no_damage(tmp_path: Path) -> Non
     assert generations > 10
 
 
-async def _read_beside(path: Path, pool: ThreadPoolExecutor, read: Callable[[], int], stop: threading.Event) -> tuple[int, int]:
-    """Run `read` while a daemon takes and delivers; how often it looked, and how often a segment was begun."""
+async def _read_beside(
+    path: Path, pool: ThreadPoolExecutor, read: Callable[[], int], stop: threading.Event
+) -> tuple[int, int]:
+    """Run `read` while a daemon takes and delivers; how often it looked, and how often a segment
+    was begun.
+    """
     async with (
         Upstream() as upstream,
-        Whole(upstream.url, SystemClock(), buffer={**disk(path), "max_bytes": "10MB"}, batch={"max_age": "20ms"}) as whole,
+        Whole(
+            upstream.url,
+            SystemClock(),
+            buffer={**disk(path), "max_bytes": "10MB"},
+            batch={"max_age": "20ms"},
+        ) as whole,
     ):
         reader = asyncio.get_running_loop().run_in_executor(pool, read)
         try:

@@ -1,4 +1,6 @@
-"""Dead letters through real processes: refused, looked at, edited, replayed and dropped, with a crash at each of the worst instants."""
+"""Dead letters through real processes: refused, looked at, edited, replayed and dropped, with a
+crash at each of the worst instants.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,14 @@ async def letters(state: Path, *args: str) -> Finished:
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 async def test_a_refused_event_is_mended_and_sent_again(tmp_path: Path, kind: str) -> None:
-    """The upstream refuses an event; it outlives the daemon as a letter; edited and replayed it arrives, once, and the books balance."""
-    env = {"FORWARDER_BUFFER__KIND": kind, "FORWARDER_BUFFER__PATH": str(tmp_path), "FORWARDER_DEAD_LETTERS__PATH": str(tmp_path)}
+    """The upstream refuses an event; it outlives the daemon as a letter; edited and replayed it
+    arrives, once, and the books balance.
+    """
+    env = {
+        "FORWARDER_BUFFER__KIND": kind,
+        "FORWARDER_BUFFER__PATH": str(tmp_path),
+        "FORWARDER_DEAD_LETTERS__PATH": str(tmp_path),
+    }
     async with Upstream(refusing) as upstream:
         async with daemon(upstream.url, **env) as first:
             await first.send(3, "good")
@@ -42,14 +50,24 @@ async def test_a_refused_event_is_mended_and_sent_again(tmp_path: Path, kind: st
             first.command.send(signal.SIGTERM)
             assert await first.command.ended() == 0
         listed = json.loads((await letters(tmp_path, "ls", "--output", "json")).out)
-        assert [(letter["reason"], letter["event"]) for letter in listed["results"]] == [("refused", BAD)]
+        assert [(letter["reason"], letter["event"]) for letter in listed["results"]] == [
+            ("refused", BAD)
+        ]
         async with daemon(upstream.url, **env) as second:
             replayed = await letters(tmp_path, "replay", "--edit", '.event = "mended"', "--yes")
             assert (replayed.code, replayed.out) == (0, "1 dead letter sent again\n")
             await upstream.until(lambda: "mended" in upstream.delivered)
             second.command.send(signal.SIGTERM)
             assert await second.command.ended() == 0
-    assert sorted(upstream.delivered) == ["good0", "good1", "good2", "mended", "more0", "more1", "more2"]
+    assert sorted(upstream.delivered) == [
+        "good0",
+        "good1",
+        "good2",
+        "mended",
+        "more0",
+        "more1",
+        "more2",
+    ]
     assert KEY not in listed
     assert _count(tmp_path) == 0
 
@@ -80,13 +98,18 @@ async def test_letters_go_with_a_drain(tmp_path: Path) -> None:
 
 async def post(to: Daemon, body: dict[str, Any]) -> int:
     """Send a body; the answer's status."""
-    async with aiohttp.ClientSession() as client, client.post(f"{to.ingestion}/batch/", json=body) as response:
+    async with (
+        aiohttp.ClientSession() as client,
+        client.post(f"{to.ingestion}/batch/", json=body) as response,
+    ):
         return response.status
 
 
 @pytest.mark.parametrize("instant", ["dead_letters.begin", "dead_letters.committed"])
 async def test_a_kill_while_a_letter_is_written(tmp_path: Path, instant: str) -> None:
-    """Killed before or after the commit of a refused event's letter, the next start has it once, and its books balance."""
+    """Killed before or after the commit of a refused event's letter, the next start has it once,
+    and its books balance.
+    """
     env = {"FORWARDER_BUFFER__KIND": "disk", "FORWARDER_BUFFER__PATH": str(tmp_path)}
     async with Upstream(refusing) as upstream:
         async with daemon(upstream.url, FORWARDER_FAILPOINTS=f"{instant}=kill", **env) as first:
@@ -106,7 +129,9 @@ async def test_a_kill_while_a_letter_is_written(tmp_path: Path, instant: str) ->
 
 
 async def test_a_kill_between_replay_and_removal(tmp_path: Path) -> None:
-    """Killed when the event is in the buffer again and its letter not yet removed, the next start delivers it once and has no letter."""
+    """Killed when the event is in the buffer again and its letter not yet removed, the next start
+    delivers it once and has no letter.
+    """
     env = {"FORWARDER_BUFFER__KIND": "disk", "FORWARDER_BUFFER__PATH": str(tmp_path)}
     async with Upstream(refusing) as upstream:
         async with daemon(upstream.url, FORWARDER_FAILPOINTS="replay.held=kill", **env) as first:

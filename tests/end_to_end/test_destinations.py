@@ -1,4 +1,6 @@
-"""Several destinations behind one listener: what goes where, and that the trouble of one is none of the other."""
+"""Several destinations behind one listener: what goes where, and that the trouble of one is none
+of the other.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,17 @@ DELIVERED = "Forwarder-Ack: delivered"
 
 
 def several(*upstreams: Upstream, **more: Any) -> dict[str, Any]:
-    """Destinations `us`, `eu` and `lab`; events of the shop go to the first two, orders to the first and the last."""
+    """Destinations `us`, `eu` and `lab`; events of the shop go to the first two, orders to the
+    first and the last.
+    """
     named = [
-        {"name": name, "url": each.url, "verify_keys": False, "max_event": "50kB", **more.get(name, {})}
+        {
+            "name": name,
+            "url": each.url,
+            "verify_keys": False,
+            "max_event": "50kB",
+            **more.get(name, {}),
+        }
         for name, each in zip(("us", "eu", "lab"), upstreams, strict=False)
     ]
     routes = [{"match": {"api_key": SHOP}, "to": ["us", "eu"]}]
@@ -50,7 +60,9 @@ def buffered(snapshot: Snapshot) -> dict[str, int]:
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 async def test_each_event_goes_where_its_route_says(kind: str) -> None:
-    """To both, to one, and to the first by default: byte for byte, in their order, with the destination's own project key."""
+    """To both, to one, and to the first by default: byte for byte, in their order, with the
+    destination's own project key.
+    """
     mixed = [event(f"{'order' if number % 3 == 0 else 'page'}{number}") for number in range(50)]
     mine = events(30, "shop")
     async with Upstream() as us, Upstream() as eu, Upstream() as lab:
@@ -60,7 +72,9 @@ async def test_each_event_goes_where_its_route_says(kind: str) -> None:
                 await whole.take(mine, SHOP)
                 await whole.take(mixed)
                 for each in events(3, "single"):
-                    reply = await whole.send(post("/capture/", b'{"api_key":"%b",%b' % (SHOP.encode(), each[1:])))
+                    reply = await whole.send(
+                        post("/capture/", b'{"api_key":"%b",%b' % (SHOP.encode(), each[1:]))
+                    )
                     assert reply.status == 200
                 await whole.emptied()
             snapshot = whole.snapshot
@@ -68,10 +82,15 @@ async def test_each_event_goes_where_its_route_says(kind: str) -> None:
         assert accepted(us) == dict.fromkeys([*mine, *mixed, *alone], 1)
         assert accepted(eu) == dict.fromkeys([*mine, *alone], 1)
         assert accepted(lab) == dict.fromkeys(mixed[::3], 1)
-        assert [name for request in lab.requests for name in request.names] == [f"order{number}" for number in range(0, 50, 3)]
+        assert [name for request in lab.requests for name in request.names] == [
+            f"order{number}" for number in range(0, 50, 3)
+        ]
         assert {request.api_key for request in eu.requests} == {SHOP_EU}
         assert {request.api_key for request in us.requests} == {SHOP, KEY}
-        assert {each.name: sum(lane.total_received for lane in each.lanes) for each in snapshot.destinations} == {
+        assert {
+            each.name: sum(lane.total_received for lane in each.lanes)
+            for each in snapshot.destinations
+        } == {
             "us": 83,
             "eu": 33,
             "lab": 17,
@@ -80,7 +99,9 @@ async def test_each_event_goes_where_its_route_says(kind: str) -> None:
 
 
 async def test_a_sample_has_people_whole() -> None:
-    """All events of a person are in the sample, or none is; everybody goes to the destination without a sample."""
+    """All events of a person are in the sample, or none is; everybody goes to the destination
+    without a sample.
+    """
     sent = [event(f"e{number}", f"person{number % 40}") for number in range(200)]
     async with Upstream() as us, Upstream() as eu:
         where = several(us, eu, routes=[{"to": ["us", {"eu": {"sample": 0.5}}]}])
@@ -94,7 +115,9 @@ async def test_a_sample_has_people_whole() -> None:
 
 
 async def test_one_that_is_down_delays_nobody_until_its_buffer_is_full() -> None:
-    """Then events routed to it are rejected, and nothing of them is anywhere; those of other routes are accepted as before."""
+    """Then events routed to it are rejected, and nothing of them is anywhere; those of other
+    routes are accepted as before.
+    """
     async with Upstream() as us, Upstream(lambda _: plain(503)) as eu:
         where = several(us, eu)
         async with Whole("", buffer={"max_bytes": "1MiB"}, **where, **SMALL) as whole:
@@ -112,7 +135,10 @@ async def test_one_that_is_down_delays_nobody_until_its_buffer_is_full() -> None
                 await whole.until(lambda: buffered(whole.snapshot)["us"] == 0)
                 assert accepted(us) == dict.fromkeys([*sent, *others], 1)
                 assert buffered(whole.snapshot)["eu"] == len(sent)
-                assert any(warning.startswith("eu: the upstream fails") for warning in whole.snapshot.warnings)
+                assert any(
+                    warning.startswith("eu: the upstream fails")
+                    for warning in whole.snapshot.warnings
+                )
                 eu.answer = lambda _: OK
                 await whole.emptied()
     assert accepted(eu) == dict.fromkeys(sent, 1)
@@ -124,31 +150,49 @@ async def test_an_optional_one_drops_what_it_has_no_room_for() -> None:
         where = several(us, eu, eu={"required": False})
         async with Whole("", buffer={"max_bytes": "1MiB"}, **where, **SMALL) as whole:
             with always_balanced(whole.pipeline):
-                sent = [each for part in range(40) for each in events(10, f"n{part}-", padding=4000)]
+                sent = [
+                    each for part in range(40) for each in events(10, f"n{part}-", padding=4000)
+                ]
                 for start in range(0, len(sent), 10):
                     await whole.take(sent[start : start + 10], SHOP)
                 await whole.until(lambda: buffered(whole.snapshot)["us"] == 0)
                 assert accepted(us) == dict.fromkeys(sent, 1)
                 _, lab = whole.snapshot.destinations
-                assert sum(lane.dropped.get("optional_destination", 0) for lane in lab.lanes) == len(sent) - lab.buffered > 0
+                assert (
+                    sum(lane.dropped.get("optional_destination", 0) for lane in lab.lanes)
+                    == len(sent) - lab.buffered
+                    > 0
+                )
             assert whole.snapshot.ready
-            assert any("the destination isn't required" in warning for warning in whole.snapshot.warnings)
+            assert any(
+                "the destination isn't required" in warning for warning in whole.snapshot.warnings
+            )
 
 
 async def test_delivered_waits_for_all_required_ones() -> None:
     """200 comes when the last of them has the events; 503 if one has them too late."""
     held, clock = asyncio.Event(), FakeClock()
     answers: list[Answer] = [Answer(when=held)]
-    async with Upstream() as us, Upstream(lambda _: answers[0]) as eu, Whole("", clock, **several(us, eu)) as whole:
+    async with (
+        Upstream() as us,
+        Upstream(lambda _: answers[0]) as eu,
+        Whole("", clock, **several(us, eu)) as whole,
+    ):
         with always_balanced(whole.pipeline):
-            asked = asyncio.ensure_future(whole.send(post("/batch/", batch(sent := events(5), SHOP), DELIVERED)))
-            await whole.until(lambda: eu.requests and us.requests and not buffered(whole.snapshot)["us"])
+            asked = asyncio.ensure_future(
+                whole.send(post("/batch/", batch(sent := events(5), SHOP), DELIVERED))
+            )
+            await whole.until(
+                lambda: eu.requests and us.requests and not buffered(whole.snapshot)["us"]
+            )
             assert not asked.done()
             held.set()
             assert (await asked).status == 200
             assert accepted(us) == accepted(eu) == dict.fromkeys(sent, 1)
             answers[0] = plain(500)
-            late = asyncio.ensure_future(whole.send(post("/batch/", batch(events(5, "late"), SHOP), DELIVERED)))
+            late = asyncio.ensure_future(
+                whole.send(post("/batch/", batch(events(5, "late"), SHOP), DELIVERED))
+            )
             await whole.until(late.done)
             assert late.result().status == 503
         assert whole.snapshot.destinations[0].buffered == 0
@@ -157,7 +201,11 @@ async def test_delivered_waits_for_all_required_ones() -> None:
 async def test_what_is_on_disk_for_both_survives_for_both() -> None:
     """After a crash each destination gets all that was acknowledged, from files of its own."""
     down: Callable[[Request], Answer] = lambda _: plain(503)  # noqa: E731
-    async with Upstream(down) as us, Upstream(down) as eu, Whole("", buffer=DISK, **several(us, eu), **SMALL) as whole:
+    async with (
+        Upstream(down) as us,
+        Upstream(down) as eu,
+        Whole("", buffer=DISK, **several(us, eu), **SMALL) as whole,
+    ):
         with always_balanced(whole):
             for part in range(5):
                 await whole.take(events(20, f"n{part}-"), SHOP)
@@ -182,19 +230,28 @@ async def test_a_dead_letter_goes_back_to_its_own_destination(tmp_path: Path) ->
             with always_balanced(whole.pipeline):
                 await whole.take([*events(5), event("bad")], SHOP)
                 await whole.emptied()
-                letters = {each.name: sum(lane.total_dead for lane in each.lanes) for each in whole.snapshot.destinations}
+                letters = {
+                    each.name: sum(lane.total_dead for lane in each.lanes)
+                    for each in whole.snapshot.destinations
+                }
                 assert letters == {"us": 0, "eu": 1}
                 refuse.clear()
                 await whole.pipeline._parts.destinations[1].stores.committer.settle()
-                with contextlib.closing(open_writable(tmp_path / "worker-0-eu" / "dead-letters.db")) as connection:
+                with contextlib.closing(
+                    open_writable(tmp_path / "worker-0-eu" / "dead-letters.db")
+                ) as connection:
                     ((number,),) = connection.execute("SELECT number FROM letters").fetchall()
-                    assert mark_for_replay(connection, [(number, None)], None, lambda _: None) == [number]
+                    assert mark_for_replay(connection, [(number, None)], None, lambda _: None) == [
+                        number
+                    ]
                 await whole.until(lambda: "bad" in eu.delivered)
                 await whole.emptied()
     assert us.delivered.count("bad") == eu.delivered.count("bad") == 1
 
 
-async def test_what_waits_stays_with_the_first_when_upstream_becomes_upstreams(tmp_path: Path) -> None:
+async def test_what_waits_stays_with_the_first_when_upstream_becomes_upstreams(
+    tmp_path: Path,
+) -> None:
     """The files without a name become those of the first destination."""
     buffer = {**DISK, "path": str(tmp_path)}
     async with Upstream(lambda _: plain(503)) as us, Upstream() as eu:
@@ -209,7 +266,9 @@ async def test_what_waits_stays_with_the_first_when_upstream_becomes_upstreams(t
 
 
 async def test_metrics_name_the_destination_only_where_there_are_several() -> None:
-    """Each figure of a buffer, a delivery or a lane has the label then; what belongs to the listener never has."""
+    """Each figure of a buffer, a delivery or a lane has the label then; what belongs to the
+    listener never has.
+    """
     async with Upstream() as us, Upstream() as eu:
         async with Whole("", **several(us, eu)) as whole:
             await whole.take(events(3), SHOP)
@@ -219,8 +278,17 @@ async def test_metrics_name_the_destination_only_where_there_are_several() -> No
             await whole.take(events(3), SHOP)
             await whole.emptied()
             alone = expose(metrics(whole.snapshot))[0].decode()
-    lines = [line for line in text.splitlines() if line.startswith(("forwarder_events_delivered_total", "forwarder_buffer_limit_bytes"))]
-    assert sorted(line.partition('destination="')[2][:2] for line in lines) == ["eu", "eu", "us", "us"]
+    lines = [
+        line
+        for line in text.splitlines()
+        if line.startswith(("forwarder_events_delivered_total", "forwarder_buffer_limit_bytes"))
+    ]
+    assert sorted(line.partition('destination="')[2][:2] for line in lines) == [
+        "eu",
+        "eu",
+        "us",
+        "us",
+    ]
     assert 'forwarder_http_requests_total{code="200",path="/batch"} 1.0' in text
     assert "destination" not in alone
 
@@ -232,14 +300,22 @@ async def test_what_is_rejected_at_receipt_is_a_dead_letter_of_each() -> None:
             await whole.take([*events(2), b'{"event":"no id"}'], SHOP)
             await whole.take([b'{"distinct_id":"x"}'])
             await whole.emptied()
-        letters = {each.name: sum(lane.total_dead for lane in each.lanes) for each in whole.snapshot.destinations}
+        letters = {
+            each.name: sum(lane.total_dead for lane in each.lanes)
+            for each in whole.snapshot.destinations
+        }
         assert letters == {"us": 2, "eu": 1}
 
 
 async def test_a_large_body_is_divided_too() -> None:
     """What the decoder process reads goes the same ways."""
     sent = events(4000, "order", padding=400)
-    async with Upstream() as us, Upstream() as eu, Upstream() as lab, Whole("", **several(us, eu, lab)) as whole:
+    async with (
+        Upstream() as us,
+        Upstream() as eu,
+        Upstream() as lab,
+        Whole("", **several(us, eu, lab)) as whole,
+    ):
         reply = await whole.send(post("/batch/", batch(sent)))
         assert reply.status == 200
         await eventually(lambda: whole.snapshot.destinations[2].lanes)

@@ -1,5 +1,6 @@
-"""A buffer on disk through the whole pipeline: what was answered 200 is there after any end, in order where that was asked, and the books
-balance after every callback, restarts included."""
+"""A buffer on disk through the whole pipeline: what was answered 200 is there after any end, in
+order where that was asked, and the books balance after every callback, restarts included.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,13 @@ from tests.support.whole import KEY, Whole, accepted, always_balanced, batch, ev
 DISK: dict[str, Any] = {"kind": "disk", "max_bytes": "8MiB"}
 HISTORICAL = b'"historical_migration":true,'
 OTHER = "phc_anotheranother12"
-FAILURES = [plain(500), plain(429), plain(503), plain(408), *map(failing, (Fault.RESET, Fault.CLOSE, Fault.TRUNCATE))]
+FAILURES = [
+    plain(500),
+    plain(429),
+    plain(503),
+    plain(408),
+    *map(failing, (Fault.RESET, Fault.CLOSE, Fault.TRUNCATE)),
+]
 
 
 def down(_: Request) -> Answer:
@@ -33,9 +40,11 @@ def down(_: Request) -> Answer:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_faults_poison_and_restarts(seed: int) -> None:
-    """Failures of all kinds, events that are refused alone, restarts in between: each event is delivered or a dead letter.
+    """Failures of all kinds, events that are refused alone, restarts in between: each event is
+    delivered or a dead letter.
 
-    A request that a restart cuts off may have arrived: then its events arrive twice, the same bytes.
+    A request that a restart cuts off may have arrived: then its events arrive twice, the same
+    bytes.
     """
     random = Random(seed)
     sent = [event(f"poison{number}" if number % 50 == 7 else f"e{number}") for number in range(200)]
@@ -47,7 +56,10 @@ async def test_faults_poison_and_restarts(seed: int) -> None:
         return plain(400, "bad event") if b"poison" in request.body else OK
 
     retry = {"retry": {"initial": "20ms", "max": "100ms"}}
-    async with Upstream(answer) as upstream, Whole(upstream.url, buffer=DISK, batch={"max_events": 10}, delivery=retry) as whole:
+    async with (
+        Upstream(answer) as upstream,
+        Whole(upstream.url, buffer=DISK, batch={"max_events": 10}, delivery=retry) as whole,
+    ):
         with always_balanced(whole):
             for number, start in enumerate(range(0, 200, 5)):
                 await whole.take(sent[start : start + 5], OTHER if number % 3 else KEY)
@@ -58,11 +70,16 @@ async def test_faults_poison_and_restarts(seed: int) -> None:
         assert set(accepted(upstream)) == set(sent) - poison
         assert {data for data, _ in await whole.letters()} == poison
         assert whole.total(lambda lane: lane.total_received) == 200
-        assert (whole.total(lambda lane: lane.delivered), whole.total(lambda lane: lane.total_dead)) == (196, 4)
+        assert (
+            whole.total(lambda lane: lane.delivered),
+            whole.total(lambda lane: lane.total_dead),
+        ) == (196, 4)
 
 
 async def test_what_was_answered_200_is_there_after_a_crash() -> None:
-    """Senders that are answered while the process is about to die find their events delivered, unchanged; the books go on."""
+    """Senders that are answered while the process is about to die find their events delivered,
+    unchanged; the books go on.
+    """
     random = Random(5)
     answered: list[bytes] = []
 
@@ -72,7 +89,9 @@ async def test_what_was_answered_200_is_there_after_a_crash() -> None:
         try:
             for number in range(1000):
                 raw = events(3, f"{name}-{number}-")
-                if (await client.ask(post("/batch/", batch(raw, random.choice([KEY, OTHER]))))).status == 200:
+                if (
+                    await client.ask(post("/batch/", batch(raw, random.choice([KEY, OTHER]))))
+                ).status == 200:
                     answered.extend(raw)
         except (OSError, asyncio.IncompleteReadError):
             pass
@@ -82,11 +101,16 @@ async def test_what_was_answered_200_is_there_after_a_crash() -> None:
     def at_least(count: int) -> bool:
         return len(answered) >= count
 
-    async with Upstream(lambda _: random.choice([OK, plain(500)])) as upstream, Whole(upstream.url, buffer=DISK) as whole:
+    async with (
+        Upstream(lambda _: random.choice([OK, plain(500)])) as upstream,
+        Whole(upstream.url, buffer=DISK) as whole,
+    ):
         with always_balanced(whole):
             for life in range(4):
                 before = len(answered)
-                senders = [asyncio.ensure_future(press(whole, f"{life}-{sender}")) for sender in range(4)]
+                senders = [
+                    asyncio.ensure_future(press(whole, f"{life}-{sender}")) for sender in range(4)
+                ]
                 await eventually(partial(at_least, before + 60))
                 await whole.restart(crash=True)
                 await asyncio.gather(*senders)
@@ -96,7 +120,9 @@ async def test_what_was_answered_200_is_there_after_a_crash() -> None:
 
 
 async def test_200_waits_for_the_disk() -> None:
-    """No sender is answered before the fsync that covers its events has returned; senders that come meanwhile share the next one."""
+    """No sender is answered before the fsync that covers its events has returned; senders that
+    come meanwhile share the next one.
+    """
     syncs: list[int] = []
     fdatasync, go_on = os.fdatasync, threading.Event()
 
@@ -111,7 +137,8 @@ async def test_200_waits_for_the_disk() -> None:
         with patch("os.fdatasync", counted):
             clients = [await whole.connect() for _ in range(20)]
             asked = [
-                asyncio.ensure_future(client.ask(post("/batch/", batch(events(1, f"s{number}-"))))) for number, client in enumerate(clients)
+                asyncio.ensure_future(client.ask(post("/batch/", batch(events(1, f"s{number}-")))))
+                for number, client in enumerate(clients)
             ]
             await eventually(lambda: syncs)
             await eventually(lambda: whole.snapshot.connections == 20)
@@ -128,16 +155,25 @@ async def test_200_waits_for_the_disk() -> None:
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("ordering", ["per_distinct_id", "strict"])
 async def test_order_holds_across_restarts(ordering: str, *, crash: bool) -> None:
-    """Each visitor's events are first taken by the upstream in their order, whatever fails and however often the process ends."""
+    """Each visitor's events are first taken by the upstream in their order, whatever fails and
+    however often the process ends.
+    """
     random = Random(11)
     told = story(random, 12)
 
     def answer(_: Request) -> Answer:
         return random.choice(FAILURES) if random.random() < 0.25 else slow(random)
 
-    delivery = {"ordering": ordering, "concurrency": 6, "retry": {"initial": "20ms", "max": "100ms"}}
+    delivery = {
+        "ordering": ordering,
+        "concurrency": 6,
+        "retry": {"initial": "20ms", "max": "100ms"},
+    }
     limits = {"max_events": 4, "max_age": "0s"}
-    async with Upstream(answer) as upstream, Whole(upstream.url, buffer=DISK, batch=limits, delivery=delivery, window=4096) as whole:
+    async with (
+        Upstream(answer) as upstream,
+        Whole(upstream.url, buffer=DISK, batch=limits, delivery=delivery, window=4096) as whole,
+    ):
         with always_balanced(whole):
             for step in range(1000):
                 if not told:
@@ -159,7 +195,10 @@ async def test_historical_lanes_keep_their_order_across_crashes() -> None:
     """By default, without a setting."""
     told = story(Random(7), 6)
     taking = False
-    async with Upstream(lambda _: OK if taking else plain(500)) as upstream, Whole(upstream.url, buffer=DISK, window=4096) as whole:
+    async with (
+        Upstream(lambda _: OK if taking else plain(500)) as upstream,
+        Whole(upstream.url, buffer=DISK, window=4096) as whole,
+    ):
         for number, raw in enumerate(told):
             assert (await whole.send(post("/batch/", batch([raw], more=HISTORICAL)))).status == 200
             if number % 20 == 19:
@@ -173,7 +212,9 @@ async def test_historical_lanes_keep_their_order_across_crashes() -> None:
 
 
 async def test_a_crash_after_999_of_1000_redelivers_one() -> None:
-    """What was settled before the crash isn't sent again: of a request's thousand events only the one that was missing."""
+    """What was settled before the crash isn't sent again: of a request's thousand events only the
+    one that was missing.
+    """
     sent = events(1000)
     last = Counter[bytes]()
 
@@ -184,7 +225,10 @@ async def test_a_crash_after_999_of_1000_redelivers_one() -> None:
         return OK
 
     batches = {"max_events": 111, "max_age": "0s"}
-    async with Upstream(answer) as upstream, Whole(upstream.url, buffer=DISK, batch=batches, delivery={"concurrency": 1}) as whole:
+    async with (
+        Upstream(answer) as upstream,
+        Whole(upstream.url, buffer=DISK, batch=batches, delivery={"concurrency": 1}) as whole,
+    ):
         await whole.take(sent)
         await eventually(lambda: whole.total(lambda lane: lane.delivered) == 999)
         await whole.written()
@@ -196,9 +240,13 @@ async def test_a_crash_after_999_of_1000_redelivers_one() -> None:
 
 
 async def test_a_dead_letter_is_one_after_a_crash_too() -> None:
-    """Refused for good, then a crash: it is a dead letter once, and the upstream doesn't see it again."""
+    """Refused for good, then a crash: it is a dead letter once, and the upstream doesn't see it
+    again.
+    """
     async with (
-        Upstream(lambda request: plain(400, "bad") if b"poison" in request.body else OK) as upstream,
+        Upstream(
+            lambda request: plain(400, "bad") if b"poison" in request.body else OK
+        ) as upstream,
         Whole(upstream.url, buffer=DISK) as whole,
     ):
         with always_balanced(whole):

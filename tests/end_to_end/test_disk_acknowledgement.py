@@ -1,4 +1,6 @@
-"""`Forwarder-Ack` with a buffer on disk, and dead letters in a file: 200 never means more than what is durable."""
+"""`Forwarder-Ack` with a buffer on disk, and dead letters in a file: 200 never means more than
+what is durable.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,14 @@ def poisoned(request: Request) -> Answer:
 
 
 async def test_delivered_waits_for_the_upstream() -> None:
-    """On disk is not enough for who asks for more: the answer comes after the upstream's own, for a request of several lanes too."""
+    """On disk is not enough for who asks for more: the answer comes after the upstream's own, for
+    a request of several lanes too.
+    """
     go_on = asyncio.Event()
-    async with Upstream(lambda _: Answer(when=go_on)) as upstream, Whole(upstream.url, buffer={**DISK, "ack_timeout": "1h"}) as whole:
+    async with (
+        Upstream(lambda _: Answer(when=go_on)) as upstream,
+        Whole(upstream.url, buffer={**DISK, "ack_timeout": "1h"}) as whole,
+    ):
         with always_balanced(whole):
             sent = events(40)
             await whole.take(sent[:20])
@@ -57,9 +64,14 @@ async def test_a_dead_letter_is_acknowledged_once_it_is_durable(buffer: dict[str
         write(job, connection, drops=drops)
 
     with patch.object(DeadLetterCommit, "_commit", waiting):
-        async with Upstream(poisoned) as upstream, Whole(upstream.url, buffer={**buffer, "ack_timeout": "1h"}) as whole:
+        async with (
+            Upstream(poisoned) as upstream,
+            Whole(upstream.url, buffer={**buffer, "ack_timeout": "1h"}) as whole,
+        ):
             with always_balanced(whole):
-                asked = asyncio.ensure_future(whole.send(post("/batch/", batch([*events(5), event("poison")]), DELIVERED)))
+                asked = asyncio.ensure_future(
+                    whole.send(post("/batch/", batch([*events(5), event("poison")]), DELIVERED))
+                )
                 await eventually(at_it.is_set)
                 await eventually(lambda: whole.total(lambda lane: lane.total_dead) == 1)
                 await eventually(lambda: len(accepted(upstream)) == 5)
@@ -75,7 +87,9 @@ async def test_a_dead_letter_is_acknowledged_once_it_is_durable(buffer: dict[str
 
 @pytest.mark.parametrize("buffer", KINDS, ids=["disk", "memory"])
 async def test_a_letter_that_cant_be_written_is_no_200(buffer: dict[str, Any]) -> None:
-    """Its sender is asked to come back; the lane waits until letters can be written, and then it is one, once."""
+    """Its sender is asked to come back; the lane waits until letters can be written, and then it
+    is one, once.
+    """
     write, broken = DeadLetterCommit._commit, True
 
     def failing(job: DeadLetterCommit, connection: sqlite3.Connection, *, drops: bool) -> None:
@@ -85,28 +99,47 @@ async def test_a_letter_that_cant_be_written_is_no_200(buffer: dict[str, Any]) -
         write(job, connection, drops=drops)
 
     with patch.object(DeadLetterCommit, "_commit", failing):
-        async with Upstream(poisoned) as upstream, Whole(upstream.url, buffer={**buffer, "ack_timeout": "1h"}) as whole:
+        async with (
+            Upstream(poisoned) as upstream,
+            Whole(upstream.url, buffer={**buffer, "ack_timeout": "1h"}) as whole,
+        ):
             with always_balanced(whole):
-                reply = await whole.send(post("/batch/", batch([*events(5), event("poison")]), DELIVERED))
+                reply = await whole.send(
+                    post("/batch/", batch([*events(5), event("poison")]), DELIVERED)
+                )
                 assert (reply.status, "retry-after" in reply.headers) == (503, True)
-                assert any("dead letters can't be written" in warning for warning in whole.snapshot.warnings)
+                assert any(
+                    "dead letters can't be written" in warning
+                    for warning in whole.snapshot.warnings
+                )
                 assert whole.snapshot.ready
                 broken = False
-                await eventually(lambda: not any("dead letters" in warning for warning in whole.snapshot.warnings))
+                await eventually(
+                    lambda: (
+                        not any("dead letters" in warning for warning in whole.snapshot.warnings)
+                    )
+                )
             assert [data for data, _ in await whole.letters()] == [event("poison")]
 
 
 @pytest.mark.parametrize("crash", [False, True])
 async def test_too_late_is_withdrawn_for_good(*, crash: bool) -> None:
-    """Not delivered in time: 503, and what waits is dropped and counted, also in the books of the next start."""
+    """Not delivered in time: 503, and what waits is dropped and counted, also in the books of the
+    next start.
+    """
     clock = FakeClock()
     one_by_one: dict[str, Any] = {"delivery": {"concurrency": 1}, "batch": {"max_events": 3}}
-    async with Upstream(lambda _: plain(500)) as upstream, Whole(upstream.url, clock, buffer=DISK, **one_by_one) as whole:
+    async with (
+        Upstream(lambda _: plain(500)) as upstream,
+        Whole(upstream.url, clock, buffer=DISK, **one_by_one) as whole,
+    ):
         with always_balanced(whole):
             await whole.take(events(3, "kept"))
             clients = [await whole.connect() for _ in range(4)]
             asked = [
-                asyncio.ensure_future(client.ask(post("/batch/", batch(events(2, f"n{number}-")), DELIVERED)))
+                asyncio.ensure_future(
+                    client.ask(post("/batch/", batch(events(2, f"n{number}-")), DELIVERED))
+                )
                 for number, client in enumerate(clients)
             ]
             await eventually(lambda: whole.total(lambda lane: lane.buffered) == 11)
@@ -124,10 +157,16 @@ async def test_too_late_is_withdrawn_for_good(*, crash: bool) -> None:
 
 
 async def test_a_sender_may_ask_for_the_disk() -> None:
-    """With `ack: memory` configured, the request that asks for `disk` alone waits for the fsync; less than configured can't be had."""
-    async with Upstream(lambda _: plain(500)) as upstream, Whole(upstream.url, buffer={**DISK, "ack": "memory"}) as whole:
+    """With `ack: memory` configured, the request that asks for `disk` alone waits for the fsync;
+    less than configured can't be had.
+    """
+    async with (
+        Upstream(lambda _: plain(500)) as upstream,
+        Whole(upstream.url, buffer={**DISK, "ack": "memory"}) as whole,
+    ):
         await whole.take(events(5, "memory"))
         reply = await whole.send(post("/batch/", batch(events(5, "disk")), "Forwarder-Ack: disk"))
         assert reply.status == 200
         await whole.restart(crash=True)
-        assert whole.total(lambda lane: lane.buffered) == 10  # what came before is in the log before it
+        # what came before is in the log before it
+        assert whole.total(lambda lane: lane.buffered) == 10

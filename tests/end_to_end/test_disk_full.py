@@ -1,4 +1,6 @@
-"""A disk buffer without room: shares of lanes, what `when_full` says, and a disk that refuses; before and after a restart."""
+"""A disk buffer without room: shares of lanes, what `when_full` says, and a disk that refuses;
+before and after a restart.
+"""
 
 from __future__ import annotations
 
@@ -36,15 +38,22 @@ def full_by(when_full: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("crash", [False, True])
 async def test_one_lane_has_seven_eighths_also_after_a_restart(*, crash: bool) -> None:
-    """What one lane may hold on disk is seven eighths; another one is accepted; all that was answered 200 arrives, once."""
+    """What one lane may hold on disk is seven eighths; another one is accepted; all that was
+    answered 200 arrives, once.
+    """
     taking = False
-    async with Upstream(lambda _: OK if taking else plain(500)) as upstream, Whole(upstream.url, **SMALL) as whole:
+    async with (
+        Upstream(lambda _: OK if taking else plain(500)) as upstream,
+        Whole(upstream.url, **SMALL) as whole,
+    ):
         sent = await fill(whole, KEY, "a")
         held = whole.snapshot.buffer_bytes
         assert 0.95 * LIMIT * 7 / 8 < held <= LIMIT * 7 / 8
         await whole.restart(crash=crash)
         assert whole.snapshot.buffer_bytes == pytest.approx(held, rel=0.02)
-        assert (await whole.send(post("/batch/", batch(events(50, "more", padding=100))))).status == 503
+        assert (
+            await whole.send(post("/batch/", batch(events(50, "more", padding=100))))
+        ).status == 503
         assert whole.snapshot.ready
         others = events(50, "other")
         await whole.take(others, OTHER)
@@ -55,7 +64,9 @@ async def test_one_lane_has_seven_eighths_also_after_a_restart(*, crash: bool) -
 
 
 async def test_a_historical_lane_has_half() -> None:
-    """And another one half of the rest, also after a restart; live lanes of the same keys find room."""
+    """And another one half of the rest, also after a restart; live lanes of the same keys find
+    room.
+    """
     async with Upstream(lambda _: plain(500)) as upstream, Whole(upstream.url, **SMALL) as whole:
 
         async def historical(key: str, name: str) -> int:
@@ -77,7 +88,9 @@ async def test_a_historical_lane_has_half() -> None:
 
 
 async def test_a_halted_lane_has_a_quarter() -> None:
-    """A lane that the upstream refuses may hold a quarter, also after a restart, once it is halted again; others go on."""
+    """A lane that the upstream refuses may hold a quarter, also after a restart, once it is halted
+    again; others go on.
+    """
     async with (
         Upstream(lambda request: plain(403, "no") if request.api_key == BAD else OK) as upstream,
         Whole(upstream.url, **SMALL) as whole,
@@ -93,7 +106,8 @@ async def test_a_halted_lane_has_a_quarter() -> None:
 
 
 async def press(whole: Whole, *, patient: bool = False) -> tuple[list[bytes], Counter[int]]:
-    """Send to three lanes, more than fits; the events that were answered 200, and how often each status was.
+    """Send to three lanes, more than fits; the events that were answered 200, and how often each
+    status was.
 
     A patient sender comes back when what was under way is written, as its Retry-After says.
     """
@@ -112,19 +126,27 @@ async def press(whole: Whole, *, patient: bool = False) -> tuple[list[bytes], Co
 @pytest.mark.parametrize("rule", ["drop_newest", "drop_oldest"])
 @pytest.mark.parametrize("crash", [False, True])
 async def test_drops_are_counted_for_good(rule: str, *, crash: bool) -> None:
-    """With no room senders get 200, something is dropped and counted, and the books say the same after the next start.
+    """With no room senders get 200, something is dropped and counted, and the books say the same
+    after the next start.
 
-    But for moments in which the files are compacted, to get the room that was made: then they get 503.
+    But for moments in which the files are compacted, to get the room that was made: then they
+    get 503.
     """
     taking = False
-    async with Upstream(lambda _: OK if taking else plain(500)) as upstream, Whole(upstream.url, **full_by(rule)) as whole:
+    async with (
+        Upstream(lambda _: OK if taking else plain(500)) as upstream,
+        Whole(upstream.url, **full_by(rule)) as whole,
+    ):
         with always_balanced(whole):
             sent, statuses = await press(whole, patient=True)
             assert set(statuses) <= {200, 503}
             assert statuses[503] < (50 if rule == DropReason.DROP_OLDEST else 1)
             dropped = whole.total(lambda lane: lane.dropped[rule])
             assert 0 < dropped < len(sent)
-            assert any(f"{dropped:,} events dropped since the start" in warning for warning in whole.snapshot.warnings)
+            assert any(
+                f"{dropped:,} events dropped since the start" in warning
+                for warning in whole.snapshot.warnings
+            )
             await whole.written()
             await whole.restart(crash=crash)
             assert whole.total(lambda lane: lane.dropped[rule]) == dropped
@@ -141,7 +163,10 @@ async def test_drops_are_counted_for_good(rule: str, *, crash: bool) -> None:
 async def test_reject_drops_nothing() -> None:
     """With no room senders get 503 with Retry-After, and what was answered 200 arrives."""
     taking = False
-    async with Upstream(lambda _: OK if taking else plain(500)) as upstream, Whole(upstream.url, **SMALL) as whole:
+    async with (
+        Upstream(lambda _: OK if taking else plain(500)) as upstream,
+        Whole(upstream.url, **SMALL) as whole,
+    ):
         sent, statuses = await press(whole)
         assert set(statuses) == {200, 503}
         assert whole.total(lambda lane: lane.total_dropped) == 0
@@ -152,7 +177,9 @@ async def test_reject_drops_nothing() -> None:
 
 
 async def test_a_disk_that_refuses_is_told_and_waited_for() -> None:
-    """While nothing can be written senders get 503 and `/readyz` says why; delivery goes on, and taking too as soon as it can."""
+    """While nothing can be written senders get 503 and `/readyz` says why; delivery goes on, and
+    taking too as soon as it can.
+    """
     refuse = False
     fdatasync = os.fdatasync
 

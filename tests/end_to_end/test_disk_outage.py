@@ -1,4 +1,6 @@
-"""Ten hours without the upstream, and then all of it: on disk, with little memory, in order, and behind what comes fresh."""
+"""Ten hours without the upstream, and then all of it: on disk, with little memory, in order, and
+behind what comes fresh.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ WINDOW: Final = 2 << 20
 ANSWERED_FIRST: Final = 5
 """Requests that the upstream gets before the fresh events come."""
 
-SETTINGS: Final[dict[str, Any]] = {"buffer": {"kind": "disk", "max_bytes": "64MiB"}, "batch": {"max_bytes": "128kB", "max_age": "1s"}}
+SETTINGS: Final[dict[str, Any]] = {
+    "buffer": {"kind": "disk", "max_bytes": "64MiB"},
+    "batch": {"max_bytes": "128kB", "max_age": "1s"},
+}
 
 
 UNSTAMPED: Final = b'{"event":"unstamped","distinct_id":"x"}'
@@ -45,12 +50,18 @@ class Outage:
 
     def make(self, name: str) -> list[bytes]:
         """Events of a few persons at this instant, with a timestamp as their sender wrote it."""
-        at = datetime.fromtimestamp(self.whole.clock.now(), UTC).isoformat(timespec="milliseconds").encode()
+        at = (
+            datetime.fromtimestamp(self.whole.clock.now(), UTC)
+            .isoformat(timespec="milliseconds")
+            .encode()
+        )
         number = len(self.live) + len(self.historical)
         return [
-            event(f"{name}{number + more}", f"person-{self._random.randrange(PERSONS)}", properties=b'{"p":"%b"}' % (b"x" * 1000)).replace(
-                b"2025-12-31T23:00:00Z", at
-            )
+            event(
+                f"{name}{number + more}",
+                f"person-{self._random.randrange(PERSONS)}",
+                properties=b'{"p":"%b"}' % (b"x" * 1000),
+            ).replace(b"2025-12-31T23:00:00Z", at)
             for more in range(PER_REQUEST)
         ]
 
@@ -64,7 +75,9 @@ class Outage:
     async def send_historical(self) -> None:
         """Send events of the historical lane."""
         made = self.make("old")
-        reply = await self.whole.send(post("/batch/", batch(made, more=b'"historical_migration":true,')))
+        reply = await self.whole.send(
+            post("/batch/", batch(made, more=b'"historical_migration":true,'))
+        )
         assert reply.status == 200
         self.historical += made
 
@@ -79,7 +92,9 @@ class Outage:
             self.looked()
 
     def looked(self, *, and_so: bool = True) -> bool:
-        """`and_so`, with a look: the books balance, senders are welcome, and memory is within its window."""
+        """`and_so`, with a look: the books balance, senders are welcome, and memory is within its
+        window.
+        """
         snapshot, statistics = self.whole.snapshot, self.whole.disk.statistics()
         assert balanced(snapshot)
         assert snapshot.ready
@@ -100,9 +115,13 @@ def in_order(seen: list[tuple[bool, list[bytes]]], sent: list[bytes]) -> None:
 
 @pytest.mark.parametrize("ordering", ["none", "per_distinct_id"])
 async def test_ten_hours_without_the_upstream(ordering: str) -> None:
-    """Nothing is lost, doubled or changed, nor gets another time; memory stays flat; the drain keeps to the limit, and fresh events don't
-    wait for all of it."""
-    delivery: dict[str, Any] = {"retry": {"max": "5m"}, **({} if ordering == "none" else {"ordering": ordering})}
+    """Nothing is lost, doubled or changed, nor gets another time; memory stays flat; the drain
+    keeps to the limit, and fresh events don't wait for all of it.
+    """
+    delivery: dict[str, Any] = {
+        "retry": {"max": "5m"},
+        **({} if ordering == "none" else {"ordering": ordering}),
+    }
     seen: list[tuple[bool, list[bytes]]] = []
     above: list[int] = []
     go_on = asyncio.Event()
@@ -116,11 +135,16 @@ async def test_ten_hours_without_the_upstream(ordering: str) -> None:
 
     async with Upstream(answer) as upstream:
         await upstream.stop()
-        async with Whole(upstream.url, clock, window=WINDOW, delivery=delivery, **SETTINGS) as whole:
+        async with Whole(
+            upstream.url, clock, window=WINDOW, delivery=delivery, **SETTINGS
+        ) as whole:
             outage = Outage(whole)
             await whole.take([UNSTAMPED], "phc_withouttimestamp1")
             await outage.pass_by()
-            assert whole.total(lambda lane: lane.buffered) == len(outage.live) + len(outage.historical) + 1
+            assert (
+                whole.total(lambda lane: lane.buffered)
+                == len(outage.live) + len(outage.historical) + 1
+            )
             assert whole.snapshot.buffer_bytes > 5 * WINDOW
             half = outage.in_memory[len(outage.in_memory) // 2 :]
             assert max(half) <= 1.1 * min(half)
@@ -129,7 +153,9 @@ async def test_ten_hours_without_the_upstream(ordering: str) -> None:
                 await whole.until(lambda: outage.looked(and_so=len(seen) >= ANSWERED_FIRST))
                 fresh = await outage.send("fresh")
                 go_on.set()
-                await whole.until(lambda: outage.looked(and_so=not whole.total(lambda lane: lane.buffered)))
+                await whole.until(
+                    lambda: outage.looked(and_so=not whole.total(lambda lane: lane.buffered))
+                )
                 arrived = accepted(upstream)
                 (stamped,) = arrived.keys() - {*outage.live, *outage.historical}
                 assert arrived == dict.fromkeys([*outage.live, *outage.historical, stamped], 1)
@@ -141,7 +167,10 @@ async def test_ten_hours_without_the_upstream(ordering: str) -> None:
             assert place < len(seen) // 2
             historical = [each for each, _ in seen]
             first = historical[: len(seen) // 3]
-            assert sum(historical) > 0.44 * len(seen)  # so many there would be among the first ones if live events didn't go first
-            assert sum(first) < 0.4 * len(first)  # usually a quarter: live events are read from the disk, and now and then none is at hand
+            # so many there would be among the first ones if live events didn't go first
+            assert sum(historical) > 0.44 * len(seen)
+            # usually a quarter: live events are read from the disk, and now and then none is at
+            # hand
+            assert sum(first) < 0.4 * len(first)
         else:
             in_order(seen, outage.live)

@@ -1,4 +1,6 @@
-"""The end of a daemon that still holds events: on disk they wait for the next start, in memory they become dead letters."""
+"""The end of a daemon that still holds events: on disk they wait for the next start, in memory
+they become dead letters.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ async def stopped(running: Daemon) -> tuple[int, dict[str, Any], float]:
 
 
 async def test_a_backlog_on_disk_waits_for_the_next_start(tmp_path: Path) -> None:
-    """With the upstream down nothing is waited for, whatever `shutdown.drain_timeout`; the next start says what it found, and delivers."""
+    """With the upstream down nothing is waited for, whatever `shutdown.drain_timeout`; the next
+    start says what it found, and delivers.
+    """
     env = {
         "FORWARDER_BUFFER__KIND": "disk",
         "FORWARDER_BUFFER__PATH": str(tmp_path),
@@ -50,7 +54,9 @@ async def test_a_backlog_on_disk_waits_for_the_next_start(tmp_path: Path) -> Non
 
 
 async def test_what_memory_held_is_replayed(tmp_path: Path) -> None:
-    """What a drain leaves behind in memory becomes dead letters in a file, with exit code 1; the next daemon sends them on command."""
+    """What a drain leaves behind in memory becomes dead letters in a file, with exit code 1; the
+    next daemon sends them on command.
+    """
     env = {
         "FORWARDER_DEAD_LETTERS__PATH": str(tmp_path),
         "FORWARDER_SHUTDOWN__DRAIN_TIMEOUT": "100ms",
@@ -63,7 +69,15 @@ async def test_what_memory_held_is_replayed(tmp_path: Path) -> None:
         assert (code, last["undelivered"]) == (1, 30)
         upstream.answer = lambda _: OK
         async with daemon(upstream.url, **env) as second:
-            replayed = await forwarder("dead-letters", "replay", "--reason", "undelivered_at_exit", "--yes", "--path", str(tmp_path))
+            replayed = await forwarder(
+                "dead-letters",
+                "replay",
+                "--reason",
+                "undelivered_at_exit",
+                "--yes",
+                "--path",
+                str(tmp_path),
+            )
             assert (replayed.code, replayed.out) == (0, "30 dead letters sent again\n")
             await eventually(lambda: len(upstream.delivered) == 30)
             assert (await forwarder("audit", "--admin", second.admin)).code == 0
@@ -72,13 +86,17 @@ async def test_what_memory_held_is_replayed(tmp_path: Path) -> None:
 
 
 async def test_a_drain_of_a_disk_buffer_delivers_what_it_can() -> None:
-    """Within its time it delivers what isn't at hand yet, too; what is left then goes on at the next start, none of it a dead letter."""
+    """Within its time it delivers what isn't at hand yet, too; what is left then goes on at the
+    next start, none of it a dead letter.
+    """
     sent = events(4000, padding=1000)
     batches = {"max_bytes": "300kB", "max_age": "1h"}
     async with Upstream() as upstream:
         await upstream.stop()
         disk = {"kind": "disk", "max_bytes": "32MiB"}
-        async with Whole(upstream.url, SystemClock(), buffer=disk, batch=batches, window=1 << 20) as whole:
+        async with Whole(
+            upstream.url, SystemClock(), buffer=disk, batch=batches, window=1 << 20
+        ) as whole:
             for start in range(0, len(sent), 500):
                 await whole.take(sent[start : start + 500])
             whole.pipeline.stop_accepting()

@@ -1,4 +1,5 @@
-"""Ten thousand events through each encoding and shape that senders use, into a sandbox: what arrives is what was sent.
+"""Ten thousand events through each encoding and shape that senders use, into a sandbox: what
+arrives is what was sent.
 
 The wall clock stands still, so that each event's time can be told beforehand (wire facts: Time).
 """
@@ -53,7 +54,10 @@ class Sent:
 
     def written(self, more: bytes = b"") -> bytes:
         """Its JSON."""
-        head = b'{"event":%b,"distinct_id":%b,' % (json.dumps(self.name).encode(), json.dumps(self.person).encode())
+        head = b'{"event":%b,"distinct_id":%b,' % (
+            json.dumps(self.name).encode(),
+            json.dumps(self.person).encode(),
+        )
         return head + more + self.members + b'"properties":%b}' % self.properties
 
 
@@ -71,11 +75,25 @@ def sent(number: int, *, skewed: bool) -> Sent:
     uuid = f"0189{number:04x}-0000-4000-8000-{number:012x}"
     shift = AHEAD if skewed else timedelta(0)
     moment = NOW - timedelta(minutes=number % 1000)
-    stamp, identity = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"), b'"uuid":"%b",' % uuid.encode()
-    naive, far = stamp.removesuffix("Z"), (moment + timedelta(hours=3)).replace(tzinfo=None).isoformat() + "+03:00"
+    stamp, identity = (
+        moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        b'"uuid":"%b",' % uuid.encode(),
+    )
+    naive, far = (
+        stamp.removesuffix("Z"),
+        (moment + timedelta(hours=3)).replace(tzinfo=None).isoformat() + "+03:00",
+    )
 
     def made(members: bytes, kept: str | None, own: str | None, moment: datetime) -> Sent:
-        return Sent(f"event {number}", f"person-{number % 97}", properties, members, own, None if skewed else kept, moment)
+        return Sent(
+            f"event {number}",
+            f"person-{number % 97}",
+            properties,
+            members,
+            own,
+            None if skewed else kept,
+            moment,
+        )
 
     kind = number % 7
     if kind == 0:
@@ -83,7 +101,9 @@ def sent(number: int, *, skewed: bool) -> Sent:
     if kind == 1:
         return made(b"", None, None, NOW)
     if kind == 2:
-        return made(b'"offset":%d,' % (number * 7), None, None, NOW - timedelta(milliseconds=number * 7))
+        return made(
+            b'"offset":%d,' % (number * 7), None, None, NOW - timedelta(milliseconds=number * 7)
+        )
     if kind == 3:
         return made(b'"timestamp":"%b",' % naive.encode(), naive, None, moment - shift)
     if kind == 4:
@@ -96,7 +116,11 @@ def sent(number: int, *, skewed: bool) -> Sent:
 def envelope(events: list[Sent], *, skewed: bool) -> bytes:
     """A batch object; `sent_at` says what the sender's clock showed."""
     more = b'"sent_at":"%b",' % (NOW + AHEAD).isoformat().encode() if skewed else b""
-    return b'{"api_key":"%b",%b"batch":[%b]}' % (KEY.encode(), more, b",".join(event.written() for event in events))
+    return b'{"api_key":"%b",%b"batch":[%b]}' % (
+        KEY.encode(),
+        more,
+        b",".join(event.written() for event in events),
+    )
 
 
 FORM: Final = "Content-Type: application/x-www-form-urlencoded"
@@ -111,25 +135,43 @@ def form(data: bytes, more: str = "") -> bytes:
 ENCODINGS: Final[dict[str, Callable[[bytes], bytes]]] = {
     "plain": lambda body: post("/batch/", body, "Content-Type: application/json"),
     "gzip-header": lambda body: post("/batch", gzipped(body), "Content-Encoding: gzip"),
-    "gzip-query": lambda body: post("/e/?compression=gzip-js&_=1767225600000&ver=1.0", gzipped(body), TEXT),
+    "gzip-query": lambda body: post(
+        "/e/?compression=gzip-js&_=1767225600000&ver=1.0", gzipped(body), TEXT
+    ),
     "gzip-magic": lambda body: post("/e/", gzipped(body), TEXT),
     "base64": lambda body: post("/i/v0/e/?compression=base64", base64.b64encode(body), TEXT),
     "form": lambda body: post("/e/?compression=base64", form(base64.b64encode(body)), FORM),
-    "form-spaces": lambda body: post("/e/?compression=base64", b"data=" + base64.b64encode(body), FORM),
-    "form-gzip": lambda body: post("/capture/", form(base64.b64encode(gzipped(body)), "&compression=gzip-js"), FORM),
-    "double-base64": lambda body: post("/track/", form(base64.b64encode(base64.b64encode(body))), FORM),
+    "form-spaces": lambda body: post(
+        "/e/?compression=base64", b"data=" + base64.b64encode(body), FORM
+    ),
+    "form-gzip": lambda body: post(
+        "/capture/", form(base64.b64encode(gzipped(body)), "&compression=gzip-js"), FORM
+    ),
+    "double-base64": lambda body: post(
+        "/track/", form(base64.b64encode(base64.b64encode(body))), FORM
+    ),
 }
 
 
-async def delivered(requests: list[bytes], expected: list[Sent], clock: FakeClock, *, ip: bool = False) -> None:
+async def delivered(
+    requests: list[bytes], expected: list[Sent], clock: FakeClock, *, ip: bool = False
+) -> None:
     """Send the requests through a forwarder into a sandbox, and compare everything that arrives."""
-    async with Sandbox(SandboxOptions(now=clock.now)) as sandbox, Whole(sandbox.url, clock) as whole:
+    async with (
+        Sandbox(SandboxOptions(now=clock.now)) as sandbox,
+        Whole(sandbox.url, clock) as whole,
+    ):
         for request in requests:
             reply = await whole.send(request)
             assert (reply.status, reply.body) == (200, b'{"status":"Ok"}')
         await whole.emptied()
         summary = await sandbox.summary()
-        assert (summary.events, summary.duplicates, summary.conflicts, summary.not_ingested) == (len(expected), 0, 0, 0)
+        assert (summary.events, summary.duplicates, summary.conflicts, summary.not_ingested) == (
+            len(expected),
+            0,
+            0,
+            0,
+        )
         arrived = {event.event: event for event in await sandbox.events()}
     assert len(arrived) == len(expected)
     for event in expected:
@@ -148,18 +190,30 @@ async def delivered(requests: list[bytes], expected: list[Sent], clock: FakeCloc
 
 @pytest.mark.parametrize("skewed", [False, True], ids=["right clock", "wrong clock"])
 @pytest.mark.parametrize("encoding", list(ENCODINGS))
-async def test_ten_thousand_events_arrive_as_they_were_sent(encoding: str, skewed: bool, clock: FakeClock) -> None:
-    """Names, ids, uuids and the bytes of the properties are unchanged, times are as the rules say, and no uuid came twice."""
+async def test_ten_thousand_events_arrive_as_they_were_sent(
+    encoding: str, skewed: bool, clock: FakeClock
+) -> None:
+    """Names, ids, uuids and the bytes of the properties are unchanged, times are as the rules say,
+    and no uuid came twice.
+    """
     expected = [sent(number, skewed=skewed) for number in range(10_000 if not skewed else 1_000)]
-    bodies = [envelope(expected[start : start + 500], skewed=skewed) for start in range(0, len(expected), 500)]
+    bodies = [
+        envelope(expected[start : start + 500], skewed=skewed)
+        for start in range(0, len(expected), 500)
+    ]
     await delivered([ENCODINGS[encoding](body) for body in bodies], expected, clock)
 
 
 async def test_ten_thousand_events_in_lz64(clock: FakeClock) -> None:
     """The old browser SDK's own compression, in forms of fifty events."""
     expected = [sent(number, skewed=False) for number in range(10_000)]
-    bodies = [envelope(expected[start : start + 50], skewed=False) for start in range(0, len(expected), 50)]
-    requests = [post("/e/", form(compress(body.decode()), "&compression=lz64"), FORM) for body in bodies]
+    bodies = [
+        envelope(expected[start : start + 50], skewed=False)
+        for start in range(0, len(expected), 50)
+    ]
+    requests = [
+        post("/e/", form(compress(body.decode()), "&compression=lz64"), FORM) for body in bodies
+    ]
     await delivered(requests, expected, clock)
 
 
@@ -167,14 +221,21 @@ async def test_ten_thousand_events_in_lz64(clock: FakeClock) -> None:
 async def test_ten_thousand_events_as_arrays(place: bytes, clock: FakeClock) -> None:
     """A bare array, each event with its own key, wherever that stands."""
     expected = [sent(number, skewed=False) for number in range(10_000)]
-    bodies = [b",".join(event.written(place % KEY.encode()) for event in expected[start : start + 500]) for start in range(0, 10_000, 500)]
-    await delivered([post("/e/", gzipped(b"[%b]" % body), TEXT) for body in bodies], expected, clock)
+    bodies = [
+        b",".join(event.written(place % KEY.encode()) for event in expected[start : start + 500])
+        for start in range(0, 10_000, 500)
+    ]
+    await delivered(
+        [post("/e/", gzipped(b"[%b]" % body), TEXT) for body in bodies], expected, clock
+    )
 
 
 async def test_ten_thousand_single_events(clock: FakeClock) -> None:
     """One event a request, as `/capture/` has it."""
     expected = [sent(number, skewed=False) for number in range(10_000)]
-    requests = [post("/capture/", event.written(b'"api_key":"%b",' % KEY.encode())) for event in expected]
+    requests = [
+        post("/capture/", event.written(b'"api_key":"%b",' % KEY.encode())) for event in expected
+    ]
     await delivered(requests, expected, clock)
 
 

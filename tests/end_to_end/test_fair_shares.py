@@ -1,4 +1,6 @@
-"""Senders with made-up project keys don't take what a known key needs: the buffer's bytes, its lanes, the dead letters."""
+"""Senders with made-up project keys don't take what a known key needs: the buffer's bytes, its
+lanes, the dead letters.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,11 @@ MADE_UP: Final = ("phc_madeupmadeupmade1", "phc_madeupmadeupmade2")
 
 def small(kind: str) -> dict[str, Any]:
     """Settings with a small buffer."""
-    return {"buffer": {"kind": kind, "max_bytes": LIMIT}, "batch": {"max_bytes": "200kB", "max_age": "100ms"}, "upstream": CHECKED}
+    return {
+        "buffer": {"kind": kind, "max_bytes": LIMIT},
+        "batch": {"max_bytes": "200kB", "max_age": "100ms"},
+        "upstream": CHECKED,
+    }
 
 
 class Outage:
@@ -47,9 +53,14 @@ async def flood(whole: Whole, name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 async def test_made_up_keys_do_not_lock_out_a_verified_one(kind: str) -> None:
-    """Not in an outage, and not after a restart in it, with senders of made-up keys first: all that the good key sends is accepted."""
+    """Not in an outage, and not after a restart in it, with senders of made-up keys first: all
+    that the good key sends is accepted.
+    """
     outage = Outage()
-    async with outage.upstream as upstream, Whole(upstream.url, FastClock(10), **small(kind)) as whole:
+    async with (
+        outage.upstream as upstream,
+        Whole(upstream.url, FastClock(10), **small(kind)) as whole,
+    ):
         good = events(1, "first")
         await whole.take(good)
         await whole.emptied()
@@ -67,13 +78,19 @@ async def test_made_up_keys_do_not_lock_out_a_verified_one(kind: str) -> None:
             await whole.take(raw := events(1, f"last{restart}"))
             good += raw
         outage.away = False
-        await eventually(lambda: not any(lane.buffered for lane in whole.snapshot.lanes if lane.halted is None))
+        await eventually(
+            lambda: not any(lane.buffered for lane in whole.snapshot.lanes if lane.halted is None)
+        )
     left = {letter.data for letter in whole.left}
     arrived = accepted(upstream)
     if kind == "disk":
         assert {event for event in good if event not in arrived} == set()
     else:  # what was in memory at the restart is among the dead letters
-        assert {event for event in good if event not in arrived and b"goodFalse" not in event and b"lastFalse" not in event} - left == set()
+        assert {
+            event
+            for event in good
+            if event not in arrived and b"goodFalse" not in event and b"lastFalse" not in event
+        } - left == set()
     assert set(arrived.values()) == {1}
 
 
@@ -83,7 +100,10 @@ async def test_one_key_may_fill_seven_eighths(kind: str) -> None:
     for sections in (small(kind), {**small(kind), "http": {"api_keys": [KEY]}}):
         outage = Outage()
         outage.away = True
-        async with outage.upstream as upstream, Whole(upstream.url, FastClock(10), **sections) as whole:
+        async with (
+            outage.upstream as upstream,
+            Whole(upstream.url, FastClock(10), **sections) as whole,
+        ):
             sent = await fill(whole, KEY, "a", size=20)
             assert 0.98 * 7 / 8 * LIMIT < whole.snapshot.buffer_bytes <= 7 / 8 * LIMIT
             outage.away = False
@@ -92,18 +112,27 @@ async def test_one_key_may_fill_seven_eighths(kind: str) -> None:
 
 
 async def test_before_any_key_is_known_the_reserve_is_kept_for_the_first() -> None:
-    """A first start in an outage can't tell good keys from made-up ones; but the one that is verified first finds room, and gets in."""
+    """A first start in an outage can't tell good keys from made-up ones; but the one that is
+    verified first finds room, and gets in.
+    """
     outage = Outage()
     outage.away = True
-    async with outage.upstream as upstream, Whole(upstream.url, FastClock(50), **small("memory")) as whole:
+    async with (
+        outage.upstream as upstream,
+        Whole(upstream.url, FastClock(50), **small("memory")) as whole,
+    ):
         await flood(whole, "early")
         await fill(whole, MADE_UP[0], "small", size=1)
-        assert (await whole.send(post("/batch/", batch(events(1, "good", padding=300))))).status == 503
+        assert (
+            await whole.send(post("/batch/", batch(events(1, "good", padding=300))))
+        ).status == 503
         outage.away = False
         await eventually(lambda: any(request.api_key == KEY for request in upstream.decides))
 
         async def accept() -> bool:
-            return (await whole.send(post("/batch/", batch(events(1, "good", padding=300))))).status == 200
+            return (
+                await whole.send(post("/batch/", batch(events(1, "good", padding=300))))
+            ).status == 200
 
         while not await accept():
             await whole.clock.sleep(1.0)
@@ -118,18 +147,28 @@ async def test_made_up_keys_leave_lanes_to_a_known_one() -> None:
         await whole.take(events(1, "first"))
         await whole.emptied()
         outage.away = True
-        statuses = [(await whole.send(post("/batch/", batch(events(1), f"phc_madeupmadeup{number}")))).status for number in range(20)]
+        statuses = [
+            (
+                await whole.send(post("/batch/", batch(events(1), f"phc_madeupmadeup{number}")))
+            ).status
+            for number in range(20)
+        ]
         assert statuses == [200] * 5 + [503] * 15
         await whole.take(events(1, "second"))
 
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 async def test_a_large_event_is_kept_or_its_sender_keeps_it(kind: str, tmp_path: Path) -> None:
-    """An event of 2 MB is never answered 200 and dropped: it is a dead letter, 503 while there is no room, or 413 where there never is."""
+    """An event of 2 MB is never answered 200 and dropped: it is a dead letter, 503 while there is
+    no room, or 413 where there never is.
+    """
     large = events(1, "large", padding=2_000_000)
     for limit, statuses in (("4MiB", [200, 503]), ("2MB", [413, 413])):
         letters = {"max_bytes": limit, "path": tmp_path / limit}
-        async with Upstream() as upstream, Whole(upstream.url, FastClock(1), buffer={"kind": kind}, dead_letters=letters) as whole:
+        async with (
+            Upstream() as upstream,
+            Whole(upstream.url, FastClock(1), buffer={"kind": kind}, dead_letters=letters) as whole,
+        ):
             for expected in statuses:
                 reply = await whole.send(post("/batch/", batch([*large, *events(1)])))
                 assert reply.status == expected
@@ -141,9 +180,17 @@ async def test_a_large_event_is_kept_or_its_sender_keeps_it(kind: str, tmp_path:
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 async def test_nameless_events_do_not_get_other_senders_rejected(kind: str) -> None:
-    """A sender that fills the share of what is rejected at receipt, and goes on: others' batches are accepted, with a large event too."""
-    settings: dict[str, Any] = {"buffer": {"kind": kind}, "dead_letters": {"max_bytes": "32MiB"}, "http": {"api_keys": [KEY, MADE_UP[0]]}}
-    nameless = batch([b'{"distinct_id":"d","properties":{"p":"%b"}}' % (b"x" * 200_000)] * 20, MADE_UP[0])
+    """A sender that fills the share of what is rejected at receipt, and goes on: others' batches
+    are accepted, with a large event too.
+    """
+    settings: dict[str, Any] = {
+        "buffer": {"kind": kind},
+        "dead_letters": {"max_bytes": "32MiB"},
+        "http": {"api_keys": [KEY, MADE_UP[0]]},
+    }
+    nameless = batch(
+        [b'{"distinct_id":"d","properties":{"p":"%b"}}' % (b"x" * 200_000)] * 20, MADE_UP[0]
+    )
     large = events(1, "large", padding=2_000_000)
     async with Upstream() as upstream, Whole(upstream.url, FastClock(1), **settings) as whole:
         for _ in range(3):

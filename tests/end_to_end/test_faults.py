@@ -1,4 +1,6 @@
-"""What the upstream can do wrong, through the whole pipeline: nothing is lost, and nothing is sent twice without need."""
+"""What the upstream can do wrong, through the whole pipeline: nothing is lost, and nothing is sent
+twice without need.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,13 @@ PASSING = [
 ]
 
 
-@pytest.mark.parametrize("answer", PASSING, ids=[f"{answer.status}-{answer.fault.name}" for answer in PASSING])
+@pytest.mark.parametrize(
+    "answer", PASSING, ids=[f"{answer.status}-{answer.fault.name}" for answer in PASSING]
+)
 async def test_what_passes_is_waited_for(answer: Answer) -> None:
-    """Each kind of failure, several times in a row, then none: every event is accepted once, and the books balance all the time."""
+    """Each kind of failure, several times in a row, then none: every event is accepted once, and
+    the books balance all the time.
+    """
     sent = events(60)
     async with Upstream() as upstream, Whole(upstream.url, batch={"max_events": 10}) as whole:
         upstream.script.extend([answer] * 3)
@@ -59,7 +65,9 @@ async def test_retry_after_holds_for_the_whole_upstream() -> None:
 
 
 async def test_a_refused_connection_is_waited_out() -> None:
-    """Nothing listens at the upstream's address; senders are answered 200 meanwhile. When it is back, everything is there once."""
+    """Nothing listens at the upstream's address; senders are answered 200 meanwhile. When it is
+    back, everything is there once.
+    """
     sent = events(40)
     async with Upstream() as upstream:
         await upstream.stop()
@@ -87,7 +95,9 @@ async def test_a_hang_past_the_time_out_is_tried_again() -> None:
 
 
 async def test_taken_but_not_told_is_sent_twice_and_is_the_same_twice() -> None:
-    """When the answer is lost after the upstream took the events, they arrive again: the same bytes, so that it can tell."""
+    """When the answer is lost after the upstream took the events, they arrive again: the same
+    bytes, so that it can tell.
+    """
     sent = events(10)
     async with Upstream() as upstream, Whole(upstream.url) as whole:
         upstream.script.extend([failing(Fault.TRUNCATE), failing(Fault.RESET)])
@@ -98,10 +108,14 @@ async def test_taken_but_not_told_is_sent_twice_and_is_the_same_twice() -> None:
 
 
 async def test_413_splits_until_it_fits() -> None:
-    """A body that the upstream finds too large goes in smaller ones; no event is lost, doubled or buried."""
+    """A body that the upstream finds too large goes in smaller ones; no event is lost, doubled or
+    buried.
+    """
     sent = events(64, padding=200)
     async with Upstream() as upstream, Whole(upstream.url) as whole:
-        upstream.answer = lambda request: OK if len(request.body) < 2000 else plain(413, "too large")
+        upstream.answer = lambda request: (
+            OK if len(request.body) < 2000 else plain(413, "too large")
+        )
         with always_balanced(whole.pipeline):
             await whole.take(sent)
             await whole.emptied()
@@ -110,10 +124,26 @@ async def test_413_splits_until_it_fits() -> None:
 
 
 async def test_everything_at_once() -> None:
-    """Failures of all kinds in a row while requests go on coming in: each event is accepted once, the books balance at every instant."""
+    """Failures of all kinds in a row while requests go on coming in: each event is accepted once,
+    the books balance at every instant.
+    """
     sent = events(300)
-    async with Upstream() as upstream, Whole(upstream.url, upstream={"timeout": "200ms"}, batch={"max_events": 20}) as whole:
-        upstream.script.extend([*PASSING, OK, plain(413), *reversed(PASSING), failing(Fault.HANG), OK, plain(413), plain(503)])
+    async with (
+        Upstream() as upstream,
+        Whole(upstream.url, upstream={"timeout": "200ms"}, batch={"max_events": 20}) as whole,
+    ):
+        upstream.script.extend(
+            [
+                *PASSING,
+                OK,
+                plain(413),
+                *reversed(PASSING),
+                failing(Fault.HANG),
+                OK,
+                plain(413),
+                plain(503),
+            ]
+        )
         with always_balanced(whole.pipeline):
             for start in range(0, 300, 6):
                 await whole.take(sent[start : start + 6])
@@ -124,16 +154,21 @@ async def test_everything_at_once() -> None:
 
 @pytest.mark.parametrize("status", [401, 403, 404, 415, 307])
 async def test_a_refusal_halts_the_lane_alone_and_passes_by_itself(status: int) -> None:
-    """The refused lane's events are kept while another's are delivered; when the upstream changes its mind, they are too."""
+    """The refused lane's events are kept while another's are delivered; when the upstream changes
+    its mind, they are too.
+    """
     bad, good = "phc_badbadbadbad12345", "phc_goodgoodgood12345"
     refusing = True
     async with Upstream() as upstream, Whole(upstream.url) as whole:
-        upstream.answer = lambda request: plain(status, "no") if refusing and request.api_key == bad else OK
+        upstream.answer = lambda request: (
+            plain(status, "no") if refusing and request.api_key == bad else OK
+        )
         await whole.take(events(5, "bad"), bad)
         await eventually(lambda: any(lane.halted for lane in whole.snapshot.lanes))
         await whole.take(events(5, "good"), good)
         await eventually(lambda: len(upstream.delivered) == 5)
-        await eventually(lambda: whole.total(lambda lane: lane.buffered) == 5)  # the answer is on its way back yet
+        # the answer is on its way back yet
+        await eventually(lambda: whole.total(lambda lane: lane.buffered) == 5)
         assert whole.snapshot.ready
         refusing = False
         await whole.emptied()

@@ -26,9 +26,14 @@ def a_generous_umask() -> Iterator[None]:
 
 
 async def test_nobody_else_may_read_what_waits(tmp_path: Path, a_generous_umask: None) -> None:
-    """Whatever the umask: each file of buffer and dead letters, and each directory that is made for them, is its owner's alone."""
+    """Whatever the umask: each file of buffer and dead letters, and each directory that is made
+    for them, is its owner's alone.
+    """
     path = tmp_path / "state"
-    async with Upstream(lambda _: plain(503)) as upstream, Whole(upstream.url, buffer={"kind": "disk", "path": path}) as whole:
+    async with (
+        Upstream(lambda _: plain(503)) as upstream,
+        Whole(upstream.url, buffer={"kind": "disk", "path": path}) as whole,
+    ):
         await whole.take([b'{"event":"seen","distinct_id":"ann"}', b'{"distinct_id":"nameless"}'])
         await eventually(lambda: whole.snapshot.lanes and whole.snapshot.lanes[0].total_dead == 1)
         found = modes(path)
@@ -48,8 +53,13 @@ async def test_a_prepared_link_stops_the_start(tmp_path: Path) -> None:
 
 
 async def test_the_sandboxes_database_is_its_owners(tmp_path: Path, a_generous_umask: None) -> None:
-    """The file of `sandbox --database`, and what SQLite keeps beside it, are readable by their owner alone."""
-    async with Sandbox(SandboxOptions(database=tmp_path / "sandbox.db")) as sandbox, aiohttp.ClientSession() as session:
+    """The file of `sandbox --database`, and what SQLite keeps beside it, are readable by their
+    owner alone.
+    """
+    async with (
+        Sandbox(SandboxOptions(database=tmp_path / "sandbox.db")) as sandbox,
+        aiohttp.ClientSession() as session,
+    ):
         event = {"api_key": "phc_key", "event": "seen", "distinct_id": "ann"}
         async with session.post(f"{sandbox.url}/capture/", json=event) as answer:
             assert answer.status == 200
@@ -61,4 +71,7 @@ async def test_the_sandboxes_database_is_its_owners(tmp_path: Path, a_generous_u
 
 def modes(directory: Path) -> dict[str, int]:
     """The permissions of a directory and all that is in it, by name."""
-    return {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in (directory, *directory.rglob("*"))}
+    return {
+        entry.name: stat.S_IMODE(entry.stat().st_mode)
+        for entry in (directory, *directory.rglob("*"))
+    }

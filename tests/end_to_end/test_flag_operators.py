@@ -1,4 +1,6 @@
-"""Flags that an SDK doesn't decide by itself: conditions on what a person doesn't have, further operators, what only the service has."""
+"""Flags that an SDK doesn't decide by itself: conditions on what a person doesn't have, further
+operators, what only the service has.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,16 @@ from tests.support.whole import KEY
 
 NOTHING: Final[dict[str, Any]] = {}
 NEGATIVE: Final = frozenset(
-    ("is_not", "is_not_set", "not_icontains", "not_starts_with", "not_ends_with", "not_regex", "not_icontains_multi", "not_between")
+    (
+        "is_not",
+        "is_not_set",
+        "not_icontains",
+        "not_starts_with",
+        "not_ends_with",
+        "not_regex",
+        "not_icontains_multi",
+        "not_between",
+    )
 )
 """The operators that a missing property matches."""
 VALUES: Final[dict[str, Any]] = {
@@ -71,10 +82,17 @@ TABLE: Final[list[tuple[str, Any, Any, bool]]] = [
 
 def flag(key: str, *properties: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A flag with one condition, for everybody who meets it."""
-    return {"key": key, "active": True, "filters": {"groups": [{"properties": list(properties), "rollout_percentage": 100}]}, **more}
+    return {
+        "key": key,
+        "active": True,
+        "filters": {"groups": [{"properties": list(properties), "rollout_percentage": 100}]},
+        **more,
+    }
 
 
-def condition(operator: str, value: Any, key: str = "drink", kind: str = "person") -> dict[str, Any]:
+def condition(
+    operator: str, value: Any, key: str = "drink", kind: str = "person"
+) -> dict[str, Any]:
     """A condition on a property."""
     return {"key": key, "operator": operator, "value": value, "type": kind}
 
@@ -91,14 +109,18 @@ class FlagTable:
         for each in flags:
             await set_flag(self.session, self.url, KEY, each)
 
-    async def ask(self, properties: dict[str, Any], distinct_id: str = "ann", **more: Any) -> FlagAnswers:
+    async def ask(
+        self, properties: dict[str, Any], distinct_id: str = "ann", **more: Any
+    ) -> FlagAnswers:
         """All flags of a person."""
         request = {"distinct_id": distinct_id, "person_properties": properties, **more}
         return await ask(self.session, self.url, KEY, FLAGS, request)
 
     async def send(self, event: dict[str, Any]) -> None:
         """Send an event."""
-        async with self.session.post(f"{self.url}/capture/", json={"api_key": KEY, **event}) as response:
+        async with self.session.post(
+            f"{self.url}/capture/", json={"api_key": KEY, **event}
+        ) as response:
             assert response.status == 200
 
 
@@ -112,7 +134,12 @@ async def flag_table() -> AsyncIterator[FlagTable]:
 async def test_a_missing_property_matches_only_what_is_negative() -> None:
     """Nothing is known of the person: each negative operator matches, and no other one."""
     async with flag_table() as table:
-        await table.set(*(flag(operator, condition(operator, VALUES.get(operator, "tea"))) for operator in OPERATORS))
+        await table.set(
+            *(
+                flag(operator, condition(operator, VALUES.get(operator, "tea")))
+                for operator in OPERATORS
+            )
+        )
         answers = await table.ask(NOTHING)
         assert answers.values == {operator: operator in NEGATIVE for operator in OPERATORS}
         assert not answers.failed
@@ -121,7 +148,9 @@ async def test_a_missing_property_matches_only_what_is_negative() -> None:
 async def test_values() -> None:
     """The table, row by row, in one request each."""
     async with flag_table() as table:
-        await table.set(*(flag(f"row-{number}", condition(row[0], row[1])) for number, row in enumerate(TABLE)))
+        await table.set(
+            *(flag(f"row-{number}", condition(row[0], row[1])) for number, row in enumerate(TABLE))
+        )
         answered = []
         for number, (operator, value, actual, _) in enumerate(TABLE):
             answers = await table.ask({"drink": actual}, flag_keys_to_evaluate=[f"row-{number}"])
@@ -132,7 +161,9 @@ async def test_values() -> None:
 
 @pytest.mark.parametrize("path", ["/decide?v=3", "/flags/?v=2"])
 async def test_what_cannot_be_computed_spoils_nothing_else(path: str) -> None:
-    """An unknown operator, a cohort that isn't there, flags that need each other: the answer says so, and the other flags are right."""
+    """An unknown operator, a cohort that isn't there, flags that need each other: the answer says
+    so, and the other flags are right.
+    """
 
     def needs(other: str) -> dict[str, Any]:
         return condition("flag_evaluates_to", True, other, "flag")
@@ -140,8 +171,14 @@ async def test_what_cannot_be_computed_spoils_nothing_else(path: str) -> None:
     async with flag_table() as table:
         await table.set(flag("on"), flag("off", condition("is_set", "is_set")))
         assert not (await ask(table.session, table.url, KEY, path, {"distinct_id": "ann"})).failed
-        await table.set(flag("odd", condition("resembles", "tea")), flag("egg", needs("hen")), flag("hen", needs("egg")))
-        await table.set(flag("lost", {"key": "id", "type": "cohort", "value": 99, "operator": "in"}))
+        await table.set(
+            flag("odd", condition("resembles", "tea")),
+            flag("egg", needs("hen")),
+            flag("hen", needs("egg")),
+        )
+        await table.set(
+            flag("lost", {"key": "id", "type": "cohort", "value": 99, "operator": "in"})
+        )
         answers = await ask(table.session, table.url, KEY, path, {"distinct_id": "ann"})
         assert answers.failed
         assert {key: value for key, value in answers.values.items() if value} == {"on": True}
@@ -150,17 +187,28 @@ async def test_what_cannot_be_computed_spoils_nothing_else(path: str) -> None:
 
 async def test_what_the_service_knows_counts_where_the_request_says_nothing() -> None:
     """A person's and a group's stored properties, each under what the request says of it."""
-    drinks, big = flag("tea", condition("exact", "tea")), flag("big", {**condition("gt", 100, "seats", "group"), "group_type_index": 0})
+    drinks, big = (
+        flag("tea", condition("exact", "tea")),
+        flag("big", {**condition("gt", 100, "seats", "group"), "group_type_index": 0}),
+    )
     big["filters"]["aggregation_group_type_index"] = 0
     async with flag_table() as table:
         await define(table.session, table.url, KEY, FlagProject([drinks, big], []))
-        await table.send({"event": "$set", "distinct_id": "ann", "properties": {"$set": {"drink": "tea", "plan": "pro"}}})
+        await table.send(
+            {
+                "event": "$set",
+                "distinct_id": "ann",
+                "properties": {"$set": {"drink": "tea", "plan": "pro"}},
+            }
+        )
         group = {"$group_type": "company", "$group_key": "acme", "$group_set": {"seats": 500}}
         await table.send({"event": "$groupidentify", "distinct_id": "ann", "properties": group})
         acme: dict[str, Any] = {"groups": {"company": "acme"}}
         assert (await table.ask(NOTHING, **acme)).values == {"tea": True, "big": True}
         assert (await table.ask({"plan": "free"}, **acme)).values == {"tea": True, "big": True}
-        assert (await table.ask({"drink": "milk"}, **acme, group_properties={"company": {"seats": 5}})).values == {
+        assert (
+            await table.ask({"drink": "milk"}, **acme, group_properties={"company": {"seats": 5}})
+        ).values == {
             "tea": False,
             "big": False,
         }
@@ -170,7 +218,9 @@ async def test_what_the_service_knows_counts_where_the_request_says_nothing() ->
 
 
 async def test_who_asks_is_a_property_too() -> None:
-    """A condition on `distinct_id` needs nothing of the request but the id itself, as posthog-node decides it."""
+    """A condition on `distinct_id` needs nothing of the request but the id itself, as posthog-node
+    decides it.
+    """
     async with flag_table() as table:
         await table.set(flag("ann's", condition("exact", ["ann"], "distinct_id")))
         assert (await table.ask(NOTHING)).values == {"ann's": True}
@@ -178,10 +228,15 @@ async def test_who_asks_is_a_property_too() -> None:
 
 
 async def test_who_enrolled() -> None:
-    """`$feature_enrollment/KEY` decides where a flag has a super group; where it isn't set, the conditions do."""
+    """`$feature_enrollment/KEY` decides where a flag has a super group; where it isn't set, the
+    conditions do.
+    """
     enrolled = flag("beta", condition("exact", "tea"))
     enrolled["filters"]["super_groups"] = [
-        {"properties": [condition("exact", ["true"], "$feature_enrollment/beta")], "rollout_percentage": 100}
+        {
+            "properties": [condition("exact", ["true"], "$feature_enrollment/beta")],
+            "rollout_percentage": 100,
+        }
     ]
     async with flag_table() as table:
         await table.set(enrolled)

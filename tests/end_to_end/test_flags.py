@@ -1,7 +1,9 @@
-"""Flags end to end: what the official Python SDK decides from the definitions is what the sandbox answers, directly and through forwarder.
+"""Flags end to end: what the official Python SDK decides from the definitions is what the sandbox
+answers, directly and through forwarder.
 
-The SDK is the version of `requirements/dev.txt`, unchanged. Where it can't decide a flag by itself (what it isn't told about a visitor,
-what only the service has), nothing is compared; the table of `test_flag_operators.py` has these cases.
+The SDK is the version of `requirements/dev.txt`, unchanged. Where it can't decide a flag by itself
+(what it isn't told about a visitor, what only the service has), nothing is compared; the table of
+`test_flag_operators.py` has these cases.
 """
 
 from __future__ import annotations
@@ -17,7 +19,16 @@ from posthog.feature_flags import PROPERTY_OPERATORS
 
 from forwarder.core.clock import SystemClock
 from forwarder.sandbox import Sandbox
-from tests.support.flag_answers import DECIDE, FLAGS, FlagAnswers, ask_all, decide, define, differences, python_sdk
+from tests.support.flag_answers import (
+    DECIDE,
+    FLAGS,
+    FlagAnswers,
+    ask_all,
+    decide,
+    define,
+    differences,
+    python_sdk,
+)
 from tests.support.flags import ODD, SURE, FlagMaker, FlagProject, Visitor, visitors
 from tests.support.waiting import in_thread
 from tests.support.whole import KEY, Whole
@@ -50,9 +61,15 @@ class FlagService:
 
 @asynccontextmanager
 async def flag_service(project: FlagProject) -> AsyncIterator[FlagService]:
-    """A sandbox and a forwarder in this process, whose answers may take as long as a busy machine needs."""
+    """A sandbox and a forwarder in this process, whose answers may take as long as a busy machine
+    needs.
+    """
     slow = {"connect_timeout": "10s", "flags_timeout": "20s"}
-    async with Sandbox() as sandbox, Whole(sandbox.url, SystemClock(), passthrough=slow) as whole, aiohttp.ClientSession() as session:
+    async with (
+        Sandbox() as sandbox,
+        Whole(sandbox.url, SystemClock(), passthrough=slow) as whole,
+        aiohttp.ClientSession() as session,
+    ):
         await define(session, sandbox.url, KEY, project)
         yield FlagService(project, sandbox.url, f"http://{whole.address}", session)
 
@@ -63,7 +80,9 @@ def test_every_operator_of_the_sdk_is_tried() -> None:
 
 
 async def test_the_sdk_decides_as_the_service_does() -> None:
-    """Each flag that the SDK decides for each of 1,000 visitors has that value and payload in `/flags` and `/decide`, by either way."""
+    """Each flag that the SDK decides for each of 1,000 visitors has that value and payload in
+    `/flags` and `/decide`, by either way.
+    """
     people = visitors(VISITORS, SEED)
     async with flag_service(FlagMaker(SEED).project()) as service:
         decided = await in_thread(lambda: service.local(people))
@@ -72,7 +91,9 @@ async def test_the_sdk_decides_as_the_service_does() -> None:
         assert differences(decided, answered, people) == []
         assert {frozenset(each.values) for each in answered} == {frozenset(service.project.by_key)}
         assert not any(each.failed for each in answered)
-        for number, (url, path) in enumerate([(service.direct, DECIDE), (service.forwarder, FLAGS), (service.forwarder, DECIDE)]):
+        for number, (url, path) in enumerate(
+            [(service.direct, DECIDE), (service.forwarder, FLAGS), (service.forwarder, DECIDE)]
+        ):
             again = await service.ask_all(url, path, people[number::PART])
             assert again == answered[number::PART]
 
@@ -82,13 +103,20 @@ def unvaried(project: FlagProject, decided: Sequence[FlagAnswers]) -> list[str]:
     values: dict[str, Counter[str]] = {}
     for key in project.by_key:
         family = key.rpartition("-")[0] or key
-        values.setdefault(family, Counter()).update(str(each.values[key]) for each in decided if key in each.values)
-    one_way = {"operator-is_set", "operator-is_not_set", "switched"}  # the SDK can't decide what it isn't told
-    return [family for family, counts in values.items() if len(counts) < (1 if family in one_way else 2)]
+        values.setdefault(family, Counter()).update(
+            str(each.values[key]) for each in decided if key in each.values
+        )
+    # the SDK can't decide what it isn't told
+    one_way = {"operator-is_set", "operator-is_not_set", "switched"}
+    return [
+        family for family, counts in values.items() if len(counts) < (1 if family in one_way else 2)
+    ]
 
 
 async def test_the_sdk_asks() -> None:
-    """Without definitions the SDK asks, and reads the same from the answers that it would decide itself."""
+    """Without definitions the SDK asks, and reads the same from the answers that it would decide
+    itself.
+    """
     people = visitors(20, SEED)
     async with flag_service(FlagMaker(SEED).project()) as service:
 
@@ -102,17 +130,30 @@ async def test_the_sdk_asks() -> None:
 
 
 async def test_where_the_sdk_decides_otherwise() -> None:
-    """The one exception: of a flag of groups that another depends on, the SDK asks whether the person would have it.
+    """The one exception: of a flag of groups that another depends on, the SDK asks whether the
+    person would have it.
 
-    The service, and posthog-node, decide it as they do by itself: nobody is in a company here, so it is off, and so is what needs it.
+    The service, and posthog-node, decide it as they do by itself: nobody is in a company here, so
+    it is off, and so is what needs it.
     """
     everybody = {"properties": [], "rollout_percentage": 100}
-    of_companies = {"key": "of-companies", "active": True, "filters": {"groups": [everybody], "aggregation_group_type_index": 0}}
+    of_companies = {
+        "key": "of-companies",
+        "active": True,
+        "filters": {"groups": [everybody], "aggregation_group_type_index": 0},
+    }
     needs = {"key": "of-companies", "type": "flag", "value": True, "operator": "flag_evaluates_to"}
-    needing = {"key": "needs", "active": True, "filters": {"groups": [{**everybody, "properties": [needs]}]}}
+    needing = {
+        "key": "needs",
+        "active": True,
+        "filters": {"groups": [{**everybody, "properties": [needs]}]},
+    }
     alone = [Visitor("ann", {}, {}, {})]
     async with flag_service(FlagProject([of_companies, needing], [])) as service:
         decided = await in_thread(lambda: service.local(alone))
         assert decided[0].values == {"of-companies": False, "needs": True}
         for url in (service.direct, service.forwarder):
-            assert (await service.ask_all(url, FLAGS, alone))[0].values == {"of-companies": False, "needs": False}
+            assert (await service.ask_all(url, FLAGS, alone))[0].values == {
+                "of-companies": False,
+                "needs": False,
+            }

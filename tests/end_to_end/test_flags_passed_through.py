@@ -1,4 +1,6 @@
-"""Flags through forwarder's pass-through: definitions from its cache, answers about persons never, and where a client is."""
+"""Flags through forwarder's pass-through: definitions from its cache, answers about persons never,
+and where a client is.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ DEFINITIONS: Final = f"/flags/definitions?token={KEY}&send_cohorts"
 
 def switch(*, active: bool) -> dict[str, Any]:
     """A flag for everybody, or for nobody."""
-    return {"key": "switch", "active": active, "filters": {"groups": [{"properties": [], "rollout_percentage": 100}]}}
+    return {
+        "key": "switch",
+        "active": active,
+        "filters": {"groups": [{"properties": [], "rollout_percentage": 100}]},
+    }
 
 
 class Behind:
@@ -48,15 +54,25 @@ class Behind:
         headers = {"Authorization": f"Bearer {SECRET}", **({"If-None-Match": etag} if etag else {})}
         async with self.session.get(self.url + DEFINITIONS, headers=headers) as response:
             body = await response.json() if response.status == 200 else {"flags": []}
-            return response.status, response.headers["ETag"], {flag["key"]: flag["active"] for flag in body["flags"]}
+            return (
+                response.status,
+                response.headers["ETag"],
+                {flag["key"]: flag["active"] for flag in body["flags"]},
+            )
 
     async def polls(self) -> list[int]:
         """The statuses of the polls that reached the sandbox."""
-        return [request.status for request in await self.sandbox.requests() if request.path.startswith("/flags/definitions")]
+        return [
+            request.status
+            for request in await self.sandbox.requests()
+            if request.path.startswith("/flags/definitions")
+        ]
 
 
 @asynccontextmanager
-async def behind(options: SandboxOptions | None = None, **passthrough: str) -> AsyncIterator[Behind]:
+async def behind(
+    options: SandboxOptions | None = None, **passthrough: str
+) -> AsyncIterator[Behind]:
     """A sandbox behind a forwarder, both in this process."""
     slow = {"connect_timeout": "10s", "flags_timeout": "20s", **passthrough}
     async with (
@@ -68,7 +84,9 @@ async def behind(options: SandboxOptions | None = None, **passthrough: str) -> A
 
 
 async def test_definitions_are_confirmed_by_their_tag() -> None:
-    """A poll asks the sandbox, which says that nothing changed; once a flag did, both bring the new ones."""
+    """A poll asks the sandbox, which says that nothing changed; once a flag did, both bring the
+    new ones.
+    """
     async with behind(definitions_max_age="0s") as forwarder:
         await forwarder.set(switch(active=False))
         status, tag, flags = await forwarder.definitions()
@@ -83,7 +101,9 @@ async def test_definitions_are_confirmed_by_their_tag() -> None:
 
 
 async def test_what_is_cached_and_what_is_not() -> None:
-    """Definitions may be as old as `definitions_max_age`, and what the SDK decides by them; `/flags` and `/decide` know changes at once."""
+    """Definitions may be as old as `definitions_max_age`, and what the SDK decides by them;
+    `/flags` and `/decide` know changes at once.
+    """
     async with behind(definitions_max_age="1h") as forwarder:
         await forwarder.set(switch(active=False))
         assert [await forwarder.value("switch", path) for path in (FLAGS, DECIDE)] == [False, False]
@@ -114,15 +134,31 @@ async def test_what_is_cached_and_what_is_not() -> None:
     ids=["nowhere", "ipv4", "ipv6", "inside", "unknown", "literal", "literal before usual"],
 )
 @pytest.mark.parametrize("path", [FLAGS, DECIDE])
-async def test_where_a_client_is(path: str, headers: dict[str, str], country: str | None, tmp_path: Path) -> None:
-    """The address that the sender says, to which forwarder appends the sender's own, decides a flag by place; its own alone is nowhere."""
+async def test_where_a_client_is(
+    path: str, headers: dict[str, str], country: str | None, tmp_path: Path
+) -> None:
+    """The address that the sender says, to which forwarder appends the sender's own, decides a
+    flag by place; its own alone is nowhere.
+    """
     async with behind(SandboxOptions(geoip=write_places(tmp_path / "places.mmdb"))) as forwarder:
         for place in PLACES.values():
-            conditions = {"$geoip_country_code": place.code, "$geoip_country_name": place.country, "$geoip_city_name": place.city}
-            properties = [{"key": key, "value": [value], "operator": "exact", "type": "person"} for key, value in conditions.items()]
+            conditions = {
+                "$geoip_country_code": place.code,
+                "$geoip_country_name": place.country,
+                "$geoip_city_name": place.city,
+            }
+            properties = [
+                {"key": key, "value": [value], "operator": "exact", "type": "person"}
+                for key, value in conditions.items()
+            ]
             filters = {"groups": [{"properties": properties, "rollout_percentage": 100}]}
             await forwarder.set({"key": place.code, "active": True, "filters": filters})
-        found = {place.code: await forwarder.value(place.code, path, **headers) for place in PLACES.values()}
+        found = {
+            place.code: await forwarder.value(place.code, path, **headers)
+            for place in PLACES.values()
+        }
         assert found == {place.code: place.code == country for place in PLACES.values()}
         received = (await forwarder.sandbox.requests())[-1].headers["x-forwarded-for"]
-        assert received == ", ".join([*([headers["X-Forwarded-For"]] if "X-Forwarded-For" in headers else []), "127.0.0.1"])
+        assert received == ", ".join(
+            [*([headers["X-Forwarded-For"]] if "X-Forwarded-For" in headers else []), "127.0.0.1"]
+        )

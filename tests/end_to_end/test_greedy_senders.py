@@ -1,4 +1,6 @@
-"""One sender takes all that it can get: another's events are accepted and delivered all the while, and its calls for flags answered."""
+"""One sender takes all that it can get: another's events are accepted and delivered all the while,
+and its calls for flags answered.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ from tests.support.whole import Whole, batch, events
 
 GREEDY = ("127.0.0.2", 0)
 REQUESTS = 20
-BUFFERS: list[dict[str, Any]] = [{"kind": "memory", "max_bytes": "64MB"}, {"kind": "disk", "max_bytes": "64MiB"}]
+BUFFERS: list[dict[str, Any]] = [
+    {"kind": "memory", "max_bytes": "64MB"},
+    {"kind": "disk", "max_bytes": "64MiB"},
+]
 
 Attack: TypeAlias = Callable[[Whole, list[Client]], Awaitable[None]]
 
@@ -33,7 +38,9 @@ async def service(request: Asked) -> None:
 async def connect(daemon: Whole, clients: list[Client], **options: Any) -> Client:
     """A connection, closed at the end."""
     host, _, port = daemon.pipeline.addresses[0].rpartition(":")
-    client = Client(*await asyncio.wait_for(asyncio.open_connection(host, int(port), **options), LIMIT))
+    client = Client(
+        *await asyncio.wait_for(asyncio.open_connection(host, int(port), **options), LIMIT)
+    )
     clients.append(client)
     return client
 
@@ -58,17 +65,28 @@ async def large_bodies(daemon: Whole, clients: list[Client]) -> None:
     """60 bodies of 19 MB, of each of which 500 KB come."""
     for _ in range(60):
         client = await connect(daemon, clients, local_addr=GREEDY)
-        client.writer.write(post(body=b"x" * 500_000).replace(b"Length: 500000", b"Length: 19000000"))
+        client.writer.write(
+            post(body=b"x" * 500_000).replace(b"Length: 500000", b"Length: 19000000")
+        )
     await eventually(lambda: daemon.snapshot.http_requests.get(("/batch", 503), 0) > 0)
 
 
 @pytest.mark.parametrize("buffer", BUFFERS, ids=["memory", "disk"])
 @pytest.mark.parametrize("attack", [slow_uploads, all_connections, large_bodies])
 async def test_an_honest_sender_beside_a_greedy_one(attack: Attack, buffer: dict[str, Any]) -> None:
-    """Each of its requests is 200, on new connections and on kept ones, in one piece and in many; each event arrives."""
-    sections: dict[str, Any] = {"buffer": buffer, "http": {"max_connections": 200}, "passthrough": {"connect_timeout": "10s"}}
+    """Each of its requests is 200, on new connections and on kept ones, in one piece and in many;
+    each event arrives.
+    """
+    sections: dict[str, Any] = {
+        "buffer": buffer,
+        "http": {"max_connections": 200},
+        "passthrough": {"connect_timeout": "10s"},
+    }
     clients: list[Client] = []
-    async with origin(service) as upstream, Whole(upstream.url, SystemClock(), **sections) as daemon:
+    async with (
+        origin(service) as upstream,
+        Whole(upstream.url, SystemClock(), **sections) as daemon,
+    ):
         await attack(daemon, clients)
         kept = await connect(daemon, clients)
         for number in range(REQUESTS):

@@ -1,4 +1,6 @@
-"""Each vendor's export, by the command alone: all of it is there once, and what can't be is a dead letter with file and line."""
+"""Each vendor's export, by the command alone: all of it is there once, and what can't be is a dead
+letter with file and line.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,20 @@ import pytest
 from tests.end_to_end.exports import EXPORTS, Export
 from tests.end_to_end.importing import Service, forwarder_import, imported, manifest_of
 
-ACCEPTED = [each for code in ("many-refused", "illegal-ids", "january-1970", "mixed-epochs") for each in ("--accept", code)]
+ACCEPTED = [
+    each
+    for code in ("many-refused", "illegal-ids", "january-1970", "mixed-epochs")
+    for each in ("--accept", code)
+]
 
 
 @pytest.mark.parametrize("written", EXPORTS, ids=lambda each: each.__name__)
-def test_an_export_is_imported_once_however_often(written: Callable[[Path], Export], service: Service, tmp_path: Path) -> None:
-    """What the sandbox has is what the manifest says; the same command does nothing more; another job sends the same bytes."""
+def test_an_export_is_imported_once_however_often(
+    written: Callable[[Path], Export], service: Service, tmp_path: Path
+) -> None:
+    """What the sandbox has is what the manifest says; the same command does nothing more; another
+    job sends the same bytes.
+    """
     export, key = written(tmp_path), f"phc_{written.__name__}_000001"
     command: tuple[str | Path, ...] = (export.form, *export.paths, *export.options, *ACCEPTED)
     done = imported(service, tmp_path / "state", *command, key=key)

@@ -1,4 +1,6 @@
-"""An import that is interrupted, or whose service is in trouble, by the command alone: nothing is lost, and nothing is sent otherwise."""
+"""An import that is interrupted, or whose service is in trouble, by the command alone: nothing is
+lost, and nothing is sent otherwise.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,16 @@ from forwarder.sources.imports.checkpoint import read_checkpoint
 from tests.end_to_end.importing import KEY, manifest_of
 from tests.sources.imports.samples.native import as_json, complete_events
 from tests.support.commands import Running, forwarder, running
-from tests.support.upstream import OK, UNAUTHORIZED, Answer, Fault, Request, Upstream, failing, plain
+from tests.support.upstream import (
+    OK,
+    UNAUTHORIZED,
+    Answer,
+    Fault,
+    Request,
+    Upstream,
+    failing,
+    plain,
+)
 
 EVENTS = 2_000
 INTERRUPTED = 130
@@ -34,18 +45,28 @@ def arguments(upstream: Upstream, path: Path, state: Path) -> tuple[str, ...]:
 
 def importing(upstream: Upstream, path: Path, state: Path) -> AbstractAsyncContextManager[Running]:
     """The import in the background, in requests of a hundred events that are sent again soon."""
-    env = {"FORWARDER_BATCH__MAX_EVENTS": "100", "FORWARDER_DELIVERY__RETRY__INITIAL": "10ms", "FORWARDER_DELIVERY__RETRY__MAX": "100ms"}
+    env = {
+        "FORWARDER_BATCH__MAX_EVENTS": "100",
+        "FORWARDER_DELIVERY__RETRY__INITIAL": "10ms",
+        "FORWARDER_DELIVERY__RETRY__MAX": "100ms",
+    }
     return running(*arguments(upstream, path, state), env=env)
 
 
 def times_delivered(upstream: Upstream) -> Counter[int]:
     """How many events were taken once, twice …"""
-    taken = Counter(event["uuid"] for request in upstream.requests if request.ended for event in request.events)
+    taken = Counter(
+        event["uuid"] for request in upstream.requests if request.ended for event in request.events
+    )
     return Counter(taken.values())
 
 
-async def test_sigterm_settles_what_is_in_flight_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    """It ends with 130 once the requests that were on their way are answered; the next run sends all the others, and none of these."""
+async def test_sigterm_settles_what_is_in_flight_and_the_same_command_goes_on(
+    tmp_path: Path,
+) -> None:
+    """It ends with 130 once the requests that were on their way are answered; the next run sends
+    all the others, and none of these.
+    """
     path, state = source(tmp_path), tmp_path / "state"
     held = asyncio.Event()
 
@@ -62,7 +83,11 @@ async def test_sigterm_settles_what_is_in_flight_and_the_same_command_goes_on(tm
         before = len(upstream.requests)
         saved = read_checkpoint(state)
         assert saved is not None
-        assert saved.books.delivered == sum(len(request.events) for request in upstream.requests) < EVENTS
+        assert (
+            saved.books.delivered
+            == sum(len(request.events) for request in upstream.requests)
+            < EVENTS
+        )
         assert not saved.complete
 
         async with importing(upstream, path, state) as command:
@@ -73,7 +98,9 @@ async def test_sigterm_settles_what_is_in_flight_and_the_same_command_goes_on(tm
 
 
 async def test_a_state_folder_has_one_import_at_a_time(tmp_path: Path) -> None:
-    """A second import with the folder of one that runs is refused in words, and disturbs nothing."""
+    """A second import with the folder of one that runs is refused in words, and
+    disturbs nothing.
+    """
     path, state = source(tmp_path), tmp_path / "state"
     held = asyncio.Event()
     async with Upstream(lambda _: Answer(when=held)) as upstream:
@@ -89,9 +116,16 @@ async def test_a_state_folder_has_one_import_at_a_time(tmp_path: Path) -> None:
 
 
 async def test_trouble_of_the_service_only_delays_an_import(tmp_path: Path) -> None:
-    """Answers of 429 and 503, connections that break, and a service that is gone for a while: all arrives in the end, the same bytes."""
+    """Answers of 429 and 503, connections that break, and a service that is gone for a while: all
+    arrives in the end, the same bytes.
+    """
     path, state = source(tmp_path), tmp_path / "state"
-    trouble = [plain(503, "not now"), failing(Fault.RESET), plain(429, "slow down", retry_after="0"), failing(Fault.TRUNCATE)]
+    trouble = [
+        plain(503, "not now"),
+        failing(Fault.RESET),
+        plain(429, "slow down", retry_after="0"),
+        failing(Fault.TRUNCATE),
+    ]
     async with Upstream() as upstream:
         upstream.script.extend([OK, *trouble, OK, *trouble])
         async with importing(upstream, path, state) as command:
@@ -101,7 +135,9 @@ async def test_trouble_of_the_service_only_delays_an_import(tmp_path: Path) -> N
             await upstream.__aenter__()
             assert await command.ended() == 0, command.lines
         sent: dict[str, set[str]] = {}
-        for event in (event for request in upstream.requests if request.wire for event in request.events):
+        for event in (
+            event for request in upstream.requests if request.wire for event in request.events
+        ):
             sent.setdefault(event["uuid"], set()).add(str(event))
         assert len(sent) == EVENTS
         assert {len(forms) for forms in sent.values()} == {1}

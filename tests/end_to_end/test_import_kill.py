@@ -1,4 +1,6 @@
-"""`kill -9` of an import, again and again: the short form. The long one, of a million events, is `make test-crash-import`."""
+"""`kill -9` of an import, again and again: the short form. The long one, of a million events, is
+`make test-crash-import`.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,12 @@ SEED = 20240252
 
 
 @pytest.mark.parametrize(("suffix", "events", "kills"), [(".gz", 12_000, 3), (".zst", 4_000, 1)])
-async def test_all_is_there_once_however_often_the_importer_is_killed(suffix: str, events: int, kills: int, tmp_path: Path) -> None:
-    """Killed before it sends and while it does, the same command goes on: every event is there once, nothing came twice but what was in
-    flight, and the manifest and `import verify` say so."""
+async def test_all_is_there_once_however_often_the_importer_is_killed(
+    suffix: str, events: int, kills: int, tmp_path: Path
+) -> None:
+    """Killed before it sends and while it does, the same command goes on: every event is there
+    once, nothing came twice but what was in flight, and the manifest and `import verify` say so.
+    """
     options = Options(SEED, events, kills, suffix, rate="8000", reading=0.8, patience=0.05)
     report = await Campaign(options, tmp_path).run()
     assert len(report.lives) > kills  # on a busy machine it may be through before the last one
@@ -27,8 +32,10 @@ async def test_all_is_there_once_however_often_the_importer_is_killed(suffix: st
 
 
 async def test_shards_that_are_killed_bring_everything_once(tmp_path: Path) -> None:
-    """Two of four, two at a time: each resumes by its own command while others run. Every event is there once, without a conflict, nothing
-    came twice but of those that were killed, and `import status` and `import verify` say so over all of them."""
+    """Two of four, two at a time: each resumes by its own command while others run. Every event is
+    there once, without a conflict, nothing came twice but of those that were killed, and
+    `import status` and `import verify` say so over all of them.
+    """
     options = shards.Options(SEED, 4_000, shards=4, files=9, at_a_time=2, kills=2, rate="1600")
     report = await shards.ShardCampaign(options, tmp_path).run()
     assert len(report.lives) == report.together == 2

@@ -1,4 +1,6 @@
-"""Refused records of an import, mended and replayed, all the way: the format's, the service's, and those that are refused again."""
+"""Refused records of an import, mended and replayed, all the way: the format's, the service's, and
+those that are refused again.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,13 @@ DAYS = ("2024-01-01", "2024-01-02")
 def record(number: int, **changes: object) -> bytes:
     """A record that is good unless it is changed."""
     day = DAYS[number % len(DAYS)]
-    fields = {"event": "seen", "distinct_id": f"u{number}", "timestamp": f"{day}T00:00:{number:02}Z", "properties": {}, **changes}
+    fields = {
+        "event": "seen",
+        "distinct_id": f"u{number}",
+        "timestamp": f"{day}T00:00:{number:02}Z",
+        "properties": {},
+        **changes,
+    }
     return msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
 
 
@@ -40,7 +48,12 @@ def refusing(request: Request) -> Answer:
 
 def taken(upstream: Upstream) -> dict[str, bytes]:
     """The events of the requests that were answered with 200, by uuid."""
-    events = [event for request in upstream.requests if refusing(request) is OK for event in request.events]
+    events = [
+        event
+        for request in upstream.requests
+        if refusing(request) is OK
+        for event in request.events
+    ]
     found = {str(event["uuid"]): msgspec.json.encode(event) for event in events}
     assert len(found) == len(events)
     return found
@@ -51,7 +64,9 @@ def opened(source: Path, state: Path, upstream: Upstream) -> ImportRun:
     settings = load_settings(None, {"FORWARDER_UPSTREAM__URL": upstream.url}).settings
     form = BY_NAME["native"]
     chosen = ChosenFormat("native", {}, lambda: form.make(NoOptions(), FormatContext()))
-    return ImportRun(ImportRequest(chosen, (str(source),), settings, KEY, state=state, rate=None), SystemClock())
+    return ImportRun(
+        ImportRequest(chosen, (str(source),), settings, KEY, state=state, rate=None), SystemClock()
+    )
 
 
 async def run(source: Path, state: Path, upstream: Upstream) -> ImportManifest:
@@ -78,23 +93,33 @@ def digests(events: Mapping[str, bytes]) -> dict[str, tuple[int, str]]:
 
 def numbers(state: Path) -> Sequence[tuple[int, str]]:
     """The letters that are there, by the lines of their records."""
-    return [(number, where.rpartition(":")[2]) for number, where in rows(state, "number, coordinates")]
+    return [
+        (number, where.rpartition(":")[2]) for number, where in rows(state, "number, coordinates")
+    ]
 
 
 def edited(state: Path, number: int, **changes: object) -> bytes:
     """A letter's event with other members."""
     with contextlib.closing(sqlite3.connect(state / DEAD_LETTERS)) as connection:
-        (data,) = connection.execute("SELECT data FROM letters WHERE number = ?", (number,)).fetchone()
+        (data,) = connection.execute(
+            "SELECT data FROM letters WHERE number = ?", (number,)
+        ).fetchone()
     return msgspec.json.encode({**msgspec.json.decode(data), **changes})
 
 
 async def test_refused_records_are_mended_and_arrive(tmp_path: Path) -> None:
-    """Each run sends what is marked, and counts it; what is refused again stays. In the end all is there once, as the manifest says."""
+    """Each run sends what is marked, and counts it; what is refused again stays. In the end all is
+    there once, as the manifest says.
+    """
     records = [record(number) for number in range(20)]
     records[3] = records[3][:30]
     records[5] = record(5, timestamp=None)
     records[7] = record(7, event="bad")
-    records[9] = b'{"batch":[%b,%b,%b]}' % (record(9), record(30, distinct_id=None), record(31, event="bad"))
+    records[9] = b'{"batch":[%b,%b,%b]}' % (
+        record(9),
+        record(30, distinct_id=None),
+        record(31, event="bad"),
+    )
     source, state = tmp_path / "a.jsonl", tmp_path / "state"
     source.write_bytes(b"\n".join(records))
     async with Upstream(refusing) as upstream:
@@ -104,13 +129,21 @@ async def test_refused_records_are_mended_and_arrive(tmp_path: Path) -> None:
         assert sum(first.books.refused.values()) == 4
         assert sorted(line for _, line in numbers(state)) == ["10", "10", "4", "6", "8"]
         letter = {line: number for number, line in numbers(state) if line != "10"}
-        mark(state, {letter["4"]: record(3), letter["6"]: record(5, event="bad"), letter["8"]: None})
+        mark(
+            state, {letter["4"]: record(3), letter["6"]: record(5, event="bad"), letter["8"]: None}
+        )
         second = await run(source, state, upstream)
         assert figures(second) == (16, first.books.refused, 1)
-        assert dict(rows(state, "number, note"))[letter["8"]] == "the service refused it again: HTTP 400: bad events are refused"
+        assert (
+            dict(rows(state, "number, note"))[letter["8"]]
+            == "the service refused it again: HTTP 400: bad events are refused"
+        )
         letters = numbers(state)
         assert sorted(line for _, line in letters) == ["10", "10", "6", "8"]
-        good = {number: edited(state, number, event="seen", distinct_id="somebody") for number, _ in letters}
+        good = {
+            number: edited(state, number, event="seen", distinct_id="somebody")
+            for number, _ in letters
+        }
         mark(state, good)
         third = await run(source, state, upstream)
         there = taken(upstream)

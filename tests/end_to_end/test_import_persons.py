@@ -1,4 +1,6 @@
-"""What a person was told to be today isn't what an old export says: the formats that set properties of persons, by the command alone."""
+"""What a person was told to be today isn't what an old export says: the formats that set
+properties of persons, by the command alone.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,35 @@ from tests.end_to_end.importing import Service, imported
 WHO: Final = "ann@example.com"
 _TIME: Final = "2024-05-01T10:00:00Z"
 _OLD: Final = {"plan": "free", "city": "Paris"}
-RULES: Final = {"event": ".what", "distinct_id": ".who", "timestamp": {"from": ".at"}, "set": {"plan": ".plan", "city": ".city"}}
+RULES: Final = {
+    "event": ".what",
+    "distinct_id": ".who",
+    "timestamp": {"from": ".at"},
+    "set": {"plan": ".plan", "city": ".city"},
+}
 RECORDS: Final[dict[str, Any]] = {
     "native": {"event": "e", "distinct_id": WHO, "timestamp": _TIME, "$set": _OLD},
-    "amplitude": {"event_type": "e", "user_id": WHO, "event_time": "2024-05-01 10:00:00.000000", "user_properties": _OLD},
-    "mixpanel-profiles": {"$distinct_id": WHO, "$properties": {"$last_seen": "2024-05-01T10:00:00", **_OLD}},
-    "segment": {"type": "identify", "messageId": "m1", "userId": WHO, "timestamp": _TIME, "traits": _OLD},
-    "csv": f'event,distinct_id,timestamp,$set\ne,{WHO},{_TIME},"{{""plan"":""free"",""city"":""Paris""}}"\n',
+    "amplitude": {
+        "event_type": "e",
+        "user_id": WHO,
+        "event_time": "2024-05-01 10:00:00.000000",
+        "user_properties": _OLD,
+    },
+    "mixpanel-profiles": {
+        "$distinct_id": WHO,
+        "$properties": {"$last_seen": "2024-05-01T10:00:00", **_OLD},
+    },
+    "segment": {
+        "type": "identify",
+        "messageId": "m1",
+        "userId": WHO,
+        "timestamp": _TIME,
+        "traits": _OLD,
+    },
+    "csv": (
+        "event,distinct_id,timestamp,$set\n"
+        f'e,{WHO},{_TIME},"{{""plan"":""free"",""city"":""Paris""}}"\n'
+    ),
     "mapping": {"what": "e", "who": WHO, "at": _TIME, **_OLD},
 }
 """Of each format, a record that sets two properties of a person."""
@@ -28,14 +52,20 @@ OPTIONS: Final = {"mixpanel-profiles": ["--time-offset", "0"], "csv": ["--json-c
 
 
 @pytest.mark.parametrize("form", RECORDS)
-def test_a_live_property_outlives_an_import_unless_that_is_asked_for(form: str, service: Service, tmp_path: Path) -> None:
-    """An old value is only set where there is none; with `--person-properties set` it wins, and that has to be accepted."""
+def test_a_live_property_outlives_an_import_unless_that_is_asked_for(
+    form: str, service: Service, tmp_path: Path
+) -> None:
+    """An old value is only set where there is none; with `--person-properties set` it wins, and
+    that has to be accepted.
+    """
     key = f"phc_persons_of_{form.replace('-', '_')}_1"
     source = tmp_path / ("export.csv" if form == "csv" else "export.jsonl")
     record = RECORDS[form]
     source.write_text(record if isinstance(record, str) else json.dumps(record) + "\n")
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(RULES))
-    options = ["--mapping", str(tmp_path / "rules.yaml")] if form == "mapping" else OPTIONS.get(form, [])
+    options = (
+        ["--mapping", str(tmp_path / "rules.yaml")] if form == "mapping" else OPTIONS.get(form, [])
+    )
     live = {"event": "live", "distinct_id": WHO, "properties": {"$set": {"plan": "enterprise"}}}
     service.capture({"api_key": key, **live})
 
@@ -52,6 +82,8 @@ def test_a_live_property_outlives_an_import_unless_that_is_asked_for(form: str, 
 
     other_key = key + "_set"
     service.capture({"api_key": other_key, **live})
-    forced = imported(service, tmp_path / "set", *wanted, "--accept", "overwrites-persons", key=other_key)
+    forced = imported(
+        service, tmp_path / "set", *wanted, "--accept", "overwrites-persons", key=other_key
+    )
     assert forced.code == 0, forced.err
     assert service.person(other_key, WHO).items() >= {"plan": "free", "city": "Paris"}.items()

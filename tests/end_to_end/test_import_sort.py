@@ -26,9 +26,13 @@ ONE_BY_ONE: Final = "delivery: {concurrency: 1}\nbatch: {max_events: 400}\n"
 """Small requests, one at a time: so the order in which they arrive is that in which they left."""
 
 
-async def test_killed_while_it_sorts_and_while_it_sends_all_arrives_once_and_in_order(tmp_path: Path) -> None:
-    """Each event is there once, the days came one after the other and each person's events in the order of time; what came twice was in
-    flight. Killed while it sorts nothing was sent, and it begins again; then it goes on where it stood."""
+async def test_killed_while_it_sorts_and_while_it_sends_all_arrives_once_and_in_order(
+    tmp_path: Path,
+) -> None:
+    """Each event is there once, the days came one after the other and each person's events in the
+    order of time; what came twice was in flight. Killed while it sorts nothing was sent, and it
+    begins again; then it goes on where it stood.
+    """
     paths, state = shuffled(tmp_path), tmp_path / "state"
     with sandbox("--database", str(tmp_path / "sandbox.db")) as service:
         await killed_when(service, paths, state, (state / "checkpoint.json").exists)
@@ -46,18 +50,35 @@ async def test_killed_while_it_sorts_and_while_it_sends_all_arrives_once_and_in_
             assert await importer.code() == 0, (tmp_path / "log").read_text()
         manifest = manifest_of(state)
         events, repeats, conflicts = service.counts(manifest.job.id)
-        verified = await forwarder("import", "verify", "--state", str(state), "--sandbox", service.url)
-        assert (verified.code, f"All {EVENTS:,} events" in verified.out) == (0, True), verified.out + verified.err
-    assert (manifest.complete, manifest.books.read, manifest.books.delivered) == (True, EVENTS, EVENTS)
+        verified = await forwarder(
+            "import", "verify", "--state", str(state), "--sandbox", service.url
+        )
+        assert (verified.code, f"All {EVENTS:,} events" in verified.out) == (0, True), (
+            verified.out + verified.err
+        )
+    assert (manifest.complete, manifest.books.read, manifest.books.delivered) == (
+        True,
+        EVENTS,
+        EVENTS,
+    )
     assert (events, conflicts) == (EVENTS, 0)
     assert repeats <= in_flight
-    assert not [path for path in state.iterdir() if path.name in {FILE, SPOOL} or path.suffix in {".part", ".run"}]
+    assert not [
+        path
+        for path in state.iterdir()
+        if path.name in {FILE, SPOOL} or path.suffix in {".part", ".run"}
+    ]
     check_order([arrival for arrival in arrivals(tmp_path / "sandbox.db") if arrival.kind == "new"])
 
 
 def check_order(arrived: list[Arrival]) -> None:
-    """Requests came in the order of their days, one day each, and the events of each person in the order of time."""
-    days = [{each.timestamp[:10] for each in request} for _, request in groupby(arrived, key=lambda each: each.request)]
+    """Requests came in the order of their days, one day each, and the events of each person in the
+    order of time.
+    """
+    days = [
+        {each.timestamp[:10] for each in request}
+        for _, request in groupby(arrived, key=lambda each: each.request)
+    ]
     assert {len(each) for each in days} == {1}
     ordered = [day for each in days for day in each]
     assert ordered == sorted(ordered)
@@ -74,7 +95,10 @@ def shuffled(folder: Path) -> list[Path]:
     numbers = list(range(EVENTS))
     random.Random(8).shuffle(numbers)
     half = EVENTS // 2
-    lines = [line(number, number * DAYS // EVENTS, f"person {number % PERSONS}", pad="x" * 200) for number in numbers]
+    lines = [
+        line(number, number * DAYS // EVENTS, f"person {number % PERSONS}", pad="x" * 200)
+        for number in numbers
+    ]
     return [write(folder / "a.jsonl", lines[:half]), write(folder / "b.jsonl", lines[half:])]
 
 
@@ -82,14 +106,30 @@ def command(service: Service, paths: list[Path], state: Path) -> list[str]:
     """The same command each time: slow enough to be killed."""
     config = state.parent / "forwarder.yaml"
     config.write_text(ONE_BY_ONE)
-    target = ["--config", str(config), "--upstream", service.url, "--api-key", KEY, "--state", str(state), "--rate", "8000", "--yes"]
+    target = [
+        "--config",
+        str(config),
+        "--upstream",
+        service.url,
+        "--api-key",
+        KEY,
+        "--state",
+        str(state),
+        "--rate",
+        "8000",
+        "--yes",
+    ]
     return ["import", "native", *map(str, paths), "--sort", *target]
 
 
-async def killed_when(service: Service, paths: list[Path], state: Path, condition: Callable[[], bool]) -> None:
+async def killed_when(
+    service: Service, paths: list[Path], state: Path, condition: Callable[[], bool]
+) -> None:
     """A life of it until the condition holds."""
     async with Killable.living(command(service, paths, state), state.parent / "log") as importer:
-        await eventually(lambda: importer.ended or condition(), told=(state.parent / "log").read_text)
+        await eventually(
+            lambda: importer.ended or condition(), told=(state.parent / "log").read_text
+        )
         assert await importer.killed() == -9, (state.parent / "log").read_text()
 
 

@@ -1,4 +1,6 @@
-"""What a cluster's life holds: brokers and topics that aren't there yet, more partitions, other codecs, transactions, several workers."""
+"""What a cluster's life holds: brokers and topics that aren't there yet, more partitions, other
+codecs, transactions, several workers.
+"""
 
 from __future__ import annotations
 
@@ -24,22 +26,33 @@ CODECS: Final = (None, "gzip", "snappy", "lz4", "zstd")
 
 
 @asynccontextmanager
-async def group(path: Path, stream: Stream, **kafka: object) -> AsyncIterator[tuple[Members, Upstream]]:
+async def group(
+    path: Path, stream: Stream, **kafka: object
+) -> AsyncIterator[tuple[Members, Upstream]]:
     """Members to be started, and an upstream that takes everything."""
     settings: Section = {**stream.settings, "api_key": KEY, **kafka}
-    async with Upstream() as upstream, Members(path, settings, upstream={"url": upstream.url}) as members:
+    async with (
+        Upstream() as upstream,
+        Members(path, settings, upstream={"url": upstream.url}) as members,
+    ):
         yield members, upstream
 
 
-async def test_the_broker_is_down_at_the_start(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """The daemon is ready and says what is wrong; once the broker is there its records flow, without anybody's help."""
+async def test_the_broker_is_down_at_the_start(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """The daemon is ready and says what is wrong; once the broker is there its records flow,
+    without anybody's help.
+    """
     stream, raw = Stream(kafka.bootstrap, await topic(2)), events(100)
     await stream.write(raw)
     await in_thread(kafka.broker.stop)
     try:
         async with group(tmp_path, stream) as (members, upstream):
             member = await members.start("one", program=HURRIED)
-            shown = await member.until(lambda shown: any(kafka.bootstrap in warning for warning in shown.warnings))
+            shown = await member.until(
+                lambda shown: any(kafka.bootstrap in warning for warning in shown.warnings)
+            )
             assert shown.ready
             assert await member.ready() == 200
             assert await member.metric("forwarder_kafka_up") == 0
@@ -53,8 +66,12 @@ async def test_the_broker_is_down_at_the_start(kafka: Kafka, topic: MakeTopic, t
         await in_thread(kafka.broker.start)
 
 
-async def test_a_broker_that_restarts_is_waited_for(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """The broker is killed while answers are waited for, and comes back: all arrives, and the daemon ends with 0."""
+async def test_a_broker_that_restarts_is_waited_for(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """The broker is killed while answers are waited for, and comes back: all arrives, and the
+    daemon ends with 0.
+    """
     stream, raw = Stream(kafka.bootstrap, await topic(2)), events(2000)
     broker, go_on = kafka.broker, asyncio.Event()
     async with group(tmp_path, stream) as (members, upstream):
@@ -71,7 +88,9 @@ async def test_a_broker_that_restarts_is_waited_for(kafka: Kafka, topic: MakeTop
 
 
 async def test_a_missing_topic_is_waited_for(kafka: Kafka, tmp_path: Path) -> None:
-    """With `missing_topics: wait` the daemon runs, and names the topic; once that exists its records flow."""
+    """With `missing_topics: wait` the daemon runs, and names the topic; once that exists its
+    records flow.
+    """
     stream = Stream(kafka.bootstrap, unique("missing"))
     async with group(tmp_path, stream) as (members, upstream):
         member = await members.start("one", program=HURRIED)
@@ -84,12 +103,18 @@ async def test_a_missing_topic_is_waited_for(kafka: Kafka, tmp_path: Path) -> No
         await member.until(lambda shown: not shown.warnings)
 
 
-async def test_a_missing_topic_is_an_error_where_that_is_asked_for(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """With `missing_topics: fail` nothing of the cluster is read, also not of topics that are there, and the log and `/status` say why;
-    what else the daemon does goes on."""
+async def test_a_missing_topic_is_an_error_where_that_is_asked_for(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """With `missing_topics: fail` nothing of the cluster is read, also not of topics that are
+    there, and the log and `/status` say why; what else the daemon does goes on.
+    """
     stream, missing = Stream(kafka.bootstrap, await topic(1)), unique("missing")
     await stream.write([event("there")])
-    async with group(tmp_path, stream, topics=[stream.topic, missing], missing_topics="fail") as (members, upstream):
+    async with group(tmp_path, stream, topics=[stream.topic, missing], missing_topics="fail") as (
+        members,
+        upstream,
+    ):
         member = await members.start("one", program=HURRIED)
         said = await member.logged("kafka: nothing is read")
         assert missing in said["why"]
@@ -101,11 +126,18 @@ async def test_a_missing_topic_is_an_error_where_that_is_asked_for(kafka: Kafka,
         assert accepted(upstream) == {}
 
 
-async def test_new_topics_and_partitions_are_found(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """A topic that a pattern matches and that appears later is read from its beginning, and so is a partition that is added."""
+async def test_new_topics_and_partitions_are_found(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """A topic that a pattern matches and that appears later is read from its beginning, and so is
+    a partition that is added.
+    """
     name = await topic(1)
     stream, later = Stream(kafka.bootstrap, name), Stream(kafka.bootstrap, f"{name}-later")
-    async with group(tmp_path, stream, topics=[], topics_pattern=f"{name}(-later)?") as (members, upstream):
+    async with group(tmp_path, stream, topics=[], topics_pattern=f"{name}(-later)?") as (
+        members,
+        upstream,
+    ):
         member = await members.start("one", program=HURRIED)
         await stream.joined(1)
         await create_topic(kafka.bootstrap, later.topic, 2)
@@ -118,8 +150,12 @@ async def test_new_topics_and_partitions_are_found(kafka: Kafka, topic: MakeTopi
         assert await member.stop() == 0
 
 
-async def test_whatever_a_topic_holds_is_delivered_once(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """All codecs, committed transactions and not the aborted ones, tombstones: nothing is left behind, and no lag remains."""
+async def test_whatever_a_topic_holds_is_delivered_once(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """All codecs, committed transactions and not the aborted ones, tombstones: nothing is left
+    behind, and no lag remains.
+    """
     stream = Stream(kafka.bootstrap, await topic(2))
     async with group(tmp_path, stream) as (members, upstream):
         expected = []
@@ -136,28 +172,40 @@ async def test_whatever_a_topic_holds_is_delivered_once(kafka: Kafka, topic: Mak
         await stream.settled()
         await member.reaches("forwarder_kafka_lag", 0)
         assert await member.metric("forwarder_kafka_records_total", outcome="tombstone") == 3
-        assert await member.metric("forwarder_events_received_total", source="kafka") == len(expected)
+        assert await member.metric("forwarder_events_received_total", source="kafka") == len(
+            expected
+        )
         assert await member.stop() == 0
     assert len(accepted(upstream)) == len(expected)
 
 
 async def transactions(stream: Stream, name: str = "t", *, end: str = "commit") -> list[bytes]:
-    """Write a transaction that is aborted, one that is committed, unless `end` says otherwise; the events of the committed one."""
-    producer = AIOKafkaProducer(bootstrap_servers=stream.bootstrap, transactional_id=f"{stream.topic}-{name}")
+    """Write a transaction that is aborted, one that is committed, unless `end` says otherwise; the
+    events of the committed one.
+    """
+    producer = AIOKafkaProducer(
+        bootstrap_servers=stream.bootstrap, transactional_id=f"{stream.topic}-{name}"
+    )
     await producer.start()
     try:
         for each in ("abort", end):
             await producer.begin_transaction()
             for raw in events(20, f"{name}-{each}-"):
                 await producer.send_and_wait(stream.topic, raw)
-            await (producer.abort_transaction() if each == "abort" else producer.commit_transaction())
+            await (
+                producer.abort_transaction() if each == "abort" else producer.commit_transaction()
+            )
     finally:
         await producer.stop()
     return events(20, f"{name}-{end}-")
 
 
-async def test_uncommitted_transactions_are_read_where_that_is_asked_for(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """With `isolation_level: read_uncommitted` the records of an aborted transaction arrive, too."""
+async def test_uncommitted_transactions_are_read_where_that_is_asked_for(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """With `isolation_level: read_uncommitted` the records of an aborted transaction
+    arrive, too.
+    """
     stream = Stream(kafka.bootstrap, await topic(1))
     async with group(tmp_path, stream, isolation_level="read_uncommitted") as (members, upstream):
         committed = await transactions(stream)
@@ -166,8 +214,12 @@ async def test_uncommitted_transactions_are_read_where_that_is_asked_for(kafka: 
         assert accepted(upstream) == dict.fromkeys([*committed, *events(20, "t-abort-")], 1)
 
 
-async def test_two_workers_share_the_partitions(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """Each worker is a member of the group; all arrives once, one address shows their sum, SIGTERM drains both."""
+async def test_two_workers_share_the_partitions(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """Each worker is a member of the group; all arrives once, one address shows their sum, SIGTERM
+    drains both.
+    """
     stream, raw = Stream(kafka.bootstrap, await topic(4)), events(400)
     async with group(tmp_path, stream) as (members, upstream):
         member = await members.start("one", workers=2)
@@ -181,8 +233,12 @@ async def test_two_workers_share_the_partitions(kafka: Kafka, topic: MakeTopic, 
         assert accepted(upstream) == dict.fromkeys(raw, 1)
 
 
-async def test_a_static_member_comes_back_without_a_rebalance(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """With `group_instance_id` a member that ends and comes back within its session has its partitions again, and nobody else notices."""
+async def test_a_static_member_comes_back_without_a_rebalance(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """With `group_instance_id` a member that ends and comes back within its session has its
+    partitions again, and nobody else notices.
+    """
     stream = Stream(kafka.bootstrap, await topic(4))
     async with group(tmp_path, stream, session_timeout="20s") as (members, upstream):
         one = await members.start("one", kafka={"group_instance_id": "one"})
@@ -201,7 +257,9 @@ async def test_a_static_member_comes_back_without_a_rebalance(kafka: Kafka, topi
 
 @pytest.mark.parametrize("bad", ["no.such.host.invalid:9092", "127.0.0.1:1"])
 async def test_a_wrong_address_is_told(tmp_path: Path, bad: str) -> None:
-    """A cluster that nobody finds at its address is a warning that names the address; the daemon takes HTTP meanwhile, and ends with 0."""
+    """A cluster that nobody finds at its address is a warning that names the address; the daemon
+    takes HTTP meanwhile, and ends with 0.
+    """
     async with group(tmp_path, Stream(bad, "nothing")) as (members, _):
         member = await members.start("one")
         await member.until(lambda shown: any(bad in warning for warning in shown.warnings))
@@ -211,9 +269,13 @@ async def test_a_wrong_address_is_told(tmp_path: Path, bad: str) -> None:
 
 
 async def test_a_file_of_settings_is_checked_without_a_broker(tmp_path: Path) -> None:
-    """`forwarder config check` says nothing against what these tests configure, but for its hint at keys that aren't listed."""
+    """`forwarder config check` says nothing against what these tests configure, but for its hint
+    at keys that aren't listed.
+    """
     async with group(tmp_path, Stream("127.0.0.1:1", "nothing")) as (members, _):
         member = await members.start("one")
-        done = await forwarder("config", "check", "--elsewhere", "--config", str(member.home / "forwarder.yaml"))
+        done = await forwarder(
+            "config", "check", "--elsewhere", "--config", str(member.home / "forwarder.yaml")
+        )
         assert done.code == 0
         assert [line.partition(" ")[0] for line in done.err.splitlines()] == ["hint:"]

@@ -1,4 +1,6 @@
-"""The upstream is down for longer than a member may be stuck: it stays in its group, its memory stays flat, and all arrives later."""
+"""The upstream is down for longer than a member may be stuck: it stays in its group, its memory
+stays flat, and all arrives later.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,13 @@ MIB: Final = 1024 * 1024
 COUNT: Final = 30_000
 MAX_IN_FLIGHT: Final = 2 * MIB
 GROWTH: Final = 16 * MIB
-"""By which a process may grow: several times what it holds of records, and far less than they are together."""
+"""By which a process may grow: several times what it holds of records, and far less than they are
+together.
+"""
 FLOWING: Final = 32 * MIB
-"""By which it may grow while records flow: some more, since what was fetched waits beside what is in flight."""
+"""By which it may grow while records flow: some more, since what was fetched waits beside what is
+in flight.
+"""
 OUTAGE: Final = 4.0
 """Seconds that an event waits at least: several times `max_poll_interval` and `session_timeout`."""
 
@@ -30,19 +36,28 @@ def waited(shown: Snapshot) -> float:
     return max((lane.oldest_age or 0 for lane in shown.lanes), default=0)
 
 
-async def test_an_outage_longer_than_max_poll_interval(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """The same member, no rebalance, partitions paused, a lag that is told, memory flat; then everything once, and no lag."""
+async def test_an_outage_longer_than_max_poll_interval(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """The same member, no rebalance, partitions paused, a lag that is told, memory flat; then
+    everything once, and no lag.
+    """
     stream = Stream(kafka.bootstrap, await topic(4))
     raw = events(COUNT, padding=1000)
     quick = {"max_poll_interval": "1s", "session_timeout": "1s", "revocation_timeout": "500ms"}
     settings = {**stream.settings, **quick, "api_key": KEY, "max_in_flight": str(MAX_IN_FLIGHT)}
-    async with Upstream() as upstream, Members(tmp_path, settings, upstream={"url": upstream.url}) as members:
+    async with (
+        Upstream() as upstream,
+        Members(tmp_path, settings, upstream={"url": upstream.url}) as members,
+    ):
         await upstream.stop()
         member = await members.start("one")
         first = await stream.joined(1)
         rebalances = await member.metric("forwarder_kafka_rebalances_total")
         await stream.write(raw[:1000])
-        await member.until(lambda shown: shown.upstream.state is UpstreamState.DOWN and total(shown, "buffered"))
+        await member.until(
+            lambda shown: shown.upstream.state is UpstreamState.DOWN and total(shown, "buffered")
+        )
         before = resident(member.process.pid)
         await stream.write(raw[1000:])
         shown = await member.until(lambda shown: waited(shown) > OUTAGE)
@@ -63,12 +78,19 @@ async def test_an_outage_longer_than_max_poll_interval(kafka: Kafka, topic: Make
             assert accepted(upstream) == dict.fromkeys(raw, 1)
 
 
-async def test_memory_stays_flat_while_records_flow(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """Partitions that pause and go on again and again, since little may be in flight, cost no more memory for that."""
+async def test_memory_stays_flat_while_records_flow(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """Partitions that pause and go on again and again, since little may be in flight, cost no more
+    memory for that.
+    """
     stream = Stream(kafka.bootstrap, await topic(8))
     raw = events(60_000, padding=200)
     settings = {**stream.settings, "api_key": KEY, "max_in_flight": "500kB"}
-    async with Upstream(keeps=False) as upstream, Members(tmp_path, settings, upstream={"max_event": "100kB"}) as members:
+    async with (
+        Upstream(keeps=False) as upstream,
+        Members(tmp_path, settings, upstream={"max_event": "100kB"}) as members,
+    ):
         member = await members.start("one", upstream={"url": upstream.url})
         await stream.write(raw[:10_000])
         await member.until(lambda shown: total(shown, "delivered") == 10_000)
@@ -78,11 +100,16 @@ async def test_memory_stays_flat_while_records_flow(kafka: Kafka, topic: MakeTop
         assert resident(member.process.pid) < before + FLOWING
 
 
-async def test_the_lag_is_told_while_partitions_are_paused(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
+async def test_the_lag_is_told_while_partitions_are_paused(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
     """What is written while the upstream is down shows in the lag, although nothing is read."""
     stream = Stream(kafka.bootstrap, await topic(1))
     settings = {**stream.settings, "api_key": KEY, "max_uncommitted": 100}
-    async with Upstream() as upstream, Members(tmp_path, settings, upstream={"url": upstream.url}) as members:
+    async with (
+        Upstream() as upstream,
+        Members(tmp_path, settings, upstream={"url": upstream.url}) as members,
+    ):
         await upstream.stop()
         member = await members.start("one", program=HURRIED)
         await stream.write(events(200, "a"))

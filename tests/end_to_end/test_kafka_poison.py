@@ -1,4 +1,6 @@
-"""Records that are no good among good ones, and keys that aren't: what is good arrives, and what isn't is kept with where it came from."""
+"""Records that are no good among good ones, and keys that aren't: what is good arrives, and what
+isn't is kept with where it came from.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ GOOD: Final = "phc_alwaysKnown123456789"
 
 @dataclass(frozen=True, slots=True)
 class Poison:
-    """A record that becomes a dead letter: for which reason, and the bytes that are kept, if not those of the record."""
+    """A record that becomes a dead letter: for which reason, and the bytes that are kept, if not
+    those of the record.
+    """
 
     reason: str
     record: Record
@@ -31,17 +35,30 @@ class Poison:
 
 
 POISON: Final = (
-    Poison("undecodable", Record(b"\xff\xfe\x00 no text", b"\x00\xff", [("kind", b"binary"), ("raw", b"\xfe")], 0)),
+    Poison(
+        "undecodable",
+        Record(b"\xff\xfe\x00 no text", b"\x00\xff", [("kind", b"binary"), ("raw", b"\xfe")], 0),
+    ),
     Poison("undecodable", Record(b"", b"empty", partition=0)),
     Poison("undecodable", Record(b'{"event":"cut off', b"cut", [("kind", b"cut")], 0)),
     Poison("undecodable", Record(b'"a string"', partition=0)),
-    Poison("invalid_token", Record(b'{"api_key":"%b","event":"e","distinct_id":"i"}' % (b"x" * 65), b"token", partition=0)),
+    Poison(
+        "invalid_token",
+        Record(
+            b'{"api_key":"%b","event":"e","distinct_id":"i"}' % (b"x" * 65), b"token", partition=0
+        ),
+    ),
     Poison("missing_distinct_id", Record(b'{"event":"nobody","properties":{}}', partition=0)),
     Poison("missing_event", Record(b'{"distinct_id":"ann"}', b"nameless", partition=0)),
-    Poison("too_large", Record(event("large", properties=b'{"p":"%b"}' % (b"x" * 5000)), b"large", partition=0)),
+    Poison(
+        "too_large",
+        Record(event("large", properties=b'{"p":"%b"}' % (b"x" * 5000)), b"large", partition=0),
+    ),
     Poison(
         "missing_distinct_id",
-        Record(b'[%b,{"event":"half"},%b]' % (event("before"), event("after")), b"array", partition=0),
+        Record(
+            b'[%b,{"event":"half"},%b]' % (event("before"), event("after")), b"array", partition=0
+        ),
         b'{"event":"half"}',
     ),
 )
@@ -51,7 +68,10 @@ async def letters(member: Member) -> list[dict[str, Any]]:
     """All dead letters of a member, in the order of their places."""
     listed = await forwarder("dead-letters", "ls", "--limit", "1000", *where(member))
     assert listed.code == 0, listed.err
-    return sorted(json.loads(listed.out)["results"], key=lambda letter: int(letter["coordinates"].split("/")[3]))
+    return sorted(
+        json.loads(listed.out)["results"],
+        key=lambda letter: int(letter["coordinates"].split("/")[3]),
+    )
 
 
 async def content(member: Member, letter: dict[str, Any]) -> bytes:
@@ -59,7 +79,11 @@ async def content(member: Member, letter: dict[str, Any]) -> bytes:
     shown = await forwarder("dead-letters", "show", str(letter["number"]), *where(member))
     assert shown.code == 0, shown.err
     found = json.loads(shown.out)
-    return base64.b64decode(found["data_base64"]) if "data_base64" in found else str(found["data"]).encode()
+    return (
+        base64.b64decode(found["data_base64"])
+        if "data_base64" in found
+        else str(found["data"]).encode()
+    )
 
 
 def where(member: Member) -> tuple[str, ...]:
@@ -67,16 +91,26 @@ def where(member: Member) -> tuple[str, ...]:
     return "--config", str(member.home / "forwarder.yaml"), "--output", "json"
 
 
-async def test_poison_is_kept_and_holds_nothing_up(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """Good records before, between and after each kind of poison arrive; poison is kept with place, key, headers and bytes, and is no
-    reason not to commit."""
+async def test_poison_is_kept_and_holds_nothing_up(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """Good records before, between and after each kind of poison arrive; poison is kept with
+    place, key, headers and bytes, and is no reason not to commit.
+    """
     stream = Stream(kafka.bootstrap, await topic(1))
     good = events(len(POISON) + 1, "good")
     mixed = [Record(good[0], partition=0)]
     for number, poison in enumerate(POISON, 1):
-        mixed += [poison.record, Record(None, b"gone", partition=0), Record(good[number], partition=0)]
+        mixed += [
+            poison.record,
+            Record(None, b"gone", partition=0),
+            Record(good[number], partition=0),
+        ]
     settings, limits = {**stream.settings, "name": "main", "api_key": KEY}, {"max_event": "2kB"}
-    async with Upstream() as upstream, Members(tmp_path, settings, upstream={"url": upstream.url, **limits}) as members:
+    async with (
+        Upstream() as upstream,
+        Members(tmp_path, settings, upstream={"url": upstream.url, **limits}) as members,
+    ):
         places = await stream.write(mixed)
         member = await members.start("one")
         await stream.settled()
@@ -86,7 +120,11 @@ async def test_poison_is_kept_and_holds_nothing_up(kafka: Kafka, topic: MakeTopi
         assert await member.metric("forwarder_kafka_lag") == 0
         assert await member.stop() == 0
         found = await letters(member)
-        offsets = [offset for (_, offset), record in zip(places, mixed, strict=True) if record in [each.record for each in POISON]]
+        offsets = [
+            offset
+            for (_, offset), record in zip(places, mixed, strict=True)
+            if record in [each.record for each in POISON]
+        ]
         for letter, poison, offset in zip(found, POISON, offsets, strict=True):
             assert letter["reason"] == poison.reason
             assert letter["source"] == "kafka"
@@ -100,24 +138,37 @@ async def test_poison_is_kept_and_holds_nothing_up(kafka: Kafka, topic: MakeTopi
             }
         for number in (0, 1, len(POISON) - 1):
             poison = POISON[number]
-            assert await content(member, found[number]) == (poison.record.value if poison.kept is None else poison.kept)
+            assert await content(member, found[number]) == (
+                poison.record.value if poison.kept is None else poison.kept
+            )
 
 
-async def test_what_the_service_refuses_is_kept(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """Events that the service answers 400 to, each among good ones, are found, kept and passed by; all others arrive once."""
+async def test_what_the_service_refuses_is_kept(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """Events that the service answers 400 to, each among good ones, are found, kept and passed by;
+    all others arrive once.
+    """
     stream = Stream(kafka.bootstrap, await topic(2))
-    raw = [event(f"poison{number}" if number % 100 == 42 else f"e{number}") for number in range(400)]
+    raw = [
+        event(f"poison{number}" if number % 100 == 42 else f"e{number}") for number in range(400)
+    ]
 
     def answer(request: Request) -> Answer:
         return plain(400, "bad event") if b"poison" in request.body else OK
 
     settings = {**stream.settings, "api_key": KEY}
-    async with Upstream(answer) as upstream, Members(tmp_path, settings, upstream={"url": upstream.url}) as members:
+    async with (
+        Upstream(answer) as upstream,
+        Members(tmp_path, settings, upstream={"url": upstream.url}) as members,
+    ):
         member = await members.start("one")
         await stream.write(raw)
         await stream.settled()
         shown = await member.status()
-        assert {reason: count for lane in shown.lanes for reason, count in lane.dead_lettered.items()} == {"refused": 4}
+        assert {
+            reason: count for lane in shown.lanes for reason, count in lane.dead_lettered.items()
+        } == {"refused": 4}
         assert accepted(upstream) == {each: 1 for each in raw if b"poison" not in each}
         assert await member.stop() == 0
 
@@ -132,9 +183,13 @@ def as_told(data: bytes | None) -> object:
         return {"base64": base64.b64encode(data).decode()}
 
 
-async def test_a_halted_lane_holds_nothing_up_for_ever(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """A key that the service doesn't know: its events become dead letters after `halt_after`, the other lane's go on flowing, the group
-    gets to the end; once the key is known the lane goes on with what comes when the next probe is due, and all after that."""
+async def test_a_halted_lane_holds_nothing_up_for_ever(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """A key that the service doesn't know: its events become dead letters after `halt_after`, the
+    other lane's go on flowing, the group gets to the end; once the key is known the lane goes on
+    with what comes when the next probe is due, and all after that.
+    """
     stream = Stream(kafka.bootstrap, await topic(1))
     known = {GOOD}
 
@@ -145,14 +200,19 @@ async def test_a_halted_lane_holds_nothing_up_for_ever(kafka: Kafka, topic: Make
         return [keyed(f"{name}{number}", key) for name, key in (("bad", BAD), ("good", GOOD))]
 
     settings = {**stream.settings, "halt_after": "1s"}
-    async with Upstream(answer) as upstream, Members(tmp_path, settings, upstream={"url": upstream.url}) as members:
+    async with (
+        Upstream(answer) as upstream,
+        Members(tmp_path, settings, upstream={"url": upstream.url}) as members,
+    ):
         member = await members.start("one")
         await stream.write([raw for number in range(300) for raw in both(number)])
         await stream.settled()
         shown = await member.status()
         dead = sum(lane.dead_lettered.get("lane_halted", 0) for lane in shown.lanes)
         assert dead == 300
-        assert Counter(map(name_of, accepted(upstream))) == Counter(f"good{number}" for number in range(300))
+        assert Counter(map(name_of, accepted(upstream))) == Counter(
+            f"good{number}" for number in range(300)
+        )
         known.add(BAD)
         later = [keyed(f"later{number}", BAD) for number in range(50)]
         for raw in later:

@@ -1,4 +1,6 @@
-"""Partitions change hands while batches are in flight: nothing is committed that isn't settled, nothing is lost, and the books balance."""
+"""Partitions change hands while batches are in flight: nothing is committed that isn't settled,
+nothing is lost, and the books balance.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ Place = tuple[int, int]
 
 EARLY: Final = 50
 LATE: Final = 1200
-"""Of each partition, the events before the one and from the other on wait for their answers; those between them are answered at once:
-several of the source's units, of which some are answered whole."""
+"""Of each partition, the events before the one and from the other on wait for their answers; those
+between them are answered at once: several of the source's units, of which some are answered whole.
+"""
 ANSWERED: Final = [(partition, offset) for partition in (0, 1) for offset in range(3 * EARLY, 1000)]
 """What is answered at once, however the events are put together in requests."""
 ALL: Final = 3000
@@ -49,7 +52,9 @@ class Holding:
 
     def unsettled(self, committed: dict[int, int]) -> list[Place]:
         """Of what is committed, the events that haven't been answered."""
-        places = ((partition, offset) for partition, end in committed.items() for offset in range(end))
+        places = (
+            (partition, offset) for partition, end in committed.items() for offset in range(end)
+        )
         return [place for place in places if place not in self.answered]
 
 
@@ -60,12 +65,18 @@ def _place(name: str) -> Place:
 
 def records(offsets: range) -> list[Record]:
     """Events of both partitions, named after their places."""
-    return [Record(event(f"{partition}-{offset}"), partition=partition) for offset in offsets for partition in (0, 1)]
+    return [
+        Record(event(f"{partition}-{offset}"), partition=partition)
+        for offset in offsets
+        for partition in (0, 1)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class Rig:
-    """Two partitions whose middles are answered and whose beginnings aren't, with more waiting than can be in flight."""
+    """Two partitions whose middles are answered and whose beginnings aren't, with more waiting
+    than can be in flight.
+    """
 
     stream: Stream
     members: Members
@@ -77,31 +88,47 @@ class Rig:
         """One member has all of it: much is answered, some is in flight, the rest waits."""
         await self.stream.write(records(range(LATE + 100)))
         member = await self.members.start("one", program=self.program)
-        await eventually(lambda: self.holding.answered.issuperset(ANSWERED), told=lambda: len(self.holding.answered))
+        await eventually(
+            lambda: self.holding.answered.issuperset(ANSWERED),
+            told=lambda: len(self.holding.answered),
+        )
         await self.stream.write(records(range(LATE + 100, ALL)))
-        await member.until(lambda shown: sum(lane.total_received for lane in shown.lanes) == 2 * ALL)
+        await member.until(
+            lambda shown: sum(lane.total_received for lane in shown.lanes) == 2 * ALL
+        )
 
     async def commits(self, *, until: int) -> list[Place]:
         """Look at what the group commits until it has so many members: what of it may not be."""
-        while not (wrong := self.holding.unsettled(await self.stream.committed())) and len(await self.stream.members()) != until:
+        while (
+            not (wrong := self.holding.unsettled(await self.stream.committed()))
+            and len(await self.stream.members()) != until
+        ):
             await pause(LOOK_EVERY)
         return wrong or self.holding.unsettled(await self.stream.committed())
 
 
 @contextlib.asynccontextmanager
-async def rig(kafka: Kafka, topic: MakeTopic, path: Path, program: Sequence[str] = ()) -> AsyncIterator[Rig]:
+async def rig(
+    kafka: Kafka, topic: MakeTopic, path: Path, program: Sequence[str] = ()
+) -> AsyncIterator[Rig]:
     """A rig, started, with nothing in it."""
     stream, holding = Stream(kafka.bootstrap, await topic(2)), Holding()
     async with Upstream(holding.answer) as upstream:
         batch, delivery = {"max_events": EARLY}, {"concurrency": 16}
         kafka_settings = {**stream.settings, "api_key": KEY}
-        async with Members(path, kafka_settings, upstream={"url": upstream.url}, batch=batch, delivery=delivery) as members:
+        async with Members(
+            path, kafka_settings, upstream={"url": upstream.url}, batch=batch, delivery=delivery
+        ) as members:
             yield Rig(stream, members, upstream, holding, program or command_line(("run",)))
 
 
-async def test_a_rebalance_commits_nothing_unsettled(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """A second member joins while answers are held back: what is committed before, meanwhile and after was answered; what waited at the
-    first is given back, and counted; both members' books balance all the time; in the end everything has arrived."""
+async def test_a_rebalance_commits_nothing_unsettled(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """A second member joins while answers are held back: what is committed before, meanwhile and
+    after was answered; what waited at the first is given back, and counted; both members' books
+    balance all the time; in the end everything has arrived.
+    """
     async with rig(kafka, topic, tmp_path) as running:
         watching = asyncio.create_task(running.members.watch())
         try:
@@ -112,7 +139,9 @@ async def test_a_rebalance_commits_nothing_unsettled(kafka: Kafka, topic: MakeTo
             first = running.members.all[0]
             shown = await first.until(lambda shown: dropped(shown, "returned_to_broker"))
             assert dropped(shown, "returned_to_broker") > LATE
-            await second.until(lambda shown: sum(lane.total_received for lane in shown.lanes) == ALL)
+            await second.until(
+                lambda shown: sum(lane.total_received for lane in shown.lanes) == ALL
+            )
             assert await running.commits(until=2) == []
             running.holding.go_on.set()
             await running.stream.settled()
@@ -125,8 +154,12 @@ async def test_a_rebalance_commits_nothing_unsettled(kafka: Kafka, topic: MakeTo
         assert accepted(running.upstream).keys() == {record.value for record in records(range(ALL))}
 
 
-async def test_the_highest_offset_would_be_noticed(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """The test above isn't blind: a forwarder that commits the highest settled offset is found out, before anybody else joins even."""
+async def test_the_highest_offset_would_be_noticed(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """The test above isn't blind: a forwarder that commits the highest settled offset is found
+    out, before anybody else joins even.
+    """
     program = (sys.executable, "-m", "tests.support.highest_offset", "run")
     async with rig(kafka, topic, tmp_path, program) as running:
         await running.fill()

@@ -1,4 +1,6 @@
-"""What was delivered and not committed comes again after a kill -9, and then it is the same: the service can tell that it has it."""
+"""What was delivered and not committed comes again after a kill -9, and then it is the same: the
+service can tell that it has it.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,22 @@ from tests.support.whole import KEY, accepted
 
 def bare(name: str, more: bytes = b"") -> bytes:
     """An event without a uuid and a timestamp that are any good."""
-    return b'{%b"event":"%b","distinct_id":"ann","properties":{"e":1.50, "u":"\\u00e9"}}' % (more, name.encode())
+    return b'{%b"event":"%b","distinct_id":"ann","properties":{"e":1.50, "u":"\\u00e9"}}' % (
+        more,
+        name.encode(),
+    )
 
 
 RECORDS = [
     *[Record(bare(f"one-{number}"), b"k") for number in range(40)],
     Record(b"[%b, %b]" % (bare("array-0"), bare("array-1"))),
-    Record(b'{"api_key":"phc_itsownkey1234567","batch":[%b,%b]}' % (bare("batch-0"), bare("batch-1"))),
-    Record(b'{"sent_at":"2026-01-01T00:00:00Z","batch":[%b]}' % bare("sent", b'"timestamp":"2025-12-31T00:00:00Z",')),
+    Record(
+        b'{"api_key":"phc_itsownkey1234567","batch":[%b,%b]}' % (bare("batch-0"), bare("batch-1"))
+    ),
+    Record(
+        b'{"sent_at":"2026-01-01T00:00:00Z","batch":[%b]}'
+        % bare("sent", b'"timestamp":"2025-12-31T00:00:00Z",')
+    ),
     Record(bare("offset", b'"offset":90000,')),
     Record(bare("bad", b'"uuid":"no uuid","timestamp":null,')),
     Record(gzip.compress(bare("packed"))),
@@ -34,10 +44,21 @@ EVENTS = 40 + 2 + 2 + 5
 
 
 async def test_copies_are_the_same_bytes(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """Records of all shapes without uuid and timestamp, delivered, not committed, delivered again by another process: twice the same."""
+    """Records of all shapes without uuid and timestamp, delivered, not committed, delivered again
+    by another process: twice the same.
+    """
     stream = Stream(kafka.bootstrap, await topic(3))
-    settings = {**stream.settings, "api_key": KEY, "key_is_distinct_id": True, "commit_interval": "1h", "session_timeout": "1s"}
-    async with Upstream() as upstream, Members(tmp_path, settings, upstream={"url": upstream.url}) as members:
+    settings = {
+        **stream.settings,
+        "api_key": KEY,
+        "key_is_distinct_id": True,
+        "commit_interval": "1h",
+        "session_timeout": "1s",
+    }
+    async with (
+        Upstream() as upstream,
+        Members(tmp_path, settings, upstream={"url": upstream.url}) as members,
+    ):
         places = await stream.write(RECORDS)
         first = await members.start("one")
         await upstream.until(lambda: len(accepted(upstream)) == EVENTS)
@@ -54,5 +75,11 @@ async def test_copies_are_the_same_bytes(kafka: Kafka, topic: MakeTopic, tmp_pat
     assert all(event["timestamp"] for event in found)
     assert {event["distinct_id"] for event in found} == {"ann", "who it was"}
     assert len(places) == len(RECORDS)
-    assert json.loads(next(raw for raw in accepted(upstream) if b"one-0" in raw))["properties"] == {"e": 1.5, "u": "é"}
-    assert sum(b'"properties":{"e":1.50, "u":"\\u00e9"}' in raw for raw in accepted(upstream)) == EVENTS - 1
+    assert json.loads(next(raw for raw in accepted(upstream) if b"one-0" in raw))["properties"] == {
+        "e": 1.5,
+        "u": "é",
+    }
+    assert (
+        sum(b'"properties":{"e":1.50, "u":"\\u00e9"}' in raw for raw in accepted(upstream))
+        == EVENTS - 1
+    )

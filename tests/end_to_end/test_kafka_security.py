@@ -1,4 +1,6 @@
-"""`forwarder run` and a cluster that doesn't let everybody in: every way to be let in, and one clear error where it doesn't work."""
+"""`forwarder run` and a cluster that doesn't let everybody in: every way to be let in, and one
+clear error where it doesn't work.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ from forwarder.telemetry.snapshot import Snapshot
 from tests.support.certificates import Authority
 from tests.support.kafka import create_topic, unique
 from tests.support.members import Member, Members
-from tests.support.secure_kafka import FORBIDDEN_GROUP, FORBIDDEN_TOPIC, MODES, PASSWORD, TOPIC, VISIBLE_TOPIC, Access
+from tests.support.secure_kafka import (
+    FORBIDDEN_GROUP,
+    FORBIDDEN_TOPIC,
+    MODES,
+    PASSWORD,
+    TOPIC,
+    VISIBLE_TOPIC,
+    Access,
+)
 from tests.support.streams import Stream
 from tests.support.upstream import Upstream
 from tests.support.whole import KEY, accepted, events
@@ -28,16 +38,28 @@ ATTEMPTS = 2
 
 
 @asynccontextmanager
-async def started(access: Access, mode: str, folder: Path, topic: str = TOPIC, **kafka: Any) -> AsyncIterator[tuple[Member, Upstream]]:
+async def started(
+    access: Access, mode: str, folder: Path, topic: str = TOPIC, **kafka: Any
+) -> AsyncIterator[tuple[Member, Upstream]]:
     """A daemon that reads a topic in one of the `MODES`; `kafka` is what is set otherwise."""
     server, security = access.mode(mode)
-    settings = {**Stream(server, topic).settings, "api_key": KEY, "security": access.section(security), **kafka}
-    async with Upstream() as upstream, Members(folder, settings, upstream={"url": upstream.url}) as members:
+    settings = {
+        **Stream(server, topic).settings,
+        "api_key": KEY,
+        "security": access.section(security),
+        **kafka,
+    }
+    async with (
+        Upstream() as upstream,
+        Members(folder, settings, upstream={"url": upstream.url}) as members,
+    ):
         yield await members.start("one"), upstream
 
 
 async def refused(member: Member) -> dict[str, Any]:
-    """The one line about it in the log, after some attempts. The daemon stays ready, and its status says the same."""
+    """The one line about it in the log, after some attempts. The daemon stays ready, and its
+    status says the same.
+    """
     shown = await member.until(_is_down)
     for _ in range(ATTEMPTS):
         shown = await member.until(partial(_is_down, but=shown.kafka[0].next_try))
@@ -54,13 +76,17 @@ async def refused(member: Member) -> dict[str, Any]:
 
 
 def complaints(member: Member) -> list[dict[str, Any]]:
-    """What its log says that isn't in order; that events wait in memory, as is usual, is told at each start."""
+    """What its log says that isn't in order; that events wait in memory, as is usual, is told at
+    each start.
+    """
     said = [line for line in member.said() if line.get("level") not in {"info", "debug"}]
     return [line for line in said if line["event"] != "events wait in memory"]
 
 
 def _is_down(shown: Snapshot, but: float | None = None) -> bool:
-    """Whether an attempt has failed, another one than that after which the next was due at `but`."""
+    """Whether an attempt has failed, another one than that after which the next was
+    due at `but`.
+    """
     return shown.kafka[0].next_try not in {None, but}
 
 
@@ -76,7 +102,9 @@ IN_THE_CLEAR = ("PLAIN", "OAUTHBEARER")
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_records_arrive(access: Access, tmp_path: Path, mode: str) -> None:
-    """Whatever way one is let in, every record arrives; the log complains of secrets in the clear alone, and holds none."""
+    """Whatever way one is let in, every record arrives; the log complains of secrets in the clear
+    alone, and holds none.
+    """
     name, raw = unique("events"), events(100)
     await create_topic(access.kafka.bootstrap, name, 2)
     await Stream(access.kafka.bootstrap, name).write(raw)
@@ -93,7 +121,9 @@ async def test_records_arrive(access: Access, tmp_path: Path, mode: str) -> None
 
 
 async def test_a_wrong_password(access: Access, tmp_path: Path) -> None:
-    """The setting that holds it, the user and the broker's words; and once the file is right, records flow by themselves."""
+    """The setting that holds it, the user and the broker's words; and once the file is right,
+    records flow by themselves.
+    """
     access.password_file.write_text("of yesterday")
     async with started(access, "SCRAM-SHA-512 over TLS", tmp_path) as (member, _):
         line = await refused(member)
@@ -109,7 +139,10 @@ async def test_a_password_that_is_put_right(access: Access, tmp_path: Path) -> N
     stream = Stream(access.kafka.bootstrap, name)
     await stream.write(raw)
     access.password_file.write_text("of yesterday")
-    async with started(access, "PLAIN over TLS", tmp_path, name, group_id=name) as (member, upstream):
+    async with started(access, "PLAIN over TLS", tmp_path, name, group_id=name) as (
+        member,
+        upstream,
+    ):
         await member.until(_is_down)
         access.password_file.write_text(PASSWORD)
         await stream.settled()
@@ -119,7 +152,10 @@ async def test_a_password_that_is_put_right(access: Access, tmp_path: Path) -> N
 async def test_an_untrusted_authority(access: Access, tmp_path: Path) -> None:
     """The cluster's certificate is by somebody else than the file's."""
     other = Authority(tmp_path, "other").ca_file
-    async with started(access, "TLS", tmp_path, security=changed(access, "TLS", ca_file=other)) as (member, _):
+    async with started(access, "TLS", tmp_path, security=changed(access, "TLS", ca_file=other)) as (
+        member,
+        _,
+    ):
         line = await refused(member)
     assert line["key"] == "sources.kafka[0].security.ca_file"
     assert f"its authority isn't among those in {other}" in line["why"]
@@ -127,26 +163,44 @@ async def test_an_untrusted_authority(access: Access, tmp_path: Path) -> None:
 
 async def test_a_forbidden_group(access: Access, tmp_path: Path) -> None:
     """The user is known, and may not read in it."""
-    async with started(access, "SCRAM-SHA-256 over TLS", tmp_path, group_id=FORBIDDEN_GROUP) as (member, _):
+    async with started(access, "SCRAM-SHA-256 over TLS", tmp_path, group_id=FORBIDDEN_GROUP) as (
+        member,
+        _,
+    ):
         line = await refused(member)
-    assert (line["key"], line["why"]) == ("sources.kafka[0].group_id", f"this user may not read in the group {FORBIDDEN_GROUP}")
+    assert (line["key"], line["why"]) == (
+        "sources.kafka[0].group_id",
+        f"this user may not read in the group {FORBIDDEN_GROUP}",
+    )
 
 
 async def test_a_forbidden_topic(access: Access, tmp_path: Path) -> None:
     """It is there, but not for this user."""
-    async with started(access, "SCRAM-SHA-256 over TLS", tmp_path, FORBIDDEN_TOPIC, group_id=unique("group")) as (member, _):
-        shown = await member.until(lambda shown: any(FORBIDDEN_TOPIC in warning for warning in shown.warnings))
+    async with started(
+        access, "SCRAM-SHA-256 over TLS", tmp_path, FORBIDDEN_TOPIC, group_id=unique("group")
+    ) as (member, _):
+        shown = await member.until(
+            lambda shown: any(FORBIDDEN_TOPIC in warning for warning in shown.warnings)
+        )
         assert await member.ready() == 200
         assert any("may not" in warning for warning in shown.warnings), shown.warnings
         assert await member.stop() == 0
 
 
 async def test_a_topic_that_may_only_be_seen(access: Access, tmp_path: Path) -> None:
-    """It is assigned each time, and its records may not be had: the log says the same each time, and so does the status."""
-    async with started(access, "SCRAM-SHA-256 over TLS", tmp_path, VISIBLE_TOPIC, group_id=unique("group")) as (member, _):
+    """It is assigned each time, and its records may not be had: the log says the same each time,
+    and so does the status.
+    """
+    async with started(
+        access, "SCRAM-SHA-256 over TLS", tmp_path, VISIBLE_TOPIC, group_id=unique("group")
+    ) as (member, _):
         shown = await member.until(_is_down)
         await member.until(partial(_is_down, but=shown.kafka[0].next_try))
-        said = {(line["key"], line["why"]) for line in complaints(member) if line["event"] == "kafka: can't read"}
+        said = {
+            (line["key"], line["why"])
+            for line in complaints(member)
+            if line["event"] == "kafka: can't read"
+        }
         assert said == {("sources.kafka[0].topics", f"this user may not read {VISIBLE_TOPIC}")}
         assert shown.kafka[0].why == f"topics: this user may not read {VISIBLE_TOPIC}"
         assert await member.stop() == 0

@@ -1,4 +1,6 @@
-"""A member ends, in good order or not, with its buffer in memory or on disk: nothing is lost, and the next one goes on from there."""
+"""A member ends, in good order or not, with its buffer in memory or on disk: nothing is lost, and
+the next one goes on from there.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,12 @@ from tests.support.whole import KEY, accepted, events
 RAW = events(3000)
 
 
-async def test_sigterm_in_mid_stream_repeats_nothing(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """What was read is delivered and committed, the exit code is 0, and the next start goes on: each event arrives once."""
+async def test_sigterm_in_mid_stream_repeats_nothing(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """What was read is delivered and committed, the exit code is 0, and the next start goes on:
+    each event arrives once.
+    """
     stream = Stream(kafka.bootstrap, await topic(2))
     go_on = asyncio.Event()
 
@@ -28,7 +34,10 @@ async def test_sigterm_in_mid_stream_repeats_nothing(kafka: Kafka, topic: MakeTo
 
     settings = {**stream.settings, "api_key": KEY, "max_in_flight": "100kB"}
     limits, batch = {"max_event": "10kB"}, {"max_events": 50}
-    async with Upstream(answer) as upstream, Members(tmp_path, settings, upstream=limits, batch=batch) as members:
+    async with (
+        Upstream(answer) as upstream,
+        Members(tmp_path, settings, upstream=limits, batch=batch) as members,
+    ):
         await stream.write(RAW)
         first = await members.start("one", upstream={"url": upstream.url})
         await upstream.until(lambda: upstream.in_flight > 0 and len(upstream.requests) > 5)
@@ -44,11 +53,18 @@ async def test_sigterm_in_mid_stream_repeats_nothing(kafka: Kafka, topic: MakeTo
         assert accepted(upstream) == dict.fromkeys(RAW, 1)
 
 
-async def test_what_a_drain_leaves_is_read_again(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """With the upstream down a member with a memory buffer commits nothing, makes no dead letters, ends with 0: the broker has it all."""
+async def test_what_a_drain_leaves_is_read_again(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """With the upstream down a member with a memory buffer commits nothing, makes no dead letters,
+    ends with 0: the broker has it all.
+    """
     stream = Stream(kafka.bootstrap, await topic(2))
     settings, shutdown = {**stream.settings, "api_key": KEY}, {"drain_timeout": "200ms"}
-    async with Upstream() as upstream, Members(tmp_path, settings, upstream={"url": upstream.url}, shutdown=shutdown) as members:
+    async with (
+        Upstream() as upstream,
+        Members(tmp_path, settings, upstream={"url": upstream.url}, shutdown=shutdown) as members,
+    ):
         upstream.answer = lambda _: plain(503)
         await stream.write(RAW)
         first = await members.start("one")
@@ -63,10 +79,17 @@ async def test_what_a_drain_leaves_is_read_again(kafka: Kafka, topic: MakeTopic,
 
 
 async def test_commit_disk_and_a_kill(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """With `commit: disk` the group is through before anything is delivered; after a kill -9 the same directory delivers all of it."""
+    """With `commit: disk` the group is through before anything is delivered; after a kill -9 the
+    same directory delivers all of it.
+    """
     stream = Stream(kafka.bootstrap, await topic(2))
     settings = {**stream.settings, "api_key": KEY, "commit": "disk"}
-    async with Upstream() as upstream, Members(tmp_path, settings, upstream={"url": upstream.url}, buffer={"kind": "disk"}) as members:
+    async with (
+        Upstream() as upstream,
+        Members(
+            tmp_path, settings, upstream={"url": upstream.url}, buffer={"kind": "disk"}
+        ) as members,
+    ):
         await upstream.stop()
         await stream.write(RAW)
         first = await members.start("one")
@@ -79,11 +102,20 @@ async def test_commit_disk_and_a_kill(kafka: Kafka, topic: MakeTopic, tmp_path: 
             assert accepted(upstream) == dict.fromkeys(RAW, 1)
 
 
-async def test_commit_delivered_on_disk_and_a_kill(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """With a disk buffer and `commit: delivered` nothing is committed before it is delivered; after a kill -9 all of it arrives."""
+async def test_commit_delivered_on_disk_and_a_kill(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """With a disk buffer and `commit: delivered` nothing is committed before it is delivered;
+    after a kill -9 all of it arrives.
+    """
     stream = Stream(kafka.bootstrap, await topic(2))
     settings = {**stream.settings, "api_key": KEY}
-    async with Upstream() as upstream, Members(tmp_path, settings, upstream={"url": upstream.url}, buffer={"kind": "disk"}) as members:
+    async with (
+        Upstream() as upstream,
+        Members(
+            tmp_path, settings, upstream={"url": upstream.url}, buffer={"kind": "disk"}
+        ) as members,
+    ):
         await upstream.stop()
         await stream.write(RAW)
         first = await members.start("one")

@@ -1,4 +1,6 @@
-"""Replacing the pods of a StatefulSet: static members of a group are stopped or killed, one after the other, and come back by name."""
+"""Replacing the pods of a StatefulSet: static members of a group are stopped or killed, one after
+the other, and come back by name.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ AFTER = 400
 def record(number: int) -> Record:
     """An event without uuid and timestamp: both are derived from where the record is."""
     name = f"e{number}"
-    return Record(json.dumps({"event": name, "distinct_id": f"id-{number % 50}"}).encode(), partition=number % PARTITIONS)
+    return Record(
+        json.dumps({"event": name, "distinct_id": f"id-{number % 50}"}).encode(),
+        partition=number % PARTITIONS,
+    )
 
 
 class Writer:
@@ -78,7 +83,10 @@ async def pods(
     """Two forwarders with the names of pods, each with half of the partitions."""
     stream = Stream(kafka.bootstrap, await topic(PARTITIONS))
     settings: Section = {**stream.settings, "api_key": KEY, "session_timeout": session}
-    async with Upstream() as upstream, Members(path, settings, upstream={"url": upstream.url}) as members:
+    async with (
+        Upstream() as upstream,
+        Members(path, settings, upstream={"url": upstream.url}) as members,
+    ):
         started = [await members.start(name, kafka={"group_instance_id": name}) for name in NAMES]
         for member in started:
             await member.reaches("forwarder_kafka_assigned_partitions", PARTITIONS // len(NAMES))
@@ -99,8 +107,10 @@ async def killed(member: Member) -> None:
 async def test_replacing_static_members_one_by_one(
     kafka: Kafka, topic: MakeTopic, tmp_path: Path, end: Callable[[Member], Awaitable[None]]
 ) -> None:
-    """Under load, each of two is ended and started again by its name: the other keeps its partitions and sees no rebalance, nothing is
-    lost, an orderly stop repeats nothing, and what a kill repeats is the same event, byte for byte."""
+    """Under load, each of two is ended and started again by its name: the other keeps its
+    partitions and sees no rebalance, nothing is lost, an orderly stop repeats nothing, and what a
+    kill repeats is the same event, byte for byte.
+    """
     async with pods(kafka, topic, tmp_path) as (stream, upstream, members, running):
         writer = Writer(stream)
         async with writer.busy():
@@ -112,25 +122,33 @@ async def test_replacing_static_members_one_by_one(
                 await end(running[number])
                 assert len(await stream.joined(len(NAMES))) == len(group)  # its place is kept
                 running[number] = await members.start(name, kafka={"group_instance_id": name})
-                await running[number].reaches("forwarder_kafka_assigned_partitions", PARTITIONS // len(NAMES))
+                await running[number].reaches(
+                    "forwarder_kafka_assigned_partitions", PARTITIONS // len(NAMES)
+                )
                 assert await other.metric("forwarder_kafka_rebalances_total") == rebalances
-                assert await other.metric("forwarder_kafka_assigned_partitions") == PARTITIONS // len(NAMES)
+                assert await other.metric(
+                    "forwarder_kafka_assigned_partitions"
+                ) == PARTITIONS // len(NAMES)
                 assert await running[number].metric("forwarder_kafka_rebalances_total") == 1
         await writer.write(AFTER)
         await stream.settled()
         arrived = names_of(upstream)
         assert set(arrived) == {f"e{number}" for number in range(writer.written)}
         uuids = {json.loads(raw)["uuid"] for raw in accepted(upstream)}
-        assert len(accepted(upstream)) == len(uuids) == writer.written  # whatever came again was the same bytes
+        # whatever came again was the same bytes
+        assert len(accepted(upstream)) == len(uuids) == writer.written
         if end is stopped:
             assert set(arrived.values()) == {1}
         for member in running:
             assert await member.stop() == 0
 
 
-async def test_what_a_removed_member_had_is_read_after_its_session(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """As at a scale-in: it delivers, commits, and doesn't come back. After the session the other has its partitions, and nothing is
-    repeated."""
+async def test_what_a_removed_member_had_is_read_after_its_session(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """As at a scale-in: it delivers, commits, and doesn't come back. After the session the other
+    has its partitions, and nothing is repeated.
+    """
     async with pods(kafka, topic, tmp_path, session="3s") as (stream, upstream, _, running):
         writer = Writer(stream)
         await writer.write(BURST)

@@ -1,4 +1,6 @@
-"""The recipes of config/recipes that forwarder runs itself, with generated logs, into a sandbox. Only paths and addresses are replaced."""
+"""The recipes of config/recipes that forwarder runs itself, with generated logs, into a sandbox.
+Only paths and addresses are replaced.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,13 @@ from tests.support.waiting import eventually
 RECIPES: Final = ROOT / "config" / "recipes"
 KEY: Final = "phc_recipesOfLogs0123456789"
 BROWSER: Final = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
-LOGS: Final = {"nginx": "/var/log/nginx", "application": "/var/log/shop", "kubernetes": "/var/log/pods", "journald": "", "otlp": ""}
+LOGS: Final = {
+    "nginx": "/var/log/nginx",
+    "application": "/var/log/shop",
+    "kubernetes": "/var/log/pods",
+    "journald": "",
+    "otlp": "",
+}
 
 
 def configured(name: str, folder: Path, text: str | None = None) -> Path:
@@ -58,7 +66,11 @@ def variables(sandbox: Sandbox, folder: Path) -> dict[str, str]:
         "ADMIN__LISTEN": "127.0.0.1:0",
         "BUFFER__PATH": str(folder / "state"),
     }
-    return {"UPSTREAM_URL": sandbox.url, "NODE_NAME": "node-1", **{f"FORWARDER_{name}": value for name, value in own.items()}}
+    return {
+        "UPSTREAM_URL": sandbox.url,
+        "NODE_NAME": "node-1",
+        **{f"FORWARDER_{name}": value for name, value in own.items()},
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +83,26 @@ class Followed:
 
     def read(self) -> Counter[str]:
         """The lines that are read, by result."""
-        return sum((Counter(log.lines) for log in self.forwarder.pipeline.snapshot().logs), Counter[str]())
+        return sum(
+            (Counter(log.lines) for log in self.forwarder.pipeline.snapshot().logs), Counter[str]()
+        )
 
     async def counted(self, **results: int) -> None:
-        """Wait until so many lines of each result are read, and those that are events are delivered."""
-        await eventually(lambda: self.read().total() >= sum(results.values()), LIMIT, told=lambda: self.forwarder.pipeline.snapshot().logs)
+        """Wait until so many lines of each result are read, and those that are events are
+        delivered.
+        """
+        await eventually(
+            lambda: self.read().total() >= sum(results.values()),
+            LIMIT,
+            told=lambda: self.forwarder.pipeline.snapshot().logs,
+        )
         assert self.read() == Counter(results)
-        await eventually(lambda: sum(lane.delivered for lane in self.forwarder.pipeline.snapshot().lanes) >= results["taken"])
+        await eventually(
+            lambda: (
+                sum(lane.delivered for lane in self.forwarder.pipeline.snapshot().lanes)
+                >= results["taken"]
+            )
+        )
 
     async def events(self) -> list[StoredEvent]:
         """What arrived, once for each uuid, in the order of time."""
@@ -109,17 +134,29 @@ def written(*texts: str) -> bytes:
 
 
 def access(
-    request: str, moment: datetime, *, address: str = "203.0.113.9", status: int = 200, referrer: str = "-", agent: str = BROWSER
+    request: str,
+    moment: datetime,
+    *,
+    address: str = "203.0.113.9",
+    status: int = 200,
+    referrer: str = "-",
+    agent: str = BROWSER,
 ) -> str:
     """A line of nginx."""
-    return AccessLine(f"{address} - - ", f' "{request} HTTP/1.1" {status} 512 "{referrer}" "{agent}"').text(moment).decode()
+    return (
+        AccessLine(f"{address} - - ", f' "{request} HTTP/1.1" {status} 512 "{referrer}" "{agent}"')
+        .text(moment)
+        .decode()
+    )
 
 
 MORNING: Final = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
 
 
 async def test_nginx(tmp_path: Path) -> None:
-    """Page views are events with a cleaned address, whose visitor has another id each day; nothing else is an event."""
+    """Page views are events with a cleaned address, whose visitor has another id each day; nothing
+    else is an event.
+    """
     utm = "?utm_source=mail&token=s3cret&utm_campaign=tea"
     visits = [
         access(f"GET /teapots{utm}", MORNING, referrer="https://search.example/?q=private"),
@@ -131,20 +168,36 @@ async def test_nginx(tmp_path: Path) -> None:
         access("GET /static/shop.css", MORNING),
         access("POST /cart", MORNING, status=303),
         access("GET /missing", MORNING, status=404),
-        access("GET /", MORNING, agent="Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)"),
+        access(
+            "GET /",
+            MORNING,
+            agent="Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)",
+        ),
         access("GET /", MORNING, agent="curl/8.14.1"),
         access("GET /", MORNING, agent="-"),
         access("\\x16\\x03\\x01", MORNING, status=400).replace(" HTTP/1.1", ""),
     ]
     async with followed("nginx", tmp_path) as found:
-        (found.log / "access.log").write_bytes(written(*visits[:2], *others, "not a line of nginx", *visits[2:]))
+        (found.log / "access.log").write_bytes(
+            written(*visits[:2], *others, "not a line of nginx", *visits[2:])
+        )
         await found.counted(taken=len(visits), filtered=len(others), unmatched=1)
         events = await found.events()
     assert {(event.event, event.api_key) for event in events} == {("$pageview", KEY)}
     assert [event.timestamp[:19] for event in events] == [
-        *("2026-11-22T09:30:00", "2026-11-22T09:31:00", "2026-11-23T09:30:00", "2026-11-23T09:31:00")
+        *(
+            "2026-11-22T09:30:00",
+            "2026-11-22T09:31:00",
+            "2026-11-23T09:30:00",
+            "2026-11-23T09:31:00",
+        )
     ]
-    assert [properties(event)["$pathname"] for event in events] == ["/teapots", "/%C3%A7ay", "/", "/"]
+    assert [properties(event)["$pathname"] for event in events] == [
+        "/teapots",
+        "/%C3%A7ay",
+        "/",
+        "/",
+    ]
     assert properties(events[0]) == {
         "$current_url": "https://shop.example.com/teapots?utm_source=mail&utm_campaign=tea",
         "$pathname": "/teapots",
@@ -158,16 +211,24 @@ async def test_nginx(tmp_path: Path) -> None:
     first, second, next_day, other = [event.distinct_id for event in events]
     assert first == second
     assert len({first, next_day, other}) == 3
-    assert not any(secret in event.raw for event in events for secret in (b"203.0.113", b"2001:db8", b"Firefox", b"s3cret", b"private"))
+    assert not any(
+        secret in event.raw
+        for event in events
+        for secret in (b"203.0.113", b"2001:db8", b"Firefox", b"s3cret", b"private")
+    )
 
 
 async def test_nginx_with_the_demos_log(tmp_path: Path) -> None:
-    """The generated log of `forwarder demo --logs` gives exactly its page views, also where a part of it is rotated and compressed."""
+    """The generated log of `forwarder demo --logs` gives exactly its page views, also where a part
+    of it is rotated and compressed.
+    """
     story = list(lines(80))
     texts = [line.text(MORNING + timedelta(seconds=number)) for number, line in enumerate(story)]
     middle = len(texts) // 2
     async with followed("nginx", tmp_path) as found:
-        (found.log / "access.log.2.gz").write_bytes(gzip.compress(b"\n".join(texts[:middle]) + b"\n"))
+        (found.log / "access.log.2.gz").write_bytes(
+            gzip.compress(b"\n".join(texts[:middle]) + b"\n")
+        )
         (found.log / "access.log").write_bytes(b"\n".join(texts[middle:]) + b"\n")
         views = [line.page for line in story if line.page is not None]
         await found.counted(taken=len(views), filtered=len(texts) - len(views) - 1, unmatched=1)
@@ -196,7 +257,9 @@ http {{
 
 
 async def test_nginx_with_a_real_one(tmp_path: Path) -> None:
-    """What nginx itself writes into its log is understood: quotes and bytes beyond ASCII in headers, and a request that isn't HTTP."""
+    """What nginx itself writes into its log is understood: quotes and bytes beyond ASCII in
+    headers, and a request that isn't HTTP.
+    """
     program("nginx")
     async with followed("nginx", tmp_path) as found, nginx(tmp_path / "nginx", found.log) as site:
         odd = 'Mozilla/5.0 "quoted" \\ Zoë'.encode()
@@ -204,13 +267,26 @@ async def test_nginx_with_a_real_one(tmp_path: Path) -> None:
             (b"/?a=1&utm_source=x", {b"User-Agent": BROWSER.encode()}),
             (b"/%22quoted%22", {b"User-Agent": odd, b"Referer": b'https://a.example/"b"'}),
             (b"/gone", {b"User-Agent": BROWSER.encode()}),
-            (b"/bot", {b"User-Agent": b"Mozilla/5.0 (compatible; bingbot/2.0; +http://www.bing.com/bingbot.htm)"}),
+            (
+                b"/bot",
+                {
+                    b"User-Agent": (
+                        b"Mozilla/5.0 (compatible; bingbot/2.0; +http://www.bing.com/bingbot.htm)"
+                    )
+                },
+            ),
         ]
         for target, headers in requests:
-            await asked(site, b"GET %b HTTP/1.1\r\nHost: a\r\nConnection: close\r\n%b\r\n" % (target, head(headers)))
+            await asked(
+                site,
+                b"GET %b HTTP/1.1\r\nHost: a\r\nConnection: close\r\n%b\r\n"
+                % (target, head(headers)),
+            )
         await asked(site, b"\x16\x03\x01\x00\r\n\r\n")
         await found.counted(taken=2, filtered=3)
-        paths = {properties(event)["$pathname"]: properties(event) for event in await found.events()}
+        paths = {
+            properties(event)["$pathname"]: properties(event) for event in await found.events()
+        }
     assert paths.keys() == {"/", "/%22quoted%22"}
     assert paths["/"]["$current_url"] == "https://shop.example.com/?utm_source=x"
     assert paths["/%22quoted%22"]["$referrer"] == 'https://a.example/"b"'
@@ -232,7 +308,9 @@ async def asked(site: Path, request: bytes) -> None:
 
 def program(name: str) -> str:
     """Where a program is. Skips the test where it isn't installed."""
-    return shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") or pytest.skip(f"{name} isn't installed")
+    return shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") or pytest.skip(
+        f"{name} isn't installed"
+    )
 
 
 def nginx_files(place: Path, log: Path) -> None:
@@ -253,7 +331,8 @@ async def nginx(place: Path, log: Path) -> AsyncIterator[Path]:
     """A web server that logs into a folder; its socket."""
     nginx_files(place, log)
     process = await asyncio.create_subprocess_exec(
-        *(program("nginx"), "-p", str(place), "-c", str(place / "nginx.conf"), "-e", "stderr"), stderr=asyncio.subprocess.DEVNULL
+        *(program("nginx"), "-p", str(place), "-c", str(place / "nginx.conf"), "-e", "stderr"),
+        stderr=asyncio.subprocess.DEVNULL,
     )
     try:
         await eventually(lambda: listens(place / "site") or process.returncode is not None)
@@ -265,10 +344,19 @@ async def nginx(place: Path, log: Path) -> AsyncIterator[Path]:
 
 
 async def test_an_applications_log(tmp_path: Path) -> None:
-    """Its events arrive with their own times, without passwords, with a hash in the place of the e-mail address."""
+    """Its events arrive with their own times, without passwords, with a hash in the place of the
+    e-mail address.
+    """
     user = {"id": "u-17", "email": "ann@example.com", "plan": "pro"}
     records: list[dict[str, Any]] = [
-        {"time": "2026-11-23T09:30:00.125Z", "level": "info", "event": "order placed", "user": user, "total": 49.0, "password": "hunter2"},
+        {
+            "time": "2026-11-23T09:30:00.125Z",
+            "level": "info",
+            "event": "order placed",
+            "user": user,
+            "total": 49.0,
+            "password": "hunter2",
+        },
         {"time": "2026-11-23T09:30:01Z", "level": "debug", "message": "cache miss"},
         {
             "time": "2026-11-23T10:30:02.5+01:00",
@@ -279,11 +367,21 @@ async def test_an_applications_log(tmp_path: Path) -> None:
         {"time": "yesterday", "event": "order placed", "user": user},
     ]
     async with followed("application", tmp_path) as found:
-        (found.log / "app.log").write_bytes(written(*map(json.dumps, records), "Traceback (most recent call last):"))
+        (found.log / "app.log").write_bytes(
+            written(*map(json.dumps, records), "Traceback (most recent call last):")
+        )
         await found.counted(taken=2, filtered=1, refused=1, unmatched=1)
         placed, left = await found.events()
-    assert (placed.event, placed.distinct_id, placed.timestamp) == ("order placed", "u-17", "2026-11-23T09:30:00.125000Z")
-    assert (left.event, left.distinct_id, left.timestamp) == ("signed out", "18", "2026-11-23T09:30:02.500000Z")
+    assert (placed.event, placed.distinct_id, placed.timestamp) == (
+        "order placed",
+        "u-17",
+        "2026-11-23T09:30:00.125000Z",
+    )
+    assert (left.event, left.distinct_id, left.timestamp) == (
+        "signed out",
+        "18",
+        "2026-11-23T09:30:02.500000Z",
+    )
     assert properties(placed)["$set"] == {"plan": "pro"}
     assert re.fullmatch("[0-9a-f]{64}", properties(placed)["user"]["email"])
     assert properties(left)["headers"] == {"a": 1}
@@ -303,7 +401,9 @@ LINES: Final = 200
 
 @pytest.mark.parametrize("way", ROTATIONS)
 async def test_logrotate_itself(tmp_path: Path, way: str) -> None:
-    """Whichever way logrotate does it, and whether the lines before a rotation have been read or not, each line is one event."""
+    """Whichever way logrotate does it, and whether the lines before a rotation have been read or
+    not, each line is one event.
+    """
     program("logrotate")
     async with followed("application", tmp_path) as found:
         path = found.log / "app.log"
@@ -312,13 +412,22 @@ async def test_logrotate_itself(tmp_path: Path, way: str) -> None:
         configuration.chmod(0o644)
         for number in range(ROUNDS):
             users = range(number * LINES, (number + 1) * LINES)
-            append(path, (json.dumps({"time": "2026-11-23T09:30:00Z", "event": "e", "user": {"id": user}}) for user in users))
+            append(
+                path,
+                (
+                    json.dumps({"time": "2026-11-23T09:30:00Z", "event": "e", "user": {"id": user}})
+                    for user in users
+                ),
+            )
             if number % 2:
-                await eventually(lambda: found.read().total() >= users.stop, told=found.read)  # noqa: B023 - called in this round alone
+                # B023: called in this round alone
+                await eventually(lambda: found.read().total() >= users.stop, told=found.read)  # noqa: B023
             await rotate(configuration)
         await found.counted(taken=ROUNDS * LINES)
         assert len(list(found.log.iterdir())) == ROUNDS + 1
-        assert sorted(int(event.distinct_id) for event in await found.events()) == list(range(ROUNDS * LINES))
+        assert sorted(int(event.distinct_id) for event in await found.events()) == list(
+            range(ROUNDS * LINES)
+        )
 
 
 def append(path: Path, texts: Iterable[str]) -> None:
@@ -345,13 +454,19 @@ def kubernetes_recipe() -> str:
     """The configuration of the DaemonSet."""
     import yaml  # noqa: PLC0415 - of this recipe alone
 
-    [found] = yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "logs" / "configmap.yaml").read_text("utf-8"))
+    [found] = yaml.safe_load_all(
+        (ROOT / "deploy" / "kubernetes" / "logs" / "configmap.yaml").read_text("utf-8")
+    )
     return str(found["data"]["forwarder.yaml"])
 
 
 async def test_pods(tmp_path: Path) -> None:
-    """Lines of the namespace's pods are events, long ones whole, also in files that kubelet rotated; no other namespace is read."""
-    long = json.dumps({"event": "report made", "user": "u-1", "text": "x" * 40_000, "password": "hunter2"})
+    """Lines of the namespace's pods are events, long ones whole, also in files that kubelet
+    rotated; no other namespace is read.
+    """
+    long = json.dumps(
+        {"event": "report made", "user": "u-1", "text": "x" * 40_000, "password": "hunter2"}
+    )
     pod = "log/shop_web-5d4f_0b1c/app"
     texts = {
         f"{pod}/0.log": [
@@ -361,7 +476,9 @@ async def test_pods(tmp_path: Path) -> None:
             container("stdout", "F", long[32_768:], 4),
         ],
         f"{pod}/1.log": [container("stdout", "F", '{"level": "info", "message": "no event"}', 9)],
-        "log/other_web-1_2/app/0.log": [container("stdout", "F", '{"event": "no", "user": "u-3"}', 9)],
+        "log/other_web-1_2/app/0.log": [
+            container("stdout", "F", '{"event": "no", "user": "u-3"}', 9)
+        ],
     }
     packed = written(container("stdout", "F", '{"event": "order placed", "user": "u-2"}', 0))
     for name, each in texts.items():
@@ -372,10 +489,18 @@ async def test_pods(tmp_path: Path) -> None:
     async with followed("kubernetes", tmp_path, kubernetes_recipe()) as found:
         await found.counted(taken=2, filtered=1, unmatched=1)
         placed, made = await found.events()
-    assert (placed.event, placed.distinct_id, placed.timestamp[:19]) == ("order placed", "u-2", "2026-11-23T09:30:00")
+    assert (placed.event, placed.distinct_id, placed.timestamp[:19]) == (
+        "order placed",
+        "u-2",
+        "2026-11-23T09:30:00",
+    )
     assert (made.event, made.timestamp) == ("report made", "2026-11-23T09:30:01.123456Z")
     assert len(properties(made)["text"]) == 40_000
-    assert [properties(made).get(name) for name in ("namespace", "container", "password")] == ["shop", "app", None]
+    assert [properties(made).get(name) for name in ("namespace", "container", "password")] == [
+        "shop",
+        "app",
+        None,
+    ]
 
 
 def entry(number: int, message: Any) -> dict[str, Any]:
@@ -393,7 +518,9 @@ def entry(number: int, message: Any) -> dict[str, Any]:
 
 
 async def test_the_journal(tmp_path: Path) -> None:
-    """Through a pipe: at its end forwarder drains and exits with 0; the same entries again are the same events."""
+    """Through a pipe: at its end forwarder drains and exits with 0; the same entries again are the
+    same events.
+    """
     entries = [
         entry(1, '{"event": "order placed", "user": "u-17", "total": 49.0}'),
         entry(2, "Started shop.service"),
@@ -406,20 +533,34 @@ async def test_the_journal(tmp_path: Path) -> None:
     file = configured("journald", tmp_path)
     async with Sandbox(SandboxOptions(listen="127.0.0.1:0")) as sandbox:
         for start in (0, 3):
-            assert await piped(file, written(*map(json.dumps, entries[start:])), variables(sandbox, tmp_path)) == 0
+            assert (
+                await piped(
+                    file, written(*map(json.dumps, entries[start:])), variables(sandbox, tmp_path)
+                )
+                == 0
+            )
         events = await sandbox.events()
         assert await sandbox.conflicts() == []
         assert len(await sandbox.requests()) >= 2
     assert [event.event for event in events] == ["order placed", "signed out"]
     placed = events[0]
     assert placed.timestamp == "2026-11-23T09:30:00.000001Z"
-    assert properties(placed) == {"event": "order placed", "user": "u-17", "total": 49.0, "unit": "shop.service", "host": "web-1"}
+    assert properties(placed) == {
+        "event": "order placed",
+        "user": "u-17",
+        "total": 49.0,
+        "unit": "shop.service",
+        "host": "web-1",
+    }
 
 
 async def piped(file: Path, data: bytes, env: Mapping[str, str]) -> int:
     """Run the daemon with this input to the end; its exit code."""
     process = await asyncio.create_subprocess_exec(
-        *command_line(["run", "--config", str(file)]), env=environment(env), stdin=asyncio.subprocess.PIPE, stderr=sys.stderr
+        *command_line(["run", "--config", str(file)]),
+        env=environment(env),
+        stdin=asyncio.subprocess.PIPE,
+        stderr=sys.stderr,
     )
     try:
         async with asyncio.timeout(40):

@@ -1,4 +1,6 @@
-"""Logs through a real daemon: files that grow while it is killed, standard input to its end, positions that stay and that move."""
+"""Logs through a real daemon: files that grow while it is killed, standard input to its end,
+positions that stay and that move.
+"""
 
 from __future__ import annotations
 
@@ -57,14 +59,23 @@ class Daemons:
         self._upstream = upstream
         self._members = members
 
-    async def start(self, name: str = "one", source: Mapping[str, Any] | None = None, **sections: Any) -> Member:
+    async def start(
+        self, name: str = "one", source: Mapping[str, Any] | None = None, **sections: Any
+    ) -> Member:
         """Start one, and wait until it listens."""
-        sources = {"kafka": [], "logs": [{**SOURCE, "path": f"{self.logs}/*.log*", **(source or {})}]}
-        return await self._members.start(name, upstream={"url": self._upstream.url}, sources=sources, **sections)
+        sources = {
+            "kafka": [],
+            "logs": [{**SOURCE, "path": f"{self.logs}/*.log*", **(source or {})}],
+        }
+        return await self._members.start(
+            name, upstream={"url": self._upstream.url}, sources=sources, **sections
+        )
 
 
 async def test_every_line_arrives_whenever_it_is_killed(tmp_path: Path) -> None:
-    """A writer appends and rotates in both ways; the daemon is killed again and again. Each line's event arrives, always the same one."""
+    """A writer appends and rotates in both ways; the daemon is killed again and again. Each line's
+    event arrives, always the same one.
+    """
     async with Upstream() as upstream, Members(tmp_path, {}) as members:
         daemons = Daemons(tmp_path, upstream, members)
         daemon = await daemons.start()
@@ -76,7 +87,8 @@ async def test_every_line_arrives_whenever_it_is_killed(tmp_path: Path) -> None:
                 await asyncio.sleep(0)
             if turn == 1:
                 daemons.file.rename(daemons.logs / f"app.log.{turn}")
-            await upstream.until(lambda: len(accepted(upstream)) > total - 900)  # noqa: B023 - awaited here
+            # B023: awaited here
+            await upstream.until(lambda: len(accepted(upstream)) > total - 900)  # noqa: B023
             await daemon.kill()
             write(daemons.file, range(total, total + 50))
             total += 50
@@ -87,13 +99,16 @@ async def test_every_line_arrives_whenever_it_is_killed(tmp_path: Path) -> None:
 
 
 async def test_a_stop_repeats_nothing_whatever_the_number_of_workers(tmp_path: Path) -> None:
-    """Positions are stored in the end, and are those of all workers: with another number of them nothing is read again."""
+    """Positions are stored in the end, and are those of all workers: with another number of them
+    nothing is read again.
+    """
     async with Upstream() as upstream, Members(tmp_path, {}) as members:
         daemons = Daemons(tmp_path, upstream, members)
         for start, workers in ((0, 2), (300, 1)):
             write(daemons.file, range(start, start + 300))
             daemon = await daemons.start(workers=workers)
-            await upstream.until(lambda: len(accepted(upstream)) >= start + 300)  # noqa: B023 - awaited here
+            # B023: awaited here
+            await upstream.until(lambda: len(accepted(upstream)) >= start + 300)  # noqa: B023
             assert await daemon.stop() == 0
         assert sorted(accepted(upstream).values()) == [1] * 600
         assert numbers(upstream) == list(range(600))
@@ -101,8 +116,13 @@ async def test_a_stop_repeats_nothing_whatever_the_number_of_workers(tmp_path: P
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 async def test_positions_stay_while_nothing_is_delivered(tmp_path: Path, kind: str) -> None:
-    """The files are the durable copy, with either buffer; when the upstream is back, all of it arrives."""
-    async with Upstream(lambda _: DOWN) as upstream, Members(tmp_path, {}, shutdown={"drain_timeout": "200ms"}) as members:
+    """The files are the durable copy, with either buffer; when the upstream is back, all of it
+    arrives.
+    """
+    async with (
+        Upstream(lambda _: DOWN) as upstream,
+        Members(tmp_path, {}, shutdown={"drain_timeout": "200ms"}) as members,
+    ):
         daemons = Daemons(tmp_path, upstream, members)
         write(daemons.file, range(500))
         daemon = await daemons.start(buffer={"kind": kind})
@@ -115,19 +135,25 @@ async def test_positions_stay_while_nothing_is_delivered(tmp_path: Path, kind: s
         assert await daemon.stop() == 0
         upstream.answer = lambda _: OK
         daemon = await daemons.start(buffer={"kind": kind})
-        await daemon.until(lambda shown: source_of(shown).lag == 0 and len(accepted(upstream)) == 500)
+        await daemon.until(
+            lambda shown: source_of(shown).lag == 0 and len(accepted(upstream)) == 500
+        )
         assert await daemon.stop() == 0
         assert numbers(upstream) == list(range(500))
 
 
 async def test_positions_of_what_is_on_disk_move_at_once(tmp_path: Path) -> None:
-    """With `commit: disk` the buffer has the events: after a kill nothing is read again, and nothing is missing."""
+    """With `commit: disk` the buffer has the events: after a kill nothing is read again, and
+    nothing is missing.
+    """
     disk: dict[str, Any] = {"source": {"commit": "disk"}, "buffer": {"kind": "disk"}}
     async with Upstream(lambda _: DOWN) as upstream, Members(tmp_path, {}) as members:
         daemons = Daemons(tmp_path, upstream, members)
         write(daemons.file, range(500))
         daemon = await daemons.start(**disk)
-        await daemon.until(lambda shown: source_of(shown).lines.get("taken") == 500 and source_of(shown).lag == 0)
+        await daemon.until(
+            lambda shown: source_of(shown).lines.get("taken") == 500 and source_of(shown).lag == 0
+        )
         await daemon.until(lambda shown: source_of(shown).commits.get("ok", 0) > 1)
         await daemon.kill()
         upstream.answer = lambda _: OK
@@ -145,7 +171,11 @@ async def test_positions_have_one_owner(tmp_path: Path) -> None:
         daemons = Daemons(tmp_path, upstream, members)
         first = await daemons.start()
         code, said = await piped(
-            b"", upstream, tmp_path / "second", dead_letters={"path": str(tmp_path / "one" / "state")}, path=daemons.file
+            b"",
+            upstream,
+            tmp_path / "second",
+            dead_letters={"path": str(tmp_path / "one" / "state")},
+            path=daemons.file,
         )
         assert code == 2
         assert f"is in use by another forwarder (process {first.process.pid})" in said
@@ -159,12 +189,19 @@ def configuration(home: Path, sections: Mapping[str, Any]) -> Path:
     return file
 
 
-async def piped(data: bytes, upstream: Upstream, home: Path, path: Path | None = None, **sections: Any) -> tuple[int, str]:
+async def piped(
+    data: bytes, upstream: Upstream, home: Path, path: Path | None = None, **sections: Any
+) -> tuple[int, str]:
     """Run a daemon that reads standard input, or a file, to its end; its exit code, and its log."""
     read = {"stdin": True} if path is None else {"path": str(path)}
     log = {key: SOURCE[key] for key in ("name", "mapping", "api_key")}
     sources = {"http": {"listen": "127.0.0.1:0"}, "logs": [{**log, **read}]}
-    own = {"upstream": {"url": upstream.url}, "dead_letters": {"path": str(home)}, "buffer": {"path": str(home)}, "sources": sources}
+    own = {
+        "upstream": {"url": upstream.url},
+        "dead_letters": {"path": str(home)},
+        "buffer": {"path": str(home)},
+        "sources": sources,
+    }
     process = await asyncio.create_subprocess_exec(
         *command_line(("run",)),
         "--config",
@@ -188,8 +225,12 @@ async def piped(data: bytes, upstream: Upstream, home: Path, path: Path | None =
 LINES = b"".join(log_line(number) + b"\n" for number in range(3000))
 
 
-@pytest.mark.parametrize("sections", [{}, {"workers": 2}, {"buffer": {"kind": "disk"}}], ids=["one", "workers", "disk"])
-async def test_the_end_of_standard_input_ends_the_daemon(tmp_path: Path, sections: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "sections", [{}, {"workers": 2}, {"buffer": {"kind": "disk"}}], ids=["one", "workers", "disk"]
+)
+async def test_the_end_of_standard_input_ends_the_daemon(
+    tmp_path: Path, sections: dict[str, Any]
+) -> None:
     """With 0, when every line is delivered, once; the last one needs no end."""
     async with Upstream() as upstream:
         code, said = await piped(LINES[:-1], upstream, tmp_path / "home", **sections)
@@ -199,10 +240,16 @@ async def test_the_end_of_standard_input_ends_the_daemon(tmp_path: Path, section
         assert set(accepted(upstream).values()) == {1}
 
 
-async def test_an_upstream_that_is_away_for_a_moment_loses_nothing_of_standard_input(tmp_path: Path) -> None:
-    """The daemon ends when all is delivered, however long that takes, and not when a drain would."""
+async def test_an_upstream_that_is_away_for_a_moment_loses_nothing_of_standard_input(
+    tmp_path: Path,
+) -> None:
+    """The daemon ends when all is delivered, however long that takes, and not when a
+    drain would.
+    """
     async with Upstream(lambda _: OK if len(upstream.requests) > 8 else DOWN) as upstream:
-        code, said = await piped(LINES, upstream, tmp_path / "home", shutdown={"drain_timeout": "10ms"})
+        code, said = await piped(
+            LINES, upstream, tmp_path / "home", shutdown={"drain_timeout": "10ms"}
+        )
         assert code == 0, said
         assert numbers(upstream) == list(range(3000))
 
@@ -215,10 +262,17 @@ async def test_no_input_is_the_end_of_input(tmp_path: Path) -> None:
 
 async def test_a_closed_standard_input_is_an_error_at_the_start(tmp_path: Path) -> None:
     """Its descriptor would be whatever is opened first."""
-    sources = {"http": {"listen": "127.0.0.1:0"}, "logs": [{key: SOURCE[key] for key in ("name", "mapping", "api_key")} | {"stdin": True}]}
-    file = configuration(tmp_path / "home", {"upstream": {"url": "http://127.0.0.1:2"}, "sources": sources})
+    sources = {
+        "http": {"listen": "127.0.0.1:0"},
+        "logs": [{key: SOURCE[key] for key in ("name", "mapping", "api_key")} | {"stdin": True}],
+    }
+    file = configuration(
+        tmp_path / "home", {"upstream": {"url": "http://127.0.0.1:2"}, "sources": sources}
+    )
     command = ["sh", "-c", 'exec "$@" <&-', "sh", *command_line(("run", "--config", str(file)))]
-    process = await asyncio.create_subprocess_exec(*command, env=environment({}), stderr=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        *command, env=environment({}), stderr=asyncio.subprocess.PIPE
+    )
     async with asyncio.timeout(LIMIT):
         _, said = await process.communicate()
     assert process.returncode == 2
@@ -226,7 +280,9 @@ async def test_a_closed_standard_input_is_an_error_at_the_start(tmp_path: Path) 
 
 
 async def test_what_a_signal_leaves_of_standard_input_becomes_dead_letters(tmp_path: Path) -> None:
-    """A pipe can't be read again: with the upstream down, a stop keeps what was accepted, and the exit code says so."""
+    """A pipe can't be read again: with the upstream down, a stop keeps what was accepted, and the
+    exit code says so.
+    """
     async with Upstream(lambda _: DOWN) as upstream:
         home = tmp_path / "home"
         log = {key: SOURCE[key] for key in ("name", "mapping", "api_key")}
@@ -237,7 +293,11 @@ async def test_what_a_signal_leaves_of_standard_input_becomes_dead_letters(tmp_p
             "sources": sources,
             "shutdown": {"drain_timeout": "100ms"},
         }
-        command = [*command_line(("run",)), "--config", str(configuration(home, merged(DEFAULTS, own)))]
+        command = [
+            *command_line(("run",)),
+            "--config",
+            str(configuration(home, merged(DEFAULTS, own))),
+        ]
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             *command, env=environment({}), stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.STDOUT
@@ -249,5 +309,7 @@ async def test_what_a_signal_leaves_of_standard_input_becomes_dead_letters(tmp_p
         said = (await process.communicate())[0].decode()
         assert process.returncode == 1, said
     left = json.loads(said.splitlines()[-1])["undelivered"]
-    listed = await forwarder("dead-letters", "ls", "--path", str(home), "--limit", "3000", "--output", "json")
+    listed = await forwarder(
+        "dead-letters", "ls", "--path", str(home), "--limit", "3000", "--output", "json"
+    )
     assert listed.out.count("undelivered_at_exit") == left > 0

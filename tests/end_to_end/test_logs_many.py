@@ -1,4 +1,6 @@
-"""Thousands of files that appear and go, as the logs of pods do: few are open at a time, memory stays flat, and nothing is lost."""
+"""Thousands of files that appear and go, as the logs of pods do: few are open at a time, memory
+stays flat, and nothing is lost.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ class Pods:
         return OK
 
     def step(self) -> None:
-        """Append to files of which all has arrived, or remove them; make new ones in their places."""
+        """Append to files of which all has arrived, or remove them; make new ones in
+        their places.
+        """
         while self._complete:
             number = self._complete.popleft()
             if number % 2 and self._written[number] == LINES:
@@ -91,7 +95,10 @@ class Pods:
         first = self._written.get(number, 0)
         self._written[number] = first + LINES
         self._due[number] = LINES
-        lines = [json.dumps({"pod": f"web-{number}", "file": number, "line": line}) + "\n" for line in range(first, first + LINES)]
+        lines = [
+            json.dumps({"pod": f"web-{number}", "file": number, "line": line}) + "\n"
+            for line in range(first, first + LINES)
+        ]
         with self._path(number).open("a") as file:
             file.writelines(lines)
 
@@ -103,7 +110,11 @@ def settings(url: str, folder: Path) -> dict[str, Any]:
         "api_key": KEY,
         "host": "node-1",
         "max_open_files": OPEN,
-        "mapping": {"event": '"line"', "distinct_id": ".pod", "properties": {"file": ".file", "line": ".line"}},
+        "mapping": {
+            "event": '"line"',
+            "distinct_id": ".pod",
+            "properties": {"file": ".file", "line": ".line"},
+        },
     }
     return {
         "upstream": {"url": url, "verify_keys": False, "compression": "none"},
@@ -126,7 +137,9 @@ def open_logs(pid: int, folder: Path) -> int:
 
 
 async def test_5000_files_that_appear_and_go(tmp_path: Path) -> None:
-    """Each line arrives once, at most `max_open_files` are open at any look, and memory at the end is what it was after the first ones."""
+    """Each line arrives once, at most `max_open_files` are open at any look, and memory at the end
+    is what it was after the first ones.
+    """
     pods = Pods(tmp_path / "logs")
     pods.folder.mkdir()
     config = tmp_path / "forwarder.yaml"
@@ -144,6 +157,10 @@ async def test_5000_files_that_appear_and_go(tmp_path: Path) -> None:
                 await pause(PACE)
             after = resident(daemon.pid)
             assert await daemon.stopped() == 0
-    assert pods.arrived == Counter({(number, line): 1 for number in range(FILES) for line in range(LINES * (1 + number % 2))})
+    assert pods.arrived == Counter(
+        {(number, line): 1 for number in range(FILES) for line in range(LINES * (1 + number % 2))}
+    )
     assert 0 < most <= OPEN + EXAMINED
-    assert after < before + GROWTH, f"{before / 1e6:.1f} MB after {WARM:,} files, {after / 1e6:.1f} MB after {FILES:,}"
+    assert after < before + GROWTH, (
+        f"{before / 1e6:.1f} MB after {WARM:,} files, {after / 1e6:.1f} MB after {FILES:,}"
+    )

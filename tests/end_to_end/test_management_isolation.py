@@ -1,4 +1,6 @@
-"""One organization can do nothing to another: every endpoint is tried, with every id of the first, in every mixture with own ones."""
+"""One organization can do nothing to another: every endpoint is tried, with every id of the first,
+in every mixture with own ones.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +58,12 @@ TRACES: Final = (
 """What would show in an answer that the first organization shows through."""
 
 
-def mixtures(endpoint: Endpoint[Any, Any], *, theirs: Mapping[IdKind, tuple[str, ...]] = THEIRS) -> Iterator[dict[str, str]]:
-    """All ids of the path in every mixture of the stranger's own and the first organization's, but for those that are all own."""
+def mixtures(
+    endpoint: Endpoint[Any, Any], *, theirs: Mapping[IdKind, tuple[str, ...]] = THEIRS
+) -> Iterator[dict[str, str]]:
+    """All ids of the path in every mixture of the stranger's own and the first organization's, but
+    for those that are all own.
+    """
     choices = [(own(endpoint, each.name), *theirs[each.kind]) for each in endpoint.parameters]
     for chosen in product(*choices):
         ids = {each.name: one for each, one in zip(endpoint.parameters, chosen, strict=True)}
@@ -81,8 +87,12 @@ def test_the_tables_are_all_compared() -> None:
 
 
 @EVERY
-async def test_ids_of_another_organization_are_nobodys(endpoint: Endpoint[Any, Any], tmp_path: Path) -> None:
-    """With any id of the first organization, in every mixture with own ones, an endpoint is 404 to a stranger, and nothing changes."""
+async def test_ids_of_another_organization_are_nobodys(
+    endpoint: Endpoint[Any, Any], tmp_path: Path
+) -> None:
+    """With any id of the first organization, in every mixture with own ones, an endpoint is 404 to
+    a stranger, and nothing changes.
+    """
     async with halves(tmp_path) as half:
         before = await half.everything()
         for ids in mixtures(endpoint):
@@ -92,30 +102,55 @@ async def test_ids_of_another_organization_are_nobodys(endpoint: Endpoint[Any, A
 
 
 @EVERY
-async def test_what_is_theirs_can_not_be_told_from_what_is_not(endpoint: Endpoint[Any, Any], tmp_path: Path) -> None:
-    """A stranger gets the same answer for an id of the first organization as for one of nothing: same status, headers and bytes."""
+async def test_what_is_theirs_can_not_be_told_from_what_is_not(
+    endpoint: Endpoint[Any, Any], tmp_path: Path
+) -> None:
+    """A stranger gets the same answer for an id of the first organization as for one of nothing:
+    same status, headers and bytes.
+    """
     nothing = {IdKind.UUID: (seed.UNKNOWN,), IdKind.INTEGER: (str(seed.UNKNOWN_NUMBER),)}
     async with halves(tmp_path) as half:
         unknown = [await half.call(endpoint, ids) for ids in mixtures(endpoint, theirs=nothing)]
-        known = [await half.call(endpoint, ids) for ids in mixtures(endpoint, theirs={kind: ids[:1] for kind, ids in THEIRS.items()})]
+        known = [
+            await half.call(endpoint, ids)
+            for ids in mixtures(endpoint, theirs={kind: ids[:1] for kind, ids in THEIRS.items()})
+        ]
         assert {comparable(reply) for reply in known} == {comparable(reply) for reply in unknown}
 
 
 def comparable(reply: Reply) -> tuple[Any, ...]:
     """An answer without what differs from second to second."""
-    return reply.status, reply.text, tuple((name, value) for name, value in reply.headers.items() if name != "Date")
+    return (
+        reply.status,
+        reply.text,
+        tuple((name, value) for name, value in reply.headers.items() if name != "Date"),
+    )
 
 
 @EVERY
-async def test_own_use_shows_and_changes_nothing_of_another(endpoint: Endpoint[Any, Any], tmp_path: Path) -> None:
-    """What a stranger does in an organization of their own leaves the first as it was, and no answer tells anything of it."""
+async def test_own_use_shows_and_changes_nothing_of_another(
+    endpoint: Endpoint[Any, Any], tmp_path: Path
+) -> None:
+    """What a stranger does in an organization of their own leaves the first as it was, and no
+    answer tells anything of it.
+    """
     async with halves(tmp_path) as half:
         before = await half.everything()
         ids = {each.name: own(endpoint, each.name) for each in endpoint.parameters}
         reply = await half.call(endpoint, ids)
         assert reply.status in (endpoint.status, 400, 403)
-        pointing = {"organization": seed.ORGANIZATION, "id": seed.DOMAIN, "team_id": seed.PROJECT, "batch_export": seed.EXPORT}
-        pointing |= {"project": seed.PROJECT, "created_by": 1, "user": {"id": 1, "uuid": seed.OWNER}, "uuid": seed.OWNER}
+        pointing = {
+            "organization": seed.ORGANIZATION,
+            "id": seed.DOMAIN,
+            "team_id": seed.PROJECT,
+            "batch_export": seed.EXPORT,
+        }
+        pointing |= {
+            "project": seed.PROJECT,
+            "created_by": 1,
+            "user": {"id": 1, "uuid": seed.OWNER},
+            "uuid": seed.OWNER,
+        }
         answers = [reply]
         if endpoint.takes_body:
             answers.append(await half.call(endpoint, ids, {**BODIES[endpoint.request], **pointing}))
@@ -126,33 +161,57 @@ async def test_own_use_shows_and_changes_nothing_of_another(endpoint: Endpoint[A
 @pytest.mark.parametrize(
     ("endpoint", "body", "attr"),
     [
-        (table.CREATE_INVITE, {"target_email": "a@example.net", "private_project_access": "THEIRS"}, "private_project_access"),
+        (
+            table.CREATE_INVITE,
+            {"target_email": "a@example.net", "private_project_access": "THEIRS"},
+            "private_project_access",
+        ),
         (
             table.BULK_INVITE,
-            [{"target_email": "a@example.net"}, {"target_email": "b@example.net", "private_project_access": "THEIRS"}],
+            [
+                {"target_email": "a@example.net"},
+                {"target_email": "b@example.net", "private_project_access": "THEIRS"},
+            ],
             "1__",
         ),
         (table.CREATE_PROJECT, {"name": "Mine", "primary_dashboard": 1}, "primary_dashboard"),
     ],
     ids=["invite", "bulk", "project"],
 )
-async def test_bodies_do_not_reach_across(endpoint: Endpoint[Any, Any], body: Any, attr: str, tmp_path: Path) -> None:
-    """A body of an own resource that refers to the first organization's project or dashboard is 400, and makes nothing on either side."""
+async def test_bodies_do_not_reach_across(
+    endpoint: Endpoint[Any, Any], body: Any, attr: str, tmp_path: Path
+) -> None:
+    """A body of an own resource that refers to the first organization's project or dashboard is
+    400, and makes nothing on either side.
+    """
     async with halves(tmp_path) as half:
         before = await half.everything(), await half.everything(seed.OTHER, seed.STRANGER_KEY)
         for project in (seed.PROJECT, seed.SECOND_PROJECT):
             access = json.dumps([{"id": project, "level": "admin"}])
-            reply = await half.call(endpoint, OWN, json.loads(json.dumps(body).replace('"THEIRS"', access)))
-            assert (reply.status, reply.json["code"], str(reply.json["attr"]).startswith(attr)) == (400, "does_not_exist", True)
+            reply = await half.call(
+                endpoint, OWN, json.loads(json.dumps(body).replace('"THEIRS"', access))
+            )
+            assert (reply.status, reply.json["code"], str(reply.json["attr"]).startswith(attr)) == (
+                400,
+                "does_not_exist",
+                True,
+            )
             assert traces(reply.text) == []
-        assert (await half.everything(), await half.everything(seed.OTHER, seed.STRANGER_KEY)) == before
+        assert (
+            await half.everything(),
+            await half.everything(seed.OTHER, seed.STRANGER_KEY),
+        ) == before
 
 
 async def test_lists_hold_what_is_own(tmp_path: Path) -> None:
-    """Every list of a stranger's organization, read in pages of one, holds their own and nothing of the first organization."""
+    """Every list of a stranger's organization, read in pages of one, holds their own and nothing
+    of the first organization.
+    """
     async with halves(tmp_path) as half:
         for endpoint in (each for each in ENDPOINTS if each.paginated):
-            path = endpoint.path.format_map({each.name: OWN[each.name] for each in endpoint.parameters})
+            path = endpoint.path.format_map(
+                {each.name: OWN[each.name] for each in endpoint.parameters}
+            )
             reply = await half.ask("GET", f"{path}?limit=1")
             seen = []
             while reply.json["next"]:
@@ -164,7 +223,9 @@ async def test_lists_hold_what_is_own(tmp_path: Path) -> None:
 
 
 async def test_an_address_can_be_in_two_organizations(tmp_path: Path) -> None:
-    """A stranger may invite a member of the first organization and add its unverified domain: neither tells them that there is one."""
+    """A stranger may invite a member of the first organization and add its unverified domain:
+    neither tells them that there is one.
+    """
     async with halves(tmp_path) as half:
         before = await half.everything()
         invited = await half.call(table.CREATE_INVITE, OWN, {"target_email": "olga@example.com"})

@@ -1,4 +1,6 @@
-"""`kill -9` of a sandbox on a file while clients write: what was answered is there when it runs again."""
+"""`kill -9` of a sandbox on a file while clients write: what was answered is there when it runs
+again.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ ANSWERS: Final = 80
 
 @dataclass
 class Answered:
-    """What clients were answered, of all lives of the sandbox; a write without an answer may have been done or not."""
+    """What clients were answered, of all lives of the sandbox; a write without an answer may have
+    been done or not.
+    """
 
     writes: int = 0
     enough: asyncio.Event = field(default_factory=asyncio.Event)
@@ -56,7 +60,9 @@ class Life:
         async with Client(self.url, seed.OWNER_KEY) as client:
             await asyncio.gather(*(self._until_gone(job, client) for job in jobs))
 
-    async def _until_gone(self, job: Callable[[Client, int], Coroutine[Any, Any, None]], client: Client) -> None:
+    async def _until_gone(
+        self, job: Callable[[Client, int], Coroutine[Any, Any, None]], client: Client
+    ) -> None:
         try:
             for turn in count():
                 await job(client, turn)
@@ -69,7 +75,9 @@ class Life:
         """Changes one field, always to a greater number."""
         value = self.number * 1_000_000 + turn
         self.answered.asked = value
-        await client.domains.update(seed.ORGANIZATION, seed.VERIFIED_DOMAIN, saml_entity_id=str(value))
+        await client.domains.update(
+            seed.ORGANIZATION, seed.VERIFIED_DOMAIN, saml_entity_id=str(value)
+        )
         self.answered.issuer = value
 
     async def makes(self, client: Client, turn: int) -> None:
@@ -79,7 +87,9 @@ class Life:
 
     async def invites(self, client: Client, turn: int) -> None:
         """Invites somebody, and takes every other invite back."""
-        invite = await client.invites.create(seed.ORGANIZATION, target_email=f"somebody-{self.number}-{turn}@example.net")
+        invite = await client.invites.create(
+            seed.ORGANIZATION, target_email=f"somebody-{self.number}-{turn}@example.net"
+        )
         self.answered.invites.add(invite["id"])
         if turn % 2:
             self.answered.invites.remove(invite["id"])
@@ -90,16 +100,29 @@ class Life:
         """Sends an event."""
         event = {"event": f"seen {self.number}-{turn}", "distinct_id": "ann"}
         body = {"api_key": seed.TOKEN, "batch": [event]}
-        async with aiohttp.ClientSession() as session, session.post(f"{self.url}/batch/", json=body) as response:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{self.url}/batch/", json=body) as response,
+        ):
             assert response.status == 200
         self.answered.events.add(event["event"])
 
 
 async def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
-    """Killed twice under load: every change, project, invite and event that was answered is there, and what was removed is gone."""
+    """Killed twice under load: every change, project, invite and event that was answered is there,
+    and what was removed is gone.
+    """
     options = seed.seeded(tmp_path)
     database = tmp_path / "sandbox.db"
-    command = ("sandbox", "--listen", "127.0.0.1:0", "--database", str(database), "--seed", str(options.seed))
+    command = (
+        "sandbox",
+        "--listen",
+        "127.0.0.1:0",
+        "--database",
+        str(database),
+        "--seed",
+        str(options.seed),
+    )
     answered = Answered()
     for number in range(1, KILLS + 1):
         async with running(*command) as sandbox:
@@ -121,7 +144,9 @@ async def check(url: str, answered: Answered) -> None:
     async with Client(url, seed.OWNER_KEY) as client, aiohttp.ClientSession() as session:
         domain = await client.domains.get(seed.ORGANIZATION, seed.VERIFIED_DOMAIN)
         assert int(domain["saml_entity_id"]) in (answered.issuer, answered.asked)
-        projects = {each["id"]: each["api_token"] async for each in client.projects.list(seed.ORGANIZATION)}
+        projects = {
+            each["id"]: each["api_token"] async for each in client.projects.list(seed.ORGANIZATION)
+        }
         assert answered.projects.items() <= projects.items()
         assert len(answered.projects) >= KILLS
         assert len(projects) <= len(answered.projects) + 2 + KILLS
@@ -133,5 +158,8 @@ async def check(url: str, answered: Answered) -> None:
         assert answered.events <= set(events)
         assert len(set(events)) == len(events) <= len(answered.events) + KILLS
         token = next(iter(answered.projects.values()))
-        async with session.post(f"{url}/batch/", json={"api_key": token, "batch": [{"event": "e", "distinct_id": "ann"}]}) as response:
+        async with session.post(
+            f"{url}/batch/",
+            json={"api_key": token, "batch": [{"event": "e", "distinct_id": "ann"}]},
+        ) as response:
             assert response.status == 200

@@ -1,4 +1,6 @@
-"""Full: senders are told to come back, nothing that was answered 200 is lost, and one lane's trouble isn't everybody's."""
+"""Full: senders are told to come back, nothing that was answered 200 is lost, and one lane's
+trouble isn't everybody's.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ from tests.support.upstream import OK, Answer, Upstream, plain
 from tests.support.waiting import eventually
 from tests.support.whole import KEY, Whole, accepted, always_balanced, batch, events
 
-SMALL: dict[str, Any] = {"buffer": {"max_bytes": "2MB"}, "batch": {"max_bytes": "500kB", "max_age": "100ms"}}
+SMALL: dict[str, Any] = {
+    "buffer": {"max_bytes": "2MB"},
+    "batch": {"max_bytes": "500kB", "max_age": "100ms"},
+}
 KEYS = (KEY, "phc_anotheranother12", "phc_yetanotherone123")
 
 
@@ -29,7 +34,9 @@ async def fill(whole: Whole, key: str, prefix: str, *, size: int = 50) -> list[b
 
 
 async def test_full_is_503_and_what_was_taken_arrives() -> None:
-    """While the upstream is down each lane fills its share of what is left until nothing is; later all that was answered 200 arrives."""
+    """While the upstream is down each lane fills its share of what is left until nothing is; later
+    all that was answered 200 arrives.
+    """
     async with Upstream() as upstream:
         await upstream.stop()
         async with Whole(upstream.url, **SMALL, http={"api_keys": KEYS}) as whole:
@@ -50,7 +57,9 @@ async def test_full_is_503_and_what_was_taken_arrives() -> None:
 
 
 async def test_senders_that_push_on_lose_nothing() -> None:
-    """Senders that come back after each 503 get everything in, though the upstream is gone for a while; every event arrives once."""
+    """Senders that come back after each 503 get everything in, though the upstream is gone for a
+    while; every event arrives once.
+    """
     refused = 0
     sent: list[bytes] = []
     async with Upstream() as upstream, Whole(upstream.url, **SMALL) as whole:
@@ -78,7 +87,9 @@ async def test_a_request_that_could_never_fit_is_413() -> None:
 
 
 async def test_while_draining_senders_are_told_to_come_back() -> None:
-    """On a connection that is open, a new request gets 503 and the connection closes; what was taken before is delivered."""
+    """On a connection that is open, a new request gets 503 and the connection closes; what was
+    taken before is delivered.
+    """
     async with Upstream() as upstream, Whole(upstream.url) as whole:
         client = await whole.connect()
         assert (await client.ask(post("/batch/", batch(events(3))))).status == 200
@@ -93,10 +104,14 @@ async def test_while_draining_senders_are_told_to_come_back() -> None:
 
 
 async def test_a_drain_that_ends_in_vain_names_what_is_left() -> None:
-    """At the end every undelivered event is a dead letter, waiting or in flight, once, and the books balance."""
+    """At the end every undelivered event is a dead letter, waiting or in flight, once, and the
+    books balance.
+    """
     hang = asyncio.Event()
     async with Upstream(lambda _: Answer(when=hang)) as upstream:
-        async with Whole(upstream.url, batch={"max_events": 5}, delivery={"concurrency": 1}) as whole:
+        async with Whole(
+            upstream.url, batch={"max_events": 5}, delivery={"concurrency": 1}
+        ) as whole:
             sent = events(20)
             for start in range(0, 20, 4):
                 await whole.take(sent[start : start + 4])
@@ -105,5 +120,9 @@ async def test_a_drain_that_ends_in_vain_names_what_is_left() -> None:
             assert not await whole.pipeline.drain(2.0)
         assert sorted(letter.data for letter in whole.left) == sorted(sent)
         (lane,) = whole.snapshot.lanes
-        assert (dict(lane.dead_lettered), lane.buffered, lane.difference) == ({"undelivered_at_exit": 20}, 0, 0)
+        assert (dict(lane.dead_lettered), lane.buffered, lane.difference) == (
+            {"undelivered_at_exit": 20},
+            0,
+            0,
+        )
         hang.set()

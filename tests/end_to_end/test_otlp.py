@@ -1,4 +1,6 @@
-"""Log records over OTLP, from the listener to a sandbox: large requests, a full buffer, repeated requests, and a restart."""
+"""Log records over OTLP, from the listener to a sandbox: large requests, a full buffer, repeated
+requests, and a restart.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ from tests.support.listening import Reply, post
 from tests.support.otlp import AT, JSON, PROTOBUF, export, record
 from tests.support.whole import KEY, Whole, always_balanced, gzipped
 
-MAPPING = {"event": ".event_name", "distinct_id": ".attributes.user", "where": '.severity != "debug"', "properties": {"n": ".body"}}
+MAPPING = {
+    "event": ".event_name",
+    "distinct_id": ".attributes.user",
+    "where": '.severity != "debug"',
+    "properties": {"n": ".body"},
+}
 HTTP = {"otlp": {"api_key": KEY, "mapping": MAPPING}, "path_prefix": ["/ingest"]}
 BOTH = pytest.mark.parametrize("protobuf", [False, True], ids=["json", "protobuf"])
 LARGE = 3000
@@ -28,23 +35,37 @@ def request(body: bytes, *headers: str, protobuf: bool, path: str = "/v1/logs") 
 
 def body_of(count: int, *, protobuf: bool, first: int = 0, **members: Any) -> bytes:
     """A request's body of so many records."""
-    return export(*[record(n, time_unix_nano=AT + n, **members) for n in range(first, first + count)], protobuf=protobuf)
+    return export(
+        *[record(n, time_unix_nano=AT + n, **members) for n in range(first, first + count)],
+        protobuf=protobuf,
+    )
 
 
 def accepted(reply: Reply, *, protobuf: bool) -> bool:
     """Whether the answer says that everything was accepted."""
-    return (reply.status, reply.body, reply.headers["content-type"]) == (200, b"" if protobuf else b"{}", PROTOBUF if protobuf else JSON)
+    return (reply.status, reply.body, reply.headers["content-type"]) == (
+        200,
+        b"" if protobuf else b"{}",
+        PROTOBUF if protobuf else JSON,
+    )
 
 
 @BOTH
 @pytest.mark.parametrize("count", [50, LARGE], ids=["small", "large"])
 async def test_records_arrive(protobuf: bool, count: int) -> None:
-    """Plain and compressed, below a prefix too; what is left out isn't there, and each event is there once with its time."""
+    """Plain and compressed, below a prefix too; what is left out isn't there, and each event is
+    there once with its time.
+    """
     async with Sandbox() as sandbox, Whole(sandbox.url, SystemClock(), http=HTTP) as whole:
         with always_balanced(whole.pipeline):
             first, second = (body_of(count, protobuf=protobuf, first=at) for at in (0, count))
             assert accepted(await whole.send(request(first, protobuf=protobuf)), protobuf=protobuf)
-            packed = request(gzipped(second), "Content-Encoding: gzip", protobuf=protobuf, path="/ingest/v1/logs/")
+            packed = request(
+                gzipped(second),
+                "Content-Encoding: gzip",
+                protobuf=protobuf,
+                path="/ingest/v1/logs/",
+            )
             assert accepted(await whole.send(packed), protobuf=protobuf)
             dull = request(body_of(5, protobuf=protobuf, severity_text="debug"), protobuf=protobuf)
             assert accepted(await whole.send(dull), protobuf=protobuf)
@@ -61,12 +82,17 @@ async def test_records_arrive(protobuf: bool, count: int) -> None:
 @BOTH
 @pytest.mark.parametrize("count", [50, LARGE], ids=["small", "large"])
 async def test_a_request_whose_answer_was_lost(protobuf: bool, count: int) -> None:
-    """The exporter sends the same bytes again: the service gets the same events twice, and none contradicts another."""
+    """The exporter sends the same bytes again: the service gets the same events twice, and none
+    contradicts another.
+    """
     async with Sandbox() as sandbox, Whole(sandbox.url, SystemClock(), http=HTTP) as whole:
         body = body_of(count, protobuf=protobuf)
         assert accepted(await whole.send(request(body, protobuf=protobuf)), protobuf=protobuf)
         await whole.emptied()
-        assert accepted(await whole.send(request(gzipped(body), "Content-Encoding: gzip", protobuf=protobuf)), protobuf=protobuf)
+        assert accepted(
+            await whole.send(request(gzipped(body), "Content-Encoding: gzip", protobuf=protobuf)),
+            protobuf=protobuf,
+        )
         await whole.emptied()
         events, summary = await sandbox.events(), await sandbox.summary()
     assert len({event.uuid for event in events}) == count
@@ -78,19 +104,34 @@ async def test_a_full_buffer(protobuf: bool) -> None:
     """503 with Retry-After and a status; when there is room again the same request is accepted."""
     small = {"max_bytes": "1MiB"}
     async with Sandbox() as sandbox:
-        held: dict[str, Any] = {"buffer": small, "upstream": {"max_event": "100kB"}, "batch": {"max_bytes": "200kB"}, "http": HTTP}
+        held: dict[str, Any] = {
+            "buffer": small,
+            "upstream": {"max_event": "100kB"},
+            "batch": {"max_bytes": "200kB"},
+            "http": HTTP,
+        }
         async with Whole("http://127.0.0.1:9", **held) as whole:
-            taken, reply = 0, await whole.send(request(body_of(100, protobuf=protobuf), protobuf=protobuf))
+            taken, reply = (
+                0,
+                await whole.send(request(body_of(100, protobuf=protobuf), protobuf=protobuf)),
+            )
             while reply.status == 200:
                 taken += 100
-                reply = await whole.send(request(body_of(100, protobuf=protobuf, first=taken), protobuf=protobuf))
-            assert (reply.status, reply.headers["content-type"]) == (503, PROTOBUF if protobuf else JSON)
+                reply = await whole.send(
+                    request(body_of(100, protobuf=protobuf, first=taken), protobuf=protobuf)
+                )
+            assert (reply.status, reply.headers["content-type"]) == (
+                503,
+                PROTOBUF if protobuf else JSON,
+            )
             assert int(reply.headers["retry-after"]) > 0
             assert b"full" in reply.body
             assert sum(lane.buffered for lane in whole.snapshot.lanes) == taken
         async with Whole(sandbox.url, **held) as whole:
             for first in range(0, taken + 100, 100):
-                reply = await whole.send(request(body_of(100, protobuf=protobuf, first=first), protobuf=protobuf))
+                reply = await whole.send(
+                    request(body_of(100, protobuf=protobuf, first=first), protobuf=protobuf)
+                )
                 assert accepted(reply, protobuf=protobuf)
                 await whole.emptied()
         assert len(await sandbox.events()) == taken + 100
@@ -98,11 +139,18 @@ async def test_a_full_buffer(protobuf: bool) -> None:
 
 @BOTH
 async def test_what_becomes_no_event(protobuf: bool) -> None:
-    """Partial success, also of a large request; what was rejected is among the dead letters as the mapping sees it."""
+    """Partial success, also of a large request; what was rejected is among the dead letters as the
+    mapping sees it.
+    """
     async with Sandbox() as sandbox, Whole(sandbox.url, SystemClock(), http=HTTP) as whole:
         for count in (10, LARGE):
-            records = [record(n, time_unix_nano=AT + count + n, **({"event_name": ""} if n < 2 else {})) for n in range(count)]
-            reply = await whole.send(request(export(*records, protobuf=protobuf), protobuf=protobuf))
+            records = [
+                record(n, time_unix_nano=AT + count + n, **({"event_name": ""} if n < 2 else {}))
+                for n in range(count)
+            ]
+            reply = await whole.send(
+                request(export(*records, protobuf=protobuf), protobuf=protobuf)
+            )
             assert reply.status == 200
             assert b"2 log records are no events" in reply.body
         await whole.emptied()
@@ -121,7 +169,15 @@ async def test_what_becomes_no_event(protobuf: bool) -> None:
         (request(b"{", protobuf=False), 400),
         (request(body_of(1, protobuf=True), "Authorization: Bearer phc_other", protobuf=True), 401),
         (request(gzipped(b"\0" * 30_000_000), "Content-Encoding: gzip", protobuf=True), 413),
-        (request(export(*[record(n) for n in range(150)], protobuf=True, resource={"r": "x" * 1_000_000}), protobuf=True), 413),
+        (
+            request(
+                export(
+                    *[record(n) for n in range(150)], protobuf=True, resource={"r": "x" * 1_000_000}
+                ),
+                protobuf=True,
+            ),
+            413,
+        ),
         (post("/v1/logs", b"{}", "Content-Type: text/plain"), 415),
         (b"GET /v1/logs HTTP/1.1\r\nHost: a\r\n\r\n", 405),
         (request(b"{}", protobuf=False, path="/v1/traces"), 404),
@@ -133,7 +189,9 @@ async def test_what_is_rejected(asked: bytes, status: int) -> None:
     async with Sandbox() as sandbox, Whole(sandbox.url, SystemClock(), http=HTTP) as whole:
         reply = await whole.send(asked)
         assert (reply.status, "retry-after" in reply.headers) == (status, False)
-        assert accepted(await whole.send(request(body_of(1, protobuf=True), protobuf=True)), protobuf=True)
+        assert accepted(
+            await whole.send(request(body_of(1, protobuf=True), protobuf=True)), protobuf=True
+        )
         await whole.emptied()
         assert len(await sandbox.events()) == 1
 
@@ -141,9 +199,17 @@ async def test_what_is_rejected(asked: bytes, status: int) -> None:
 async def test_what_was_answered_is_on_disk() -> None:
     """With a disk buffer and `ack: disk` an answer of 200 holds over a crash."""
     buffer = {"kind": "disk", "ack": "disk", "max_bytes": "64MiB"}
-    async with Sandbox() as sandbox, Whole(sandbox.url, SystemClock(), http=HTTP, buffer=buffer) as whole:
+    async with (
+        Sandbox() as sandbox,
+        Whole(sandbox.url, SystemClock(), http=HTTP, buffer=buffer) as whole,
+    ):
         for first in (0, LARGE):
-            assert accepted(await whole.send(request(body_of(LARGE, protobuf=True, first=first), protobuf=True)), protobuf=True)
+            assert accepted(
+                await whole.send(
+                    request(body_of(LARGE, protobuf=True, first=first), protobuf=True)
+                ),
+                protobuf=True,
+            )
         await whole.restart(crash=True)
         await whole.emptied()
         numbers = {json.loads(event.properties)["n"] for event in await sandbox.events()}

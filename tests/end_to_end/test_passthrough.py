@@ -1,4 +1,6 @@
-"""Calls that bring no events, through the whole daemon: beside events, while the upstream is down, with several workers."""
+"""Calls that bring no events, through the whole daemon: beside events, while the upstream is down,
+with several workers.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ async def service(request: Asked) -> None:
     await request.read()
     if request.target.startswith("/flags/definitions"):
         known = request.headers.get("if-none-match") == '"1"'
-        await request.write(b'HTTP/1.1 304 N\r\nETag: "1"\r\n\r\n' if known else whole(b'{"flags":[1]}', 'ETag: "1"'))
+        await request.write(
+            b'HTTP/1.1 304 N\r\nETag: "1"\r\n\r\n'
+            if known
+            else whole(b'{"flags":[1]}', 'ETag: "1"')
+        )
     elif request.target.startswith("/flags"):
         await request.write(whole(b'{"flags":{"a":true}}', "Content-Type: application/json"))
     else:
@@ -51,7 +57,9 @@ def delivered(upstream: Origin) -> int:
 
 
 async def test_events_and_flags_through_one_daemon() -> None:
-    """Events are buffered and delivered, flag calls answered by the service itself; each is counted where it belongs."""
+    """Events are buffered and delivered, flag calls answered by the service itself; each is
+    counted where it belongs.
+    """
     async with origin(service) as upstream, passing(upstream.url) as daemon:
         client = await connected(daemon)
         for _ in range(5):
@@ -60,11 +68,16 @@ async def test_events_and_flags_through_one_daemon() -> None:
         await eventually(lambda: daemon.snapshot.lanes[0].delivered == 5)
         await client.close()
         shown = daemon.snapshot
-        assert (shown.http_requests, shown.passthrough_requests) == ({("/e", 200): 5}, {("/flags", 200): 5})
+        assert (shown.http_requests, shown.passthrough_requests) == (
+            {("/e", 200): 5},
+            {("/flags", 200): 5},
+        )
 
 
 async def test_an_outage() -> None:
-    """Down: events are taken, flag calls fail within their time, then at once, definitions go on, `/status` says it. Back: all works."""
+    """Down: events are taken, flag calls fail within their time, then at once, definitions go on,
+    `/status` says it. Back: all works.
+    """
     async with origin(service) as upstream, passing(upstream.url, clock := FakeClock()) as daemon:
         poll = get("/flags/definitions?token=x", "Authorization: Bearer y")
         client = await connected(daemon)
@@ -82,7 +95,11 @@ async def test_an_outage() -> None:
         upstream.handler = service
         await upstream.stop()
         got = await asked(client, poll)
-        assert (got.status, got.body, got.all("warning")[0]) == (200, b'{"flags":[1]}', '110 - "Response is Stale"')
+        assert (got.status, got.body, got.all("warning")[0]) == (
+            200,
+            b'{"flags":[1]}',
+            '110 - "Response is Stale"',
+        )
         assert (await asked(client, post("/e", EVENT))).status == 200
         assert any("get 503 at once" in warning for warning in daemon.snapshot.warnings)
         assert daemon.snapshot.ready
@@ -118,7 +135,10 @@ async def test_an_end_waits_for_what_is_under_way() -> None:
 
 async def test_disabled() -> None:
     """`passthrough.enabled: false`: 404, and the service is never asked."""
-    async with origin(ok) as upstream, passing(upstream.url, passthrough={"enabled": False}) as daemon:
+    async with (
+        origin(ok) as upstream,
+        passing(upstream.url, passthrough={"enabled": False}) as daemon,
+    ):
         client = await connected(daemon)
         assert (await asked(client, get("/flags"))).status == 404
         await client.close()
@@ -184,6 +204,9 @@ async def test_two_workers() -> None:
         assert {one.status for one in got} == {200}
         shown = await daemon.until(lambda now: now.passthrough_requests == {("/decide", 200): 20})
         assert shown.http_requests == {}
-        assert 'forwarder_passthrough_requests_total{code="200",path="/decide"} 20.0' in await daemon.metrics()
+        assert (
+            'forwarder_passthrough_requests_total{code="200",path="/decide"} 20.0'
+            in await daemon.metrics()
+        )
         daemon.command.send(signal.SIGTERM)
         assert await daemon.command.ended() == 0

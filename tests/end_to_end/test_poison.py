@@ -1,4 +1,6 @@
-"""Poison that upstreams with a strict JSON parser reject costs a few requests, whatever it is, and no good event."""
+"""Poison that upstreams with a strict JSON parser reject costs a few requests, whatever it is, and
+no good event.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ MOST_REQUESTS = 50
 
 
 def poisoned(count: int, people: int) -> tuple[list[bytes], list[bytes]]:
-    """So many events of so many persons, and those of them that are poison: one in twenty, of all kinds in turn."""
+    """So many events of so many persons, and those of them that are poison: one in twenty, of all
+    kinds in turn.
+    """
     kinds = cycle(POISON.values())
     raw, poison = [], []
     for number in range(count):
@@ -37,12 +41,25 @@ def names(request: Request) -> set[str]:
 
 @pytest.mark.parametrize(
     ("ordering", "people"),
-    [("none", EVENTS), ("per_distinct_id", EVENTS), ("per_distinct_id", 100), ("per_distinct_id", 1), ("strict", EVENTS)],
+    [
+        ("none", EVENTS),
+        ("per_distinct_id", EVENTS),
+        ("per_distinct_id", 100),
+        ("per_distinct_id", 1),
+        ("strict", EVENTS),
+    ],
 )
-async def test_five_hundred_poison_events_of_ten_thousand_cost_fifty_requests(ordering: str, people: int) -> None:
-    """Every good event is delivered once and in order; every poison event is a dead letter with the upstream's words and ours."""
+async def test_five_hundred_poison_events_of_ten_thousand_cost_fifty_requests(
+    ordering: str, people: int
+) -> None:
+    """Every good event is delivered once and in order; every poison event is a dead letter with
+    the upstream's words and ours.
+    """
     raw, poison = poisoned(EVENTS, people)
-    async with Upstream(strict) as upstream, Whole(upstream.url, delivery={"ordering": ordering}, batch={"max_age": "1s"}) as whole:
+    async with (
+        Upstream(strict) as upstream,
+        Whole(upstream.url, delivery={"ordering": ordering}, batch={"max_age": "1s"}) as whole,
+    ):
         for start in range(0, EVENTS, 500):
             await whole.take(raw[start : start + 500])
         await whole.emptied(60.0)
@@ -66,7 +83,9 @@ async def test_five_hundred_poison_events_of_ten_thousand_cost_fifty_requests(or
 
 
 async def test_what_only_looks_suspicious_is_delivered() -> None:
-    """An upstream that accepts what we suspect, and refuses events of its own taste, gets all that it accepts; nothing else is rejected."""
+    """An upstream that accepts what we suspect, and refuses events of its own taste, gets all that
+    it accepts; nothing else is rejected.
+    """
     raw, suspects = poisoned(1000, 1000)
     disliked = {"e100", "e500"}
 
@@ -77,13 +96,18 @@ async def test_what_only_looks_suspicious_is_delivered() -> None:
         with always_balanced(whole.pipeline):
             await whole.take(raw)
             await whole.emptied()
-        assert sorted(await whole.letters()) == [(raw[100], "HTTP 400: not to my taste"), (raw[500], "HTTP 400: not to my taste")]
+        assert sorted(await whole.letters()) == [
+            (raw[100], "HTTP 400: not to my taste"),
+            (raw[500], "HTTP 400: not to my taste"),
+        ]
         assert set(suspects) < set(accepted(upstream))
         assert set(accepted(upstream).values()) == {1}
 
 
 async def test_poison_that_no_parser_suspects_is_still_found() -> None:
-    """Suspects and events that are poison for reasons of the upstream's own end as dead letters; all others are delivered once."""
+    """Suspects and events that are poison for reasons of the upstream's own end as dead letters;
+    all others are delivered once.
+    """
     raw, poison = poisoned(1000, 1000)
     disliked = {f"e{number}" for number in range(5, 1000, 190)}
 
@@ -101,12 +125,19 @@ async def test_poison_that_no_parser_suspects_is_still_found() -> None:
 
 
 async def test_a_proxy_that_answers_413_to_everything_makes_no_dead_letter() -> None:
-    """It halts the lane as one that answers 400 does; when it is gone all events are delivered once, in batches as large as before."""
+    """It halts the lane as one that answers 400 does; when it is gone all events are delivered
+    once, in batches as large as before.
+    """
     sent = events(200)
-    async with Upstream(lambda _: plain(413, "too large for me")) as upstream, Whole(upstream.url) as whole:
+    async with (
+        Upstream(lambda _: plain(413, "too large for me")) as upstream,
+        Whole(upstream.url) as whole,
+    ):
         with always_balanced(whole.pipeline):
             await whole.take(sent[:100])
-            await eventually(lambda: any(lane.halted == "refuses_all" for lane in whole.snapshot.lanes))
+            await eventually(
+                lambda: any(lane.halted == "refuses_all" for lane in whole.snapshot.lanes)
+            )
             probed = len(upstream.requests)
             await eventually(lambda: len(upstream.requests) >= probed + 4)
             (lane,) = whole.snapshot.lanes

@@ -1,4 +1,6 @@
-"""`python -m forwarder run` and `sandbox` as processes: the official SDK through both, a slow drain, and secrets that stay secret."""
+"""`python -m forwarder run` and `sandbox` as processes: the official SDK through both, a slow
+drain, and secrets that stay secret.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,19 @@ class Daemon:
         self.admin = f"http://{listening['admin']}"
         self._client = client
 
-    async def send(self, count: int, name: str = "e", key: str = KEY, **headers: str) -> tuple[int, str]:
+    async def send(
+        self, count: int, name: str = "e", key: str = KEY, **headers: str
+    ) -> tuple[int, str]:
         """Send so many events in one request; the status, and the body of the answer."""
-        body = {"api_key": key, "batch": [{"event": f"{name}{number}", "distinct_id": "ann"} for number in range(count)]}
-        async with self._client.post(f"{self.ingestion}/batch/", json=body, headers=headers) as response:
+        body = {
+            "api_key": key,
+            "batch": [
+                {"event": f"{name}{number}", "distinct_id": "ann"} for number in range(count)
+            ],
+        }
+        async with self._client.post(
+            f"{self.ingestion}/batch/", json=body, headers=headers
+        ) as response:
             return response.status, await response.text()
 
     async def attempt(self, name: str) -> int | None:
@@ -62,7 +73,10 @@ class Daemon:
 @asynccontextmanager
 async def daemon(upstream: str, **env: str) -> AsyncIterator[Daemon]:
     """A daemon that listens."""
-    async with running("run", env={**ENV, "FORWARDER_UPSTREAM__URL": upstream, **env}) as command, aiohttp.ClientSession() as client:
+    async with (
+        running("run", env={**ENV, "FORWARDER_UPSTREAM__URL": upstream, **env}) as command,
+        aiohttp.ClientSession() as client,
+    ):
         yield Daemon(command, await command.line('"event": "listening"'), client)
 
 
@@ -76,25 +90,41 @@ def talk(host: str, count: int) -> None:
 
 
 async def test_the_sdk_through_two_processes() -> None:
-    """SDK → forwarder → sandbox, each on its own: every event is there once, and the daemon ends with 0."""
-    async with running("sandbox", "--listen", "127.0.0.1:0", "--strict", "--api-key", KEY) as sandbox:
+    """SDK → forwarder → sandbox, each on its own: every event is there once, and the daemon ends
+    with 0.
+    """
+    async with running(
+        "sandbox", "--listen", "127.0.0.1:0", "--strict", "--api-key", KEY
+    ) as sandbox:
         url = (await sandbox.line("listening on")).rpartition(" ")[2]
         async with daemon(url) as forwarder:
             await in_thread(lambda: talk(forwarder.ingestion, 250))
             forwarder.command.send(signal.SIGTERM)
             assert await forwarder.command.ended() == 0
-        async with aiohttp.ClientSession() as client, client.get(f"{url}/sandbox/summary") as response:
+        async with (
+            aiohttp.ClientSession() as client,
+            client.get(f"{url}/sandbox/summary") as response,
+        ):
             summary = await response.json()
-        assert (summary["events"], summary["duplicates"], summary["conflicts"], summary["not_ingested"]) == (250, 0, 0, 0)
+        assert (
+            summary["events"],
+            summary["duplicates"],
+            summary["conflicts"],
+            summary["not_ingested"],
+        ) == (250, 0, 0, 0)
         sandbox.send(signal.SIGTERM)
         assert await sandbox.ended() == 0
 
 
 async def test_a_slow_upstream_is_waited_for_while_draining() -> None:
-    """After SIGTERM `/readyz` fails, `/livez` goes on, and what still comes is accepted until the port is closed; with the last event
-    delivered the exit code is 0."""
+    """After SIGTERM `/readyz` fails, `/livez` goes on, and what still comes is accepted until the
+    port is closed; with the last event delivered the exit code is 0.
+    """
     go_on = asyncio.Event()
-    async with Upstream(lambda _: Answer(when=go_on)) as upstream, daemon(upstream.url) as forwarder:
+    async with (
+        Upstream(lambda _: Answer(when=go_on)) as upstream,
+        daemon(upstream.url) as forwarder,
+    ):
         assert (await forwarder.send(5))[0] == 200
         assert (await forwarder.read("/readyz"))[0] == 200
         await upstream.until(lambda: upstream.in_flight == 1)
@@ -106,15 +136,22 @@ async def test_a_slow_upstream_is_waited_for_while_draining() -> None:
         late = await forwarder.attempt("late")
         go_on.set()
         assert await forwarder.command.ended() == 0
-        assert sorted(upstream.delivered) == [*(f"e{number}" for number in range(5)), *(["late0"] if late == 200 else [])]
+        assert sorted(upstream.delivered) == [
+            *(f"e{number}" for number in range(5)),
+            *(["late0"] if late == 200 else []),
+        ]
 
 
 async def test_what_a_drain_leaves_is_told() -> None:
-    """Delivered events are delivered once; the others are counted at the end, and the exit code is 1."""
+    """Delivered events are delivered once; the others are counted at the end, and the exit code
+    is 1.
+    """
     async with Upstream(lambda _: plain(500, "boom")) as upstream:
         async with daemon(upstream.url, FORWARDER_SHUTDOWN__DRAIN_TIMEOUT="300ms") as forwarder:
             assert (await forwarder.send(3, "lost"))[0] == 200
-            upstream.answer = lambda request: OK if request.names[0].startswith("good") else plain(500, "boom")
+            upstream.answer = lambda request: (
+                OK if request.names[0].startswith("good") else plain(500, "boom")
+            )
             await upstream.until(lambda: len(upstream.requests) >= 2)
             forwarder.command.send(signal.SIGTERM)
             assert await forwarder.command.ended() == 1
@@ -125,10 +162,19 @@ async def test_what_a_drain_leaves_is_told() -> None:
 
 @pytest.mark.parametrize("verified", ["true", "false"], ids=["keys verified", "keys not verified"])
 async def test_no_secret_is_ever_shown(verified: str) -> None:
-    """Project keys and personal keys stand in no line of output, no metric and no page, though senders and upstream say them."""
-    refusals = iter([plain(500, f"who is {KEY}?"), plain(400, f"{KEY} is bad"), plain(401, f"no project {KEY}")])
-    settings = {"FORWARDER_SOURCES__HTTP__API_KEYS": KEY, "FORWARDER_UPSTREAM__VERIFY_KEYS": verified}
-    upstream = Upstream(lambda _: next(refusals, plain(401, KEY)), decide=lambda _: plain(401, f"{KEY}?"))
+    """Project keys and personal keys stand in no line of output, no metric and no page, though
+    senders and upstream say them.
+    """
+    refusals = iter(
+        [plain(500, f"who is {KEY}?"), plain(400, f"{KEY} is bad"), plain(401, f"no project {KEY}")]
+    )
+    settings = {
+        "FORWARDER_SOURCES__HTTP__API_KEYS": KEY,
+        "FORWARDER_UPSTREAM__VERIFY_KEYS": verified,
+    }
+    upstream = Upstream(
+        lambda _: next(refusals, plain(401, KEY)), decide=lambda _: plain(401, f"{KEY}?")
+    )
     async with upstream, daemon(upstream.url, **settings) as forwarder:
         said = [await forwarder.send(2), await forwarder.send(1, "")]
         said += [await forwarder.send(1, key=PERSONAL), await forwarder.send(1, key=KEY + "x")]
@@ -136,7 +182,12 @@ async def test_no_secret_is_ever_shown(verified: str) -> None:
         assert [status for status, _ in said] == [200, 200, 401, 401, 200]
         await forwarder.command.line("lane halted")
         shown = [text for _, text in said]
-        for path, accept in (("/metrics", "*/*"), ("/status", "*/*"), ("/status", "text/html"), ("/readyz", "*/*")):
+        for path, accept in (
+            ("/metrics", "*/*"),
+            ("/status", "*/*"),
+            ("/status", "text/html"),
+            ("/readyz", "*/*"),
+        ):
             shown.append((await forwarder.read(path, accept))[1])
         forwarder.command.send(signal.SIGHUP)
         await forwarder.command.line("again")
@@ -151,8 +202,13 @@ async def test_no_secret_is_ever_shown(verified: str) -> None:
 
 async def test_a_proxys_password_is_never_shown() -> None:
     """Not at the start, not in the error when the proxy can't be reached, not in `/status`."""
-    proxy = {"FORWARDER_UPSTREAM__PROXY": "http://user:hunter2@127.0.0.1:9", "FORWARDER_UPSTREAM__VERIFY_KEYS": "false"}
-    async with daemon("https://analytics.example.com", FORWARDER_SHUTDOWN__DRAIN_TIMEOUT="0s", **proxy) as forwarder:
+    proxy = {
+        "FORWARDER_UPSTREAM__PROXY": "http://user:hunter2@127.0.0.1:9",
+        "FORWARDER_UPSTREAM__VERIFY_KEYS": "false",
+    }
+    async with daemon(
+        "https://analytics.example.com", FORWARDER_SHUTDOWN__DRAIN_TIMEOUT="0s", **proxy
+    ) as forwarder:
         assert (await forwarder.send(1))[0] == 200
         await forwarder.command.line("proxy")
         shown = [(await forwarder.read(path))[1] for path in ("/status", "/metrics")]
@@ -162,10 +218,16 @@ async def test_a_proxys_password_is_never_shown() -> None:
 
 
 async def test_memory_stays_bounded_while_the_upstream_is_down() -> None:
-    """With the upstream down and senders pushing on, the process grows by little more than its buffer; what it took arrives later."""
+    """With the upstream down and senders pushing on, the process grows by little more than its
+    buffer; what it took arrives later.
+    """
     async with Upstream() as upstream:
         await upstream.stop()
-        small = {"FORWARDER_BUFFER__MAX_BYTES": "8MB", "FORWARDER_BATCH__MAX_BYTES": "1MB", "FORWARDER_UPSTREAM__VERIFY_KEYS": "false"}
+        small = {
+            "FORWARDER_BUFFER__MAX_BYTES": "8MB",
+            "FORWARDER_BATCH__MAX_BYTES": "1MB",
+            "FORWARDER_UPSTREAM__VERIFY_KEYS": "false",
+        }
         async with daemon(upstream.url, **small) as forwarder:
             before = resident(forwarder.command.process.pid)
             taken, refused = 0, 0

@@ -44,16 +44,26 @@ async def with_few_files(env: dict[str, str]) -> AsyncIterator[Running]:
 async def connect(address: str, clients: list[Client], local: str = "127.0.0.1") -> Client:
     """A connection, closed at the end."""
     host, _, port = address.rpartition(":")
-    client = Client(*await asyncio.wait_for(asyncio.open_connection(host, int(port), local_addr=(local, 0)), LIMIT))
+    client = Client(
+        *await asyncio.wait_for(
+            asyncio.open_connection(host, int(port), local_addr=(local, 0)), LIMIT
+        )
+    )
     clients.append(client)
     return client
 
 
 async def test_more_connections_than_files() -> None:
-    """The limit is raised as far as allowed, one line says so, and an address that opens all it can doesn't stop another's events."""
+    """The limit is raised as far as allowed, one line says so, and an address that opens all it
+    can doesn't stop another's events.
+    """
     clients: list[Client] = []
     async with Upstream() as upstream:
-        env = {**ENV, "FORWARDER_UPSTREAM__URL": upstream.url, "FORWARDER_SOURCES__HTTP__MAX_CONNECTIONS": "5000"}
+        env = {
+            **ENV,
+            "FORWARDER_UPSTREAM__URL": upstream.url,
+            "FORWARDER_SOURCES__HTTP__MAX_CONNECTIONS": "5000",
+        }
         async with with_few_files(env) as daemon:
             said = json.loads(await daemon.line("fewer connections are accepted"))
             assert (said["configured"], said["open_files"]) == (5000, FILES)
@@ -75,10 +85,15 @@ async def test_more_connections_than_files() -> None:
 
 
 async def test_610_poison_events() -> None:
-    """They write ten lines, and one with the number of the rest, however the process ends; what else happens is seen."""
+    """They write ten lines, and one with the number of the rest, however the process ends; what
+    else happens is seen.
+    """
     clients: list[Client] = []
     nameless = event("").replace(b'"event":""', b'"event":null')
-    async with Upstream() as upstream, running("run", env={**ENV, "FORWARDER_UPSTREAM__URL": upstream.url}) as daemon:
+    async with (
+        Upstream() as upstream,
+        running("run", env={**ENV, "FORWARDER_UPSTREAM__URL": upstream.url}) as daemon,
+    ):
         address = json.loads(await daemon.line('"event": "listening"'))["ingestion"][0]
         client = await connect(address, clients)
         for _ in range(610):

@@ -1,4 +1,6 @@
-"""Restarts in place, with real processes: the same process id, the same address, and nobody else in the directory meanwhile."""
+"""Restarts in place, with real processes: the same process id, the same address, and nobody else
+in the directory meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,20 @@ def disk(path: Path) -> dict[str, str]:
 
 
 async def test_a_restart_in_place(tmp_path: Path) -> None:
-    """After SIGUSR2 the process has another program on the same sockets, with the lock and the backlog; connections wait meanwhile."""
-    async with Upstream(lambda _: plain(503)) as upstream, daemon(upstream.url, **disk(tmp_path)) as process:
+    """After SIGUSR2 the process has another program on the same sockets, with the lock and the
+    backlog; connections wait meanwhile.
+    """
+    async with (
+        Upstream(lambda _: plain(503)) as upstream,
+        daemon(upstream.url, **disk(tmp_path)) as process,
+    ):
         assert await process.send("before") == 200
         process.command.send(signal.SIGUSR2)
         await process.logged("stopped")
-        async with aiohttp.ClientSession() as client, client.get(f"http://{process.admin}/readyz") as answer:
+        async with (
+            aiohttp.ClientSession() as client,
+            client.get(f"http://{process.admin}/readyz") as answer,
+        ):
             assert answer.status == 200
         assert await process.send("after") == 200
         inherited = await process.logged("sockets were inherited")
@@ -36,19 +46,27 @@ async def test_a_restart_in_place(tmp_path: Path) -> None:
 
 
 async def test_a_configuration_that_cant_be_used_changes_nothing(tmp_path: Path) -> None:
-    """The new program checks the configuration before the old one stops; what is wrong is in the log."""
+    """The new program checks the configuration before the old one stops; what is wrong is in the
+    log.
+    """
     file = tmp_path / "forwarder.yaml"
     file.write_text("batch: {max_events: 10}\n")
     async with Upstream() as upstream, daemon(upstream.url, "--config", str(file)) as process:
         file.write_text("batch: {max_evnts: 10}\n")
         process.command.send(signal.SIGUSR2)
-        assert "max_evnts" in (await process.logged("can't restart in place; this process continues"))["why"]
+        assert (
+            "max_evnts"
+            in (await process.logged("can't restart in place; this process continues"))["why"]
+        )
         assert await process.send("sent") == 200
 
 
 async def test_workers_are_restarted_with_their_supervisor(tmp_path: Path) -> None:
     """All workers make way, and those of the new program have their sockets."""
-    async with Upstream() as upstream, supervised(upstream.url, unix=None, **disk(tmp_path)) as process:
+    async with (
+        Upstream() as upstream,
+        supervised(upstream.url, unix=None, **disk(tmp_path)) as process,
+    ):
         await process.spread(4)
         process.command.send(signal.SIGUSR2)
         assert (await process.logged("sockets were inherited"))["ingestion"] == 1

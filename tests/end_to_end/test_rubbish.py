@@ -1,4 +1,6 @@
-"""Whatever bytes come in: a request is taken or refused in words, the books balance, and what was taken is one valid upstream body."""
+"""Whatever bytes come in: a request is taken or refused in words, the books balance, and what was
+taken is one valid upstream body.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +35,28 @@ scalars = (
     | st.sampled_from([KEY, "phx_personal", "", " ", "\0", "\ud800", *TIMES])
 )
 names = st.sampled_from(
-    ["event", "distinct_id", "$distinct_id", "uuid", "timestamp", "offset", "properties", "token", "api_key", "$token", "$ip", "alias"]
+    [
+        "event",
+        "distinct_id",
+        "$distinct_id",
+        "uuid",
+        "timestamp",
+        "offset",
+        "properties",
+        "token",
+        "api_key",
+        "$token",
+        "$ip",
+        "alias",
+    ]
 )
 values = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names | st.text(max_size=5), inner, max_size=5), max_leaves=8
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(names | st.text(max_size=5), inner, max_size=5)
+    ),
+    max_leaves=8,
 )
 an_event = st.dictionaries(names, values, max_size=8)
 usual_event = st.builds(lambda extra: {"event": "e", "distinct_id": "d", **extra}, an_event)
@@ -44,7 +64,11 @@ some_events = st.lists(an_event | usual_event | values, max_size=5)
 envelopes = st.builds(
     lambda events, more: {"api_key": KEY, "batch": events, **more},
     some_events,
-    st.dictionaries(st.sampled_from(["sent_at", "historical_migration", "api_key", "batch", "token"]), values, max_size=2),
+    st.dictionaries(
+        st.sampled_from(["sent_at", "historical_migration", "api_key", "batch", "token"]),
+        values,
+        max_size=2,
+    ),
 )
 documents = envelopes | envelopes | some_events | an_event | values
 WRAPPINGS: Final = [
@@ -55,7 +79,11 @@ WRAPPINGS: Final = [
     lambda body: b"data=" + base64.b64encode(body),
 ]
 SPLINTERS: Final = [b'"', b"{", b"]", b",", b"\\ud800", b"NaN", b"1e999"]
-NESTED: Final = b'{"api_key":"%b","batch":[{"event":"e","distinct_id":"d","properties":%b%b}]}' % (KEY.encode(), b"[" * 5000, b"]" * 5000)
+NESTED: Final = b'{"api_key":"%b","batch":[{"event":"e","distinct_id":"d","properties":%b%b}]}' % (
+    KEY.encode(),
+    b"[" * 5000,
+    b"]" * 5000,
+)
 
 
 @st.composite
@@ -65,12 +93,29 @@ def requests(draw: st.DrawFn) -> Incoming:
     body = json.dumps(document, ensure_ascii=draw(st.booleans())).encode("utf-8", "surrogatepass")
     for _ in range(draw(st.integers(0, 2))):
         at = draw(st.integers(0, len(body)))
-        body = body[:at] + draw(st.binary(max_size=3) | st.sampled_from(SPLINTERS)) + body[at + draw(st.integers(0, 2)) :]
+        body = (
+            body[:at]
+            + draw(st.binary(max_size=3) | st.sampled_from(SPLINTERS))
+            + body[at + draw(st.integers(0, 2)) :]
+        )
     body = draw(st.sampled_from(WRAPPINGS))(body)
     return Incoming(
         body,
-        query=draw(st.sampled_from([b"", b"compression=gzip-js", b"compression=lz64", b"compression=base64", b"data=e30", b"%%%&data="])),
-        content_type=draw(st.sampled_from([b"", b"application/json", b"application/x-www-form-urlencoded"])),
+        query=draw(
+            st.sampled_from(
+                [
+                    b"",
+                    b"compression=gzip-js",
+                    b"compression=lz64",
+                    b"compression=base64",
+                    b"data=e30",
+                    b"%%%&data=",
+                ]
+            )
+        ),
+        content_type=draw(
+            st.sampled_from([b"", b"application/json", b"application/x-www-form-urlencoded"])
+        ),
         content_encoding=draw(st.sampled_from([b"", b"gzip", b"br", b"lz64"])),
         client=draw(st.sampled_from([None, "93.184.216.34", "2001:db8::1"])),
     )
@@ -80,9 +125,19 @@ def requests(draw: st.DrawFn) -> Incoming:
 @given(st.lists(requests(), min_size=1, max_size=4), st.sampled_from(["none", "per_distinct_id"]))
 @example([Incoming(b"[" * 100_000)], "none")
 @example([Incoming(NESTED)], "none")
-@example([Incoming(b'{"api_key":"%b","event":"e","distinct_id":"d","offset":1e308,"timestamp":5}' % KEY.encode())], "none")
+@example(
+    [
+        Incoming(
+            b'{"api_key":"%b","event":"e","distinct_id":"d","offset":1e308,"timestamp":5}'
+            % KEY.encode()
+        )
+    ],
+    "none",
+)
 def test_no_bytes_break_it(incoming: list[Incoming], ordering: str) -> None:
-    """No input raises anything but the errors that are answered; every event is in the buffer or accounted for; each batch is valid."""
+    """No input raises anything but the errors that are answered; every event is in the buffer or
+    accounted for; each batch is valid.
+    """
     pipeline = build(configured("http://127.0.0.1:9", delivery={"ordering": ordering}), FakeClock())
     try:
         feed(pipeline, incoming)
@@ -125,13 +180,29 @@ def offered(intake: RequestIntake, incoming: Incoming) -> ForwarderError | None:
 
 
 async def test_nesting_that_is_taken_can_be_delivered() -> None:
-    """Whatever depth the listener takes, all that is done to the event later (cutting, ordering, splitting) copes with it too."""
+    """Whatever depth the listener takes, all that is done to the event later (cutting, ordering,
+    splitting) copes with it too.
+    """
     taken: list[bytes] = []
     too_many: Answer = plain(413)
-    upstream = Upstream(lambda request: OK if request.body.count(b'"event":"deep') <= 1 else too_many)
-    async with upstream, Whole(upstream.url, delivery={"ordering": "per_distinct_id"}, batch={"max_events": 7}) as whole:
+    upstream = Upstream(
+        lambda request: OK if request.body.count(b'"event":"deep') <= 1 else too_many
+    )
+    async with (
+        upstream,
+        Whole(
+            upstream.url, delivery={"ordering": "per_distinct_id"}, batch={"max_events": 7}
+        ) as whole,
+    ):
         for depth in range(600, 1000, 4):
-            raw = [event(f"deep-{depth}-{number}", "ann", properties=b'{"p":%b%b}' % (b"[" * depth, b"]" * depth)) for number in range(2)]
+            raw = [
+                event(
+                    f"deep-{depth}-{number}",
+                    "ann",
+                    properties=b'{"p":%b%b}' % (b"[" * depth, b"]" * depth),
+                )
+                for number in range(2)
+            ]
             reply = await whole.send(post("/batch/", batch(raw)))
             assert reply.status in (200, 400)
             taken += raw if reply.status == 200 else []

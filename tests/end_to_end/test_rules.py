@@ -1,4 +1,6 @@
-"""Rules in a real daemon in front of a sandbox: people who are suppressed while events come, a kill, and books that balance."""
+"""Rules in a real daemon in front of a sandbox: people who are suppressed while events come, a
+kill, and books that balance.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,17 @@ class Sender:
     def send(self, rounds: int) -> None:
         """One event of each person a round."""
         for _ in range(rounds):
-            batch = [{"event": "e", "distinct_id": f"person-{person}", "properties": {"n": self.sent + person}} for person in range(PEOPLE)]
-            self._connection.request("POST", "/batch/", json.dumps({"api_key": self._api_key, "batch": batch}))
+            batch = [
+                {
+                    "event": "e",
+                    "distinct_id": f"person-{person}",
+                    "properties": {"n": self.sent + person},
+                }
+                for person in range(PEOPLE)
+            ]
+            self._connection.request(
+                "POST", "/batch/", json.dumps({"api_key": self._api_key, "batch": batch})
+            )
             answer = self._connection.getresponse()
             assert (answer.status, bool(answer.read())) == (200, True)
             self.sent += PEOPLE
@@ -54,12 +65,18 @@ class Sender:
 
 
 def test_people_are_suppressed_while_events_come(tmp_path: Path) -> None:
-    """Their file is replaced under load: nothing is lost, from then on none of their events is sent, also after a kill."""
+    """Their file is replaced under load: nothing is lost, from then on none of their events is
+    sent, also after a kill.
+    """
     people = tmp_path / "people"
     people.write_text("somebody\n")
     rule = {"name": "forgotten", "match": {"distinct_id_file": str(people)}, "drop": True}
     with running_sandbox() as sandbox:
-        settings = {"upstream": {"url": sandbox.url}, "rules": [rule], "buffer": {"kind": "disk", "path": str(tmp_path / "buffer")}}
+        settings = {
+            "upstream": {"url": sandbox.url},
+            "rules": [rule],
+            "buffer": {"kind": "disk", "path": str(tmp_path / "buffer")},
+        }
         with running_forwarder(settings, tmp_path) as daemon:
             sender = Sender(daemon, sandbox.api_key)
             sender.send(50)
@@ -100,11 +117,19 @@ KEPT = (
 MAPPING = {"event": ".type", "distinct_id": ".user", "properties": "{n, password}"}
 
 
-async def test_records_and_lines_follow_the_rules(kafka: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
-    """Of a real broker's records and of a followed log, each by its source: dropped, changed, and as they came; the books balance."""
+async def test_records_and_lines_follow_the_rules(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """Of a real broker's records and of a followed log, each by its source: dropped, changed, and
+    as they came; the books balance.
+    """
     stream = Stream(kafka.bootstrap, await topic(1))
     log = tmp_path / "app.log"
-    said = [{"type": name, "user": "bob", "n": n, "password": "p"} for n in range(5) for name in ("view", "order")]
+    said = [
+        {"type": name, "user": "bob", "n": n, "password": "p"}
+        for n in range(5)
+        for name in ("view", "order")
+    ]
     log.write_text("".join([json.dumps(line) + "\n" for line in said]))
     rules = [
         {"name": "kafka-views", "match": {"event": "view", "source": "kafka"}, "drop": True},
@@ -113,20 +138,34 @@ async def test_records_and_lines_follow_the_rules(kafka: Kafka, topic: MakeTopic
     ]
     records = [KEPT % n for n in range(5)]
     noise = [Record(KEPT.replace(b"order", b"view") % (100 + n)) for n in range(7)]
-    logs = [{"name": "app", "path": str(log), "mapping": MAPPING, "api_key": KEY, "poll_interval": "50ms"}]
+    logs = [
+        {
+            "name": "app",
+            "path": str(log),
+            "mapping": MAPPING,
+            "api_key": KEY,
+            "poll_interval": "50ms",
+        }
+    ]
     source = {**stream.settings, "api_key": KEY}
-    async with Upstream() as upstream, Members(tmp_path, source, upstream={"url": upstream.url}) as members:
+    async with (
+        Upstream() as upstream,
+        Members(tmp_path, source, upstream={"url": upstream.url}) as members,
+    ):
         await stream.write([*noise, *map(Record, records)])
         daemon = await members.start("one", rules=rules, sources={"logs": logs})
         await upstream.until(lambda: len(accepted(upstream)) == 10)
-        shown = await daemon.until(lambda now: sum(lane.dropped.get("rule:log-orders", 0) for lane in now.lanes) == 5)
+        shown = await daemon.until(
+            lambda now: sum(lane.dropped.get("rule:log-orders", 0) for lane in now.lanes) == 5
+        )
         assert await daemon.stop() == 0
     arrived = set(accepted(upstream))
     assert set(records) <= arrived
     lines = [json.loads(raw) for raw in arrived - set(records)]
-    assert sorted((event["event"], event["properties"]["n"], "password" in event["properties"]) for event in lines) == [
-        ("view", n, False) for n in range(5)
-    ]
+    assert sorted(
+        (event["event"], event["properties"]["n"], "password" in event["properties"])
+        for event in lines
+    ) == [("view", n, False) for n in range(5)]
     (lane,) = shown.lanes
     assert dict(lane.received) == {"kafka": 12, "logs": 10}
     assert dict(lane.dropped) == {"rule:kafka-views": 7, "rule:log-orders": 5}

@@ -22,10 +22,20 @@ def talk(client: Posthog) -> list[str]:
     """What an application does with it; the uuids of the events, in order."""
     uuids = []
     for number in range(TOLD):
-        properties = {"n": number, "big": 2**60 + number, "half": 0.5, "text": "Zoë 茶碗 \u2028", "nested": {"list": [1, None, {}]}}
-        uuids.append(client.capture("page seen", distinct_id=f"person-{number % 5}", properties=properties))
+        properties = {
+            "n": number,
+            "big": 2**60 + number,
+            "half": 0.5,
+            "text": "Zoë 茶碗 \u2028",
+            "nested": {"list": [1, None, {}]},
+        }
+        uuids.append(
+            client.capture("page seen", distinct_id=f"person-{number % 5}", properties=properties)
+        )
     uuids.append(client.alias("person-1", "loyal-1"))
-    uuids.append(client.group_identify("company", "c-1", {"name": "Müller & Söhne"}, distinct_id="person-1"))
+    uuids.append(
+        client.group_identify("company", "c-1", {"name": "Müller & Söhne"}, distinct_id="person-1")
+    )
     uuids.append(client.set(distinct_id="person-1", properties={"email": "a@example.com"}))
     end(client)
     return [uuid for uuid in uuids if uuid]
@@ -46,12 +56,20 @@ class Tap:
 @pytest.mark.parametrize("gzip", [False, True], ids=["plain", "gzip"])
 @pytest.mark.parametrize("sync", [True, False], ids=["sync", "threaded"])
 async def test_every_event_of_the_sdk_arrives_once_and_unchanged(sync: bool, gzip: bool) -> None:
-    """In each mode: no event is missing, doubled or in conflict, and each property has the value that the SDK gave it."""
+    """In each mode: no event is missing, doubled or in conflict, and each property has the value
+    that the SDK gave it.
+    """
     tap = Tap()
     async with Sandbox() as sandbox, Whole(sandbox.url, upstream={"verify_keys": True}) as whole:
         with always_balanced(whole.pipeline):
             client = Posthog(
-                KEY, host=f"http://{whole.address}", sync_mode=sync, gzip=gzip, flush_interval=0.05, before_send=tap.note, capture_mode="v0"
+                KEY,
+                host=f"http://{whole.address}",
+                sync_mode=sync,
+                gzip=gzip,
+                flush_interval=0.05,
+                before_send=tap.note,
+                capture_mode="v0",
             )
             uuids = await in_thread(lambda: talk(client))
             await whole.emptied()
@@ -64,12 +82,16 @@ async def test_every_event_of_the_sdk_arrives_once_and_unchanged(sync: bool, gzi
     for event in arrived:
         told = tap.events[event.uuid]
         assert (event.event, event.distinct_id) == (told["event"], told["distinct_id"])
-        assert msgspec.json.decode(event.raw)["properties"] == msgspec.json.decode(msgspec.json.encode(told["properties"], enc_hook=str))
+        assert msgspec.json.decode(event.raw)["properties"] == msgspec.json.decode(
+            msgspec.json.encode(told["properties"], enc_hook=str)
+        )
 
 
 @pytest.mark.parametrize("gzip", [False, True], ids=["plain", "gzip"])
 async def test_the_sdks_bytes_are_kept(gzip: bool) -> None:
-    """The properties that arrive are those that the SDK wrote, byte for byte: beside a direct delivery of the same body nothing differs."""
+    """The properties that arrive are those that the SDK wrote, byte for byte: beside a direct
+    delivery of the same body nothing differs.
+    """
     async with Sandbox() as direct, Sandbox() as behind, Whole(behind.url) as whole:
         sent = await in_thread(lambda: twice(direct.url, f"http://{whole.address}", gzip=gzip))
         await whole.emptied()
@@ -113,11 +135,27 @@ class _Event(msgspec.Struct):
 async def test_the_sdk_waits_while_forwarder_is_full() -> None:
     """Told 503 with Retry-After, the SDK comes back, and nothing is lost on its side either."""
     errors: list[Exception] = []
-    async with Upstream(lambda _: plain(503)) as upstream, Whole(upstream.url, buffer={"max_bytes": "1MiB"}) as whole:
-        filler = [b'{"event":"filler","distinct_id":"x","properties":{"p":"%b"}}' % (b"x" * 800_000)]
+    async with (
+        Upstream(lambda _: plain(503)) as upstream,
+        Whole(upstream.url, buffer={"max_bytes": "1MiB"}) as whole,
+    ):
+        filler = [
+            b'{"event":"filler","distinct_id":"x","properties":{"p":"%b"}}' % (b"x" * 800_000)
+        ]
         await whole.take(filler)
-        client = Posthog(KEY, host=f"http://{whole.address}", on_error=collect(errors), max_retries=10, capture_mode="v0")
-        client.capture("at last", distinct_id="ann", properties={"p": "x" * 200_000}, uuid="01890000-0000-4000-8000-000000000001")
+        client = Posthog(
+            KEY,
+            host=f"http://{whole.address}",
+            on_error=collect(errors),
+            max_retries=10,
+            capture_mode="v0",
+        )
+        client.capture(
+            "at last",
+            distinct_id="ann",
+            properties={"p": "x" * 200_000},
+            uuid="01890000-0000-4000-8000-000000000001",
+        )
         await whole.until(lambda: whole.snapshot.http_requests.get(("/batch", 503), 0) > 0)
         upstream.answer = lambda _: OK
         await in_thread(lambda: end(client))

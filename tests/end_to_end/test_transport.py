@@ -1,4 +1,6 @@
-"""Ways in which requests reach the listener, each through the whole pipeline: in pieces, pipelined, over a Unix socket, over TLS."""
+"""Ways in which requests reach the listener, each through the whole pipeline: in pieces,
+pipelined, over a Unix socket, over TLS.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,17 @@ from tests.support.whole import Whole, accepted, batch, events
 
 
 async def test_a_body_in_a_thousand_pieces() -> None:
-    """However the network cuts a request, its events arrive whole. On the real clock: on a fast one its sender would be too slow."""
+    """However the network cuts a request, its events arrive whole. On the real clock: on a fast
+    one its sender would be too slow.
+    """
     sent = events(100, padding=50)
     request = post("/batch/", batch(sent))
     size = len(request) // 1000 + 1
     async with Upstream() as upstream, Whole(upstream.url, SystemClock()) as whole:
         client = await whole.connect()
-        await client.send(*[request[start : start + size] for start in range(0, len(request), size)])
+        await client.send(
+            *[request[start : start + size] for start in range(0, len(request), size)]
+        )
         assert (await client.reply()).status == 200
         await client.close()
         await whole.emptied()
@@ -34,14 +40,18 @@ async def test_a_chunked_body_in_a_thousand_chunks() -> None:
     body = batch(sent)
     size = len(body) // 1000 + 1
     async with Upstream() as upstream, Whole(upstream.url) as whole:
-        reply = await whole.send(chunked(*[body[start : start + size] for start in range(0, len(body), size)]))
+        reply = await whole.send(
+            chunked(*[body[start : start + size] for start in range(0, len(body), size)])
+        )
         assert reply.status == 200
         await whole.emptied()
         assert accepted(upstream) == dict.fromkeys(sent, 1)
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:
-    """Requests that don't wait for answers are all taken, a bad one among them is refused at its place."""
+    """Requests that don't wait for answers are all taken, a bad one among them is refused at its
+    place.
+    """
     sent = events(20)
     requests = [post("/batch/", batch(sent[start : start + 2])) for start in range(0, 20, 2)]
     requests[5:5] = [post("/batch/", b'{"batch":[{"event":"no key","distinct_id":"x"}]}')]
@@ -71,7 +81,10 @@ async def test_many_connections_at_once() -> None:
 async def test_over_a_unix_socket(tmp_path: Path) -> None:
     """The same through a file, which is gone at the end."""
     path, sent = tmp_path / "forwarder.sock", events(10)
-    async with Upstream() as upstream, Whole(upstream.url, http={"listen": f"unix:{path}"}) as whole:
+    async with (
+        Upstream() as upstream,
+        Whole(upstream.url, http={"listen": f"unix:{path}"}) as whole,
+    ):
         assert whole.address == f"unix:{path}"
         await whole.take(sent)
         await whole.emptied()
@@ -98,7 +111,9 @@ async def test_over_tls(tmp_path: Path) -> None:
 
 
 async def test_a_renewed_certificate_is_used_after_a_reload(tmp_path: Path) -> None:
-    """The files are read again; connections from then on see the new certificate, and a broken one changes nothing."""
+    """The files are read again; connections from then on see the new certificate, and a broken one
+    changes nothing.
+    """
     old = make_certificate(tmp_path, "old.example")
     tls = {"cert_file": str(old.cert_file), "key_file": str(old.key_file)}
     async with Upstream() as upstream, Whole(upstream.url, http={"tls": tls}) as whole:
@@ -133,7 +148,9 @@ async def ended(client: Client) -> bytes:
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 async def test_a_sender_that_leaves_in_the_middle_leaves_nothing(version: str) -> None:
-    """A request that is cut off is no request: none of its events is taken, and the next sender is served."""
+    """A request that is cut off is no request: none of its events is taken, and the next sender is
+    served.
+    """
     request = post("/batch/", batch(events(10)), version=version)
     async with Upstream() as upstream, Whole(upstream.url) as whole:
         client = await whole.connect()

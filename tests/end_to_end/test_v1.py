@@ -47,7 +47,13 @@ def client_of(address: str, tap: Tap, key: str = KEY, **options: Any) -> Posthog
     """The SDK in its v1 mode."""
     options = {"flush_interval": 0.05, "max_retries": 1, **options}
     return Posthog(
-        key, host=f"http://{address}", capture_mode="v1", before_send=tap.note, on_error=tap.fail, disable_geoip=False, **options
+        key,
+        host=f"http://{address}",
+        capture_mode="v1",
+        before_send=tap.note,
+        on_error=tap.fail,
+        disable_geoip=False,
+        **options,
     )
 
 
@@ -63,9 +69,13 @@ def talk(client: Posthog, count: int = 20) -> list[str]:
             "$process_person_profile": number % 2 == 0,
             "$set": {"email": "a@example.com"},
         }
-        uuids.append(client.capture("page seen", distinct_id=f"person-{number % 5}", properties=properties))
+        uuids.append(
+            client.capture("page seen", distinct_id=f"person-{number % 5}", properties=properties)
+        )
     uuids.append(client.alias("person-1", "loyal-1"))
-    uuids.append(client.group_identify("company", "c-1", {"name": "Müller & Söhne"}, distinct_id="person-1"))
+    uuids.append(
+        client.group_identify("company", "c-1", {"name": "Müller & Söhne"}, distinct_id="person-1")
+    )
     uuids.append(client.set(distinct_id="person-1", properties={"email": "a@example.com"}))
     client.shutdown()
     reset_sessions()
@@ -73,14 +83,24 @@ def talk(client: Posthog, count: int = 20) -> list[str]:
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-async def test_every_event_arrives_once_and_with_the_properties_it_was_given(compression: str) -> None:
-    """The SDK is content; at the service the events are classic ones, with all that the SDK had moved out of their properties."""
+async def test_every_event_arrives_once_and_with_the_properties_it_was_given(
+    compression: str,
+) -> None:
+    """The SDK is content; at the service the events are classic ones, with all that the SDK had
+    moved out of their properties.
+    """
     tap = Tap()
     async with Sandbox() as sandbox, Whole(sandbox.url, upstream={"verify_keys": True}) as whole:
         with always_balanced(whole.pipeline):
-            uuids = await in_thread(lambda: talk(client_of(whole.address, tap, capture_compression=compression)))
+            uuids = await in_thread(
+                lambda: talk(client_of(whole.address, tap, capture_compression=compression))
+            )
             await whole.emptied()
-        summary, arrived, requests = await sandbox.summary(), await sandbox.events(), await sandbox.requests()
+        summary, arrived, requests = (
+            await sandbox.summary(),
+            await sandbox.events(),
+            await sandbox.requests(),
+        )
     assert tap.errors == []
     assert sorted(event.uuid for event in arrived) == sorted(uuids)
     assert (summary.duplicates, summary.conflicts, summary.not_ingested) == (0, 0, 0)
@@ -88,7 +108,9 @@ async def test_every_event_arrives_once_and_with_the_properties_it_was_given(com
     for event in arrived:
         told, written = tap.events[event.uuid], msgspec.json.decode(event.raw)
         moved = {key: told[key] for key in ("$set", "$set_once") if key in told}
-        expected = msgspec.json.decode(msgspec.json.encode({**moved, **told["properties"]}, enc_hook=str))
+        expected = msgspec.json.decode(
+            msgspec.json.encode({**moved, **told["properties"]}, enc_hook=str)
+        )
         assert written["properties"] == expected
         assert not {"options", "session_id", "window_id"} & set(written)
 
@@ -106,19 +128,32 @@ async def test_a_wrong_key_is_refused_as_the_sdk_reads_it() -> None:
 
 
 async def test_only_what_was_not_delivered_in_time_comes_again() -> None:
-    """At the level `delivered`: of a request of which a part is delivered when the time is over, the SDK repeats the rest alone."""
+    """At the level `delivered`: of a request of which a part is delivered when the time is over,
+    the SDK repeats the rest alone.
+    """
     tap, count = Tap(), 30
 
     def answer(_: Request) -> Answer:
-        return OK if whole.pipeline._parts.listener.statistics().requests.get((PATH, 200)) or len(upstream.requests) == 1 else plain(500)
+        return (
+            OK
+            if whole.pipeline._parts.listener.statistics().requests.get((PATH, 200))
+            or len(upstream.requests) == 1
+            else plain(500)
+        )
 
     options: dict[str, Any] = {
-        "buffer": {"ack": "delivered", "ack_timeout": "20s"}, "batch": {"max_events": 10}, "delivery": {"concurrency": 1},
-    }  # fmt: skip
+        "buffer": {"ack": "delivered", "ack_timeout": "20s"},
+        "batch": {"max_events": 10},
+        "delivery": {"concurrency": 1},
+    }
     upstream = Upstream(answer)
     async with upstream, Whole(upstream.url, **options) as whole:
         with always_balanced(whole.pipeline):
-            uuids = await in_thread(lambda: talk(client_of(whole.address, tap, flush_at=100, flush_interval=5), count - 3))
+            uuids = await in_thread(
+                lambda: talk(
+                    client_of(whole.address, tap, flush_at=100, flush_interval=5), count - 3
+                )
+            )
             await whole.emptied()
         withdrawn = whole.total(lambda lane: lane.dropped.get(DropReason.WITHDRAWN, 0))
         requests = whole.pipeline._parts.listener.statistics().requests
@@ -130,12 +165,24 @@ async def test_only_what_was_not_delivered_in_time_comes_again() -> None:
 
 
 async def test_browsers_and_others_may_send_brotli() -> None:
-    """The one encoding that the Python SDK doesn't have; a bad event beside good ones is told to its sender."""
-    good = {"event": "good", "uuid": UUID, "distinct_id": "ann", "timestamp": "2026-01-01T00:00:00Z", "options": {}}
+    """The one encoding that the Python SDK doesn't have; a bad event beside good ones is told to
+    its sender.
+    """
+    good = {
+        "event": "good",
+        "uuid": UUID,
+        "distinct_id": "ann",
+        "timestamp": "2026-01-01T00:00:00Z",
+        "options": {},
+    }
     events = [good, {**good, "event": "", "uuid": OTHER}]
-    body = brotli.compress(json.dumps({"created_at": "2026-01-01T00:00:00Z", "batch": events}).encode())
+    body = brotli.compress(
+        json.dumps({"created_at": "2026-01-01T00:00:00Z", "batch": events}).encode()
+    )
     async with Sandbox() as sandbox, Whole(sandbox.url) as whole:
-        reply = await whole.send(post(PATH, body, f"Authorization: Bearer {KEY}", "Content-Encoding: br"))
+        reply = await whole.send(
+            post(PATH, body, f"Authorization: Bearer {KEY}", "Content-Encoding: br")
+        )
         await whole.emptied()
         arrived = await sandbox.events()
     assert [event.event for event in arrived] == ["good"]

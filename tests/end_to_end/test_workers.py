@@ -1,4 +1,6 @@
-"""Several workers under one supervisor: real processes, real signals, one address for senders and one for the operator."""
+"""Several workers under one supervisor: real processes, real signals, one address for senders and
+one for the operator.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,19 @@ def processes(daemon: Supervised, *workers: int | None) -> list[int]:
 
 
 async def test_two_workers_share_one_address(upstream: Upstream) -> None:
-    """Both take events that are sent to one address; one admin address shows their sum; SIGTERM drains both and ends with 0."""
+    """Both take events that are sent to one address; one admin address shows their sum; SIGTERM
+    drains both and ends with 0.
+    """
     async with supervised(upstream.url) as daemon:
         names = await daemon.spread()
         shown = await daemon.until(lambda now: total(now, "delivered") == len(names))
         assert [each.name for each in shown.workers] == ["worker-0", "worker-1"]
         assert all(each.received for each in shown.workers)
-        assert sum(each.received for each in shown.workers) == total(shown, "total_received") == len(names)
+        assert (
+            sum(each.received for each in shown.workers)
+            == total(shown, "total_received")
+            == len(names)
+        )
         assert shown.http_requests[("/batch", 200)] == len(names)
         assert 'forwarder_worker_up{worker="worker-1"} 1.0' in await daemon.metrics()
         daemon.command.send(signal.SIGTERM)
@@ -47,7 +55,9 @@ async def test_two_workers_share_one_address(upstream: Upstream) -> None:
 
 
 async def test_scrapes_under_load_balance(upstream: Upstream) -> None:
-    """However often the status is asked for while events come and go through both workers, its books balance."""
+    """However often the status is asked for while events come and go through both workers, its
+    books balance.
+    """
     async with supervised(upstream.url) as daemon:
         sending = [asyncio.create_task(daemon.spread(50)) for _ in range(4)]
         scrapes = 0
@@ -73,14 +83,18 @@ async def test_they_share_a_unix_socket(upstream: Upstream, tmp_path: Path) -> N
 
 
 async def test_a_worker_that_dies_comes_back(upstream: Upstream) -> None:
-    """After kill -9 of one the other takes events; the one comes back, which is said in the log, the status and the metrics."""
+    """After kill -9 of one the other takes events; the one comes back, which is said in the log,
+    the status and the metrics.
+    """
     async with supervised(upstream.url) as daemon:
         victim = worker(await daemon.status(), "worker-1").process
         assert victim is not None
         os.kill(victim, signal.SIGKILL)
         assert "SIGKILL" in (await daemon.logged("a worker ended"))["why"]
         assert await daemon.send("meanwhile") == 200
-        back = worker(await daemon.until(lambda now: worker(now, "worker-1").state == "running"), "worker-1")
+        back = worker(
+            await daemon.until(lambda now: worker(now, "worker-1").state == "running"), "worker-1"
+        )
         assert back.restarts == 1
         assert back.process != victim
         assert 'forwarder_worker_restarts_total{worker="worker-1"} 1.0' in await daemon.metrics()
@@ -92,7 +106,9 @@ async def test_a_worker_that_dies_comes_back(upstream: Upstream) -> None:
 
 
 async def test_a_stopped_worker_holds_up_no_new_sender(upstream: Upstream) -> None:
-    """While one of two is stopped, every new connection is answered; it is named everywhere, and takes its part again when it continues."""
+    """While one of two is stopped, every new connection is answered; it is named everywhere, and
+    takes its part again when it continues.
+    """
     async with supervised(upstream.url) as daemon:
         names = await daemon.spread()
         stopped = worker(await daemon.status(), "worker-1").process
@@ -104,10 +120,21 @@ async def test_a_stopped_worker_holds_up_no_new_sender(upstream: Upstream) -> No
             assert (line["worker"], line["process"]) == ("worker-1", stopped)
             shown = await daemon.status()
             assert shown.ready
-            assert (worker(shown, "worker-0").silent_since, worker(shown, "worker-1").silent_since is None) == (None, False)
-            assert any(warning.startswith("worker-1 hasn't responded for ") for warning in shown.warnings)
-            assert 'forwarder_worker_unresponsive_seconds{worker="worker-0"} 0.0' in await daemon.metrics()
-            assert 'forwarder_worker_unresponsive_seconds{worker="worker-1"} 0.0' not in await daemon.metrics()
+            assert (
+                worker(shown, "worker-0").silent_since,
+                worker(shown, "worker-1").silent_since is None,
+            ) == (None, False)
+            assert any(
+                warning.startswith("worker-1 hasn't responded for ") for warning in shown.warnings
+            )
+            assert (
+                'forwarder_worker_unresponsive_seconds{worker="worker-0"} 0.0'
+                in await daemon.metrics()
+            )
+            assert (
+                'forwarder_worker_unresponsive_seconds{worker="worker-1"} 0.0'
+                not in await daemon.metrics()
+            )
         finally:
             os.kill(stopped, signal.SIGCONT)
         assert (await daemon.logged("a worker responds again"))["worker"] == "worker-1"
@@ -123,8 +150,13 @@ async def test_a_stopped_worker_holds_up_no_new_sender(upstream: Upstream) -> No
 
 
 async def test_the_worst_exit_code_is_the_daemons() -> None:
-    """Events that one worker can't deliver make the exit code 1, although the other has nothing left."""
-    async with Upstream(lambda _: plain(503)) as upstream, supervised(upstream.url, FORWARDER_SHUTDOWN__DRAIN_TIMEOUT="100ms") as daemon:
+    """Events that one worker can't deliver make the exit code 1, although the other has nothing
+    left.
+    """
+    async with (
+        Upstream(lambda _: plain(503)) as upstream,
+        supervised(upstream.url, FORWARDER_SHUTDOWN__DRAIN_TIMEOUT="100ms") as daemon,
+    ):
         assert await daemon.send("one") == 200
         await daemon.until(lambda now: total(now, "buffered") == 1)
         daemon.command.send(signal.SIGTERM)
@@ -134,9 +166,15 @@ async def test_the_worst_exit_code_is_the_daemons() -> None:
 
 async def test_a_second_signal_kills_them() -> None:
     """A drain that would take an hour is cut short: exit code 130, and no worker is left."""
-    async with Upstream(lambda _: plain(503)) as upstream, supervised(upstream.url, FORWARDER_SHUTDOWN__DRAIN_TIMEOUT="1h") as daemon:
+    async with (
+        Upstream(lambda _: plain(503)) as upstream,
+        supervised(upstream.url, FORWARDER_SHUTDOWN__DRAIN_TIMEOUT="1h") as daemon,
+    ):
         assert await daemon.send("one") == 200
-        workers = [each.process for each in (await daemon.until(lambda now: total(now, "buffered") == 1)).workers]
+        workers = [
+            each.process
+            for each in (await daemon.until(lambda now: total(now, "buffered") == 1)).workers
+        ]
         daemon.command.send(signal.SIGTERM)
         await daemon.logged("draining")
         daemon.command.send(signal.SIGTERM)
@@ -148,7 +186,10 @@ async def test_a_second_signal_kills_them() -> None:
 async def test_workers_end_with_their_supervisor() -> None:
     """A supervisor that is killed leaves no worker: each drains what it holds, and ends."""
     open_now = asyncio.Event()
-    async with Upstream(lambda _: Answer(when=open_now)) as upstream, supervised(upstream.url) as daemon:
+    async with (
+        Upstream(lambda _: Answer(when=open_now)) as upstream,
+        supervised(upstream.url) as daemon,
+    ):
         names = await daemon.spread(10)
         workers = [each.process for each in (await daemon.status()).workers]
         daemon.command.send(signal.SIGKILL)
@@ -158,7 +199,11 @@ async def test_workers_end_with_their_supervisor() -> None:
         assert await daemon.command.ended() == -signal.SIGKILL
         await eventually(lambda: not any(map(is_there, processes(daemon, *workers))))
         assert sorted(upstream.delivered) == sorted(names)
-        assert [json.loads(line)["undelivered"] for line in daemon.command.lines if '"event": "stopped"' in line] == [0, 0]
+        assert [
+            json.loads(line)["undelivered"]
+            for line in daemon.command.lines
+            if '"event": "stopped"' in line
+        ] == [0, 0]
 
 
 async def test_hangup_reaches_the_workers(upstream: Upstream, tmp_path: Path) -> None:
@@ -178,13 +223,19 @@ async def test_hangup_reaches_the_workers(upstream: Upstream, tmp_path: Path) ->
 
 
 async def test_an_address_in_use_is_one_clear_error() -> None:
-    """An address that somebody listens on, or another forwarder shares, ends the start with 2, naming it once."""
+    """An address that somebody listens on, or another forwarder shares, ends the start with 2,
+    naming it once.
+    """
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        env = {**ENVIRONMENT, "FORWARDER_UPSTREAM__URL": "http://127.0.0.1:9", "FORWARDER_SOURCES__HTTP__LISTEN": address}
+        env = {
+            **ENVIRONMENT,
+            "FORWARDER_UPSTREAM__URL": "http://127.0.0.1:9",
+            "FORWARDER_SOURCES__HTTP__LISTEN": address,
+        }
         done = await forwarder("run", env=env)
     assert done.code == 2
     assert address in done.err

@@ -1,4 +1,6 @@
-"""Several workers with disk buffers: what was answered 200 outlives any of the processes, and their number."""
+"""Several workers with disk buffers: what was answered 200 outlives any of the processes, and
+their number.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,11 @@ async def upstream() -> AsyncIterator[Service]:
 @asynccontextmanager
 async def on_disk(upstream: str, path: Path, **env: str) -> AsyncIterator[Supervised]:
     """A daemon of two workers with disk buffers under `path`, whose stop doesn't drain for long."""
-    disk = {"FORWARDER_BUFFER__KIND": "disk", "FORWARDER_BUFFER__PATH": str(path), "FORWARDER_SHUTDOWN__DRAIN_TIMEOUT": "100ms"}
+    disk = {
+        "FORWARDER_BUFFER__KIND": "disk",
+        "FORWARDER_BUFFER__PATH": str(path),
+        "FORWARDER_SHUTDOWN__DRAIN_TIMEOUT": "100ms",
+    }
     soon = {"FORWARDER_DELIVERY__RETRY__INITIAL": "10ms", "FORWARDER_DELIVERY__RETRY__MAX": "100ms"}
     async with supervised(upstream, unix=None, **{**disk, **soon, **env}) as daemon:
         yield daemon
@@ -67,8 +73,12 @@ def is_back(kills: int, now: Snapshot) -> bool:
     return second.restarts >= kills and second.state == "running"
 
 
-async def test_nothing_acknowledged_is_lost_with_a_worker(upstream: Service, tmp_path: Path) -> None:
-    """Under load one worker is killed twice: all that was answered 200 is delivered, and the books balance all the time."""
+async def test_nothing_acknowledged_is_lost_with_a_worker(
+    upstream: Service, tmp_path: Path
+) -> None:
+    """Under load one worker is killed twice: all that was answered 200 is delivered, and the books
+    balance all the time.
+    """
     acknowledged: list[str] = []
     names = count()
     async with on_disk(upstream.url, tmp_path) as daemon:
@@ -80,7 +90,8 @@ async def test_nothing_acknowledged_is_lost_with_a_worker(upstream: Service, tmp
                 try:
                     if await daemon.send(name) == 200:
                         acknowledged.append(name)
-                except aiohttp.ClientError:  # the connection went with the worker; nothing was promised
+                except aiohttp.ClientError:
+                    # the connection went with the worker; nothing was promised
                     continue
 
         senders = [asyncio.create_task(sender()) for _ in range(4)]
@@ -101,27 +112,35 @@ async def test_nothing_acknowledged_is_lost_with_a_worker(upstream: Service, tmp
 
 
 async def test_a_stop_leaves_the_backlog_on_disk(upstream: Service, tmp_path: Path) -> None:
-    """A stop while the service is down ends with 0; the next start says what it found, and delivers it."""
+    """A stop while the service is down ends with 0; the next start says what it found, and
+    delivers it.
+    """
     async with on_disk(upstream.url, tmp_path) as daemon:
         names = await daemon.spread()
         assert await stopped(daemon) == 0
     upstream.now = OK
     async with on_disk(upstream.url, tmp_path) as daemon:
         assert (await daemon.logged("events wait on disk"))["found"] == len(names)
-        await daemon.until(lambda now: total(now, "delivered") == len(names) == total(now, "total_received"))
+        await daemon.until(
+            lambda now: total(now, "delivered") == len(names) == total(now, "total_received")
+        )
         assert await stopped(daemon) == 0
     assert sorted(upstream.delivered) == sorted(names)
 
 
 async def test_a_directory_of_a_former_worker_is_adopted(upstream: Service, tmp_path: Path) -> None:
-    """From two workers to one: the second one's backlog is delivered, its directory goes, and then one process is enough."""
+    """From two workers to one: the second one's backlog is delivered, its directory goes, and then
+    one process is enough.
+    """
     async with on_disk(upstream.url, tmp_path) as daemon:
         names = await daemon.spread()
         assert all(each.received for each in (await daemon.status()).workers)
         assert await stopped(daemon) == 0
     upstream.now = OK
     async with on_disk(upstream.url, tmp_path, FORWARDER_WORKERS="1") as daemon:
-        shown = await daemon.until(lambda now: [each.state for each in now.workers] == ["running", "done"])
+        shown = await daemon.until(
+            lambda now: [each.state for each in now.workers] == ["running", "done"]
+        )
         assert total(shown, "delivered") == total(shown, "total_received") == len(names)
         assert not worker_directory(tmp_path, 1).exists()
         assert await stopped(daemon) == 0
@@ -131,29 +150,51 @@ async def test_a_directory_of_a_former_worker_is_adopted(upstream: Service, tmp_
         assert await stopped(daemon) == 0
 
 
-async def test_dead_letters_keep_a_former_workers_directory(upstream: Service, tmp_path: Path) -> None:
-    """A directory with dead letters stays when its worker has ended, and its books in the sum; once they are dropped it goes."""
+async def test_dead_letters_keep_a_former_workers_directory(
+    upstream: Service, tmp_path: Path
+) -> None:
+    """A directory with dead letters stays when its worker has ended, and its books in the sum;
+    once they are dropped it goes.
+    """
     upstream.now = OK
     async with on_disk(upstream.url, tmp_path) as daemon:
         for number in range(40):
             assert await daemon.send(f"{number}", distinct_id=None) == 200
         assert await stopped(daemon) == 0
     async with on_disk(upstream.url, tmp_path, FORWARDER_WORKERS="1") as daemon:
-        shown = await daemon.until(lambda now: [each.state for each in now.workers] == ["running", "done"])
+        shown = await daemon.until(
+            lambda now: [each.state for each in now.workers] == ["running", "done"]
+        )
         assert total(shown, "total_dead") == 40
         assert worker_directory(tmp_path, 1).exists()
-        dropped = await forwarder("dead-letters", "drop", "--yes", "--path", str(tmp_path), "--reason", "missing_distinct_id")
+        dropped = await forwarder(
+            "dead-letters",
+            "drop",
+            "--yes",
+            "--path",
+            str(tmp_path),
+            "--reason",
+            "missing_distinct_id",
+        )
         assert dropped.code == 0, dropped.err
-        shown = await daemon.until(lambda now: total(now, "total_dropped") == 40 and now.workers[1].state == "done")
+        shown = await daemon.until(
+            lambda now: total(now, "total_dropped") == 40 and now.workers[1].state == "done"
+        )
         assert total(shown, "total_dead") == 0
         assert not worker_directory(tmp_path, 1).exists()
         assert await stopped(daemon) == 0
 
 
 async def test_a_directory_in_use_is_one_clear_error(tmp_path: Path) -> None:
-    """One worker that can't have its directory ends the start with 2, saying once which and who has it."""
+    """One worker that can't have its directory ends the start with 2, saying once which and who
+    has it.
+    """
     lock = LockedDirectory.acquire(worker_directory(tmp_path, 1), "buffer.path")
-    disk = {"FORWARDER_BUFFER__KIND": "disk", "FORWARDER_BUFFER__PATH": str(tmp_path), "FORWARDER_UPSTREAM__URL": "http://127.0.0.1:9"}
+    disk = {
+        "FORWARDER_BUFFER__KIND": "disk",
+        "FORWARDER_BUFFER__PATH": str(tmp_path),
+        "FORWARDER_UPSTREAM__URL": "http://127.0.0.1:9",
+    }
     done = await forwarder("run", env={**ENVIRONMENT, **disk})
     lock.release()
     assert done.code == 2
@@ -161,8 +202,12 @@ async def test_a_directory_in_use_is_one_clear_error(tmp_path: Path) -> None:
     assert done.err.count("Error: ") == 1
 
 
-async def test_workers_leave_their_directories_when_the_supervisor_dies(upstream: Service, tmp_path: Path) -> None:
-    """A killed supervisor's workers end at once, without draining; the next start goes on with what they held."""
+async def test_workers_leave_their_directories_when_the_supervisor_dies(
+    upstream: Service, tmp_path: Path
+) -> None:
+    """A killed supervisor's workers end at once, without draining; the next start goes on with
+    what they held.
+    """
     async with on_disk(upstream.url, tmp_path, FORWARDER_SHUTDOWN__DRAIN_TIMEOUT="1h") as daemon:
         names = await daemon.spread()
         workers = [each.process for each in (await daemon.status()).workers]

@@ -1,4 +1,6 @@
-"""Jobs of clients that write to one sandbox at once, each with a client of its own, and what they were answered."""
+"""Jobs of clients that write to one sandbox at once, each with a client of its own, and what they
+were answered.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,12 @@ LEAVING: Final = "01900000-0000-7000-8000-0000000000a1"
 QUARRELLING: Final = "01900000-0000-7000-8000-0000000000a2"
 OWNERS: Final = 5
 """Of each of these two organizations."""
-REFUSED: Final = {(400, "already_verified"), (400, "last_owner"), (403, "permission_denied"), (404, "not_found")}
+REFUSED: Final = {
+    (400, "already_verified"),
+    (400, "last_owner"),
+    (403, "permission_denied"),
+    (404, "not_found"),
+}
 """What may be said to who comes too late."""
 WANTED: Final = "wanted@example.net"
 Job = Callable[[Client], Coroutine[Any, Any, None]]
@@ -36,7 +43,12 @@ def owner(organization: str, number: int) -> dict[str, Any]:
     """One of many owners."""
     name = f"{organization[-2:]}-{number}"
     keys = [{"key": key_of(organization, number), "scopes": ["*"]}]
-    return {"uuid": uuid_of(organization, number), "email": f"{name}@example.net", "level": "owner", "personal_api_keys": keys}
+    return {
+        "uuid": uuid_of(organization, number),
+        "email": f"{name}@example.net",
+        "level": "owner",
+        "personal_api_keys": keys,
+    }
 
 
 def uuid_of(organization: str, number: int) -> str:
@@ -52,7 +64,14 @@ def key_of(organization: str, number: int) -> str:
 SEED: Final = {
     "organizations": [
         *seed.SEED["organizations"],
-        *({"id": each, "name": each[-2:], "members": [owner(each, number) for number in range(OWNERS)]} for each in (LEAVING, QUARRELLING)),
+        *(
+            {
+                "id": each,
+                "name": each[-2:],
+                "members": [owner(each, number) for number in range(OWNERS)],
+            }
+            for each in (LEAVING, QUARRELLING)
+        ),
     ]
 }
 
@@ -83,7 +102,9 @@ class Written:
     """Sent with each project key, and answered with 200."""
 
     async def unless_refused(self, call: Awaitable[object]) -> bool:
-        """Whether a call did what it was made for; it may be refused, but the sandbox must not fail."""
+        """Whether a call did what it was made for; it may be refused, but the sandbox must not
+        fail.
+        """
         try:
             await call
         except ApiError as error:
@@ -106,7 +127,9 @@ class Writers:
         self._jobs += [(key, job) for job in jobs]
 
     async def run(self) -> int:
-        """Do all jobs at once, each with a client of its own that is connected before; how many there were."""
+        """Do all jobs at once, each with a client of its own that is connected before; how many
+        there were.
+        """
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._one(key, job)) for key, job in self._jobs]
             self._start.set()
@@ -118,12 +141,16 @@ class Writers:
             await job(client)
 
     def changes_domain(self, name: str) -> Job:
-        """Writes one field of a domain that others write other fields of, and others verify meanwhile."""
+        """Writes one field of a domain that others write other fields of, and others verify
+        meanwhile.
+        """
 
         async def job(client: Client) -> None:
             for number in range(ROUNDS):
                 value = f"{name}-{number}"
-                answer = await client.domains.update(seed.ORGANIZATION, seed.DOMAIN, **{name: value})  # type: ignore[arg-type]  # one of its fields
+                answer = await client.domains.update(
+                    seed.ORGANIZATION, seed.DOMAIN, **{name: value}
+                )  # type: ignore[arg-type]  # one of its fields
                 assert answer[name] == value  # type: ignore[literal-required]  # the same
                 self.written.last[name] = value
 
@@ -135,7 +162,9 @@ class Writers:
         async def job(client: Client) -> None:
             for number in range(ROUNDS):
                 value = f"{name}-{number}"
-                answer = await client.batch_exports.update(seed.PROJECT, seed.EXPORT, **{name: value})  # type: ignore[arg-type]  # one of its fields
+                answer = await client.batch_exports.update(
+                    seed.PROJECT, seed.EXPORT, **{name: value}
+                )  # type: ignore[arg-type]  # one of its fields
                 assert answer[name] == value  # type: ignore[literal-required]  # the same
                 self.written.last[name] = value
 
@@ -172,14 +201,20 @@ class Writers:
 
     def leaves(self, number: int) -> Job:
         """Leaves an organization that all its owners leave."""
-        return lambda client: self._refusable(client.members.delete(LEAVING, uuid_of(LEAVING, number)))
+        return lambda client: self._refusable(
+            client.members.delete(LEAVING, uuid_of(LEAVING, number))
+        )
 
     def demotes(self, number: int) -> Job:
         """Demotes all other owners of an organization, who do the same."""
 
         async def job(client: Client) -> None:
             for other in (each for each in range(OWNERS) if each != number):
-                await self._refusable(client.members.update(QUARRELLING, uuid_of(QUARRELLING, other), level=PLAIN_MEMBER))
+                await self._refusable(
+                    client.members.update(
+                        QUARRELLING, uuid_of(QUARRELLING, other), level=PLAIN_MEMBER
+                    )
+                )
 
         return job
 
@@ -206,9 +241,15 @@ class Writers:
 
         async def job(client: Client) -> None:
             for count in range(ROUNDS // 2):
-                await client.invites.create(seed.ORGANIZATION, target_email=f"one-{number}-{count}@example.net")
-                addresses = [f"{each}-{number}-{count}@example.net" for each in ("two", "three", "four")]
-                await client.invites.bulk(seed.ORGANIZATION, [{"target_email": each} for each in addresses])
+                await client.invites.create(
+                    seed.ORGANIZATION, target_email=f"one-{number}-{count}@example.net"
+                )
+                addresses = [
+                    f"{each}-{number}-{count}@example.net" for each in ("two", "three", "four")
+                ]
+                await client.invites.bulk(
+                    seed.ORGANIZATION, [{"target_email": each} for each in addresses]
+                )
 
         return job
 
@@ -247,5 +288,7 @@ async def writing(folder: Path) -> AsyncIterator[tuple[Writers, Client]]:
     dns = Slow()
     options = SandboxOptions(seed=path, database=folder / "sandbox.db", resolver=dns)
     async with Sandbox(options) as sandbox, Client(sandbox.url, seed.OWNER_KEY) as client:
-        dns.challenge = (await client.domains.get(seed.ORGANIZATION, seed.DOMAIN))["verification_challenge"]
+        dns.challenge = (await client.domains.get(seed.ORGANIZATION, seed.DOMAIN))[
+            "verification_challenge"
+        ]
         yield Writers(sandbox), client

@@ -1,8 +1,10 @@
-"""`make first-hour`: pastes each block of the README and of the first tutorial, as it stands, in a fresh clone on a bare machine.
+"""`make first-hour`: pastes each block of the README and of the first tutorial, as it stands, in a
+fresh clone on a bare machine.
 
-The clone has what is committed. Its commands see an empty home, and of the surroundings only what pip has to know; what they print has
-to be what the page shows. Each step is printed with its time. What can't run here is printed as skipped, with the reason. The exit code is
-1 as soon as a step fails.
+The clone has what is committed. Its commands see an empty home, and of the surroundings only what
+pip has to know; what they print has to be what the page shows. Each step is printed with its time.
+What can't run here is printed as skipped, with the reason. The exit code is 1 as soon as a step
+fails.
 """
 
 from __future__ import annotations
@@ -34,18 +36,31 @@ LISTENING: Final = "…listening…"
 
 
 class BareShell(Shell):
-    """A shell of somebody who has just arrived: a home with nothing in it, and the machine's own programs.
+    """A shell of somebody who has just arrived: a home with nothing in it, and the machine's own
+    programs.
 
-    What a block exports holds for those after it, and for new terminals, in which the pages have it repeated.
+    What a block exports holds for those after it, and for new terminals, in which the pages have
+    it repeated.
     """
 
     @property
     def environ(self) -> dict[str, str]:
         """The variables that it starts with."""
         home = self.folder.parent / "home"
-        kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_")) or name.lower().endswith("_proxy")}
-        shown = {"FORWARDER_LOG__FORMAT": "console", "NO_COLOR": "1"}  # as on a terminal, which the pages show
-        return {**kept, **shown, "HOME": str(home), "PATH": f"{home}/.local/bin:/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith(("PIP_", "SSL_")) or name.lower().endswith("_proxy")
+        }
+        # as on a terminal, which the pages show
+        shown = {"FORWARDER_LOG__FORMAT": "console", "NO_COLOR": "1"}
+        return {
+            **kept,
+            **shown,
+            "HOME": str(home),
+            "PATH": f"{home}/.local/bin:/usr/local/bin:/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+        }
 
     @property
     def exported(self) -> Path:
@@ -55,7 +70,13 @@ class BareShell(Shell):
     async def started(self, block: str, *, alone: bool = False) -> asyncio.subprocess.Process:
         """See `Shell`."""
         return await asyncio.create_subprocess_exec(
-            *("bash", "-euo", "pipefail", "-c", f". {self.exported}\n{block}" + ("" if alone else f"\nexport -p > {self.exported}")),
+            *(
+                "bash",
+                "-euo",
+                "pipefail",
+                "-c",
+                f". {self.exported}\n{block}" + ("" if alone else f"\nexport -p > {self.exported}"),
+            ),
             cwd=self.folder,
             env=self.environ,
             stdin=asyncio.subprocess.DEVNULL,
@@ -67,9 +88,15 @@ class BareShell(Shell):
     def lacks(self, block: str) -> str:
         """Why the block can't run on this machine, or nothing."""
         program = block.split(maxsplit=1)[0]
-        if program == "docker" and subprocess.run(["docker", "info"], capture_output=True, check=False).returncode:
+        if (
+            program == "docker"
+            and subprocess.run(["docker", "info"], capture_output=True, check=False).returncode
+        ):
             return "there is no Docker engine here"
-        if program in {"docker", "pipx", "uv"} and shutil.which(program, path=self.environ["PATH"]) is None:
+        if (
+            program in {"docker", "pipx", "uv"}
+            and shutil.which(program, path=self.environ["PATH"]) is None
+        ):
             return f"{program} isn't installed here"
         return ""
 
@@ -83,7 +110,10 @@ def in_use(port: int) -> bool:
 def cloned(folder: Path) -> BareShell:
     """A shell in a fresh clone of this repository."""
     (folder / "home").mkdir()
-    subprocess.run(["git", "clone", "--quiet", "--depth", "1", f"file://{ROOT}", str(folder / "forwarder")], check=True)
+    subprocess.run(
+        ["git", "clone", "--quiet", "--depth", "1", f"file://{ROOT}", str(folder / "forwarder")],
+        check=True,
+    )
     return BareShell(folder / "forwarder", limit=LIMIT)
 
 
@@ -109,7 +139,12 @@ async def spend(shell: BareShell) -> None:
                 if not reason:
                     await walk.follow([step])
                 taken = f"skipped: {reason}" if reason else f"{time.monotonic() - at:.1f} s"
-                print(f"  line {step.line}, {taken}", *(f"    $ {line}" for line in what.splitlines()), sep="\n", flush=True)
+                print(
+                    f"  line {step.line}, {taken}",
+                    *(f"    $ {line}" for line in what.splitlines()),
+                    sep="\n",
+                    flush=True,
+                )
     print(f"all of it: {time.monotonic() - began:.0f} s")
 
 
@@ -117,7 +152,9 @@ def main() -> int:
     """Follow them in a temporary folder. SIGTERM ends what was started, too."""
     taken = [port for port in PORTS if in_use(port)]
     if taken:
-        sys.stderr.write(f"{taken} on 127.0.0.1 are in use, which the pages name: stop what listens there\n")
+        sys.stderr.write(
+            f"{taken} on 127.0.0.1 are in use, which the pages name: stop what listens there\n"
+        )
         return 1
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="first-hour-") as folder:

@@ -1,4 +1,6 @@
-"""Write the golden files anew, by the code as it is: `python -m tests.golden_imports --write`; without it, say which differ."""
+"""Write the golden files anew, by the code as it is: `python -m tests.golden_imports --write`;
+without it, say which differ.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Exports of every format, the same bytes on any machine, with everything that an import has to get right: several files and days, repeats,
-records of several events, merges, records that are refused for each reason, times without a zone, and whatever JSON allows.
+"""Exports of every format, the same bytes on any machine, with everything that an import has to
+get right: several files and days, repeats, records of several events, merges, records that are
+refused for each reason, times without a zone, and whatever JSON allows.
 """
 
 from __future__ import annotations
@@ -11,7 +12,21 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from tests.golden_imports.making import LARGE, ONCE, ONE, TEXTS, Dice, Export, Record, as_json, halves, moments, packed, spread, zulu
+from tests.golden_imports.making import (
+    LARGE,
+    ONCE,
+    ONE,
+    TEXTS,
+    Dice,
+    Export,
+    Record,
+    as_json,
+    halves,
+    moments,
+    packed,
+    spread,
+    zulu,
+)
 from tests.golden_imports.vendors import amplitude, mixpanel, profiles, segment
 
 RULES: Final = {
@@ -36,42 +51,77 @@ FLAT_RULES: Final = {
 _E: Final = b'"event":"e","distinct_id":"u1","timestamp":"2024-05-02T01:00:00Z"'
 NATIVE_ODD: Final = (
     b'{"event":"cut","distinct_id":"u1","timest',
-    b'{"event":"no number","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":{"bad":NaN,"n":123456789012345678901}}',
+    (
+        b'{"event":"no '
+        b'number","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":{"bad":NaN,"n'
+        b'":123456789012345678901}}'
+    ),
     b'{"event":7,"distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}',
     b'{"distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}',
     b'{"event":"e","distinct_id":" ","timestamp":"2024-05-01T00:00:00Z"}',
     b'{"event":"e","distinct_id":"u1","properties":{"a":1}}',
     b'{"event":"e","distinct_id":"Anonymous","timestamp":"2024-05-01T00:00:00Z"}',
-    b'{"event":"large","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":{"x":"%b"}}' % LARGE.encode(),
-    b'{"batch":[{%b,"uuid":"0f8fad5b-d9cb-469f-a165-708677289501"},{"event":"e"},{%b,"uuid":"not-a-uuid"},{"event":"e"}]}' % (_E, _E),
+    (
+        b'{"event":"large","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":{"x"'
+        b':"%b"}}'
+    )
+    % LARGE.encode(),
+    (
+        b'{"batch":[{%b,"uuid":"0f8fad5b-d9cb-469f-a165-708677289501"},{"event":"e"},{%b,"uuid":"n'
+        b'ot-a-uuid"},{"event":"e"}]}'
+    )
+    % (_E, _E),
     b'{"event":"caf\xe9","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}',
-    b' {"event": "spaces" , "distinct_id" : "u1", "timestamp" : "2024-05-01T00:00:00Z" , "properties" : { "a" : 1.10 } } ',
+    (
+        b' {"event": "spaces" , "distinct_id" : "u1", "timestamp" : "2024-05-01T00:00:00Z" , '
+        b'"properties" : { "a" : 1.10 } } '
+    ),
     b'{%b,"properties":{"n":1e400}}' % _E,
     b'{%b,"properties":{"half":"\\ud83d"}}' % _E,
     b'{%b,"properties":{"deep":%b}}' % (_E, b"[" * 600 + b"]" * 600),
     b'{%b,"properties":[1]}' % _E,
-    b'{"event":"e","distinct_id":12345678901234567890,"timestamp":"Wed, 01 May 2024 00:00:00 GMT","properties":null}',
+    (
+        b'{"event":"e","distinct_id":12345678901234567890,"timestamp":"Wed, 01 May 2024 00:00:00 '
+        b'GMT","properties":null}'
+    ),
     b'{"event":"e","distinct_id":"u1","timestamp":"yesterday"}',
     b'{"event":"e","distinct_id":"u1","timestamp":"1969-12-31T23:59:59.999Z"}',
     b'{"event":"e","distinct_id":"u1","offset":5,"properties":{"a":1}}',
-    b'[{%b},{%b,"properties":{"distinct_id":"[object Object]"},"distinct_id":null}]' % (_E, _E.replace(b'"distinct_id":"u1",', b"")),
+    b'[{%b},{%b,"properties":{"distinct_id":"[object Object]"},"distinct_id":null}]'
+    % (_E, _E.replace(b'"distinct_id":"u1",', b"")),
     b'"a text"',
     b"[]",
-    b'{"event":"$identify","distinct_id":"u1","timestamp":"2024-05-02T02:00:00","properties":{"$anon_distinct_id":"undefined"}}',
-    b'{%b,"$set":{"a":1},"$set_once":{"b":NaN},"$unset":["c"],"properties":{"$set":{"d":"\\u00e9"},"$unset":["e"]}}' % _E,
-    b'{%b,"uuid":"0F8FAD5B-D9CB-469F-A165-70867728950E","properties":{"":null,"$ip":"::1","$geoip_disable":false,"$import_job_id":"x"}}'
+    (
+        b'{"event":"$identify","distinct_id":"u1","timestamp":"2024-05-02T02:00:00","properties":{'
+        b'"$anon_distinct_id":"undefined"}}'
+    ),
+    (
+        b'{%b,"$set":{"a":1},"$set_once":{"b":NaN},"$unset":["c"],"properties":{"$set":{"d":"\\u00'
+        b'e9"},"$unset":["e"]}}'
+    )
+    % _E,
+    (
+        b'{%b,"uuid":"0F8FAD5B-D9CB-469F-A165-70867728950E","properties":{"":null,"$ip":"::1","$ge'
+        b'oip_disable":false,"$import_job_id":"x"}}'
+    )
     % _E,
 )
 
 
 def native(count: int) -> Export:
-    """Events in every shape, alone, as arrays and as bodies of batches, in a plain file and a packed one."""
+    """Events in every shape, alone, as arrays and as bodies of batches, in a plain file and a
+    packed one.
+    """
     dice = Dice(1)
     records: list[bytes] = []
     group: list[Record] = []
     before: list[Record] = []
     for number, time in enumerate(moments(dice, count)):
-        event = dice.pick(before[-30:]) if before and dice.chance(0.03) else _native_event(dice, number, time)
+        event = (
+            dice.pick(before[-30:])
+            if before and dice.chance(0.03)
+            else _native_event(dice, number, time)
+        )
         if before and dice.chance(0.02):
             event = {**dice.pick(before[-60:]), "timestamp": zulu(time)}
         before.append(event)
@@ -79,19 +129,39 @@ def native(count: int) -> Export:
         if len(group) > 4 or dice.chance(0.8):
             form = dice.below(8)
             if form == 0:
-                records.append(as_json({"api_key": "key-of-another-project", "batch": group, "sent_at": "2024-05-02T00:00:00Z"}))
+                records.append(
+                    as_json(
+                        {
+                            "api_key": "key-of-another-project",
+                            "batch": group,
+                            "sent_at": "2024-05-02T00:00:00Z",
+                        }
+                    )
+                )
             elif form == 1:
                 records.append(as_json(group))
             else:
                 records += [as_json(each, ascii_only=form == 2) for each in group]
             group = []
     first, second = halves(spread(records + [as_json(each) for each in group], NATIVE_ODD))
-    return Export({"events/a.jsonl": first, "events/b.jsonl.gz": packed(second)}, ("native", "events", "--time-offset", "0"))
+    return Export(
+        {"events/a.jsonl": first, "events/b.jsonl.gz": packed(second)},
+        ("native", "events", "--time-offset", "0"),
+    )
 
 
 def _native_event(dice: Dice, number: int, time: datetime) -> Record:
     event: Record = {
-        "event": dice.pick(("$pageview", "signed up", "Warenkorb geöffnet", "登録完了", 'order "placed"', "{braces}")),
+        "event": dice.pick(
+            (
+                "$pageview",
+                "signed up",
+                "Warenkorb geöffnet",
+                "登録完了",
+                'order "placed"',
+                "{braces}",
+            )
+        ),
         "distinct_id": ONCE if number == ONE else f"user-{dice.below(60)}",
         "uuid": dice.uuid(),
         "timestamp": zulu(time),
@@ -117,17 +187,29 @@ def _native_event(dice: Dice, number: int, time: datetime) -> Record:
         case 6:
             event["$set"] = {"plan": "team"}
         case 7:
-            event["properties"] |= {"$set": {"plan": dice.pick(TEXTS)}, "$set_once": {"plan": "free", "first": 1}, "$unset": ["old"]}
+            event["properties"] |= {
+                "$set": {"plan": dice.pick(TEXTS)},
+                "$set_once": {"plan": "free", "first": 1},
+                "$unset": ["old"],
+            }
         case 8:
             event |= {"api_key": "key-of-another-project", "offset": 250}
         case 9:
-            event |= {"event": "$identify", "properties": {"$anon_distinct_id": f"user-{dice.below(60)}", "$set": {"name": "ü"}}}
+            event |= {
+                "event": "$identify",
+                "properties": {
+                    "$anon_distinct_id": f"user-{dice.below(60)}",
+                    "$set": {"name": "ü"},
+                },
+            }
         case 10 | 11:
             merge = dice.pick(("$create_alias", "$merge_dangerously"))
             event |= {"event": merge, "properties": {"alias": f"user-{dice.below(60)}"}}
         case 12:
             event["timestamp"] = (
-                int(time.timestamp() * 1000) if number % 2 else (time + timedelta(minutes=330)).replace(tzinfo=None).isoformat() + "+05:30"
+                int(time.timestamp() * 1000)
+                if number % 2
+                else (time + timedelta(minutes=330)).replace(tzinfo=None).isoformat() + "+05:30"
             )
     return event
 
@@ -167,7 +249,16 @@ def tables(count: int) -> Export:
             rows.append(_row(dice, time))
     half = len(rows) // 2
     files = {"table/1.csv": _table(rows[:half]), "table/2.csv.gz": packed(_table(rows[half:]))}
-    columns = ("--json-column", "cart", "--number-column", "amount", "--boolean-column", "paid", "--time-offset", "-01:30")
+    columns = (
+        "--json-column",
+        "cart",
+        "--number-column",
+        "amount",
+        "--boolean-column",
+        "paid",
+        "--time-offset",
+        "-01:30",
+    )
     return Export(files, ("csv", "table", *columns))
 
 
@@ -179,9 +270,15 @@ def _row(dice: Dice, time: datetime) -> dict[str, str]:
         "uuid": dice.uuid(),
         "amount": dice.pick(("", "0", "12.50", "-3", "1e3", "12345678901234567890")),
         "paid": dice.pick(("", "true", "FALSE", "1", "0")),
-        "cart": json.dumps([{"sku": f"x-{dice.below(50)}", "price": dice.below(9_000) / 100}]) if dice.chance(0.3) else "",
+        "cart": json.dumps([{"sku": f"x-{dice.below(50)}", "price": dice.below(9_000) / 100}])
+        if dice.chance(0.3)
+        else "",
         "note": dice.pick(("two\nlines", "=1+1", " spaces ", *TEXTS)),
-        "properties": json.dumps({"$current_url": "https://example.com/", "deep": {"level": [1, None]}}) if dice.chance(0.5) else "",
+        "properties": json.dumps(
+            {"$current_url": "https://example.com/", "deep": {"level": [1, None]}}
+        )
+        if dice.chance(0.5)
+        else "",
     }
 
 
@@ -193,7 +290,10 @@ def _table(rows: Sequence[dict[str, str]], delimiter: str = ",") -> bytes:
     return text.getvalue().encode()
 
 
-_GOOD: Final = '{"kind":"order","state":"paid","customer":{"id":"c1"},"placed":"2024-05-01T10:00:00","number":"n1"}'
+_GOOD: Final = (
+    '{"kind":"order","state":"paid","customer":{"id":"c1"},"placed":"2024-05-01T10:00:00","num'
+    'ber":"n1"}'
+)
 MAPPED_ODD: Final = tuple(
     each.encode()
     for each in (
@@ -221,11 +321,17 @@ def mapped(count: int) -> Export:
         if records and dice.chance(0.03):
             records.append(dice.pick(records[-30:]))
         elif records and dice.chance(0.02):
-            records.append({**dice.pick(records[-60:]), "placed": time.strftime("%Y-%m-%dT%H:%M:%S")})
+            records.append(
+                {**dice.pick(records[-60:]), "placed": time.strftime("%Y-%m-%dT%H:%M:%S")}
+            )
         else:
             records.append(_order(dice, number, time))
     first, second = halves(spread([as_json(record) for record in records], MAPPED_ODD))
-    files = {"orders/1.jsonl": first, "orders/2.jsonl.gz": packed(second), "rules.yaml": as_json(RULES)}
+    files = {
+        "orders/1.jsonl": first,
+        "orders/2.jsonl.gz": packed(second),
+        "rules.yaml": as_json(RULES),
+    }
     return Export(files, ("mapping", "orders", "--mapping", "rules.yaml"))
 
 
@@ -255,12 +361,24 @@ def mapped_table(count: int) -> Export:
     rows = []
     for number, time in enumerate(moments(dice, count)):
         order = _order(dice, number, time)
-        row = {name: str(order.get(name) or "") for name in ("state", "placed", "number", "total", "city")}
+        row = {
+            name: str(order.get(name) or "")
+            for name in ("state", "placed", "number", "total", "city")
+        }
         row |= {"customer": str(order["customer"]["id"]), "tier": order["customer"]["tier"]}
-        odd: tuple[dict[str, str], ...] = ({"customer": ""}, {"customer": "undefined"}, {"placed": "yesterday"}, {"placed": ""})
+        odd: tuple[dict[str, str], ...] = (
+            {"customer": ""},
+            {"customer": "undefined"},
+            {"placed": "yesterday"},
+            {"placed": ""},
+        )
         rows.append(row | odd[number // 20 % len(odd)] if number % 20 == 19 else row)
     half = len(rows) // 2
-    files = {"orders/1.csv": _table(rows[:half], ";"), "orders/2.csv": _table(rows[half:], ";"), "rules.yaml": as_json(FLAT_RULES)}
+    files = {
+        "orders/1.csv": _table(rows[:half], ";"),
+        "orders/2.csv": _table(rows[half:], ";"),
+        "rules.yaml": as_json(FLAT_RULES),
+    }
     return Export(files, ("mapping", "orders", "--mapping", "rules.yaml", "--delimiter", ";"))
 
 

@@ -1,4 +1,6 @@
-"""What exports are made of: chances that are the same on any machine, times out of order, files and archives."""
+"""What exports are made of: chances that are the same on any machine, times out of order, files
+and archives.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ LARGE: Final = "x" * 1_050_000
 
 
 class Dice:
-    """Chances that depend on the seed alone: of `random.Random` only what Python promises to keep."""
+    """Chances that depend on the seed alone: of `random.Random` only what Python
+    promises to keep.
+    """
 
     def __init__(self, seed: int) -> None:
         self._next = random.Random(seed).random
@@ -61,7 +65,12 @@ class Dice:
 
     def uuid(self) -> str:
         """A random one."""
-        return str(UUID(int=self.below(1 << 50) << 78 | self.below(1 << 50) << 28 | self.below(1 << 28), version=4))
+        return str(
+            UUID(
+                int=self.below(1 << 50) << 78 | self.below(1 << 50) << 28 | self.below(1 << 28),
+                version=4,
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +90,9 @@ class Export:
 
 
 def moments(dice: Dice, count: int) -> Iterable[datetime]:
-    """Times of neighbouring records: mostly one after the other, now and then one of hours or a day before or after."""
+    """Times of neighbouring records: mostly one after the other, now and then one of hours or a
+    day before or after.
+    """
     step = HOURS * 3_600_000_000 // count
     for number in range(count):
         exact = FIRST + timedelta(microseconds=number * step + dice.below(step))
@@ -99,7 +110,9 @@ def as_json(record: object, *, ascii_only: bool = False) -> bytes:
 
 
 def spread(records: Sequence[bytes], odd: Sequence[bytes]) -> list[bytes]:
-    """Records with odd ones among them, at even distances; of few records only as many odd ones as keep their distance."""
+    """Records with odd ones among them, at even distances; of few records only as many odd ones as
+    keep their distance.
+    """
     result = list(records)
     step = max(12, len(records) // (len(odd) + 1))
     for place, other in enumerate(odd[: len(records) // step], start=1):

@@ -1,4 +1,6 @@
-"""One import by the command, against a service that remembers every event, and all that it leaves: what a golden file holds."""
+"""One import by the command, against a service that remembers every event, and all that it leaves:
+what a golden file holds.
+"""
 
 from __future__ import annotations
 
@@ -29,18 +31,39 @@ from tests.support.upstream import OK, Answer, Request, Upstream, plain
 
 KEY: Final = "phc_golden_imports_0001"
 GOLDEN: Final = Path(__file__).parent / "golden"
-ACCEPTED: Final = ("many-refused", "illegal-ids", "january-1970", "mixed-epochs", "overwrites-persons", "no-zone")
+ACCEPTED: Final = (
+    "many-refused",
+    "illegal-ids",
+    "january-1970",
+    "mixed-epochs",
+    "overwrites-persons",
+    "no-zone",
+)
 UNTIL: Final = "2024-06-01"
 """Unless a case says otherwise: by default it would be another moment in each run."""
 REFUSED: Final = "refused"
 """The reason of what the service refuses."""
 _SHORT: Final = 12
-SOON: Final = {"FORWARDER_DELIVERY__RETRY__INITIAL": "10ms", "FORWARDER_DELIVERY__RETRY__MAX": "50ms"}
+SOON: Final = {
+    "FORWARDER_DELIVERY__RETRY__INITIAL": "10ms",
+    "FORWARDER_DELIVERY__RETRY__MAX": "50ms",
+}
 """A service that refuses everything at first is asked again."""
 _UNSTABLE: Final = {"forwarder", "started", "ended", "seconds", "modified", "upstream"}
 """What depends on the moment, the machine or the version."""
 _MESSAGES: Final = {"why", "detail"}
-_WORDS: Final = {"sentence", "advice", "requests", "now", "format", "files", "unfit", "unfit_files", "unfit_records", "unchecked"}
+_WORDS: Final = {
+    "sentence",
+    "advice",
+    "requests",
+    "now",
+    "format",
+    "files",
+    "unfit",
+    "unfit_files",
+    "unfit_records",
+    "unchecked",
+}
 """Of the analysis: words, how batches will be cut, and the moment."""
 
 
@@ -61,7 +84,15 @@ class SentEvent:
     def read(cls, data: msgspec.Raw) -> SentEvent:
         """Of its JSON; native events keep their distinct_id where they have it."""
         event = msgspec.json.decode(data)
-        who = next(each for each in (event.get("distinct_id"), event.get("$distinct_id"), event["properties"].get("distinct_id")) if each)
+        who = next(
+            each
+            for each in (
+                event.get("distinct_id"),
+                event.get("$distinct_id"),
+                event["properties"].get("distinct_id"),
+            )
+            if each
+        )
         return cls(event["uuid"], str(who), str(event["timestamp"]))
 
 
@@ -92,7 +123,9 @@ def day_of(timestamp: str) -> str:
     """The UTC day of a time as native events may have it."""
     if timestamp.isdigit():
         return datetime.fromtimestamp(int(timestamp) / 1000, UTC).date().isoformat()
-    time = parsedate_to_datetime(timestamp) if "," in timestamp else datetime.fromisoformat(timestamp)
+    time = (
+        parsedate_to_datetime(timestamp) if "," in timestamp else datetime.fromisoformat(timestamp)
+    )
     return (time if time.tzinfo is None else time.astimezone(UTC)).date().isoformat()
 
 
@@ -111,7 +144,9 @@ class RecordingService:
     failures: list[Exception] = field(default_factory=list)
 
     def answer(self, request: Request) -> Answer:
-        """Accept or refuse a request as a whole. What it can't read is accepted, for the import to end, and raised then."""
+        """Accept or refuse a request as a whole. What it can't read is accepted, for the import to
+        end, and raised then.
+        """
         try:
             return self._answer(request)
         except Exception as error:
@@ -129,12 +164,19 @@ class RecordingService:
     @property
     def delivered(self) -> list[tuple[SentEvent, bytes]]:
         """The events of accepted requests, in the order of their arrival."""
-        return [each for batch in self.batches if batch.accepted for each in zip(batch.facts, batch.events, strict=True)]
+        return [
+            each
+            for batch in self.batches
+            if batch.accepted
+            for each in zip(batch.facts, batch.events, strict=True)
+        ]
 
     @property
     def by_id(self) -> dict[str, list[list[str]]]:
-        """Of each distinct_id uuid, time and digest of its events in their order. An accepted event that is sent once more, the same, to
-        find out whether the service refuses everything, counts once."""
+        """Of each distinct_id uuid, time and digest of its events in their order. An accepted
+        event that is sent once more, the same, to find out whether the service refuses everything,
+        counts once.
+        """
         found: dict[str, dict[tuple[str, str, str], None]] = {}
         for fact, data in self.delivered:
             found.setdefault(fact.distinct_id, {})[fact.uuid, fact.timestamp, short(data)] = None
@@ -174,7 +216,9 @@ def recording(judge: Callable[[SentEvent], bool] = refuses) -> Iterator[Recordin
 
 def command(*words: str | Path, env: Mapping[str, str] | None = None) -> Finished:
     """`forwarder` with these words, in this process."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("FORWARDER_")}
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("FORWARDER_")
+    }
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     code: object = 0
     with (
@@ -187,7 +231,10 @@ def command(*words: str | Path, env: Mapping[str, str] | None = None) -> Finishe
             main()
         except SystemExit as error:
             code = error.code
-    return Finished(code if isinstance(code, int) else int(code is not None), *(each.buffer.getvalue().decode() for each in (out, err)))
+    return Finished(
+        code if isinstance(code, int) else int(code is not None),
+        *(each.buffer.getvalue().decode() for each in (out, err)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +248,15 @@ class GoldenCase:
     @property
     def name(self) -> str:
         """Of its file."""
-        return "_".join([self.export, *(each.strip("-").replace(":", "").replace(" ", "-").replace("$", "") for each in self.options)])
+        return "_".join(
+            [
+                self.export,
+                *(
+                    each.strip("-").replace(":", "").replace(" ", "-").replace("$", "")
+                    for each in self.options
+                ),
+            ]
+        )
 
 
 def _cases() -> Iterator[GoldenCase]:
@@ -238,10 +293,24 @@ def run_case(case: GoldenCase, folder: Path) -> dict[str, Any]:
     export.write(folder)
     state = folder / "state"
     with recording() as service, contextlib.chdir(folder):
-        done = command("import", *export.words, "--until", UNTIL, *case.options, *target(service, state), "--output", "json", env=SOON)
+        done = command(
+            "import",
+            *export.words,
+            "--until",
+            UNTIL,
+            *case.options,
+            *target(service, state),
+            "--output",
+            "json",
+            env=SOON,
+        )
     assert done.code in {0, 1}, done.err
-    assert all(len(batch.days) == 1 for batch in service.batches), "a batch has events of several days"
-    assert service.repeats <= sum(not batch.accepted for batch in service.batches), "events were sent again"
+    assert all(len(batch.days) == 1 for batch in service.batches), (
+        "a batch has events of several days"
+    )
+    assert service.repeats <= sum(not batch.accepted for batch in service.batches), (
+        "events were sent again"
+    )
     report = json.loads(done.out)
     assert report == json.loads((state / "report.json").read_text())
     return {
@@ -258,26 +327,47 @@ def run_case(case: GoldenCase, folder: Path) -> dict[str, Any]:
 def without_messages(value: Any) -> Any:
     """The same without the words of why a record is refused; its reason stays."""
     if isinstance(value, dict):
-        return {name: without_messages(each) for name, each in value.items() if name not in _MESSAGES}
+        return {
+            name: without_messages(each) for name, each in value.items() if name not in _MESSAGES
+        }
     return [without_messages(each) for each in value] if isinstance(value, list) else value
 
 
 def target(service: RecordingService, state: Path) -> tuple[str | Path, ...]:
     """Options of every import here."""
     accepted = [word for code in ACCEPTED for word in ("--accept", code)]
-    return ("--upstream", service.url, "--api-key", KEY, "--state", state, "--rate", "unlimited", "--yes", *accepted)
+    return (
+        "--upstream",
+        service.url,
+        "--api-key",
+        KEY,
+        "--state",
+        state,
+        "--rate",
+        "unlimited",
+        "--yes",
+        *accepted,
+    )
 
 
 def stable(value: Any, folder: Path, unstable: set[str] | None = None) -> Any:
-    """A document without what differs from run to run: times, versions, the service's address and the folder.
+    """A document without what differs from run to run: times, versions, the service's address and
+    the folder.
 
-    Examples of what the service refuses are in the order in which it did; only how many there are is kept of them.
+    Examples of what the service refuses are in the order in which it did; only how many there are
+    is kept of them.
     """
     if isinstance(value, dict):
-        kept = {name: each for name, each in value.items() if name not in _UNSTABLE and name not in (unstable or ())}
+        kept = {
+            name: each
+            for name, each in value.items()
+            if name not in _UNSTABLE and name not in (unstable or ())
+        }
         if isinstance(kept.get("examples"), dict):
             examples = kept["examples"]
-            kept["examples"] = {why: len(each) if why == REFUSED else each for why, each in sorted(examples.items())}
+            kept["examples"] = {
+                why: len(each) if why == REFUSED else each for why, each in sorted(examples.items())
+            }
         return {name: stable(each, folder, unstable) for name, each in kept.items()}
     if isinstance(value, list):
         return [stable(each, folder, unstable) for each in value]
@@ -289,7 +379,20 @@ def letters(state: Path, folder: Path) -> list[dict[str, Any]]:
     with contextlib.closing(sqlite3.connect(state / "dead-letters.db")) as connection:
         connection.row_factory = sqlite3.Row
         rows = connection.execute("SELECT * FROM letters ORDER BY sequence, idx").fetchall()
-    names = ("sequence", "idx", "reason", "historical", "why", "source", "coordinates", "event", "distinct_id", "uuid", "mark", "note")
+    names = (
+        "sequence",
+        "idx",
+        "reason",
+        "historical",
+        "why",
+        "source",
+        "coordinates",
+        "event",
+        "distinct_id",
+        "uuid",
+        "mark",
+        "note",
+    )
     return [
         {name: stable(row[name], folder) for name in names}
         | {"attributes": stable(json.loads(row["attributes"]), folder), "data": short(row["data"])}
@@ -305,5 +408,7 @@ def save(case: GoldenCase, recorded: dict[str, Any]) -> None:
 
 def load(case: GoldenCase) -> dict[str, Any]:
     """Read it."""
-    found: dict[str, Any] = json.loads(gzip.decompress((GOLDEN / f"{case.name}.json.gz").read_bytes()))
+    found: dict[str, Any] = json.loads(
+        gzip.decompress((GOLDEN / f"{case.name}.json.gz").read_bytes())
+    )
     return found

@@ -1,4 +1,6 @@
-"""Records that alternate between many days: no request mixes two, each person keeps its order, and requests are large."""
+"""Records that alternate between many days: no request mixes two, each person keeps its order, and
+requests are large.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ FIRST: Final = datetime(2024, 3, 1, tzinfo=UTC)
 
 
 def alternating() -> list[Record]:
-    """Each event is of another day than its neighbours; most persons have one event, ten have one of each 500."""
+    """Each event is of another day than its neighbours; most persons have one event, ten have one
+    of each 500.
+    """
     dice = Dice(11)
     return [
         {
@@ -40,12 +44,21 @@ def batches(tmp_path_factory: pytest.TempPathFactory) -> Sequence[RecordedBatch]
     folder = tmp_path_factory.mktemp("days")
     (folder / "events.jsonl").write_bytes(lines(map(as_json, alternating())))
     with recording(lambda _: False) as service:
-        done = command("import", "native", folder / "events.jsonl", "--until", "2024-06-01", *target(service, folder / "state"))
+        done = command(
+            "import",
+            "native",
+            folder / "events.jsonl",
+            "--until",
+            "2024-06-01",
+            *target(service, folder / "state"),
+        )
     assert done.code == 0, done.err
     return service.batches
 
 
-def test_no_request_mixes_days_and_each_person_keeps_its_order(batches: Sequence[RecordedBatch]) -> None:
+def test_no_request_mixes_days_and_each_person_keeps_its_order(
+    batches: Sequence[RecordedBatch],
+) -> None:
     """All events are there once."""
     assert {len(batch.days) for batch in batches} == {1}
     sent = [fact for batch in batches for fact in batch.facts]
@@ -61,6 +74,8 @@ def test_no_request_mixes_days_and_each_person_keeps_its_order(batches: Sequence
 def test_requests_are_large_though_days_alternate(batches: Sequence[RecordedBatch]) -> None:
     """On average, except the last request of each day."""
     last = {max(batch.days): number for number, batch in enumerate(batches)}
-    sizes = [len(batch.events) for number, batch in enumerate(batches) if number not in last.values()]
+    sizes = [
+        len(batch.events) for number, batch in enumerate(batches) if number not in last.values()
+    ]
     assert len(batches) <= EVENTS / LEAST + DAYS
     assert sum(sizes) >= LEAST * len(sizes)

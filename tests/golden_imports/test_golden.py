@@ -1,6 +1,7 @@
-"""Imports of every format are compared with golden files: uuid, timestamp and bytes of each event, the order of each distinct_id, counts,
-digests, dead letters and reports. Forwarder 0.1.0 wrote the files, when imports were a pipeline of their own. They change only when
-what is sent is meant to change, by `python -m tests.golden_imports --write`.
+"""Imports of every format are compared with golden files: uuid, timestamp and bytes of each event,
+the order of each distinct_id, counts, digests, dead letters and reports. Forwarder 0.1.0 wrote the
+files, when imports were a pipeline of their own. They change only when what is sent is meant to
+change, by `python -m tests.golden_imports --write`.
 """
 
 from __future__ import annotations
@@ -12,18 +13,35 @@ import pytest
 
 from tests.golden_imports.recording import CASES, GoldenCase, load, run_case, without_messages
 
-QUICK = {"native", "native_sort", "amplitude", "mixpanel", "segment", "csv", "mapping", "native_limit_70"}
+QUICK = {
+    "native",
+    "native_sort",
+    "amplitude",
+    "mixpanel",
+    "segment",
+    "csv",
+    "mapping",
+    "native_limit_70",
+}
 """Those of `make check`."""
 PARTS = ("sources", "events", "letters", "manifest", "report", "preflight", "code")
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(each, id=each.name, marks=[] if each.name in QUICK else [pytest.mark.slow]) for each in CASES]
+    "case",
+    [
+        pytest.param(each, id=each.name, marks=[] if each.name in QUICK else [pytest.mark.slow])
+        for each in CASES
+    ],
 )
 def test_an_import_is_as_it_was(case: GoldenCase, tmp_path: Path) -> None:
-    """The first part that differs is shown; if it is the source, this test makes other records than those of the golden file."""
+    """The first part that differs is shown; if it is the source, this test makes other records
+    than those of the golden file.
+    """
     golden, now = load(case), run_case(case, tmp_path)
-    assert now["sources"] == golden["sources"], "the source is not that of the golden file: write it anew with the code that wrote it"
+    assert now["sources"] == golden["sources"], (
+        "the source is not that of the golden file: write it anew with the code that wrote it"
+    )
     assert _events(now) == _events(golden)
     for part in PARTS:
         assert _said(without_messages(now[part])) == _said(without_messages(golden[part])), part
@@ -39,11 +57,18 @@ def test_sorted_and_not_the_same_events_are_sent() -> None:
 
 def _said(part: Any) -> Any:
     """What doesn't depend on timing. An accepted event may be sent again, to show who is at fault
-    (`ImportCheckpoint.witness`); of more refused records than are shown, other ones may come first."""
+    (`ImportCheckpoint.witness`); of more refused records than are shown, other ones may come first.
+    """
     if isinstance(part, list):
-        return [_said(each) for at, each in enumerate(part) if not (isinstance(each, list) and each in part[:at])]
+        return [
+            _said(each)
+            for at, each in enumerate(part)
+            if not (isinstance(each, list) and each in part[:at])
+        ]
     if isinstance(part, dict):
-        return {name: _few(each) if name == "examples" else _said(each) for name, each in part.items()}
+        return {
+            name: _few(each) if name == "examples" else _said(each) for name, each in part.items()
+        }
     return part
 
 

@@ -1,4 +1,6 @@
-"""Imports that forwarder 0.1.0 left unfinished, or finished with dead letters marked for a replay, are resumed by the same command."""
+"""Imports that forwarder 0.1.0 left unfinished, or finished with dead letters marked for a replay,
+are resumed by the same command.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,15 @@ from tests.support.cases import cases
 
 @cases("old", OLD, ids=lambda each: each.name)
 def test_an_import_of_the_old_version_is_resumed(old: OldState, tmp_path: Path) -> None:
-    """All is delivered with the same bytes, what was settled is not sent again, marked dead letters are replayed, and `verify` finds what
-    it found (some sources use a uuid twice a day, which it reports); a further run sends nothing."""
+    """All is delivered with the same bytes, what was settled is not sent again, marked dead
+    letters are replayed, and `verify` finds what it found (some sources use a uuid twice a day,
+    which it reports); a further run sends nothing.
+    """
     golden = load(old.golden)
     now = resume(old, tmp_path, golden["before"])
-    before, expected, sent = (_events(each) for each in (golden["before"], golden["events"], now["events"]))
+    before, expected, sent = (
+        _events(each) for each in (golden["before"], golden["events"], now["events"])
+    )
     assert sent | before == expected | before
     assert len(sent & before) <= len(before) - golden["settled"], "settled events are sent again"
     assert now["events"].keys() <= golden["events"].keys() | golden["before"].keys()

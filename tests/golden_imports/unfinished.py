@@ -1,6 +1,8 @@
-"""State folders that forwarder 0.1.0 left: imports that were killed midway, or finished, with marked dead letters, some of them repaired.
+"""State folders that forwarder 0.1.0 left: imports that were killed midway, or finished, with
+marked dead letters, some of them repaired.
 
-That version also recorded how it resumed them. They can't be made anew: no later version writes what it left.
+That version also recorded how it resumed them. They can't be made anew: no later version writes
+what it left.
 """
 
 from __future__ import annotations
@@ -62,34 +64,58 @@ OLD: Final = (
 
 def words_of(old: OldState, service: RecordingService, state: Path) -> tuple[str | Path, ...]:
     """The command, the same each time."""
-    return ("import", *EXPORTS[old.export](620).words, "--until", UNTIL, *old.options, *target(service, state))
+    return (
+        "import",
+        *EXPORTS[old.export](620).words,
+        "--until",
+        UNTIL,
+        *old.options,
+        *target(service, state),
+    )
 
 
 def verify(state: Path, folder: Path, *sent: dict[str, list[list[str]]]) -> Finished:
-    """Compare the manifest with an export of all that the service has: of each event uuid and day."""
+    """Compare the manifest with an export of all that the service has: of each event
+    uuid and day.
+    """
     job = json.loads((state / "manifest.json").read_text())["job"]["id"]
-    found = {(uuid, day_of(time), digest) for by_id in sent for events in by_id.values() for uuid, time, digest in events}
-    rows = [{"uuid": uuid, "timestamp": f"{day}T00:00:00Z", "properties": {"$import_job_id": job}} for uuid, day, _ in sorted(found)]
+    found = {
+        (uuid, day_of(time), digest)
+        for by_id in sent
+        for events in by_id.values()
+        for uuid, time, digest in events
+    }
+    rows = [
+        {"uuid": uuid, "timestamp": f"{day}T00:00:00Z", "properties": {"$import_job_id": job}}
+        for uuid, day, _ in sorted(found)
+    ]
     (folder / "service.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return command("import", "verify", "--state", state, "--export", folder / "service.jsonl")
 
 
 def resume(old: OldState, folder: Path, before: dict[str, list[list[str]]]) -> dict[str, Any]:
-    """Put the folder in its place, and run the command again; what came of it. The service accepts what was marked."""
+    """Put the folder in its place, and run the command again; what came of it. The service accepts
+    what was marked.
+    """
     export, state = EXPORTS[old.export](620), folder / "state"
     export.write(folder)
     with tarfile.open(old.archive) as archive:
         archive.extractall(state, filter="data")
     state.chmod(0o700)
     marked = {letter["uuid"] for letter in letters(state, folder) if letter["mark"]}
-    with recording(lambda event: refuses(event) and event.uuid not in marked) as service, contextlib.chdir(folder):
+    with (
+        recording(lambda event: refuses(event) and event.uuid not in marked) as service,
+        contextlib.chdir(folder),
+    ):
         move(state, folder, service.url)
         saved = json.loads((state / "checkpoint.json").read_text())["checkpoint"]
         done = command(*words_of(old, service, state), "--output", "json", env=SOON)
         again = len(service.batches)
         repeated = command(*words_of(old, service, state), "--output", "json", env=SOON)
         verified = verify(state, folder, before, service.by_id)
-        assert (repeated.code, len(service.batches)) == (done.code, again), "a complete import sends something again"
+        assert (repeated.code, len(service.batches)) == (done.code, again), (
+            "a complete import sends something again"
+        )
     return {
         "code": done.code,
         "verified": (verified.out + verified.err).replace(f"{folder}/", ""),
@@ -105,12 +131,26 @@ def move(state: Path, folder: Path, url: str) -> None:
     place = json.loads((state / "place.json").read_text())
     (state / "place.json").unlink()
     saved = json.loads((state / "checkpoint.json").read_text())["checkpoint"]
-    body = json.dumps(saved, separators=(",", ":"), ensure_ascii=False).replace(place["folder"], str(folder)).replace(place["url"], url)
+    body = (
+        json.dumps(saved, separators=(",", ":"), ensure_ascii=False)
+        .replace(place["folder"], str(folder))
+        .replace(place["url"], url)
+    )
     digest = hashlib.sha256(body.encode()).hexdigest()
-    (state / "checkpoint.json").write_text(f'{{"version":1,"sha256":"{digest}","checkpoint":{body}}}\n')
+    (state / "checkpoint.json").write_text(
+        f'{{"version":1,"sha256":"{digest}","checkpoint":{body}}}\n'
+    )
     for name in ("manifest.json", "report.json"):
         if (state / name).exists():
-            content = (state / name).read_text().replace(place["folder"], str(folder)).replace(place["url"], url)
+            content = (
+                (state / name)
+                .read_text()
+                .replace(place["folder"], str(folder))
+                .replace(place["url"], url)
+            )
             (state / name).write_text(content)
     with contextlib.closing(sqlite3.connect(state / "dead-letters.db")) as connection, connection:
-        connection.execute("UPDATE letters SET coordinates = replace(coordinates, ?, ?)", (place["folder"], str(folder)))
+        connection.execute(
+            "UPDATE letters SET coordinates = replace(coordinates, ?, ?)",
+            (place["folder"], str(folder)),
+        )

@@ -15,14 +15,18 @@ from tests.support.repository import ROOT
 
 ROW = re.compile(r"^\| `(Forwarder\w+)` \| (\w+) \| ([\w ]+) \| ([^|]+) \|", re.MULTILINE)
 ROWS = ROW.findall(text_of("alerts"))
-DOCUMENTED = {name: (severity, "" if after == "at once" else after) for name, severity, after, _ in ROWS}
+DOCUMENTED = {
+    name: (severity, "" if after == "at once" else after) for name, severity, after, _ in ROWS
+}
 THRESHOLDS = {
     "ForwarderEventsOld": ("300", "over 5 minutes"),
     "ForwarderBufferFilling": ("0.8", "over 80 %"),
     "ForwarderUpstreamFailing": ("0.5", "more than half"),
     "ForwarderPassThroughFailing": ("0.5", "more than half"),
 }
-FILES = sorted((ROOT / "deploy" / "helm").rglob("files/*alerts*.y*ml")) + sorted((ROOT / "deploy").glob("kubernetes/**/*rule*.y*ml"))
+FILES = sorted((ROOT / "deploy" / "helm").rglob("files/*alerts*.y*ml")) + sorted(
+    (ROOT / "deploy").glob("kubernetes/**/*rule*.y*ml")
+)
 SUFFIXES = ("_bucket", "_sum", "_count")
 
 
@@ -39,7 +43,9 @@ def test_there_are_rules() -> None:
 
 
 def test_each_alert_stands_once() -> None:
-    """In the page and in each form of the rules: a second row, or rule, of one name would say something else sooner or later."""
+    """In the page and in each form of the rules: a second row, or rule, of one name would say
+    something else sooner or later.
+    """
     pages = re.findall(r"\bForwarder[A-Z]\w+", text_of("alerts"))
     for names in (pages, *[[rule["alert"] for rule in rules_in(file)] for file in FILES]):
         assert sorted(names) == sorted(DOCUMENTED)
@@ -48,14 +54,18 @@ def test_each_alert_stands_once() -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(ROOT).as_posix())
 def test_every_alert_is_documented_as_it_is(file: Path) -> None:
     """Each alert is in the page with its severity and its time, and no other."""
-    assert {rule["alert"]: (rule["labels"]["severity"], rule.get("for", "")) for rule in rules_in(file)} == DOCUMENTED
+    assert {
+        rule["alert"]: (rule["labels"]["severity"], rule.get("for", "")) for rule in rules_in(file)
+    } == DOCUMENTED
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(ROOT).as_posix())
 def test_every_metric_in_the_rules_exists(file: Path) -> None:
     """What a rule asks for is one of docs/reference/metrics.md, which is held against the code."""
     known = set(re.findall(r"^\| `(forwarder_\w+)`", text_of("metrics"), re.MULTILINE))
-    named = {name for rule in rules_in(file) for name in re.findall(r"\bforwarder_\w+", rule["expr"])}
+    named = {
+        name for rule in rules_in(file) for name in re.findall(r"\bforwarder_\w+", rule["expr"])
+    }
     assert {name for name in named if name not in known and not name.endswith(SUFFIXES)} == set()
     assert named
 

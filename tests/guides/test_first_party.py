@@ -1,4 +1,6 @@
-"""first-party.md: its configurations say what forwarder serves. nginx and Caddy run with theirs in tests/sdks/test_first_party.py."""
+"""first-party.md: its configurations say what forwarder serves. nginx and Caddy run with theirs in
+tests/sdks/test_first_party.py.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +33,25 @@ def loaded(folder: Path) -> tuple[str, str]:
 
 
 def test_its_settings_serve_its_paths(tmp_path: Path) -> None:
-    """With them the paths in the text are served below the prefix, at the address that all proxies have."""
+    """With them the paths in the text are served below the prefix, at the address that all proxies
+    have.
+    """
     prefix, address = loaded(tmp_path)
     assert address == ADDRESS
     routes, allowed = Routes([prefix]), PassedRoutes()
     assert f"api_host: '{prefix}'" in INIT
-    named = {span.removesuffix("…") for span in re.findall(rf"`({prefix}/[a-z][^`]*)`", text_of(FILE))}
+    named = {
+        span.removesuffix("…") for span in re.findall(rf"`({prefix}/[a-z][^`]*)`", text_of(FILE))
+    }
     assert {f"{prefix}{path}" for path in ("/e/", "/flags/", "/array/", "/static/", "/s/")} <= named
-    for path in (f"{name}x.js".encode() if name.endswith(("array/", "static/")) else name.encode() for name in named):
-        assert routes.find(path)[0] is not routes.other or allowed.find(routes.target(path)) is not None
+    for path in (
+        f"{name}x.js".encode() if name.endswith(("array/", "static/")) else name.encode()
+        for name in named
+    ):
+        assert (
+            routes.find(path)[0] is not routes.other
+            or allowed.find(routes.target(path)) is not None
+        )
     for language in ("nginx", "caddyfile"):
         assert f"{prefix}/" in snippet(FILE, language)
         assert address.removeprefix("http://") in snippet(FILE, language)
@@ -56,10 +68,20 @@ def test_traefik(tmp_path: Path) -> None:
 
 
 def test_next_js(tmp_path: Path) -> None:
-    """Its rewrites lead to the same path of forwarder, and slashes at the end are left alone. JavaScript itself reads them."""
+    """Its rewrites lead to the same path of forwarder, and slashes at the end are left alone.
+    JavaScript itself reads them.
+    """
     require("node")
     prefix, address = loaded(tmp_path)
     (tmp_path / "next.config.js").write_text(NEXT, "utf-8")
-    ask = "const c = require('./next.config.js'); c.rewrites().then(r => console.log(JSON.stringify([c.skipTrailingSlashRedirect, r])))"
-    told = subprocess.run(["node", "-e", ask], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
-    assert json.loads(told) == [True, [{"source": f"{prefix}/:path*", "destination": f"{address}{prefix}/:path*"}]]
+    ask = (
+        "const c = require('./next.config.js'); c.rewrites().then(r => "
+        "console.log(JSON.stringify([c.skipTrailingSlashRedirect, r])))"
+    )
+    told = subprocess.run(
+        ["node", "-e", ask], cwd=tmp_path, check=True, capture_output=True, text=True
+    ).stdout
+    assert json.loads(told) == [
+        True,
+        [{"source": f"{prefix}/:path*", "destination": f"{address}{prefix}/:path*"}],
+    ]

@@ -23,7 +23,9 @@ def test_the_tests_that_a_document_names_exist(file: Path) -> None:
 
 @cases("file", [file for file in GUIDES if file.stem != "testing"], ids=lambda file: file.stem)
 def test_metrics_are_real(file: Path) -> None:
-    """Each metric is one of docs/reference/metrics.md, which is held against the code. In docs/how-to/testing.md these are fixtures."""
+    """Each metric is one of docs/reference/metrics.md, which is held against the code. In
+    docs/how-to/testing.md these are fixtures.
+    """
     assert set(re.findall(r"`(forwarder_[a-z_]+)", text_of(file))) <= METRICS
 
 
@@ -32,7 +34,11 @@ def test_settings_are_real(file: Path) -> None:
     """Each key is one, or the beginning of one."""
     known = {key.name for key in keys().values()}
     known |= {name.rpartition(".")[0] for name in known}
-    named = {match[0] for span in spans(text_of(file)) if (match := re.match(r"[a-z_]+(?:\.[a-z_]+)+(?=$|: )", span))}
+    named = {
+        match[0]
+        for span in spans(text_of(file))
+        if (match := re.match(r"[a-z_]+(?:\.[a-z_]+)+(?=$|: )", span))
+    }
     tops = {name.partition(".")[0] for name in known}
     assert {name for name in named if name.partition(".")[0] in tops} <= known
 
@@ -45,14 +51,24 @@ def test_commands_are_real(file: Path) -> None:
     assert set(re.findall(r"`make ([a-z-]+)", text_of(file))) <= set(targets)
 
 
-@cases(("title", "text"), sections(text_of("what-happens-when", "what-happens-here", "what-happens-sources")).items())
+@cases(
+    ("title", "text"),
+    sections(text_of("what-happens-when", "what-happens-here", "what-happens-sources")).items(),
+)
 def test_each_situation_is_told_whole(title: str, text: str) -> None:
-    """What the sender sees, what becomes of the events, what a person sees, what to do, and at least one test that shows it."""
+    """What the sender sees, what becomes of the events, what a person sees, what to do, and at
+    least one test that shows it.
+    """
     assert [part for part in PARTS if text.count(part) != 1] == []
     assert proofs(text)
 
 
 def test_security_is_shown_by_tests() -> None:
-    """Each thing that a hostile sender can try names the test that holds it off, but what nothing prevents."""
+    """Each thing that a hostile sender can try names the test that holds it off, but what nothing
+    prevents.
+    """
     rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", text_of("hostile-senders"), re.MULTILINE)
-    assert {attempt for attempt, answer in rows if not proofs(answer)} == {"attempt", "forged events"}
+    assert {attempt for attempt, answer in rows if not proofs(answer)} == {
+        "attempt",
+        "forged events",
+    }

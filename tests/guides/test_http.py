@@ -1,4 +1,6 @@
-"""http.md and passthrough.md: every path and every status of the ingestion listener is there, and no other."""
+"""http.md and passthrough.md: every path and every status of the ingestion listener is there, and
+no other.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ REJECTED = sections(text_of("http"))["Rejected requests"]
 
 def test_accepted_paths_are_documented() -> None:
     """Each path on which events are accepted."""
-    named = {span.removeprefix("POST ") for span in spans(ACCEPTED.partition("| case |")[0]) if re.match(r"(?:POST )?/\w", span)}
+    named = {
+        span.removeprefix("POST ")
+        for span in spans(ACCEPTED.partition("| case |")[0])
+        if re.match(r"(?:POST )?/\w", span)
+    }
     known = {route.name for route in Routes(otlp=True).all()} - {"other"}
     assert known <= named
     assert {each for each in named - known if "ingest" not in each} == set()
@@ -30,12 +36,20 @@ def test_passed_paths_are_documented() -> None:
 
 
 def test_statuses_are_documented() -> None:
-    """Each fixed answer of the listener is in the table of answers, and with its reason in that of rejections."""
+    """Each fixed answer of the listener is in the table of answers, and with its reason in that of
+    rejections.
+    """
     fixed = [each for each in vars(answers).values() if isinstance(each, HttpAnswer)]
-    assert {each.status for each in fixed} <= {int(status) for status in re.findall(r"\b([2-5]\d\d)\b", ACCEPTED)}
+    assert {each.status for each in fixed} <= {
+        int(status) for status in re.findall(r"\b([2-5]\d\d)\b", ACCEPTED)
+    }
     stated = {
         name: {int(status) for status in statuses.split(", ")}
         for names, statuses in re.findall(r"^\| (`[^|]+) \| ([\d, ]+) \|", REJECTED, re.MULTILINE)
         for name in re.findall(r"`(\w+)`", names)
     }
-    assert {(each.reason, each.status) for each in fixed if each.reason and each.status not in stated[each.reason]} == set()
+    assert {
+        (each.reason, each.status)
+        for each in fixed
+        if each.reason and each.status not in stated[each.reason]
+    } == set()

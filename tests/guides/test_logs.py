@@ -1,6 +1,8 @@
-"""logs.md and log-recipes.md: configurations can be used, and what they say of formats, keys, metrics and files is so.
+"""logs.md and log-recipes.md: configurations can be used, and what they say of formats, keys,
+metrics and files is so.
 
-What the recipes do is shown by `tests/end_to_end/test_log_recipes.py` and `tests/end_to_end/test_log_senders.py`.
+What the recipes do is shown by `tests/end_to_end/test_log_recipes.py` and
+`tests/end_to_end/test_log_senders.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ FOLDER: Final = ROOT / "config" / "recipes"
 DEFAULTS: Final = LogSourceSettings()
 SAMPLES: Final = {
     "combined": (
-        b'shop.example:443 203.0.113.9 id ann [23/Nov/2026:09:30:00 +0000] "GET /a?b=c HTTP/1.1" 200 5 "https://a.example/" "Firefox" 0.1',
+        (
+            b'shop.example:443 203.0.113.9 id ann [23/Nov/2026:09:30:00 +0000] "GET /a?b=c '
+            b'HTTP/1.1" 200 5 "https://a.example/" "Firefox" 0.1'
+        ),
         b'203.0.113.9 - - [23/Nov/2026:09:30:00 +0000] "\\x16\\x03" 400 5 "-" "-"',
     ),
     "syslog": (b'<34>1 2026-11-23T09:30:00Z web-1 shop 17 ID47 [a@1 b="c"] placed',),
@@ -66,7 +71,11 @@ def test_the_configuration_to_begin_with(tmp_path: Path) -> None:
     file = tmp_path / "forwarder.yaml"
     file.write_text(block.replace("phc_…", "phc_0123456789abcdef0123456789abcdef"))
     [found] = load_settings(file, {}).settings.sources.logs
-    assert (found.name, found.path, found.commit) == ("shop", ("/var/log/shop/*.log*",), "delivered")
+    assert (found.name, found.path, found.commit) == (
+        "shop",
+        ("/var/log/shop/*.log*",),
+        "delivered",
+    )
     assert f"--source {found.name} " in TEXT
 
 
@@ -82,19 +91,27 @@ def test_it_has_every_format() -> None:
 @cases("name", SAMPLES)
 def test_it_has_every_member(name: str) -> None:
     """Of the formats that name them."""
-    [part] = re.findall(rf"^\*\*`{name}`[^\n]*\n(.*?)(?=^\*\*|\Z)", PARTS["Formats"], re.DOTALL | re.MULTILINE)
+    [part] = re.findall(
+        rf"^\*\*`{name}`[^\n]*\n(.*?)(?=^\*\*|\Z)", PARTS["Formats"], re.DOTALL | re.MULTILINE
+    )
     assert {member for row in table(part) for member in row} == members(name)
 
 
 def test_what_the_path_says_of_a_pod() -> None:
     """Each member of `kubernetes` is in the text."""
-    parsed = line_format("cri", None, None, None, "sources.logs[0]").for_file(PATH).parse(SAMPLES["cri"][0], 0.0)
+    parsed = (
+        line_format("cri", None, None, None, "sources.logs[0]")
+        .for_file(PATH)
+        .parse(SAMPLES["cri"][0], 0.0)
+    )
     assert parsed is not None
     assert set(yaml.safe_load(parsed[0])["kubernetes"]) <= spans(PARTS["Formats"])
 
 
 def test_it_has_every_key() -> None:
-    """Each key of a source is explained, and `config/logs.yaml` shows it, in use or in a comment."""
+    """Each key of a source is explained, and `config/logs.yaml` shows it, in use or in
+    a comment.
+    """
     named = {
         word
         for span in re.findall(r"`([^`\n]+)`|^ +(?:- )?(\w+):", TEXT, re.MULTILINE)
@@ -105,7 +122,12 @@ def test_it_has_every_key() -> None:
     assert len(keys) > 15
     assert keys - named == set()
     example = (ROOT / "config" / "logs.yaml").read_text("utf-8")
-    shown = set(re.findall(r"^ +(?:- |# )?(\w+):", example, re.MULTILINE)) | {"stdin", "message_format", "max_in_flight", "commit_interval"}
+    shown = set(re.findall(r"^ +(?:- |# )?(\w+):", example, re.MULTILINE)) | {
+        "stdin",
+        "message_format",
+        "max_in_flight",
+        "commit_interval",
+    }
     assert keys - shown == {"api_key_file"}
     assert "api_key_file:" in example
 
@@ -120,7 +142,11 @@ def test_the_example_shows_defaults() -> None:
 def test_what_the_example_has_in_comments_can_be_used(tmp_path: Path) -> None:
     """Every key that stands in a comment is one, and fits in when it is taken out of it."""
     (tmp_path / "salt").write_text("salt")
-    text = (ROOT / "config" / "logs.yaml").read_text("utf-8").replace("/etc/forwarder/salt", str(tmp_path / "salt"))
+    text = (
+        (ROOT / "config" / "logs.yaml")
+        .read_text("utf-8")
+        .replace("/etc/forwarder/salt", str(tmp_path / "salt"))
+    )
     text = text.replace("      format: json\n", "")
     file = tmp_path / "logs.yaml"
     file.write_text(re.sub(r"# ( *[a-z_]+:(?: |$))", r"\1", text, flags=re.MULTILINE))
@@ -151,30 +177,40 @@ def test_every_metric_is_told() -> None:
     """The page has all of logs, and no others; and each result of a line."""
     known = set(re.findall(r"^\| `(forwarder_logs?_\w+)`", text_of("metrics"), re.MULTILINE))
     assert set(re.findall(r"`(forwarder_logs?_\w+)`", PARTS["Watching"])) == known
-    assert set(re.findall(r"by `source` and `result`: (.*) \|", TEXT)[0].replace("`", "").split(", ")) == set(RESULTS) - {"unmatched"}
+    assert set(
+        re.findall(r"by `source` and `result`: (.*) \|", TEXT)[0].replace("`", "").split(", ")
+    ) == set(RESULTS) - {"unmatched"}
 
 
 def test_every_recipe_is_described() -> None:
     """Each file of config/recipes is named, once at least."""
-    assert set(re.findall(r"`config/recipes/([\w.-]+)`", RECIPES)) == {file.name for file in FOLDER.iterdir()}
+    assert set(re.findall(r"`config/recipes/([\w.-]+)`", RECIPES)) == {
+        file.name for file in FOLDER.iterdir()
+    }
 
 
 def test_commands_are_those_of_the_files() -> None:
     """The pipe's first half is the same in the recipe, on the page, and in the service."""
     [command] = re.findall(r"^(journalctl .*) \| forwarder run", RECIPES, re.MULTILINE)
-    assert f"#   {command} | forwarder run --config config/recipes/journald.yaml" in (FOLDER / "journald.yaml").read_text("utf-8")
+    assert f"#   {command} | forwarder run --config config/recipes/journald.yaml" in (
+        FOLDER / "journald.yaml"
+    ).read_text("utf-8")
     assert f"< <(exec {command})" in RECIPES
 
 
 def test_the_demos_mapping_is_the_recipes() -> None:
     """`forwarder demo --logs` runs the mapping that the page describes."""
-    mapping = yaml.safe_load((FOLDER / "nginx.yaml").read_text("utf-8"))["sources"]["logs"][0]["mapping"]
+    mapping = yaml.safe_load((FOLDER / "nginx.yaml").read_text("utf-8"))["sources"]["logs"][0][
+        "mapping"
+    ]
     assert mapping["hash"].pop("salt_file") == "/etc/forwarder/salt"
     assert mapping == MAPPING
 
 
 def test_the_service_of_the_journal(tmp_path: Path) -> None:
-    """systemd has nothing to say about the unit with the page's addition, and neither has the shell about its command."""
+    """systemd has nothing to say about the unit with the page's addition, and neither has the
+    shell about its command.
+    """
     [addition] = re.findall(r"```ini\n(.*?)```", RECIPES, re.DOTALL)
     [script] = re.findall(r"ExecStart=/bin/bash -c '(.*)'", addition)
     subprocess.run(["bash", "-n", "-c", script], check=True)
@@ -185,5 +221,7 @@ def test_the_service_of_the_journal(tmp_path: Path) -> None:
     unit.write_text((ROOT / "deploy" / "forwarder.service").read_text())
     (tmp_path / "forwarder.service.d").mkdir()
     (tmp_path / "forwarder.service.d" / "override.conf").write_text(addition)
-    done = subprocess.run([program, "verify", str(unit)], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        [program, "verify", str(unit)], capture_output=True, text=True, timeout=30, check=False
+    )
     assert (done.returncode, done.stdout + done.stderr) == (0, "")

@@ -1,4 +1,5 @@
-"""docs/how-to/migration.md: what it tells to type can be typed, and what it says of files, messages, exit codes and defaults is so.
+"""docs/how-to/migration.md: what it tells to type can be typed, and what it says of files,
+messages, exit codes and defaults is so.
 
 Its recipe around exports is run by `tests/end_to_end/test_migration_around_exports.py`.
 """
@@ -39,14 +40,23 @@ OPTION: Final = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 
 def command_lines(text: str) -> list[str]:
-    """What is typed: each `forwarder …` of the blocks that concerns imports, also within others, up to where its output goes elsewhere."""
+    """What is typed: each `forwarder …` of the blocks that concerns imports, also within others,
+    up to where its output goes elsewhere.
+    """
     lines = [line for block in BLOCK.findall(text) for line in block.splitlines()]
-    typed = [found for line in lines for found in re.findall(r"(?:^|\(|\| )(forwarder [^|>]*?)(?: [|>]|\)$|$)", line)]
+    typed = [
+        found
+        for line in lines
+        for found in re.findall(r"(?:^|\(|\| )(forwarder [^|>]*?)(?: [|>]|\)$|$)", line)
+    ]
     return [each for each in typed if each.split()[1] in {"import", "dead-letters", "manage"}]
 
 
 TYPED: Final = (
-    *(page(title) for title in ("migration", "migration-exports", "repair-imports", "imports", "dead-letters")),
+    *(
+        page(title)
+        for title in ("migration", "migration-exports", "repair-imports", "imports", "dead-letters")
+    ),
     ROOT / "README.md",
 )
 
@@ -78,7 +88,9 @@ def test_each_command_can_be_typed(line: str) -> None:
 def test_each_option_in_the_text_exists(page: str) -> None:
     """Those of imports, and what goes with them."""
     every = groups()
-    known = {option for name in ("import", "dead-letters", "sandbox") for option in options(every[name])} | {"--config"}
+    known = {
+        option for name in ("import", "dead-letters", "sandbox") for option in options(every[name])
+    } | {"--config"}
     named = {option for span in spans(text_of(page)) for option in OPTION.findall(span)}
     assert named
     assert named <= known
@@ -87,11 +99,15 @@ def test_each_option_in_the_text_exists(page: str) -> None:
 def options(command: Any) -> set[str]:
     """All options of a command and of those below it."""
     below = getattr(command, "commands", {}).values()
-    return {name for each in command.params for name in each.opts}.union(*(options(each) for each in below))
+    return {name for each in command.params for name in each.opts}.union(
+        *(options(each) for each in below)
+    )
 
 
 def test_codes_and_reasons_are_real() -> None:
-    """What is accepted is a finding that stops, and the letters shown have reasons that there are."""
+    """What is accepted is a finding that stops, and the letters shown have reasons
+    that there are.
+    """
     accepted = set(re.findall(r"--accept ([a-z-]+)", "\n".join(BLOCKS)))
     assert accepted
     assert accepted <= set(STOPPING)
@@ -109,12 +125,23 @@ def test_formats_are_real() -> None:
 def test_messages_are_those_of_the_program() -> None:
     """What somebody sees in the terminal is what the table has, so that it can be searched for."""
     rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| [^|]+ \|$", PARTS["Troubleshooting"], re.MULTILINE)
-    quoted = [part for row in rows for words in re.findall(r'"([^"]+)"', row) for part in re.split(r" … |^waiting: ", words) if part]
-    folders = [ROOT / "forwarder" / name for name in ("cli", "sources", "imports", "daemon", "inspect", "storage")]
+    quoted = [
+        part
+        for row in rows
+        for words in re.findall(r'"([^"]+)"', row)
+        for part in re.split(r" … |^waiting: ", words)
+        if part
+    ]
+    folders = [
+        ROOT / "forwarder" / name
+        for name in ("cli", "sources", "imports", "daemon", "inspect", "storage")
+    ]
     sources = [file.read_text("utf-8") for folder in folders for file in folder.rglob("*.py")]
     code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(sources))
     assert len(quoted) >= 12
-    assert [words for words in quoted if words.lower() not in code.lower() and words != "no space left"] == []
+    assert [
+        words for words in quoted if words.lower() not in code.lower() and words != "no space left"
+    ] == []
 
 
 def test_exit_codes_are_those_of_the_command() -> None:
@@ -142,9 +169,14 @@ def tabulated() -> set[str]:
 
 
 async def test_the_state_folder_has_these_files(tmp_path: Path) -> None:
-    """After a run, and while one sorts and sends; nobody else may read them, and the key is among the dead letters alone."""
+    """After a run, and while one sorts and sends; nobody else may read them, and the key is among
+    the dead letters alone.
+    """
     state, source, seen = tmp_path / "state", tmp_path / "events.jsonl", set[str]()
-    source.write_text('{"event":"seen","distinct_id":"u1","timestamp":"2024-01-01T00:00:00Z"}\n{"event":"no id"}\n')
+    source.write_text(
+        '{"event":"seen","distinct_id":"u1","timestamp":"2024-01-01T00:00:00Z"}\n{"event":"no '
+        'id"}\n'
+    )
 
     def answer(_: Request) -> Answer:
         seen.update(path.name for path in state.iterdir())
@@ -159,18 +191,27 @@ async def test_the_state_folder_has_these_files(tmp_path: Path) -> None:
     assert seen >= {spool.FILE, spool.SPOOL}
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in state.iterdir()} == {0o600}
-    assert [path.name for path in state.iterdir() if KEY.encode() in path.read_bytes()] == ["dead-letters.db"]
+    assert [path.name for path in state.iterdir() if KEY.encode() in path.read_bytes()] == [
+        "dead-letters.db"
+    ]
     assert [path.name[:5] for path in (tmp_path / "imports").iterdir()] == ["rate-"]
 
 
 async def whole_import(source: Path, state: Path, root: Path, url: str) -> None:
     """A look and a run, as the command does them."""
-    form, settings = BY_NAME["native"], load_settings(None, {"FORWARDER_UPSTREAM__URL": url}).settings
+    form, settings = (
+        BY_NAME["native"],
+        load_settings(None, {"FORWARDER_UPSTREAM__URL": url}).settings,
+    )
     chosen = ChosenFormat("native", {}, lambda: form.make(NoOptions(), FormatContext()))
-    request = ImportRequest(chosen, (str(source),), settings, KEY, state=state, state_root=root, rate=1e6, sort=True)
+    request = ImportRequest(
+        chosen, (str(source),), settings, KEY, state=state, state_root=root, rate=1e6, sort=True
+    )
     job = ImportRun(request, SystemClock())
     try:
-        PreflightResult.assess(job.preflight(lambda _records, _bytes: None)[0], frozenset()).save(state)
+        PreflightResult.assess(job.preflight(lambda _records, _bytes: None)[0], frozenset()).save(
+            state
+        )
         assert (await job.run(lambda _: None)).complete
     finally:
         job.close()

@@ -1,4 +1,6 @@
-"""docs/how-to/connect-sdks.md: the one line of each SDK names an option that the SDK has, and an address that forwarder can have."""
+"""docs/how-to/connect-sdks.md: the one line of each SDK names an option that the SDK has, and an
+address that forwarder can have.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from tests.support.documents import text_of
 from tests.support.repository import ROOT
 
 TEXT = text_of("connect-sdks")
-BLOCKS = dict(re.findall(r"^\*\*(\w+)\*\* \([^\n]*\)\n```\w+\n(.*?)\n```", TEXT, re.DOTALL | re.MULTILINE))
+BLOCKS = dict(
+    re.findall(r"^\*\*(\w+)\*\* \([^\n]*\)\n```\w+\n(.*?)\n```", TEXT, re.DOTALL | re.MULTILINE)
+)
 LANGUAGES = ("python", "node", "js", "go", "java", "ruby", "php", "elixir", "ios", "android", "rs")
 PROGRAMS = {
     "python": ("program.py", "host="),
@@ -32,18 +36,22 @@ def test_every_language_has_its_line() -> None:
 
 
 def test_the_address_is_the_listeners() -> None:
-    """On one machine it is the default of `sources.http.listen`; of browsers and apps it is one with TLS."""
+    """On one machine it is the default of `sources.http.listen`; of browsers and apps it is one
+    with TLS.
+    """
     addresses = {name: re.findall(r"https?://[\w.:-]+", block) for name, block in BLOCKS.items()}
     public = {"js", "ios", "android"}
-    assert {name: found[0] for name, found in addresses.items() if name not in public} == dict.fromkeys(
-        set(LANGUAGES) - public, f"http://{Settings().sources.http.listen}"
-    )
+    assert {
+        name: found[0] for name, found in addresses.items() if name not in public
+    } == dict.fromkeys(set(LANGUAGES) - public, f"http://{Settings().sources.http.listen}")
     assert all(addresses[name][0].startswith("https://") for name in public)
 
 
 @cases("name", PROGRAMS)
 def test_the_option_is_the_one_that_the_test_of_the_real_sdk_uses(name: str) -> None:
-    """The programs in tests/sdks run with the SDKs themselves; the page spells the option as they do."""
+    """The programs in tests/sdks run with the SDKs themselves; the page spells the option as they
+    do.
+    """
     file, option = PROGRAMS[name]
     assert option in (ROOT / "tests" / "sdks" / "programs" / name / file).read_text("utf-8")
     assert option in BLOCKS[name]
@@ -56,4 +64,6 @@ def test_pythons_line_fits_the_installed_sdk() -> None:
     assert isinstance(statement, ast.Assign)
     call = statement.value
     assert isinstance(call, ast.Call)
-    inspect.signature(posthog.Posthog).bind(*["phc_…"], **{str(word.arg): "" for word in call.keywords})
+    inspect.signature(posthog.Posthog).bind(
+        *["phc_…"], **{str(word.arg): "" for word in call.keywords}
+    )

@@ -1,4 +1,6 @@
-"""sandbox-flags.md and sandbox-exports.md: their commands run as they stand, one after the other, and answer what they show."""
+"""sandbox-flags.md and sandbox-exports.md: their commands run as they stand, one after the other,
+and answer what they show.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,20 @@ MARK: Final = "--- end of a block ---"
 
 
 def blocks(title: str) -> tuple[list[str], list[tuple[str, str | None]]]:
-    """The command that starts the sandbox, as words, and each block of commands with the output that is shown right below it."""
+    """The command that starts the sandbox, as words, and each block of commands with the output
+    that is shown right below it.
+    """
     text = text_of(title)
     found = list(BLOCK.finditer(text))
     start = next(each[2].split() for each in found if each[2].startswith("forwarder sandbox "))
     examples: list[tuple[str, str | None]] = []
     for each, after in zip(found, [*found[1:], None], strict=True):
         if each[1] == "sh":
-            shown = after is not None and after[1] in ("", "json") and not text[each.end() : after.start()].strip()
+            shown = (
+                after is not None
+                and after[1] in ("", "json")
+                and not text[each.end() : after.start()].strip()
+            )
             examples.append((each[2], after[2] if after is not None and shown else None))
     return start[1:], examples
 
@@ -44,12 +52,17 @@ async def test_the_examples_of_a_page(page: str, tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     shell.prepare()
     words = [str(ROOT / word) if word.startswith("config/") else word for word in start]
-    words = [str(tmp_path / word) if words[place - 1] in ("--export-root", "--database") else word for place, word in enumerate(words)]
+    words = [
+        str(tmp_path / word) if words[place - 1] in ("--export-root", "--database") else word
+        for place, word in enumerate(words)
+    ]
     async with running(*words, "--listen", "127.0.0.1:0") as sandbox:
         url = (await sandbox.line("listening on")).split()[-1]
         if 3600 - time.time() % 3600 < LIMIT:  # the examples are of one hour
             await posted(f"{url}/sandbox/clock", {"advance": "1m"})
-        script = f"\necho; echo '{MARK}'\n".join(block.replace(ADDRESS, url) for block, _ in examples)
+        script = f"\necho; echo '{MARK}'\n".join(
+            block.replace(ADDRESS, url) for block, _ in examples
+        )
         printed = [each.strip() for each in (await shell.done(script)).split(MARK)]
     assert len(printed) == len(examples)
     for (block, shown), said in zip(examples, printed, strict=True):

@@ -18,20 +18,26 @@ def uncommented() -> str:
     """The file with its alternatives in the place of what they are alternatives to."""
     [buffer] = re.findall(r"^#\s+(buffer: \{.*\})$", TEXT, re.MULTILINE)
     text = re.sub(r"^buffer:\n(?:  .*\n)+", f"{buffer}\n", TEXT, flags=re.MULTILINE)
-    return re.sub(r"^(\s+)# (\w+: \S+)(\s+#.*)$", r"\1\2\3", text, flags=re.MULTILINE).replace("phc_…", "phc_abcdefghijklmnop")
+    return re.sub(r"^(\s+)# (\w+: \S+)(\s+#.*)$", r"\1\2\3", text, flags=re.MULTILINE).replace(
+        "phc_…", "phc_abcdefghijklmnop"
+    )
 
 
 def test_it_says_the_defaults() -> None:
     """But for the upstream's address, it changes nothing: it shows where to turn."""
     shown = load_settings(FILE, {}).settings
-    plain = load_settings(None, {"FORWARDER_UPSTREAM__URL": shown.upstream.url}, default_file=Path("/nonexistent")).settings
+    plain = load_settings(
+        None, {"FORWARDER_UPSTREAM__URL": shown.upstream.url}, default_file=Path("/nonexistent")
+    ).settings
     assert shown.buffer_share == plain.buffer_share
     unset = Settings().buffer
     assert replace(shown, buffer=unset) == replace(plain, buffer=unset)
 
 
 def test_its_comments_can_be_used(tmp_path: Path) -> None:
-    """The disk buffer, the address of assets and the list of keys that stand in comments are valid together."""
+    """The disk buffer, the address of assets and the list of keys that stand in comments are valid
+    together.
+    """
     file = tmp_path / "sidecar.yaml"
     file.write_text(uncommented(), "utf-8")
     settings = load_settings(file, {}).settings

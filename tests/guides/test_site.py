@@ -1,4 +1,6 @@
-"""The documents as a site: its navigation has every page, pages are short, and no link leaves docs/. `make docs` builds it strictly."""
+"""The documents as a site: its navigation has every page, pages are short, and no link leaves
+docs/. `make docs` builds it strictly.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,21 @@ def test_every_page_is_in_the_navigation() -> None:
 def test_links_lead_somewhere(file: Path) -> None:
     """Each relative link names a file in docs/, which the site has, and a heading of it."""
     found = list(links(file))
-    assert [str(target) for target, _ in found if not (target.exists() and target.is_relative_to(DOCS))] == []
-    assert [(target.name, anchor) for target, anchor in found if anchor and anchor not in anchors(target)] == []
+    assert [
+        str(target) for target, _ in found if not (target.exists() and target.is_relative_to(DOCS))
+    ] == []
+    assert [
+        (target.name, anchor)
+        for target, anchor in found
+        if anchor and anchor not in anchors(target)
+    ] == []
 
 
 def test_pages_are_short() -> None:
     """A page that isn't a reference can be read in one go."""
     words = {path.relative_to(DOCS).as_posix(): len(text_of(path).split()) for path in PAGES}
-    assert {page: count for page, count in words.items() if count > LONGEST and not page.startswith("reference/")} == {}
+    assert {
+        page: count
+        for page, count in words.items()
+        if count > LONGEST and not page.startswith("reference/")
+    } == {}

@@ -1,4 +1,6 @@
-"""docs/how-to/testing.md: its commands run, its tables are complete, and its files for CI can be read. Its Python runs in tests/testing."""
+"""docs/how-to/testing.md: its commands run, its tables are complete, and its files for CI can be
+read. Its Python runs in tests/testing.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ from tests.support.documents import sections, text_of
 TEXT: Final = text_of("testing", "testing-http")
 BLOCKS: Final = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
 SHELL: Final = [block for language, block in BLOCKS if language == "sh" and "curl" in block]
-FILES: Final = {language: [block for name, block in BLOCKS if name == language] for language in ("yaml", "js", "go")}
+FILES: Final = {
+    language: [block for name, block in BLOCKS if name == language]
+    for language in ("yaml", "js", "go")
+}
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +56,23 @@ def run(arguments: list[str], sandbox: AnalyticsSandbox, folder: Path) -> str:
     if shutil.which(arguments[0]) is None:
         pytest.skip(f"{arguments[0]} is not installed")
     environment = {**os.environ, "SANDBOX": sandbox.url, "KEY": sandbox.api_key, "NODE_OPTIONS": ""}
-    done = subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=40, check=False)
+    done = subprocess.run(
+        arguments,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
+    )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", SHELL, ids=[re.findall(r"sandbox/\w+", block)[-1] for block in SHELL])
+@pytest.mark.parametrize(
+    "block", SHELL, ids=[re.findall(r"sandbox/\w+", block)[-1] for block in SHELL]
+)
 def test_commands_succeed(block: str, sandbox: AnalyticsSandbox, tmp_path: Path) -> None:
     """Each, at a sandbox on another port: what isn't answered 2xx fails."""
     if shutil.which("curl") is None:
@@ -74,7 +89,9 @@ def test_the_test_in_node_passes(sandbox: AnalyticsSandbox, tmp_path: Path) -> N
     """As it stands there."""
     [text] = FILES["js"]
     (tmp_path / "shop.test.mjs").write_text(text)
-    assert "pass 1" in run(["node", "--test", "--test-reporter=tap", "shop.test.mjs"], sandbox, tmp_path)
+    assert "pass 1" in run(
+        ["node", "--test", "--test-reporter=tap", "shop.test.mjs"], sandbox, tmp_path
+    )
     assert len(sandbox.events("signup")) == 1
 
 
@@ -90,7 +107,9 @@ def test_the_test_in_go_passes(sandbox: AnalyticsSandbox, tmp_path: Path) -> Non
 
 @cases("text", FILES["yaml"], ids=[text.splitlines()[0] for text in FILES["yaml"]])
 def test_files_for_ci_can_be_read(text: str) -> None:
-    """They are YAML, and what they start is a command with its options, on an address that others reach."""
+    """They are YAML, and what they start is a command with its options, on an address that others
+    reach.
+    """
     assert yaml.safe_load(text)
     [arguments] = re.findall(r"(?:forwarder |\[)(sandbox,? --.*?)\]?$", text, re.MULTILINE)
     known = {f"--{name.replace('_', '-')}" for name in inspect.signature(command).parameters}
@@ -101,17 +120,38 @@ def test_files_for_ci_can_be_read(text: str) -> None:
 def test_every_member_of_a_fault_is_there() -> None:
     """And no other."""
     cells_of_faults = re.findall(r"^\| (`.*?) \|", text_of("sandbox-faults"), re.MULTILINE)
-    assert {name for cell in cells_of_faults for name in re.findall(r"`(\w+)`", cell)} == set(FaultSpec.model_fields)
+    assert {name for cell in cells_of_faults for name in re.findall(r"`(\w+)`", cell)} == set(
+        FaultSpec.model_fields
+    )
 
 
 def test_functions_and_fixtures_are_there() -> None:
-    """Each that the page has exists with the arguments that are shown, and each that exists is shown."""
+    """Each that the page has exists with the arguments that are shown, and each that exists is
+    shown.
+    """
     shown = cells("With pytest")
-    fixtures = {name for name, value in vars(plugin).items() if type(value).__name__ == "FixtureFunctionDefinition"}
-    assert {name for cell in shown for name in re.findall(r"^`(\w+)`$", cell) if name != "clock"} == fixtures
-    calls = dict(re.findall(r"`(\w+)\((.*?)\)`", sections(TEXT)["With pytest"].partition("`analytics_sandbox` has:")[2]))
-    calls = {name: arguments for name, arguments in calls.items() if name not in ("flush", "shutdown")}
-    public = {name for name, value in vars(AnalyticsSandbox).items() if inspect.isfunction(value) and not name.startswith("_")}
+    fixtures = {
+        name
+        for name, value in vars(plugin).items()
+        if type(value).__name__ == "FixtureFunctionDefinition"
+    }
+    assert {
+        name for cell in shown for name in re.findall(r"^`(\w+)`$", cell) if name != "clock"
+    } == fixtures
+    calls = dict(
+        re.findall(
+            r"`(\w+)\((.*?)\)`",
+            sections(TEXT)["With pytest"].partition("`analytics_sandbox` has:")[2],
+        )
+    )
+    calls = {
+        name: arguments for name, arguments in calls.items() if name not in ("flush", "shutdown")
+    }
+    public = {
+        name
+        for name, value in vars(AnalyticsSandbox).items()
+        if inspect.isfunction(value) and not name.startswith("_")
+    }
     assert calls.keys() | {"add_fault"} >= public
     for name, arguments in calls.items():
         parameters = inspect.signature(getattr(AnalyticsSandbox, name)).parameters

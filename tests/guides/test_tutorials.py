@@ -1,4 +1,6 @@
-"""docs/tutorials/: each page is followed from its first command to its last, on ports of the test's own."""
+"""docs/tutorials/: each page is followed from its first command to its last, on ports of the
+test's own.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def followed(page: Path) -> list[Step]:
 @pytest.mark.skipif(bool(missing()), reason=f"not installed: {', '.join(missing())}")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_tutorial_works_as_it_is_written(page: Path, tmp_path: Path) -> None:
-    """Each command succeeds, or ends with the code that the page says, and shows the lines that stand below it."""
+    """Each command succeeds, or ends with the code that the page says, and shows the lines that
+    stand below it.
+    """
     asyncio.run(_follow(page, tmp_path))  # it takes longer than an asynchronous test may
 
 
@@ -70,7 +74,9 @@ async def _follow(page: Path, folder: Path) -> None:
 
 @cases("page", PAGES, ids=lambda page: page.stem)
 def test_a_tutorial_is_short_and_all_of_it_is_followed(page: Path) -> None:
-    """It has at most 1,500 words, no command is left out, and what it saves for others can be read."""
+    """It has at most 1,500 words, no command is left out, and what it saves for others
+    can be read.
+    """
     text = text_of(page)
     assert len(re.findall(r"\S+", text)) <= WORDS
     found = steps(text)

@@ -47,7 +47,9 @@ the end
 
 
 def test_a_page_has_the_steps_of_its_blocks_and_comments() -> None:
-    """Commands to run and to start, files to save, an interrupt, and the lines that each shows; what is skipped isn't one."""
+    """Commands to run and to start, files to save, an interrupt, and the lines that each shows;
+    what is skipped isn't one.
+    """
     found = [(step.action, step.name, step.shows, step.code) for step in steps(PAGE)]
     assert found == [
         ("start", "clock", ("it is …:00",), 0),
@@ -81,7 +83,9 @@ def test_lines_are_shown_in_their_order(shows: tuple[str, ...], missing: str) ->
 
 
 async def test_a_page_is_followed(tmp_path: Path) -> None:
-    """Its terminals run until they are interrupted, its files are saved, and each step shows what it says."""
+    """Its terminals run until they are interrupted, its files are saved, and each step shows what
+    it says.
+    """
     async with Walkthrough(_shell(tmp_path), {"12:00": "13:00"}) as walk:
         await walk.follow(steps(PAGE))
 

@@ -44,8 +44,12 @@ def test_records_come_in_order_without_what_is_settled(tmp_path: Path) -> None:
     assert all_events(log.directory) == [b'{"n":1}', b'{"n":2}', b'{"n":4}']
 
 
-def test_a_segment_that_is_used_again_meanwhile_is_looked_for_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was in it is settled or was copied forward: it isn't told from bytes that may be others by now, and nothing is told twice."""
+def test_a_segment_that_is_used_again_meanwhile_is_looked_for_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was in it is settled or was copied forward: it isn't told from bytes that may be others
+    by now, and nothing is told twice.
+    """
     log = LogWriter(tmp_path)
     log.events(LANE, [b'{"n":1}'])
     read = RecoveredLog.records
@@ -59,7 +63,9 @@ def test_a_segment_that_is_used_again_meanwhile_is_looked_for_elsewhere(tmp_path
     assert all_events(log.directory) == []
 
 
-def test_a_file_that_goes_meanwhile_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_goes_meanwhile_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is looked for again like one that is used again."""
     log = LogWriter(tmp_path)
     log.events(LANE, [b'{"n":1}'])
@@ -74,7 +80,9 @@ def test_a_file_that_goes_meanwhile_is_no_error(tmp_path: Path, monkeypatch: pyt
 
 
 def test_damage_beside_a_daemon_is_believed_only_when_it_stays(tmp_path: Path) -> None:
-    """A record that is just being written looks torn at one look, and whole at the next; a flipped bit stays."""
+    """A record that is just being written looks torn at one look, and whole at the next; a flipped
+    bit stays.
+    """
     log = LogWriter(tmp_path)
     begin = log.events(LANE, [b'{"event":"being written"}'])
     log.flip(begin + 100)
@@ -97,7 +105,9 @@ def test_damage_beside_a_daemon_is_believed_only_when_it_stays(tmp_path: Path) -
     assert pauses == []
 
 
-def test_files_that_cannot_be_read_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_cannot_be_read_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Permission or a failing disk: which file, and what to do."""
     log = LogWriter(tmp_path)
 
@@ -105,6 +115,8 @@ def test_files_that_cannot_be_read_are_told(tmp_path: Path, monkeypatch: pytest.
         raise PermissionError(13, "Permission denied", str(path / "00000001.segment"))
 
     monkeypatch.setattr(inspection, "recover", forbidden)
-    with pytest.raises(ConfigurationError, match=r"log/00000001.segment can't be read: Permission denied"):
+    with pytest.raises(
+        ConfigurationError, match=r"log/00000001.segment can't be read: Permission denied"
+    ):
         read_log(log.directory)
     assert recovery.recover(log.directory / LOG).problems == []

@@ -22,9 +22,16 @@ LANE = LaneSnapshot("phc_…lane#000000", {"http": 10}, delivered=2, buffered=8)
 
 
 class FakeDrain:
-    """A pipeline of one lane; each drain does the next of `steps` to it, and takes all of its time unless told otherwise."""
+    """A pipeline of one lane; each drain does the next of `steps` to it, and takes all of its time
+    unless told otherwise.
+    """
 
-    def __init__(self, clock: FakeClock, *steps: Callable[[LaneSnapshot], LaneSnapshot], seconds: float = UPSTREAM_PATIENCE) -> None:
+    def __init__(
+        self,
+        clock: FakeClock,
+        *steps: Callable[[LaneSnapshot], LaneSnapshot],
+        seconds: float = UPSTREAM_PATIENCE,
+    ) -> None:
         self._clock = clock
         self._steps = list(steps)
         self._seconds = seconds
@@ -37,7 +44,11 @@ class FakeDrain:
 
     def snapshot(self) -> Snapshot:
         """The lane as it is."""
-        return replace(FULL, lanes=(self.lane,), upstream=Upstream("http://u", self.state, "connection refused"))
+        return replace(
+            FULL,
+            lanes=(self.lane,),
+            upstream=Upstream("http://u", self.state, "connection refused"),
+        )
 
     async def drain(self, seconds: float) -> bool:
         """Take the next step."""
@@ -54,7 +65,9 @@ class FakeDrain:
 
 def delivering(events: int) -> Callable[[LaneSnapshot], LaneSnapshot]:
     """Deliver so many of the lane's events."""
-    return lambda lane: replace(lane, delivered=lane.delivered + events, buffered=lane.buffered - events)
+    return lambda lane: replace(
+        lane, delivered=lane.delivered + events, buffered=lane.buffered - events
+    )
 
 
 def burying(lane: LaneSnapshot) -> LaneSnapshot:
@@ -90,7 +103,9 @@ async def test_it_gives_up_on_an_upstream_that_fails(clock: FakeClock) -> None:
 
 
 async def test_it_leaves_what_nobody_takes(clock: FakeClock) -> None:
-    """A drain that ends early with something left has nothing but lanes that were probed in vain."""
+    """A drain that ends early with something left has nothing but lanes that were
+    probed in vain.
+    """
     pipeline = FakeDrain(clock, delivering(5), seconds=2.0)
     work = asyncio.create_task(drain_pipeline(pipeline, clock, lambda _: None))
     await turned(clock, work)
@@ -101,4 +116,6 @@ async def test_it_leaves_what_nobody_takes(clock: FakeClock) -> None:
 async def test_a_directory_needs_a_workers_name(tmp_path: Path) -> None:
     """Its files are found by it."""
     with pytest.raises(ConfigurationError, match="isn't named worker-<n>"):
-        await drain_directory(settings("http://127.0.0.1:9"), tmp_path / "copy", SystemClock(), lambda _: None)
+        await drain_directory(
+            settings("http://127.0.0.1:9"), tmp_path / "copy", SystemClock(), lambda _: None
+        )

@@ -38,8 +38,13 @@ async def test_an_event_is_followed_from_waiting_to_gone() -> None:
 
 
 def test_dead_letters_in_memory_are_at_hand() -> None:
-    """Those in a file are looked for there; these end with the process, so that only it can tell of them."""
-    letters = [DeadLetter(Reason.REFUSED, Lane(KEY), event("refused"), 7.0, "400"), DeadLetter(Reason.INVALID_EVENT, None, b"[", 8.0)]
+    """Those in a file are looked for there; these end with the process, so that only it can tell
+    of them.
+    """
+    letters = [
+        DeadLetter(Reason.REFUSED, Lane(KEY), event("refused"), 7.0, "400"),
+        DeadLetter(Reason.INVALID_EVENT, None, b"[", 8.0),
+    ]
     found = find_in_memory(uuid_of(event("refused")), MemoryBuffer(1000), [], letters)
     assert found == [Sighting(LABEL, "dead letter", 7.0, "refused", "400")]
 
@@ -49,11 +54,15 @@ async def test_an_event_in_flight_is_being_sent() -> None:
     raw = event("held up")
     async with Whole("http://127.0.0.1:9") as whole:
         await whole.take([raw])
-        await whole.until(lambda: [each.where for each in whole.pipeline.explain(uuid_of(raw))] == ["sending"])
+        await whole.until(
+            lambda: [each.where for each in whole.pipeline.explain(uuid_of(raw))] == ["sending"]
+        )
 
 
 async def test_the_admin_server_answers_without_project_keys() -> None:
-    """`/explain` says lane, place and time as JSON; a wrong question is told, and without anybody to ask there is no such page."""
+    """`/explain` says lane, place and time as JSON; a wrong question is told, and without anybody
+    to ask there is no such page.
+    """
     told = Sighting(LABEL, "waiting", 1000.0)
     asked: list[WantedUuid] = []
 
@@ -66,12 +75,18 @@ async def test_the_admin_server_answers_without_project_keys() -> None:
     await deaf.start("127.0.0.1:0")
     async with aiohttp.ClientSession() as client:
         wanted = uuid_of(event("any"))
-        async with client.get(f"http://{server.address}/explain", params={"uuid": wanted.text.upper()}) as answer:
+        async with client.get(
+            f"http://{server.address}/explain", params={"uuid": wanted.text.upper()}
+        ) as answer:
             assert msgspec.json.decode(await answer.read(), type=list[Sighting]) == [told]
         assert [each.text for each in asked] == [wanted.text]
-        async with client.get(f"http://{server.address}/explain", params={"uuid": "rubbish"}) as answer:
+        async with client.get(
+            f"http://{server.address}/explain", params={"uuid": "rubbish"}
+        ) as answer:
             assert (answer.status, await answer.text()) == (400, "'rubbish' is not a UUID\n")
-        async with client.get(f"http://{deaf.address}/explain", params={"uuid": wanted.text}) as answer:
+        async with client.get(
+            f"http://{deaf.address}/explain", params={"uuid": wanted.text}
+        ) as answer:
             assert answer.status == 404
     await server.close()
     await deaf.close()

@@ -19,7 +19,9 @@ from tests.support.followed_logs import FollowedLogs
 
 @pytest.fixture
 def followed(tmp_path: Path) -> Iterator[FollowedLogs]:
-    """A source called `logs`, whose positions are where a daemon with the state directory `tmp_path / "state"` has them."""
+    """A source called `logs`, whose positions are where a daemon with the state directory
+    `tmp_path / "state"` has them.
+    """
     root = tmp_path / "state" / "logs"
     root.mkdir(parents=True)
     made = FollowedLogs(root)
@@ -33,7 +35,8 @@ def settings(state: Path, letters: str = "") -> Settings:
     mapping = "api_key: phc_x, mapping: {event: .a, distinct_id: .b}"
     file.write_text(
         f"buffer: {{kind: disk, path: {state}, max_bytes: 1GiB}}\n{letters}"
-        f"sources: {{logs: [{{name: logs, path: /x, {mapping}}}, {{name: new, path: /y, {mapping}}}]}}\n"
+        f"sources: {{logs: [{{name: logs, path: /x, {mapping}}}, {{name: new, path: /y, "
+        f"{mapping}}}]}}\n"
     )
     return load_settings(file, {}, require_upstream=False).settings
 
@@ -49,8 +52,13 @@ def state_of(followed: FollowedLogs, *, everything: bool = False) -> LogSourceSt
 
 
 def test_positions_beside_the_files_as_they_are(followed: FollowedLogs) -> None:
-    """Lag is what was written since; the last line is the one before the position; the file with the largest lag comes first."""
-    quiet, busy = followed.write("a.log", "first\nsecond\n"), followed.write("b.log", "one\ntwo phc_0123456789abcd\n")
+    """Lag is what was written since; the last line is the one before the position; the file with
+    the largest lag comes first.
+    """
+    quiet, busy = (
+        followed.write("a.log", "first\nsecond\n"),
+        followed.write("b.log", "one\ntwo phc_0123456789abcd\n"),
+    )
     followed.read()
     state = state_of(followed)
     followed.write("b.log", "more\n")
@@ -60,11 +68,19 @@ def test_positions_beside_the_files_as_they_are(followed: FollowedLogs) -> None:
         LogFile(str(busy), ids[0], position=27, size=32, lag=5, last_line="two phc_…abcd"),
         LogFile(str(quiet), ids[1], position=13, size=13, lag=0, last_line="second"),
     )
-    assert (state.name, state.state, state.followed, state.lag, state.why) == ("logs", STOPPED, 2, 5, "")
+    assert (state.name, state.state, state.followed, state.lag, state.why) == (
+        "logs",
+        STOPPED,
+        2,
+        5,
+        "",
+    )
 
 
 def test_a_renamed_file_is_found(followed: FollowedLogs) -> None:
-    """In its directory, by device and inode; its size is that of the file and not of what took its place."""
+    """In its directory, by device and inode; its size is that of the file and not of what took its
+    place.
+    """
     path = followed.write("a.log", "first\n")
     followed.read()
     followed.write("a.log", "unread\n")
@@ -110,7 +126,9 @@ def test_positions_stand_beside_the_buffer(followed: FollowedLogs, tmp_path: Pat
     followed.write("a.log", "first\n")
     followed.read()
     state_of(followed)
-    found = stored_logs(settings(tmp_path / "state", f"dead_letters: {{path: {tmp_path}/letters}}\n"), {})
+    found = stored_logs(
+        settings(tmp_path / "state", f"dead_letters: {{path: {tmp_path}/letters}}\n"), {}
+    )
     assert found is not None
     assert [file.position for file in found[0].files] == [6]
 
@@ -129,7 +147,9 @@ def test_damaged_positions(tmp_path: Path) -> None:
     """What to do is said."""
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "logs.db").write_bytes(b"no database" * 1000)
-    with pytest.raises(ConfigurationError, match=r"the positions of log files in .*logs.db are damaged"):
+    with pytest.raises(
+        ConfigurationError, match=r"the positions of log files in .*logs.db are damaged"
+    ):
         stored_logs(settings(tmp_path), {})
 
 

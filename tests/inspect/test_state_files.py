@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from forwarder.config.settings import Settings
-from forwarder.inspect.state_files import NotABuffer, WorkerFiles, buffers_at, buffers_of, files_at, files_of, holder
+from forwarder.inspect.state_files import (
+    NotABuffer,
+    WorkerFiles,
+    buffers_at,
+    buffers_of,
+    files_at,
+    files_of,
+    holder,
+)
 from forwarder.storage.directory import DEAD_LETTERS, LOG, state_directories, worker_directory
 
 
@@ -41,14 +49,20 @@ def test_what_is_no_buffer_is_told(tmp_path: Path) -> None:
     """A file, a directory of something else, dead letters alone, a buffer in memory."""
     made(tmp_path / "letters", 0, log=False, letters=True)
     (tmp_path / "file").touch()
-    for name, words in [("file", "it is a file"), ("letters", "holds no worker-<n>"), ("none", "doesn't exist")]:
+    for name, words in [
+        ("file", "it is a file"),
+        ("letters", "holds no worker-<n>"),
+        ("none", "doesn't exist"),
+    ]:
         with pytest.raises(NotABuffer, match=words):
             buffers_at(tmp_path / name)
     with pytest.raises(NotABuffer, match="in memory"):
         buffers_of(configured())
 
 
-def test_a_directory_that_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_may_not_be_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It isn't taken for an empty one."""
 
     def forbidden(_: Path) -> bool:
@@ -64,31 +78,52 @@ def test_files_of_a_disk_buffer_with_dead_letters_beside_it(tmp_path: Path) -> N
     """One directory holds both."""
     directory, empty = made(tmp_path, 0, letters=True), made(tmp_path, 1)
     settings = configured(buffer={"kind": "disk", "path": str(tmp_path)})
-    assert files_of(settings, {}) == [WorkerFiles(directory, directory / DEAD_LETTERS), WorkerFiles(empty, None)]
+    assert files_of(settings, {}) == [
+        WorkerFiles(directory, directory / DEAD_LETTERS),
+        WorkerFiles(empty, None),
+    ]
 
 
 def test_files_of_a_disk_buffer_with_dead_letters_elsewhere(tmp_path: Path) -> None:
     """The two are put together by the workers' numbers."""
     log = made(tmp_path / "buffer", 0)
-    letters, only = made(tmp_path / "letters", 0, log=False, letters=True), made(tmp_path / "letters", 3, log=False, letters=True)
-    settings = configured(buffer={"kind": "disk", "path": str(tmp_path / "buffer")}, dead_letters={"path": str(tmp_path / "letters")})
-    assert files_of(settings, {}) == [WorkerFiles(log, letters / DEAD_LETTERS), WorkerFiles(None, only / DEAD_LETTERS)]
+    letters, only = (
+        made(tmp_path / "letters", 0, log=False, letters=True),
+        made(tmp_path / "letters", 3, log=False, letters=True),
+    )
+    settings = configured(
+        buffer={"kind": "disk", "path": str(tmp_path / "buffer")},
+        dead_letters={"path": str(tmp_path / "letters")},
+    )
+    assert files_of(settings, {}) == [
+        WorkerFiles(log, letters / DEAD_LETTERS),
+        WorkerFiles(None, only / DEAD_LETTERS),
+    ]
 
 
 def test_files_beside_a_memory_buffer(tmp_path: Path) -> None:
     """Where it isn't configured, dead letters are where a daemon would have put them."""
     letters = made(tmp_path / "state", 0, log=False, letters=True)
-    assert files_of(configured(dead_letters={"path": str(tmp_path / "state")}), {}) == [WorkerFiles(None, letters / DEAD_LETTERS)]
-    assert WorkerFiles(None, letters / DEAD_LETTERS) in files_of(configured(), {"STATE_DIRECTORY": str(tmp_path / "state")})
+    assert files_of(configured(dead_letters={"path": str(tmp_path / "state")}), {}) == [
+        WorkerFiles(None, letters / DEAD_LETTERS)
+    ]
+    assert WorkerFiles(None, letters / DEAD_LETTERS) in files_of(
+        configured(), {"STATE_DIRECTORY": str(tmp_path / "state")}
+    )
 
 
 def test_the_places_for_dead_letters() -> None:
-    """What the service manager gives, then the user's state directory, else the system's for root and the user's own."""
+    """What the service manager gives, then the user's state directory, else the system's for root
+    and the user's own.
+    """
 
     def places(root: bool, **environment: str) -> list[str]:
         return [str(place) for place in state_directories(environment, is_root=root)]
 
-    assert places(False, STATE_DIRECTORY="/run/a:/run/b", XDG_STATE_HOME="/x", HOME="/home/u") == ["/run/a", "/x/forwarder"]
+    assert places(False, STATE_DIRECTORY="/run/a:/run/b", XDG_STATE_HOME="/x", HOME="/home/u") == [
+        "/run/a",
+        "/x/forwarder",
+    ]
     assert places(False, HOME="/home/u") == ["/home/u/.local/state/forwarder"]
     assert places(True, HOME="/root") == ["/var/lib/forwarder"]
     assert places(False) == []

@@ -53,8 +53,12 @@ def received(rig: IntakeRig) -> int:
 @cases(("configured", "durable"), CONFIGURED)
 @cases("asked", [None, *AckLevel])
 @cases("single", [False, True])
-def test_the_higher_level_is_due(configured: AckLevel, asked: AckLevel | None, durable: bool, single: bool) -> None:
-    """Of what is configured and what the sender asks for, the higher counts, for every kind of body; disk needs a disk."""
+def test_the_higher_level_is_due(
+    configured: AckLevel, asked: AckLevel | None, durable: bool, single: bool
+) -> None:
+    """Of what is configured and what the sender asks for, the higher counts, for every kind of
+    body; disk needs a disk.
+    """
     rig = IntakeRig(ack=configured, durable=durable)
     due = max(configured, asked or MEMORY, key=lambda level: level.rank)
     body = SINGLE if single else b'{"api_key":"phc_good","batch":[%b]}' % SINGLE
@@ -78,7 +82,9 @@ def test_the_higher_level_is_due(configured: AckLevel, asked: AckLevel | None, d
 
 
 def test_a_late_refusal_takes_nothing() -> None:
-    """When the buffer couldn't write what it was offered, nothing of the request is counted, and its sender comes again."""
+    """When the buffer couldn't write what it was offered, nothing of the request is counted, and
+    its sender comes again.
+    """
     for level in (DISK, DELIVERED):
         rig = IntakeRig(ack=level, durable=True)
         told = rig.ask(stamped_event(), BAD)
@@ -101,7 +107,9 @@ def test_a_refusal_at_once_takes_nothing() -> None:
 
 
 def test_letters_of_a_request_wait_for_its_events() -> None:
-    """What is refused at receipt becomes a dead letter only once the rest is held, and the answer waits until it is written too."""
+    """What is refused at receipt becomes a dead letter only once the rest is held, and the answer
+    waits until it is written too.
+    """
     rig = IntakeRig(ack=DISK, durable=True)
     rig.dead_letters.slow = True
     told = rig.ask(stamped_event(), BAD)
@@ -127,7 +135,9 @@ def test_a_request_of_letters_alone(durable: bool) -> None:
 
 
 def test_delivered_is_all_of_it() -> None:
-    """The answer waits for the last event, however the request is cut, and for the dead letters to be written."""
+    """The answer waits for the last event, however the request is cut, and for the dead letters to
+    be written.
+    """
     rig = IntakeRig(ack=DELIVERED)
     told = rig.ask(stamped_event(), stamped_event(), stamped_event())
     (whole,) = take_off(rig)
@@ -145,7 +155,9 @@ def test_delivered_is_all_of_it() -> None:
 
 
 async def test_what_waits_too_long_is_withdrawn() -> None:
-    """After the time limit the sender comes again: what still waits is dropped and counted, what is in flight is not."""
+    """After the time limit the sender comes again: what still waits is dropped and counted, what
+    is in flight is not.
+    """
     rig = IntakeRig()
     flying = rig.ask(stamped_event(), ack=DELIVERED)
     (chunk,) = take_off(rig)
@@ -165,7 +177,9 @@ async def test_what_waits_too_long_is_withdrawn() -> None:
 
 
 async def test_a_request_partly_in_flight() -> None:
-    """Of one request the part that was sent goes on, the rest is withdrawn; the sender is told once."""
+    """Of one request the part that was sent goes on, the rest is withdrawn; the sender is told
+    once.
+    """
     rig = IntakeRig(ack=DELIVERED)
     told = rig.ask(stamped_event(), stamped_event())
     (whole,) = take_off(rig)
@@ -180,7 +194,9 @@ async def test_a_request_partly_in_flight() -> None:
 
 
 async def test_the_time_may_be_over_before_the_buffer_holds_it() -> None:
-    """The limit runs from the offer; what the buffer holds only later is withdrawn in the same step, and what it refuses is nothing."""
+    """The limit runs from the offer; what the buffer holds only later is withdrawn in the same
+    step, and what it refuses is nothing.
+    """
     rig = IntakeRig(ack=DELIVERED, durable=True)
     told = rig.ask(stamped_event(), BAD)
     await rig.clock.advance(5)
@@ -195,7 +211,9 @@ async def test_the_time_may_be_over_before_the_buffer_holds_it() -> None:
 
 
 def test_who_waits_at_the_end_is_told() -> None:
-    """When nothing will be delivered any more, each sender that waits is told so, and what it will bring again is dropped."""
+    """When nothing will be delivered any more, each sender that waits is told so, and what it will
+    bring again is dropped.
+    """
     rig = IntakeRig(ack=DELIVERED)
     told = [rig.ask(stamped_event()) for _ in range(3)]
     rig.intake.draining = True
@@ -204,18 +222,29 @@ def test_who_waits_at_the_end_is_told() -> None:
     assert [each.code for each in told] == ["waiting"] * 3
     rig.intake.end_waiting()
     assert [each.code for each in told] == ["draining"] * 3
-    assert (rig.figures(LANE)[3], rig.clock.pending, rig.balanced()) == ({DropReason.WITHDRAWN: 3}, 0, True)
+    assert (rig.figures(LANE)[3], rig.clock.pending, rig.balanced()) == (
+        {DropReason.WITHDRAWN: 3},
+        0,
+        True,
+    )
 
 
 async def test_giving_up_looks_no_further_than_it_must() -> None:
-    """Requests that give up one after the other are found at the front, and no other's events are touched."""
+    """Requests that give up one after the other are found at the front, and no other's events are
+    touched.
+    """
     rig = IntakeRig(ack=DELIVERED)
     told = []
     for _ in range(4):
         told.append(rig.ask(stamped_event()))
         await rig.clock.advance(1)
     await rig.clock.advance(2)
-    assert [each.code for each in told] == ["not_acknowledged", "not_acknowledged", "waiting", "waiting"]
+    assert [each.code for each in told] == [
+        "not_acknowledged",
+        "not_acknowledged",
+        "waiting",
+        "waiting",
+    ]
     deliver(rig, *take_off(rig))
     assert [each.code for each in told[2:]] == ["taken", "taken"]
 
@@ -229,7 +258,9 @@ def test_not_acknowledged_is_backpressure() -> None:
 @cases("durable", [False, True])
 @cases("configured", [MEMORY, DELIVERED])
 def test_a_dead_letter_comes_back(durable: bool, configured: AckLevel) -> None:
-    """It isn't received anew: its account moves from the dead letters to the buffer, once the buffer holds it; it is never withdrawn."""
+    """It isn't received anew: its account moves from the dead letters to the buffer, once the
+    buffer holds it; it is never withdrawn.
+    """
     rig = IntakeRig(ack=configured, durable=durable)
     rig.books.receive(LANE, "kafka", 1)
     rig.books.bury(LANE, Reason.REFUSED, 1)
@@ -297,7 +328,9 @@ def test_reject() -> None:
 
 @cases("level", [*AckLevel])
 def test_drop_newest(level: AckLevel) -> None:
-    """The request is answered as taken at any level; its events are received and dropped, and those refused at receipt are letters."""
+    """The request is answered as taken at any level; its events are received and dropped, and
+    those refused at receipt are letters.
+    """
     rig = filled(WhenFull.DROP_NEWEST, durable=True)
     assert rig.ask(padded("new"), {"event": "no id"}, ack=level).code == "taken"
     assert rig.figures(LANE) == (5, 3, {Reason.MISSING_DISTINCT_ID: 1}, {DropReason.DROP_NEWEST: 1})
@@ -346,7 +379,8 @@ async def test_drop_oldest_of_all() -> None:
     rig = filled(WhenFull.DROP_OLDEST)
     await rig.clock.advance(1)
     rig.take({"api_key": OTHER.api_key, "batch": [padded("other")]})
-    rig.buffer.max_bytes = rig.buffer.used + 700  # with one event fewer there is room for another by the rule
+    # with one event fewer there is room for another by the rule
+    rig.buffer.max_bytes = rig.buffer.used + 700
     rig.take({"api_key": OTHER.api_key, "batch": [padded("new")]})
     assert rig.figures(LANE) == (3, 2, {}, {DropReason.DROP_OLDEST: 1})
     assert rig.figures(OTHER) == (2, 2, {}, {})
@@ -364,7 +398,9 @@ def test_nothing_left_to_drop() -> None:
 
 
 def test_whoever_waits_for_what_is_dropped_comes_again() -> None:
-    """A sender that waits for delivery isn't told 200 because its event was dropped; what else it brought is withdrawn."""
+    """A sender that waits for delivery isn't told 200 because its event was dropped; what else it
+    brought is withdrawn.
+    """
     rig = IntakeRig(max_bytes=8_800, when_full=WhenFull.DROP_OLDEST)
     first = rig.ask(padded("old-0"), padded("old-1"), ack=DELIVERED)
     (whole,) = rig.chunks()
@@ -381,7 +417,9 @@ def test_whoever_waits_for_what_is_dropped_comes_again() -> None:
 
 @pytest.mark.parametrize("when_full", [WhenFull.DROP_NEWEST, WhenFull.DROP_OLDEST])
 def test_other_refusals_stay_what_they_are(when_full: WhenFull) -> None:
-    """Too many lanes, a request that could never fit, and a dead letter on its way back are refused: nothing is dropped for them."""
+    """Too many lanes, a request that could never fit, and a dead letter on its way back are
+    refused: nothing is dropped for them.
+    """
     rig = filled(when_full, max_lanes=1)
     with pytest.raises(TooManyLanes):
         rig.take({"api_key": OTHER.api_key, "batch": [padded("x")]})

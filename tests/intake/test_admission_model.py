@@ -1,4 +1,6 @@
-"""Requests at all levels, on their way through a slow buffer, in any order of what can happen to them."""
+"""Requests at all levels, on their way through a slow buffer, in any order of what can happen to
+them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ LANE = Lane(KEY)
 
 
 class Levels(RuleBasedStateMachine):
-    """The books balance after every step, every sender is told once, and 200 never means more, or less, than it should."""
+    """The books balance after every step, every sender is told once, and 200 never means more, or
+    less, than it should.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +55,9 @@ class Levels(RuleBasedStateMachine):
 
     @rule(whole=st.booleans())
     def send(self, *, whole: bool) -> None:
-        """Delivery takes what waits longest; of a chunk that is too large for a batch the first event, and the rest goes back at once."""
+        """Delivery takes what waits longest; of a chunk that is too large for a batch the first
+        event, and the rest goes back at once.
+        """
         queue = self.rig.buffer.queue(LANE)
         if not queue:
             return
@@ -59,7 +65,9 @@ class Levels(RuleBasedStateMachine):
         if whole or chunk.count == 1:
             self.flying.append(chunk)
             return
-        parts = [chunk.part(event, 1, chunk.ids, index) for index, event in enumerate(chunk.events())]
+        parts = [
+            chunk.part(event, 1, chunk.ids, index) for index, event in enumerate(chunk.events())
+        ]
         self.rig.buffer.replace(chunk, parts)
         self.flying.append(parts[0])
         queue.put_back(parts[1:])
@@ -88,12 +96,20 @@ class Levels(RuleBasedStateMachine):
     def books_balance(self) -> None:
         """What the books leave as buffered is what the buffer holds."""
         assert self.rig.balanced()
-        assert self.rig.buffer.count(LANE) == sum(chunk.count for chunk in [*self.flying, *self.rig.buffer.queue(LANE)])
+        assert self.rig.buffer.count(LANE) == sum(
+            chunk.count for chunk in [*self.flying, *self.rig.buffer.queue(LANE)]
+        )
 
     @invariant()
     def an_answer_means_what_it_says(self) -> None:
-        """Of a request that waits for delivery and was answered 200 nothing is left in the buffer."""
-        held = {event.split(b'"')[3].decode() for chunk in [*self.flying, *self.rig.buffer.queue(LANE)] for event in chunk.events()}
+        """Of a request that waits for delivery and was answered 200 nothing is left in
+        the buffer.
+        """
+        held = {
+            event.split(b'"')[3].decode()
+            for chunk in [*self.flying, *self.rig.buffer.queue(LANE)]
+            for event in chunk.events()
+        }
         for name, (level, told) in self.asked.items():
             if level is AckLevel.DELIVERED and told.code == "taken":
                 assert name not in held
@@ -109,7 +125,11 @@ class Levels(RuleBasedStateMachine):
             assert level is not AckLevel.MEMORY or told.reached
         waiting = [chunk for chunk in self.rig.buffer.queue(LANE) if chunk.ack is not None]
         assert not waiting
-        assert set(self.rig.figures(LANE)[3]) <= {DropReason.WITHDRAWN, DropReason.DROP_OLDEST, DropReason.INVALID_OVERFLOW}
+        assert set(self.rig.figures(LANE)[3]) <= {
+            DropReason.WITHDRAWN,
+            DropReason.DROP_OLDEST,
+            DropReason.INVALID_OVERFLOW,
+        }
 
 
 TestLevels = Levels.TestCase

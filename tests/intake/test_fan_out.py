@@ -1,4 +1,6 @@
-"""Admission to several destinations: by all required ones or by none, and acknowledged when the last one confirms."""
+"""Admission to several destinations: by all required ones or by none, and acknowledged when the
+last one confirms.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Fixed:
         """See `RouteTable.whole`."""
         return None if self.apart else self.to
 
-    def of_events(self, lane: Lane, source: str, data: bytes, count: int) -> Sequence[Sequence[int]]:
+    def of_events(
+        self, lane: Lane, source: str, data: bytes, count: int
+    ) -> Sequence[Sequence[int]]:
         """See `RouteTable.of_events`."""
         return [self.to, (0,), self.to][:count]
 
@@ -43,27 +47,50 @@ class Fixed:
 class Two:
     """Two destinations, with room for so many bytes each."""
 
-    def __init__(self, rooms: tuple[int, int], *, required: tuple[bool, bool] = (True, True), apart: bool = False) -> None:
+    def __init__(
+        self,
+        rooms: tuple[int, int],
+        *,
+        required: tuple[bool, bool] = (True, True),
+        apart: bool = False,
+    ) -> None:
         self.rigs = [IntakeRig(max_bytes=room) for room in rooms]
         self.buffers = [MemoryBuffer(room) for room in rooms]
-        self.admissions = [self._admission(*each) for each in zip(self.rigs, self.buffers, strict=True)]
+        self.admissions = [
+            self._admission(*each) for each in zip(self.rigs, self.buffers, strict=True)
+        ]
         self.idle = [Idle(), Idle()]
         keys = {LANE.api_key: "phc_other_key"}
         self.branches = [
             Branch(admission, idle, idle, needed, {} if number == 0 else keys, f"d{number}")
-            for number, (admission, idle, needed) in enumerate(zip(self.admissions, self.idle, required, strict=True))
+            for number, (admission, idle, needed) in enumerate(
+                zip(self.admissions, self.idle, required, strict=True)
+            )
         ]
-        self.fan = FanOut(self.branches, Fixed((0, 1), apart=apart), LaneRegistry(10, {}, AllKnown()))
+        self.fan = FanOut(
+            self.branches, Fixed((0, 1), apart=apart), LaneRegistry(10, {}, AllKnown())
+        )
 
     @staticmethod
     def _admission(rig: IntakeRig, buffer: MemoryBuffer) -> Admission:
         lanes = LaneRegistry(10, buffer.holdings, AllKnown())
         quotas = UnsharedBuffer(buffer, (), AllKnown())
-        return Admission(buffer, rig.dead_letters, rig.books, lanes, quotas, clock=rig.clock, on_accepted=lambda: None)
+        return Admission(
+            buffer,
+            rig.dead_letters,
+            rig.books,
+            lanes,
+            quotas,
+            clock=rig.clock,
+            on_accepted=lambda: None,
+        )
 
     def held(self) -> list[list[tuple[Lane, bytes]]]:
         """What each destination holds."""
-        return [[(lane, chunk.data) for lane in buffer.waiting_lanes() for chunk in buffer.queue(lane)] for buffer in self.buffers]
+        return [
+            [(lane, chunk.data) for lane in buffer.waiting_lanes() for chunk in buffer.queue(lane)]
+            for buffer in self.buffers
+        ]
 
     def settle(self, number: int) -> None:
         """Deliver what a destination holds."""
@@ -83,14 +110,20 @@ def test_each_has_chunks_and_lanes_of_its_own() -> None:
     assert two.fan.admit(two.fan.submission([mine], "http", Told()), AckLevel.MEMORY)
     assert two.held() == [[(LANE, EVENTS)], [(Lane("phc_other_key"), EVENTS)]]
     assert mine.lane == LANE
-    assert [rig.books.accounts[lane].received["http"] for rig, lane in zip(two.rigs, (LANE, Lane("phc_other_key")), strict=True)] == [3, 3]
+    assert [
+        rig.books.accounts[lane].received["http"]
+        for rig, lane in zip(two.rigs, (LANE, Lane("phc_other_key")), strict=True)
+    ] == [3, 3]
 
 
 def test_events_of_one_chunk_may_go_different_ways() -> None:
     """Each destination gets its own of them, in their order."""
     two = Two((10_000, 10_000), apart=True)
     assert two.fan.admit(two.fan.submission([chunk()], "http", Told()), AckLevel.MEMORY)
-    assert two.held() == [[(LANE, EVENTS)], [(Lane("phc_other_key"), b'{"event":"a"},{"event":"c"}')]]
+    assert two.held() == [
+        [(LANE, EVENTS)],
+        [(Lane("phc_other_key"), b'{"event":"a"},{"event":"c"}')],
+    ]
 
 
 @pytest.mark.parametrize("rooms", [(10_000, 100), (100, 10_000)])
@@ -115,7 +148,9 @@ def test_an_optional_one_without_room_drops() -> None:
 
 
 def test_a_source_waits_for_all_required_ones() -> None:
-    """Its batch is settled when the last destination has delivered it; given back, it is withdrawn from all."""
+    """Its batch is settled when the last destination has delivered it; given back, it is withdrawn
+    from all.
+    """
     two = Two((10_000, 10_000))
     records = SourceIntake(two.fan, two.branches, source="kafka")
     told, other = Told(), Told()

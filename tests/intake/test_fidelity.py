@@ -1,4 +1,6 @@
-"""Apart from the stamps, every byte of every event is kept; the ways of stamping agree with each other and with ordering."""
+"""Apart from the stamps, every byte of every event is kept; the ways of stamping agree with each
+other and with ordering.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ IPS = st.sampled_from([None, IP])
 
 def receipt(ip: str | None = None, *, ordered: bool = True) -> StampContext:
     """A receipt at the fake clock's beginning."""
-    return StampContext(MIDNIGHT, ip=None if ip is None else json.dumps(ip).encode(), ordered=ordered)
+    return StampContext(
+        MIDNIGHT, ip=None if ip is None else json.dumps(ip).encode(), ordered=ordered
+    )
 
 
 def top(event: bytes) -> dict[str, Any]:
@@ -37,12 +41,16 @@ def top(event: bytes) -> dict[str, Any]:
 
 def parted(stamped: StampedEvents) -> list[bytes]:
     """The events, one by one."""
-    return [bytes(raw) for raw in msgspec.json.decode(b"[%b]" % stamped.data, type=list[msgspec.Raw])]
+    return [
+        bytes(raw) for raw in msgspec.json.decode(b"[%b]" % stamped.data, type=list[msgspec.Raw])
+    ]
 
 
 @given(st.lists(spelled_events(), min_size=1, max_size=4), IPS)
 def test_every_byte_is_kept(events: list[Spelled], ip: str | None) -> None:
-    """Spacing, escapes, key order, duplicate keys, big integers, `1.0`, `-0`: all as they were; the reference puts in the stamps alone."""
+    """Spacing, escapes, key order, duplicate keys, big integers, `1.0`, `-0`: all as they were;
+    the reference puts in the stamps alone.
+    """
     text = "[" + ",".join(event.text for event in events) + "]"
     stamped = stamp(text.encode(), receipt(ip))
     assert stamped.count == len(events)
@@ -52,10 +60,15 @@ def test_every_byte_is_kept(events: list[Spelled], ip: str | None) -> None:
 
 
 @given(st.lists(spelled_events(), min_size=1, max_size=4), IPS, st.sampled_from(list(Ordering)))
-def test_every_byte_is_kept_through_the_whole_intake(events: list[Spelled], ip: str | None, ordering: Ordering) -> None:
+def test_every_byte_is_kept_through_the_whole_intake(
+    events: list[Spelled], ip: str | None, ordering: Ordering
+) -> None:
     """The same for whole requests: a batch, and each event alone with its key in front."""
     rig = IntakeRig(ordering=ordering)
-    rig.take(f'{{"api_key":"{KEY}","batch":[{",".join(event.text for event in events)}]}}'.encode(), client=ip)
+    rig.take(
+        f'{{"api_key":"{KEY}","batch":[{",".join(event.text for event in events)}]}}'.encode(),
+        client=ip,
+    )
     front = f'"api_key":"{KEY}",'
     for event in events:
         rig.take(b"{" + front.encode() + event.text[1:].encode(), client=ip)
@@ -64,12 +77,22 @@ def test_every_byte_is_kept_through_the_whole_intake(events: list[Spelled], ip: 
     for spelled, data in zip(events, found[: len(events)], strict=True):
         assert data.decode() == spelled.stamped(top(data)["uuid"], top(data)["timestamp"], ip)
     for spelled, data in zip(events, found[len(events) :], strict=True):
-        assert data.decode().replace(front, "", 1) == spelled.stamped(top(data)["uuid"], top(data)["timestamp"], ip)
+        assert data.decode().replace(front, "", 1) == spelled.stamped(
+            top(data)["uuid"], top(data)["timestamp"], ip
+        )
 
 
-@given(st.lists(spelled_events(complete=True, with_properties=True), min_size=1, max_size=4), IPS, st.booleans())
-def test_the_fast_ways_and_the_loose_one_agree(events: list[Spelled], ip: str | None, ordered: bool) -> None:
-    """An event that fits several ways leaves each of them with the same bytes, and the request with the same ordering keys."""
+@given(
+    st.lists(spelled_events(complete=True, with_properties=True), min_size=1, max_size=4),
+    IPS,
+    st.booleans(),
+)
+def test_the_fast_ways_and_the_loose_one_agree(
+    events: list[Spelled], ip: str | None, ordered: bool
+) -> None:
+    """An event that fits several ways leaves each of them with the same bytes, and the request
+    with the same ordering keys.
+    """
     text = ("[" + ",".join(event.text for event in events) + "]").encode()
     fast = stamp(text, receipt(ip, ordered=ordered))
     loose = [stamp_event(event.text.encode(), receipt(ip, ordered=ordered)) for event in events]
@@ -79,8 +102,12 @@ def test_the_fast_ways_and_the_loose_one_agree(events: list[Spelled], ip: str | 
 
 
 @given(st.lists(spelled_events() | spelled_events(complete=True), min_size=1, max_size=4), IPS)
-def test_ordering_keys_are_those_of_the_stamped_events(events: list[Spelled], ip: str | None) -> None:
-    """What is collected at receipt is what a batch that is cut later finds in the events themselves."""
+def test_ordering_keys_are_those_of_the_stamped_events(
+    events: list[Spelled], ip: str | None
+) -> None:
+    """What is collected at receipt is what a batch that is cut later finds in the events
+    themselves.
+    """
     stamped = stamp(("[" + ",".join(event.text for event in events) + "]").encode(), receipt(ip))
     assert stamped.ids == frozenset().union(*[ids_of(event) for event in parted(stamped)])
 
@@ -89,5 +116,7 @@ def test_ordering_keys_are_those_of_the_stamped_events(events: list[Spelled], ip
 def test_stamping_twice_changes_nothing(event: Spelled) -> None:
     """A stamped event needs no stamp: another forwarder behind this one leaves it alone."""
     once = stamp(f"[{event.text}]".encode(), receipt(IP))
-    again = stamp(b"[" + once.data + b"]", StampContext(MIDNIGHT + 5000, ip=b'"9.9.9.9"', ordered=True))
+    again = stamp(
+        b"[" + once.data + b"]", StampContext(MIDNIGHT + 5000, ip=b'"9.9.9.9"', ordered=True)
+    )
     assert parted(again) == parted(once)

@@ -1,4 +1,6 @@
-"""Hostile requests: what costs far more than its size, what only a later decoder would fail at, and everything else."""
+"""Hostile requests: what costs far more than its size, what only a later decoder would fail at,
+and everything else.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def deeper(frames: int, data: bytes) -> frozenset[str]:
 @cases("element", [b"{}", b"0", b'{"token":"k"}', b"[]", b'""', b"null"])
 @cases("front", [b"[", b'{"api_key":"k","batch":[', b'{"api_key":"k","x":"\\ud800","batch":['])
 def test_millions_of_tiny_events_cost_little(element: bytes, front: bytes) -> None:
-    """A request with far more events than could be held is refused before anything is made of each."""
+    """A request with far more events than could be held is refused before anything is
+    made of each.
+    """
     rig = IntakeRig(max_bytes=1_000_000)
     body = front + b",".join([element] * 200_000) + (b"]" if front == b"[" else b"]}")
     tracemalloc.start()
@@ -43,7 +47,9 @@ NESTED = {
     "id": b'{"api_key":"k","batch":[{"event":"e","distinct_id":%b}]}',
     "alias": b'{"api_key":"k","batch":[{"event":"e","distinct_id":"d","properties":{"alias":%b}}]}',
     "properties": b'{"api_key":"k","event":"e","distinct_id":"d","properties":%b}',
-    "complete": b'{"api_key":"k","event":"e","distinct_id":"d","uuid":"' + UUID.encode() + b'","timestamp":"2025-12-31T00:00:00Z","x":%b}',
+    "complete": b'{"api_key":"k","event":"e","distinct_id":"d","uuid":"'
+    + UUID.encode()
+    + b'","timestamp":"2025-12-31T00:00:00Z","x":%b}',
     "sent_at": b'{"api_key":"k","sent_at":%b,"event":"e","distinct_id":"d"}',
 }
 
@@ -51,7 +57,9 @@ NESTED = {
 @cases("place", NESTED)
 @cases("ordering", [Ordering.NONE, Ordering.PER_DISTINCT_ID])
 def test_what_is_taken_can_be_decoded_again(place: str, ordering: Ordering) -> None:
-    """However deep it is nested, an event is refused at receipt, or a delivery with a deeper stack can still read it."""
+    """However deep it is nested, an event is refused at receipt, or a delivery with a deeper stack
+    can still read it.
+    """
     for depth in range(850, 1000):
         for opening, closing in ((b"[", b"]"), (b'{"a":', b"}")):
             rig = IntakeRig(ordering=ordering)
@@ -116,11 +124,26 @@ HOSTILE = st.recursive(
 )
 
 
-@given(HOSTILE | st.binary(max_size=60), st.sampled_from([None, "8.8.8.8"]), st.sampled_from(list(Ordering)), st.booleans())
-def test_a_hostile_request_is_taken_or_refused(scrap: bytes, client: str | None, ordering: Ordering, framed: bool) -> None:
+@given(
+    HOSTILE | st.binary(max_size=60),
+    st.sampled_from([None, "8.8.8.8"]),
+    st.sampled_from(list(Ordering)),
+    st.booleans(),
+)
+def test_a_hostile_request_is_taken_or_refused(
+    scrap: bytes, client: str | None, ordering: Ordering, framed: bool
+) -> None:
     """Never another error; and whatever was taken is valid JSON upstream, in books that balance."""
     rig = IntakeRig(ordering=ordering)
-    body = b'{"api_key":"k","sent_at":"2026-01-02","batch":[{"event":"e","distinct_id":"d","offset":1},%b]}' % scrap if framed else scrap
+    body = (
+        (
+            b'{"api_key":"k","sent_at":"2026-01-02","batch":[{"event":"e","distinct_id":"d","offse'
+            b't":1},%b]}'
+        )
+        % scrap
+        if framed
+        else scrap
+    )
     try:
         rig.take(body, client=client)
     except ForwarderError:
@@ -129,5 +152,8 @@ def test_a_hostile_request_is_taken_or_refused(scrap: bytes, client: str | None,
     for chunk in rig.chunks():
         events = json.loads(b"[%b]" % chunk.data)
         assert len(events) == chunk.count
-        assert all(isinstance(event, dict) and event["event"] and event["uuid"] and event["timestamp"] for event in events)
+        assert all(
+            isinstance(event, dict) and event["event"] and event["uuid"] and event["timestamp"]
+            for event in events
+        )
     assert rig.balanced()

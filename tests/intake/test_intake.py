@@ -1,4 +1,6 @@
-"""Whole requests: taken or refused as one, split by key, counted in the books, and never anything but an answer to hostile ones."""
+"""Whole requests: taken or refused as one, split by key, counted in the books, and never anything
+but an answer to hostile ones.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +43,16 @@ def test_a_batch_is_taken() -> None:
     rig = IntakeRig()
     rig.take(batch(BARE, stamped_event()))
     (chunk,) = rig.chunks()
-    assert (chunk.lane, chunk.count, chunk.received_at, chunk.ids) == (LANE, 2, MIDNIGHT, frozenset())
-    assert [json.loads(event)["timestamp"] for event in rig.events()] == [NOW, "2025-12-31T12:00:00Z"]
+    assert (chunk.lane, chunk.count, chunk.received_at, chunk.ids) == (
+        LANE,
+        2,
+        MIDNIGHT,
+        frozenset(),
+    )
+    assert [json.loads(event)["timestamp"] for event in rig.events()] == [
+        NOW,
+        "2025-12-31T12:00:00Z",
+    ]
     assert rig.figures(LANE) == (2, 2, {}, {})
     assert rig.books.accounts[LANE].received == {"http": 2}
     assert rig.woken == 1
@@ -52,31 +62,55 @@ def test_a_batch_is_taken() -> None:
 @cases("ip", [None, "8.8.8.8"])
 @cases("space", [b"", b"\n", b" \r\n"])
 def test_every_shape_is_taken_whatever_is_around_it(ip: str | None, space: bytes) -> None:
-    """A batch, an array and one event, with white space before and after, complete or not, stay valid JSON."""
-    for event in (keyed(KEY), {**stamped_event(), "token": KEY}, {**stamped_event(), "api_key": KEY}):
+    """A batch, an array and one event, with white space before and after, complete or not, stay
+    valid JSON.
+    """
+    for event in (
+        keyed(KEY),
+        {**stamped_event(), "token": KEY},
+        {**stamped_event(), "api_key": KEY},
+    ):
         for body in (event, [event], [event, event], {"batch": [event]}, batch(event)):
             rig = IntakeRig()
             rig.take(space + json.dumps(body).encode() + space, client=ip)
             found = [json.loads(each) for each in rig.events()]
-            assert [each["event"] for each in found] == [event["event"]] * (2 if isinstance(body, list) and len(body) == 2 else 1)
+            assert [each["event"] for each in found] == [event["event"]] * (
+                2 if isinstance(body, list) and len(body) == 2 else 1
+            )
             assert all(each.get("properties", {}).get("$ip") == ip for each in found)
             assert json.loads(b"[" + rig.chunks()[0].data + b"]") == found
 
 
 def test_the_address_of_who_brings_history_isn_t_that_of_its_events() -> None:
-    """An import from elsewhere goes on as it came; the same events sent live get their sender's address."""
+    """An import from elsewhere goes on as it came; the same events sent live get their sender's
+    address.
+    """
     sent = [{**stamped_event(), "properties": {"n": 1}}]
     for historical, ip in ((True, None), (False, "8.8.8.8")):
         rig = IntakeRig()
-        rig.take(json.dumps({"api_key": KEY, "historical_migration": historical, "batch": sent}).encode(), client="8.8.8.8")
+        rig.take(
+            json.dumps(
+                {"api_key": KEY, "historical_migration": historical, "batch": sent}
+            ).encode(),
+            client="8.8.8.8",
+        )
         assert [json.loads(each)["properties"].get("$ip") for each in rig.events()] == [ip]
 
 
 def test_several_keys_in_one_request() -> None:
-    """Each key's events go to its own lane, in order, with the request's historical mark; all are counted."""
+    """Each key's events go to its own lane, in order, with the request's historical mark; all are
+    counted.
+    """
     rig = IntakeRig()
-    rig.take({"historical_migration": True, "batch": [keyed("phc_a", n=1), keyed("phc_b", n=2), keyed("phc_a", n=3)]})
-    found = {chunk.lane: [json.loads(event)["n"] for event in chunk.events()] for chunk in rig.chunks()}
+    rig.take(
+        {
+            "historical_migration": True,
+            "batch": [keyed("phc_a", n=1), keyed("phc_b", n=2), keyed("phc_a", n=3)],
+        }
+    )
+    found = {
+        chunk.lane: [json.loads(event)["n"] for event in chunk.events()] for chunk in rig.chunks()
+    }
     assert found == {Lane("phc_a", historical=True): [1, 3], Lane("phc_b", historical=True): [2]}
     assert rig.woken == 1
     assert rig.balanced()
@@ -89,7 +123,9 @@ def test_ids_are_collected_where_order_needs_them(ordering: Ordering) -> None:
     rig.take(batch(BARE, stamped_event(properties={"alias": "z"})))
     rig.take({**stamped_event(), "api_key": KEY})
     ordered = ordering is Ordering.PER_DISTINCT_ID
-    assert [chunk.ids for chunk in rig.chunks()] == ([{"d", "ann", "z"}, {"ann"}] if ordered else [set(), set()])
+    assert [chunk.ids for chunk in rig.chunks()] == (
+        [{"d", "ann", "z"}, {"ann"}] if ordered else [set(), set()]
+    )
 
 
 @cases(
@@ -125,7 +161,15 @@ def test_what_is_no_request(body: bytes) -> None:
 
 @cases(
     "body",
-    [BARE, [BARE], {"batch": [BARE]}, [keyed("a"), BARE], {**BARE, "api_key": "phx_x"}, {**stamped_event(), "api_key": "é"}, [keyed("")]],
+    [
+        BARE,
+        [BARE],
+        {"batch": [BARE]},
+        [keyed("a"), BARE],
+        {**BARE, "api_key": "phx_x"},
+        {**stamped_event(), "api_key": "é"},
+        [keyed("")],
+    ],
 )
 def test_requests_without_a_good_key(body: Any) -> None:
     """Refused with 401, and nothing was counted."""
@@ -138,8 +182,16 @@ def test_requests_without_a_good_key(body: Any) -> None:
 def test_keys_that_are_not_configured() -> None:
     """Any event with one refuses its request, whichever way it takes."""
     rig = IntakeRig(api_keys=[KEY])
-    surrogate = b'[{"token":"phc_good","event":"e","distinct_id":"d"},{"token":"other","event":"e","distinct_id":"\\ud800"}]'
-    for body in ([keyed(KEY), keyed("other")], {**stamped_event(), "api_key": "other"}, [keyed("other", event="")], surrogate):
+    surrogate = (
+        b'[{"token":"phc_good","event":"e","distinct_id":"d"},{"token":"other","event":"e","di'
+        b'stinct_id":"\\ud800"}]'
+    )
+    for body in (
+        [keyed(KEY), keyed("other")],
+        {**stamped_event(), "api_key": "other"},
+        [keyed("other", event="")],
+        surrogate,
+    ):
         with pytest.raises(InvalidToken):
             rig.take(body)
     assert rig.untouched()
@@ -162,12 +214,20 @@ def test_bad_events_are_kept_as_dead_letters_and_the_others_go_on() -> None:
     letters = {letter.reason: letter for letter in rig.dead_letters.letters}
     assert {reason: letter.data for reason, letter in letters.items()} == dict(
         zip(
-            [Reason.MISSING_EVENT, Reason.MISSING_DISTINCT_ID, Reason.INVALID_EVENT, Reason.TOO_LARGE, Reason.LONE_SURROGATE],
+            [
+                Reason.MISSING_EVENT,
+                Reason.MISSING_DISTINCT_ID,
+                Reason.INVALID_EVENT,
+                Reason.TOO_LARGE,
+                Reason.LONE_SURROGATE,
+            ],
             bad,
             strict=True,
         )
     )
-    assert {(letter.lane, letter.at, letter.source, bool(letter.why)) for letter in letters.values()} == {(LANE, MIDNIGHT, "http", True)}
+    assert {
+        (letter.lane, letter.at, letter.source, bool(letter.why)) for letter in letters.values()
+    } == {(LANE, MIDNIGHT, "http", True)}
     assert rig.figures(LANE) == (7, 2, dict.fromkeys(letters, 1), {})
     assert rig.balanced()
 
@@ -182,13 +242,20 @@ def test_a_request_of_bad_events_alone_is_taken() -> None:
 
 
 def test_dead_letters_past_their_share_are_dropped_and_counted() -> None:
-    """Receipt has a tenth of the room; the rest of the events is dropped, and the books still balance."""
+    """Receipt has a tenth of the room; the rest of the events is dropped, and the books still
+    balance.
+    """
     rig = IntakeRig(dead_letter_bytes=50_000)
     rig.take(batch(*[{"event": "e", "n": number} for number in range(100)], BARE))
     received, buffered, buried, dropped = rig.figures(LANE)
     kept = len(rig.dead_letters.letters)
     assert 0 < kept < 100
-    assert (received, buffered, buried, dropped) == (101, 1, {Reason.MISSING_DISTINCT_ID: kept}, {DropReason.INVALID_OVERFLOW: 100 - kept})
+    assert (received, buffered, buried, dropped) == (
+        101,
+        1,
+        {Reason.MISSING_DISTINCT_ID: kept},
+        {DropReason.INVALID_OVERFLOW: 100 - kept},
+    )
     assert rig.balanced()
     assert rig.dead_letters.statistics().bytes <= 5_000
 
@@ -197,7 +264,9 @@ LARGE = {**BARE, "x": "y" * 3000}
 
 
 def test_what_the_service_would_ingest_is_never_dropped_at_receipt() -> None:
-    """An event that is too large is kept; when there is no room for it its request is rejected, and nothing of it is accepted."""
+    """An event that is too large is kept; when there is no room for it its request is rejected,
+    and nothing of it is accepted.
+    """
     rig = IntakeRig(dead_letter_bytes=60_000, max_event=2_000, max_body=5_000)
     rig.take(batch(LARGE, BARE))
     assert rig.figures(LANE) == (2, 1, {Reason.TOO_LARGE: 1}, {})
@@ -221,7 +290,9 @@ def test_what_the_dead_letters_could_never_hold_is_too_large() -> None:
 
 
 def test_nameless_events_of_one_key_do_not_get_other_senders_rejected() -> None:
-    """They fill what they may, are dropped beyond it, and leave room for what has to be kept of others."""
+    """They fill what they may, are dropped beyond it, and leave room for what has to be kept of
+    others.
+    """
     rig = IntakeRig(dead_letter_bytes=400_000, max_event=2_000)
     for _ in range(20):
         rig.take(batch(*[{"distinct_id": "d", "n": number} for number in range(20)], BARE))
@@ -232,7 +303,9 @@ def test_nameless_events_of_one_key_do_not_get_other_senders_rejected() -> None:
 
 
 @cases("level", [AckLevel.MEMORY, AckLevel.DISK, AckLevel.DELIVERED])
-def test_room_among_the_dead_letters_is_free_again_when_the_buffer_has_none(level: AckLevel) -> None:
+def test_room_among_the_dead_letters_is_free_again_when_the_buffer_has_none(
+    level: AckLevel,
+) -> None:
     """At once or later."""
     rig = IntakeRig(max_event=2_000, ack=level, durable=True, max_bytes=3_000)
     rig.take(batch(BARE, BARE, BARE))
@@ -255,23 +328,32 @@ def test_room_among_the_dead_letters_is_free_again_when_the_buffer_has_none(leve
 LONE = b'{"token":"%b" , "event":"e","distinct_id":"d","x":"\\uD83D half","n":1e0}'
 
 
-@cases("wrap", [b"%b", b" %b\n", b"[%b]", b'[%b , {"token":"phc_good","event":"ok","distinct_id":"d"}]'])
+@cases(
+    "wrap",
+    [b"%b", b" %b\n", b"[%b]", b'[%b , {"token":"phc_good","event":"ok","distinct_id":"d"}]'],
+)
 def test_a_lone_surrogate_dead_letters_its_event_alone(wrap: bytes) -> None:
-    """In any shape, with the bytes that were sent; its neighbours go on, also those of another key."""
+    """In any shape, with the bytes that were sent; its neighbours go on, also those of
+    another key.
+    """
     rig = IntakeRig()
     lone = LONE % b"phc_other"
     rig.take(wrap % lone)
     assert [(letter.reason, letter.lane, letter.data) for letter in rig.dead_letters.letters] == [
         (Reason.LONE_SURROGATE, Lane("phc_other"), lone)
     ]
-    assert [json.loads(event)["event"] for event in rig.events()] == (["ok"] if b"ok" in wrap else [])
+    assert [json.loads(event)["event"] for event in rig.events()] == (
+        ["ok"] if b"ok" in wrap else []
+    )
     assert rig.balanced()
 
 
 def test_surrogate_pairs_are_kept_as_they_are() -> None:
     """An escaped character outside the basic plane stays escaped."""
     rig = IntakeRig()
-    rig.take(b'{"api_key":"%b","event":"\\ud83d\\ude00","distinct_id":"d","batch":null}' % KEY.encode())
+    rig.take(
+        b'{"api_key":"%b","event":"\\ud83d\\ude00","distinct_id":"d","batch":null}' % KEY.encode()
+    )
     assert b'"\\ud83d\\ude00"' in rig.events()[0]
     assert not rig.dead_letters.letters
 
@@ -279,7 +361,10 @@ def test_surrogate_pairs_are_kept_as_they_are() -> None:
 def test_numbers_that_are_none_become_null_and_are_counted() -> None:
     """Outside strings; and only where the request is taken."""
     rig = IntakeRig()
-    rig.take(b'{"api_key":"phc_good","batch":[{"event":"NaN","distinct_id":"d","properties":{"a":NaN,"b":[-Infinity,"Infinity"]}}]}')
+    rig.take(
+        b'{"api_key":"phc_good","batch":[{"event":"NaN","distinct_id":"d","properties":{"a":NaN,"b'
+        b'":[-Infinity,"Infinity"]}}]}'
+    )
     assert rig.one()["properties"] == {"a": None, "b": [None, "Infinity"]}
     assert rig.one()["event"] == "NaN"
     assert rig.intake.statistics().nulled_numbers == 2
@@ -308,20 +393,45 @@ def refused_rig(why: str) -> IntakeRig:
 
 
 @cases(
-    ("why", "error"), [("lane", LaneFull), ("buffer", BufferFull), ("lanes", TooManyLanes), ("halted", LaneFull), ("draining", Draining)]
+    ("why", "error"),
+    [
+        ("lane", LaneFull),
+        ("buffer", BufferFull),
+        ("lanes", TooManyLanes),
+        ("halted", LaneFull),
+        ("draining", Draining),
+    ],
 )
 @cases("first", [True, False])
 def test_all_or_none(why: str, error: type[ForwarderError], first: bool) -> None:
-    """Where one lane of a request has no room, no other lane takes anything, nothing is buried and nothing is counted."""
+    """Where one lane of a request has no room, no other lane takes anything, nothing is buried and
+    nothing is counted.
+    """
     rig = refused_rig(why)
-    before = (rig.events(), rig.buffer.used, {lane: rig.figures(lane) for lane in rig.books.accounts}, rig.woken)
+    before = (
+        rig.events(),
+        rig.buffer.used,
+        {lane: rig.figures(lane) for lane in rig.books.accounts},
+        rig.woken,
+    )
     full, other = keyed("phc_full", x=BIG["x"]), keyed("phc_other")
     events = [full, other] if first else [other, full]
     with pytest.raises(error):
         rig.take([*events, keyed("phc_other", event="")])
     with pytest.raises(error):
-        rig.take({**stamped_event(), "api_key": "phc_new" if why == "lanes" else "phc_full", "x": BIG["x"]})
-    assert (rig.events(), rig.buffer.used, {lane: rig.figures(lane) for lane in rig.books.accounts}, rig.woken) == before
+        rig.take(
+            {
+                **stamped_event(),
+                "api_key": "phc_new" if why == "lanes" else "phc_full",
+                "x": BIG["x"],
+            }
+        )
+    assert (
+        rig.events(),
+        rig.buffer.used,
+        {lane: rig.figures(lane) for lane in rig.books.accounts},
+        rig.woken,
+    ) == before
     assert not rig.dead_letters.letters
     assert rig.balanced()
 
@@ -343,7 +453,9 @@ def test_what_can_never_fit_is_too_large() -> None:
 
 @pytest.mark.parametrize("event", [keyed("{}"), keyed("{}", event="")])
 def test_more_keys_than_can_be_held_are_too_large(event: dict[str, Any]) -> None:
-    """Coming again would not help, whether the events are good or not; as many as there may be are taken."""
+    """Coming again would not help, whether the events are good or not; as many as there may be are
+    taken.
+    """
     rig = IntakeRig(max_lanes=10)
     with pytest.raises(RequestTooLarge):
         rig.take([{**event, "token": f"phc_{number}"} for number in range(11)])

@@ -41,7 +41,9 @@ def lane(number: int) -> Lane:
 
 
 def test_lanes_up_to_the_limit() -> None:
-    """One more than there may be has to wait, however many are new in one request; lanes that are there go on."""
+    """One more than there may be has to wait, however many are new in one request; lanes that are
+    there go on.
+    """
     held = {lane(number): Held() for number in range(3)}
     registry = LaneRegistry(4, held, AllKnown())
     registry.admit(chunks(lane(3)))
@@ -56,11 +58,15 @@ def test_lanes_up_to_the_limit() -> None:
 def test_live_and_historical_events_are_two_lanes() -> None:
     """Of one key."""
     with pytest.raises(TooManyLanes):
-        LaneRegistry(1, {}, AllKnown()).admit(chunks(lane(0), Lane(lane(0).api_key, historical=True)))
+        LaneRegistry(1, {}, AllKnown()).admit(
+            chunks(lane(0), Lane(lane(0).api_key, historical=True))
+        )
 
 
 def test_made_up_keys_leave_half_of_the_places() -> None:
-    """Unknown keys fill half of the lanes; the next is asked about, and a known one is still accepted."""
+    """Unknown keys fill half of the lanes; the next is asked about, and a known one is still
+    accepted.
+    """
     known = KnownKeys(["phc_good"])
     asked: list[str] = []
     registry = LaneRegistry(10, hold(known, *map(lane, range(5))), known, ask=asked.append)
@@ -84,7 +90,9 @@ def test_a_verified_key_opens_a_lane_among_too_many_unknown_ones() -> None:
 
 
 def test_where_no_key_can_become_known_they_have_all_places() -> None:
-    """Without the key check and a list of keys none is better than another; with a list they are."""
+    """Without the key check and a list of keys none is better than another; with a
+    list they are.
+    """
     known = KnownKeys(verifiable=False)
     registry = LaneRegistry(10, hold(known, *map(lane, range(9))), known)
     registry.admit(chunks(lane(9)))
@@ -103,7 +111,9 @@ def test_a_single_unknown_key_always_finds_a_place(max_lanes: int) -> None:
 
 
 def test_configured_keys() -> None:
-    """Where keys are configured, no other is taken, they need nobody's word, and a reload changes them."""
+    """Where keys are configured, no other is taken, they need nobody's word, and a reload changes
+    them.
+    """
     known = KnownKeys(["phc_7"])
     registry = LaneRegistry(10, hold(known, *map(lane, range(5))), known, api_keys=["phc_7"])
     registry.admit(chunks(lane(7)))
@@ -152,9 +162,14 @@ def test_configured_verified_and_remembered_keys_are_known() -> None:
 
 
 def test_who_is_told_of_changes() -> None:
-    """Once for each key that becomes known; a remembered key that is verified again is no change, but is written down."""
+    """Once for each key that becomes known; a remembered key that is verified again is no change,
+    but is written down.
+    """
     known, heard = KnownKeys(), []
-    known.on_change, known.on_verified = (lambda: heard.append("change")), (lambda: heard.append("verified"))
+    known.on_change, known.on_verified = (
+        (lambda: heard.append("change")),
+        (lambda: heard.append("verified")),
+    )
     hashes = KeyHashes(b"salt", ()).with_keys(["phc_a"])
     known.remember(hashes)
     known.remember(hashes)
@@ -165,7 +180,9 @@ def test_who_is_told_of_changes() -> None:
 
 
 def test_when_there_is_something_to_protect() -> None:
-    """Any known key; without the key check only the list for senders, who could become known in no other way."""
+    """Any known key; without the key check only the list for senders, who could become known in no
+    other way.
+    """
     assert not KnownKeys().protects
     assert KnownKeys([], ["phc_source"]).protects
     assert not KnownKeys([], ["phc_source"], verifiable=False).protects

@@ -1,4 +1,6 @@
-"""Large bodies: which they are, that they take turns and are bounded, and that they end as they would have ended at once."""
+"""Large bodies: which they are, that they take turns and are bounded, and that they end as they
+would have ended at once.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forwarder.core.ack import AckLevel
-from forwarder.core.errors import Backpressure, BufferFull, ForwarderError, InvalidRequest, InvalidToken, RequestTooLarge
+from forwarder.core.errors import (
+    Backpressure,
+    BufferFull,
+    ForwarderError,
+    InvalidRequest,
+    InvalidToken,
+    RequestTooLarge,
+)
 from forwarder.core.event import Lane
 from forwarder.core.ports import DropReason, Incoming, Ordering, Reason, V1Head
 from forwarder.core.shares import LEAST
@@ -90,24 +99,33 @@ async def test_a_usual_body_never_sees_the_decoder(rig: Rig) -> None:
         (zstandard.compress(large_body()), {"content_encoding": b"zstd"}),
         (brotli.compress(large_body(), quality=1), {"content_encoding": b"br"}),
         (zlib.compress(large_body()), {"content_encoding": b"deflate"}),
-        (b"data=" + quote(large_body()).encode(), {"content_type": b"application/x-www-form-urlencoded"}),
+        (
+            b"data=" + quote(large_body()).encode(),
+            {"content_type": b"application/x-www-form-urlencoded"},
+        ),
         (base64.b64encode(large_body()), {}),
         (gzip.compress(large_body()), {"head": V1Head(b"Bearer " + KEY.encode())}),
     ],
     ids=["plain", "gzip", "zstd", "br", "deflate", "form", "base64", "v1"],
 )
-async def test_a_large_body_goes_through_the_decoder(rig: Rig, body: bytes, hints: dict[str, Any]) -> None:
+async def test_a_large_body_goes_through_the_decoder(
+    rig: Rig, body: bytes, hints: dict[str, Any]
+) -> None:
     """Whatever it is wrapped in; its events are buffered in pieces that are quick to work with."""
     waiter = await rig.answer(body, **hints)
     assert waiter.code == "taken"
     assert waiter.postponed > WAIT_SECONDS
     assert len(rig.here.bodies) == 1
     assert rig.buffer.count(LANE) == 12_000
-    assert all(len(chunk.data) <= PIECE_BYTES and chunk.count <= PIECE_EVENTS for chunk in rig.chunks())
+    assert all(
+        len(chunk.data) <= PIECE_BYTES and chunk.count <= PIECE_EVENTS for chunk in rig.chunks()
+    )
 
 
 async def test_the_pieces_of_a_large_body_are_one_lane() -> None:
-    """Where there is room for one lane only, and for the shares that they count against together."""
+    """Where there is room for one lane only, and for the shares that they count
+    against together.
+    """
     rig = Rig(max_lanes=1, max_bytes=8_000_000)
     assert (await rig.answer(large_body(20_000))).code == "taken"
     (failure,) = (await rig.answer(large_body(20_000))).failures
@@ -133,11 +151,15 @@ async def test_many_events_that_need_work_are_a_large_body(rig: Rig, body: Any) 
 
 async def test_repairs_of_much_text_are_made_elsewhere(rig: Rig) -> None:
     """NaN in a body over the bound is found by the decoder; in a small one at once."""
-    text = json.dumps(batch({**EVENT, "properties": {"a": ["x" * 100] * 3000, "b": float("nan")}})).encode()
+    text = json.dumps(
+        batch({**EVENT, "properties": {"a": ["x" * 100] * 3000, "b": float("nan")}})
+    ).encode()
     assert (await rig.answer(text)).code == "taken"
     assert len(rig.here.bodies) == 1
     assert rig.intake.statistics().nulled_numbers == 1
-    assert (await rig.answer(json.dumps(batch({**EVENT, "properties": {"b": float("nan")}})).encode())).code == "taken"
+    assert (
+        await rig.answer(json.dumps(batch({**EVENT, "properties": {"b": float("nan")}})).encode())
+    ).code == "taken"
     assert len(rig.here.bodies) == 1
 
 
@@ -153,10 +175,22 @@ async def test_a_tiny_bomb_is_unpacked_elsewhere_and_rejected(rig: Rig) -> None:
     ("body", "hints"),
     [
         (b'{"api_key":"phc_other","batch":[' + b" " * 2_000_000, {}),
-        (b'{"historical_migration":false , "token" : "phc_other", "batch":[' + b" " * 2_000_000, {}),
-        (gzip.compress(b'{"api_key":"phc_other","batch":[' + b" " * 2_000_000), {"content_encoding": b"gzip"}),
-        (brotli.compress(b'{"api_key":"phc_other","batch":[' + b" " * 2_000_000, quality=1), {"content_encoding": b"br"}),
-        (b"data=%7B%22api_key%22%3A%22phc_other%22%2C" + b"%" * 300_000, {"content_type": b"application/x-www-form-urlencoded"}),
+        (
+            b'{"historical_migration":false , "token" : "phc_other", "batch":[' + b" " * 2_000_000,
+            {},
+        ),
+        (
+            gzip.compress(b'{"api_key":"phc_other","batch":[' + b" " * 2_000_000),
+            {"content_encoding": b"gzip"},
+        ),
+        (
+            brotli.compress(b'{"api_key":"phc_other","batch":[' + b" " * 2_000_000, quality=1),
+            {"content_encoding": b"br"},
+        ),
+        (
+            b"data=%7B%22api_key%22%3A%22phc_other%22%2C" + b"%" * 300_000,
+            {"content_type": b"application/x-www-form-urlencoded"},
+        ),
         (base64.b64encode(b'{"api_key":"phc_other","batch":[' + b" " * 2_000_000), {}),
         (zstandard.compress(b'{"api_key":"phc_other","batch":[' + b" " * 2_000_000), {}),
     ],
@@ -198,7 +232,9 @@ async def test_what_waits_is_bounded_in_number_by_sender_and_in_all(shut: Rig) -
 
 
 async def test_what_waits_is_bounded_in_bytes() -> None:
-    """Bytes that wait for the decoder count with those that are received, and leave room for others again when it is done."""
+    """Bytes that wait for the decoder count with those that are received, and leave room for
+    others again when it is done.
+    """
     rig = Rig(closed=True, max_bytes=4_000_000, max_body=4_000_000)
     body = large_body(15_000)
     rig.offer(body, Patient("a"))
@@ -248,7 +284,9 @@ async def test_requests_of_one_connection_keep_their_order(shut: Rig) -> None:
 
 
 async def test_who_hung_up_costs_nothing_more(shut: Rig) -> None:
-    """A body whose connection is gone before its turn isn't decoded; one that is being decoded isn't accepted."""
+    """A body whose connection is gone before its turn isn't decoded; one that is being decoded
+    isn't accepted.
+    """
     first, second = Patient("a"), Patient("b")
     shut.offer(large_body(), first)
     shut.offer(large_body(), second)
@@ -267,7 +305,9 @@ async def test_closing_asks_all_senders_to_come_back(shut: Rig) -> None:
         shut.offer(large_body(), waiter)
     await tick()
     await shut.intake.close()
-    assert [[type(each).__name__ for each in waiter.failures] for waiter in waiters] == [["Draining"]] * 2
+    assert [[type(each).__name__ for each in waiter.failures] for waiter in waiters] == [
+        ["Draining"]
+    ] * 2
     assert shut.untouched()
 
 
@@ -293,7 +333,9 @@ async def test_a_failure_of_ours_is_not_the_senders(rig: Rig) -> None:
 
 
 async def test_of_very_many_rejected_events_some_are_kept_and_all_are_counted(rig: Rig) -> None:
-    """50,000 events without anything: dead letters as far as they may be kept, the others dropped, with 200."""
+    """50,000 events without anything: dead letters as far as they may be kept, the others dropped,
+    with 200.
+    """
     rig = Rig(dead_letter_bytes=1 << 30)
     assert (await rig.answer(json.dumps(batch(*[{}] * 50_000)).encode())).code == "taken"
     received, buffered, letters, dropped = rig.figures(LANE)
@@ -305,7 +347,10 @@ async def test_of_very_many_rejected_events_some_are_kept_and_all_are_counted(ri
 async def test_good_events_with_too_many_poisoned_ones_are_not_accepted(rig: Rig) -> None:
     """What the service would ingest may not be dropped, so the request is rejected as a whole."""
     poisoned = b'{"event":"\\ud800","distinct_id":"d"}'
-    body = b'{"api_key":"%b","batch":[%b]}' % (KEY.encode(), b",".join([poisoned] * (MAX_REJECTED + 1)))
+    body = b'{"api_key":"%b","batch":[%b]}' % (
+        KEY.encode(),
+        b",".join([poisoned] * (MAX_REJECTED + 1)),
+    )
     (failure,) = (await rig.answer(body)).failures
     assert isinstance(failure, RequestTooLarge)
     assert rig.untouched()
@@ -323,12 +368,15 @@ _events = st.fixed_dictionaries(
         "offset": st.sampled_from([10, -1.5]),
         "api_key": st.sampled_from([KEY, "phc_two"]),
         "properties": st.dictionaries(
-            st.sampled_from(["$ip", "$anon_distinct_id", "alias", "n"]), st.sampled_from(["bob", 1, float("nan"), "\ud800", None])
+            st.sampled_from(["$ip", "$anon_distinct_id", "alias", "n"]),
+            st.sampled_from(["bob", 1, float("nan"), "\ud800", None]),
         ),
     },
 )
 _bodies = st.builds(
-    lambda envelope, events, shape: {"array": events, "one": (events or [{}])[0]}.get(shape, {**envelope, "batch": events}),
+    lambda envelope, events, shape: {"array": events, "one": (events or [{}])[0]}.get(
+        shape, {**envelope, "batch": events}
+    ),
     st.fixed_dictionaries(
         {},
         optional={
@@ -350,7 +398,9 @@ def _wrapped(body: Any, how: str) -> tuple[bytes, dict[str, Any]]:
     if how == "base64":
         return base64.b64encode(data), {}
     if how == "form":
-        return b"data=" + quote(data).encode(), {"content_type": b"application/x-www-form-urlencoded"}
+        return b"data=" + quote(data).encode(), {
+            "content_type": b"application/x-www-form-urlencoded"
+        }
     if how == "zstd":
         return zstandard.compress(data), {}
     if how == "br":
@@ -365,17 +415,31 @@ async def _taken(rig: IntakeRig, body: bytes, hints: dict[str, Any]) -> tuple[An
     try:
         if not rig.intake.accept(Incoming(body, **hints), waiter):
             await waiter.told.wait()
-            answer = "" if not waiter.failures else f"{type(waiter.failures[0]).__name__}: {waiter.failures[0]}"
+            answer = (
+                ""
+                if not waiter.failures
+                else f"{type(waiter.failures[0]).__name__}: {waiter.failures[0]}"
+            )
     except ForwarderError as error:
         answer = f"{type(error).__name__}: {error}"
     await rig.intake.drain(10.0)
     if isinstance(rig.decoder, HereDecoder) and not answer:
         assert rig.decoder.bodies
     lanes = {
-        lane: ([_seen(event) for chunk in rig.chunks() if chunk.lane == lane for event in chunk.events()], _ids(rig, lane))
+        lane: (
+            [
+                _seen(event)
+                for chunk in rig.chunks()
+                if chunk.lane == lane
+                for event in chunk.events()
+            ],
+            _ids(rig, lane),
+        )
         for lane in rig.buffer.waiting_lanes()
     }
-    letters = sorted((letter.reason, letter.lane, letter.data, letter.why) for letter in rig.dead_letters.letters)
+    letters = sorted(
+        (letter.reason, letter.lane, letter.data, letter.why) for letter in rig.dead_letters.letters
+    )
     results = None if answer or head is None or head.results is None else head.results.body()
     assert rig.balanced()
     return answer, lanes, letters, rig.intake.statistics().nulled_numbers, results
@@ -389,31 +453,54 @@ def _seen(event: bytes) -> bytes:
     """An event without what is new each time it is stamped."""
     found = json.loads(event)
     uuid = str(found.get("uuid", ""))
-    return event.strip() if uuid.startswith("0190a0a0-1111") else event.strip().replace(uuid.encode(), b"?")
+    return (
+        event.strip()
+        if uuid.startswith("0190a0a0-1111")
+        else event.strip().replace(uuid.encode(), b"?")
+    )
 
 
-@given(body=_bodies, how=_wraps, ordered=st.booleans(), client=st.sampled_from([None, "203.0.113.7"]))
+@given(
+    body=_bodies, how=_wraps, ordered=st.booleans(), client=st.sampled_from([None, "203.0.113.7"])
+)
 @settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
-async def test_the_decoder_makes_of_a_body_what_is_made_of_it_at_once(body: Any, how: str, ordered: bool, client: str | None) -> None:
+async def test_the_decoder_makes_of_a_body_what_is_made_of_it_at_once(
+    body: Any, how: str, ordered: bool, client: str | None
+) -> None:
     """Byte for byte, letters, ids and errors too."""
     data, hints = _wrapped(body, how)
     ordering = Ordering.PER_DISTINCT_ID if ordered else Ordering.NONE
-    here, there = IntakeRig(ordering=ordering), IntakeRig(ordering=ordering, decoder=HereDecoder(), effort=NOTHING)
-    assert await _taken(here, data, {**hints, "client": client}) == await _taken(there, data, {**hints, "client": client})
+    here, there = (
+        IntakeRig(ordering=ordering),
+        IntakeRig(ordering=ordering, decoder=HereDecoder(), effort=NOTHING),
+    )
+    assert await _taken(here, data, {**hints, "client": client}) == await _taken(
+        there, data, {**hints, "client": client}
+    )
 
 
 @given(events=st.lists(_events, max_size=5), level=st.sampled_from([None, AckLevel.MEMORY]))
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
-async def test_the_decoder_makes_of_a_v1_body_what_is_made_of_it_at_once(events: list[Any], level: AckLevel | None) -> None:
+async def test_the_decoder_makes_of_a_v1_body_what_is_made_of_it_at_once(
+    events: list[Any], level: AckLevel | None
+) -> None:
     """With a result for each event."""
     data = json.dumps({"batch": events}).encode()
     rigs = IntakeRig(), IntakeRig(decoder=HereDecoder(), effort=NOTHING)
-    here, there = [await _taken(rig, data, {"head": V1Head(b"Bearer " + KEY.encode(), b"lib/1.0"), "ack": level}) for rig in rigs]
+    here, there = [
+        await _taken(
+            rig, data, {"head": V1Head(b"Bearer " + KEY.encode(), b"lib/1.0"), "ack": level}
+        )
+        for rig in rigs
+    ]
     assert here == there
 
 
 async def test_errors_are_the_same_elsewhere(rig: Rig) -> None:
     """Of each kind one."""
-    for body, kind in [(b"[" * 2_000_000, InvalidRequest), (b'{"api_key": 5, "batch": [' + b" " * 2_000_000 + b"{}]}", InvalidToken)]:
+    for body, kind in [
+        (b"[" * 2_000_000, InvalidRequest),
+        (b'{"api_key": 5, "batch": [' + b" " * 2_000_000 + b"{}]}", InvalidToken),
+    ]:
         (failure,) = (await rig.answer(body)).failures
         assert type(failure) is kind

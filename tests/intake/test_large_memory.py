@@ -37,9 +37,13 @@ def peak(act: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-@cases(("event", "client", "times"), [(WHOLE, None, 2.2), (WHOLE, "8.8.8.8", 1.6), (BARE, None, 1.9)])
+@cases(
+    ("event", "client", "times"), [(WHOLE, None, 2.2), (WHOLE, "8.8.8.8", 1.6), (BARE, None, 1.9)]
+)
 def test_a_large_request_is_copied_once(event: str, client: str | None, times: float) -> None:
-    """Beside its text there is what is buffered of it (a stamped event is larger) and little else, whatever characters are in it."""
+    """Beside its text there is what is buffered of it (a stamped event is larger) and little else,
+    whatever characters are in it.
+    """
     rig, data = IntakeRig(), body(event, 12_000)
     used = peak(lambda: rig.take(data, client=client))
     assert rig.figures(Lane(KEY))[0] == 12_000
@@ -48,18 +52,24 @@ def test_a_large_request_is_copied_once(event: str, client: str | None, times: f
 
 @pytest.mark.parametrize(("event", "times"), [(WHOLE, 3.0), (BARE, 3.9)])
 def test_a_large_v1_request_is_copied_twice(event: str, times: float) -> None:
-    """There is the classic shape of it and then what is buffered, each event with its SDK and its stamps, and a result for each."""
+    """There is the classic shape of it and then what is buffered, each event with its SDK and its
+    stamps, and a result for each.
+    """
     rig = IntakeRig()
     events = [event.replace("0190e2b5", f"{number:08x}") for number in range(12_000)]
     data = f'{{"created_at":"2026-01-01T00:00:00Z","batch":[{",".join(events)}]}}'.encode()
-    used = peak(lambda: rig.take(data, head=V1Head(b"Bearer " + KEY.encode(), b"posthog-python/7.1")))
+    used = peak(
+        lambda: rig.take(data, head=V1Head(b"Bearer " + KEY.encode(), b"posthog-python/7.1"))
+    )
     assert rig.figures(Lane(KEY))[0] == 12_000
     assert used < times * len(data)
 
 
 @pytest.mark.parametrize("count", [MAX_EVENTS, 2 * MAX_EVENTS])
 def test_very_many_small_v1_events(count: int) -> None:
-    """Each becomes much larger than it was, and has a result: so many stay within bounds, and of more nothing is made."""
+    """Each becomes much larger than it was, and has a result: so many stay within bounds, and of
+    more nothing is made.
+    """
     rig, bound = IntakeRig(max_bytes=38_000_000), 100_000_000 if count == MAX_EVENTS else 15_000_000
     data = b'{"batch":[%b]}' % b",".join([b'{"event":"e","distinct_id":"d"}'] * count)
     head = V1Head(b"Bearer " + KEY.encode(), b'"' * 95 + b"/" + b'"' * 95)
@@ -73,7 +83,9 @@ def test_very_many_small_v1_events(count: int) -> None:
 
 
 def test_a_large_request_beside_a_full_buffer() -> None:
-    """It is refused before anything is made of it; small ones still get the buffer's own answer, and later there is room again."""
+    """It is refused before anything is made of it; small ones still get the buffer's own answer,
+    and later there is room again.
+    """
     rig, data = IntakeRig(), body(BARE, 12_000)
     rig.buffer.used = 66_000_000
     compressed = gzip.compress(data, 1)
@@ -104,8 +116,14 @@ def test_what_could_never_fit_a_small_buffer() -> None:
 
 @pytest.mark.parametrize("key", [b'"api_key":"phc_good",', b""])
 def test_a_batch_has_as_many_events_as_fit(key: bytes) -> None:
-    """The contract sets no limit (interface document, Limits 1): 60,000 small events that all need stamps are accepted."""
+    """The contract sets no limit (interface document, Limits 1): 60,000 small events that all need
+    stamps are accepted.
+    """
     rig = IntakeRig(max_bytes=1_000_000_000)
-    event = b'{"event":"e","distinct_id":"d"}' if key else b'{"token":"phc_good","event":"e","distinct_id":"d"}'
+    event = (
+        b'{"event":"e","distinct_id":"d"}'
+        if key
+        else b'{"token":"phc_good","event":"e","distinct_id":"d"}'
+    )
     rig.take(b'{%b"batch":[%b]}' % (key, b",".join([event] * 60_000)))
     assert rig.figures(Lane("phc_good"))[0] == 60_000

@@ -1,4 +1,6 @@
-"""Large records of a source: read by the decoder process, kept until they are taken, and the same as if they had been read at once."""
+"""Large records of a source: read by the decoder process, kept until they are taken, and the same
+as if they had been read at once.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forwarder.core.ack import AckLevel
-from forwarder.core.errors import Backpressure, BufferFull, Draining, StillDecoding, TogetherTooLarge
+from forwarder.core.errors import (
+    Backpressure,
+    BufferFull,
+    Draining,
+    StillDecoding,
+    TogetherTooLarge,
+)
 from forwarder.core.event import Lane
 from forwarder.core.ports import Ordering, Reason
 from forwarder.intake.records import MAX_LARGE
@@ -112,11 +120,17 @@ async def test_a_record_that_cannot_be_read_is_one_dead_letter(rig: Rig) -> None
     value = b"[" * 2_000_000
     await rig.take_all(record_list(value, offset=7))
     (letter,) = rig.dead_letters.letters
-    assert (letter.reason, letter.data, letter.coordinates) == (Reason.UNDECODABLE, value, "kafka/events/0/7")
+    assert (letter.reason, letter.data, letter.coordinates) == (
+        Reason.UNDECODABLE,
+        value,
+        "kafka/events/0/7",
+    )
 
 
 async def test_an_event_that_no_dead_letters_could_hold_does_not_stop_its_partition() -> None:
-    """A few bytes stand for an event that is larger than all dead letters together may be: the record is kept as it came."""
+    """A few bytes stand for an event that is larger than all dead letters together may be: the
+    record is kept as it came.
+    """
     rig = Rig(dead_letter_bytes=1_000_000)
     value = gzip.compress(json.dumps(batch({**EVENT, "x": "y" * 3_000_000})).encode())
     await rig.take_all(record_list(value))
@@ -164,15 +178,28 @@ _batches = st.builds(lambda events: batch(*events), st.lists(_events, max_size=4
 _records = st.one_of(_events, st.lists(_events | st.just(7), max_size=4), _batches)
 
 
-@given(record=_records, key=st.sampled_from([KEY, None, "phc_\0"]), ordered=st.booleans(), foreign=st.booleans())
+@given(
+    record=_records,
+    key=st.sampled_from([KEY, None, "phc_\0"]),
+    ordered=st.booleans(),
+    foreign=st.booleans(),
+)
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
-async def test_the_decoder_makes_of_a_record_what_is_made_of_it_at_once(record: Any, key: str | None, ordered: bool, foreign: bool) -> None:
+async def test_the_decoder_makes_of_a_record_what_is_made_of_it_at_once(
+    record: Any, key: str | None, ordered: bool, foreign: bool
+) -> None:
     """Byte for byte: uuids come from its place; and its dead letters."""
     ordering = Ordering.PER_DISTINCT_ID if ordered else Ordering.NONE
     found = []
     for rig in (Rig(ordering=ordering), Rig(ordering=ordering, effort=NOTHING)):
         await rig.take_all(record_list(record, api_key=key, foreign=foreign))
-        chunks = [(chunk.lane, [event.strip() for event in chunk.events()], chunk.ids) for chunk in rig.chunks()]
-        letters = sorted((each.reason, each.lane or LANE, each.data, each.why, each.attributes) for each in rig.dead_letters.letters)
+        chunks = [
+            (chunk.lane, [event.strip() for event in chunk.events()], chunk.ids)
+            for chunk in rig.chunks()
+        ]
+        letters = sorted(
+            (each.reason, each.lane or LANE, each.data, each.why, each.attributes)
+            for each in rig.dead_letters.letters
+        )
         found.append((chunks, letters, rig.intake.statistics().nulled_numbers))
     assert found[0] == found[1]

@@ -1,5 +1,6 @@
-"""The intake of a process whose only source makes its events itself: real buffer, dead letters, books and delivery; the upstream is
-scripted."""
+"""The intake of a process whose only source makes its events itself: real buffer, dead letters,
+books and delivery; the upstream is scripted.
+"""
 
 from __future__ import annotations
 
@@ -84,16 +85,39 @@ class OneSource:
             concurrency=4,
             ordering_of=lambda _lane: Ordering.PER_DISTINCT_ID,
         )
-        self.intake = intake_for_one_source(self.buffer, letters.store, self.books, self.delivery, self.clock, lane=LANE, source="import")
+        self.intake = intake_for_one_source(
+            self.buffer,
+            letters.store,
+            self.books,
+            self.delivery,
+            self.clock,
+            lane=LANE,
+            source="import",
+        )
 
     def chunk(self, *names: str, padding: int = 0) -> Chunk:
         """A chunk of events with these names."""
-        events = [b'{"event":"%b","distinct_id":"%b","p":"%b"}' % (name.encode(), name.encode(), b"x" * padding) for name in names]
-        return FoundChunk(LANE, b",".join(events), len(events), frozenset(names), self.clock.now(), "import")
+        events = [
+            b'{"event":"%b","distinct_id":"%b","p":"%b"}'
+            % (name.encode(), name.encode(), b"x" * padding)
+            for name in names
+        ]
+        return FoundChunk(
+            LANE, b",".join(events), len(events), frozenset(names), self.clock.now(), "import"
+        )
 
     def letter(self, record: int, data: bytes = b"no JSON") -> DeadLetter:
         """A record that was refused by its format."""
-        return DeadLetter(Reason.UNDECODABLE, LANE, data, self.clock.now(), "not JSON", "import", f"export.jsonl:{record}", (record, 0))
+        return DeadLetter(
+            Reason.UNDECODABLE,
+            LANE,
+            data,
+            self.clock.now(),
+            "not JSON",
+            "import",
+            f"export.jsonl:{record}",
+            (record, 0),
+        )
 
     async def deliver(self) -> None:
         """Let everything be delivered, as far as the upstream answers."""
@@ -117,7 +141,9 @@ class OneSource:
 
 
 @asynccontextmanager
-async def one_source(directory: Path, max_bytes: int = 1 << 20, letter_bytes: int = 1 << 20) -> AsyncIterator[OneSource]:
+async def one_source(
+    directory: Path, max_bytes: int = 1 << 20, letter_bytes: int = 1 << 20
+) -> AsyncIterator[OneSource]:
     """A pipeline, closed at the end."""
     async with started(directory, max_bytes=letter_bytes, logged=False) as store:
         source = OneSource(store, max_bytes)
@@ -129,7 +155,9 @@ async def one_source(directory: Path, max_bytes: int = 1 << 20, letter_bytes: in
 
 
 async def test_what_is_accepted_is_settled_once(tmp_path: Path) -> None:
-    """Events go to the upstream as they are, count in the books, and the callback comes once, when the last is delivered."""
+    """Events go to the upstream as they are, count in the books, and the callback comes once, when
+    the last is delivered.
+    """
     async with one_source(tmp_path) as source:
         told = Told()
         accepted = source.intake.accept_made([source.chunk("a", "b"), source.chunk("c")], (), told)
@@ -138,27 +166,40 @@ async def test_what_is_accepted_is_settled_once(tmp_path: Path) -> None:
         assert (source.figures(), told.answers) == ((3, 0, 0), [])
         await source.deliver()
         assert (source.figures(), told.answers) == ((3, 3, 0), [None])
-        assert source.upstream.delivered == [*source.chunk("a", "b").events(), *source.chunk("c").events()]
+        assert source.upstream.delivered == [
+            *source.chunk("a", "b").events(),
+            *source.chunk("c").events(),
+        ]
 
 
 async def test_a_refused_event_is_durable_before_the_callback(tmp_path: Path) -> None:
-    """What the upstream refuses becomes a dead letter that says where it was, and its source is called when that is on disk."""
+    """What the upstream refuses becomes a dead letter that says where it was, and its source is
+    called when that is on disk.
+    """
     async with one_source(tmp_path) as source:
         told = Told()
-        assert source.intake.accept_made([source.chunk("good", "bad", "fine")], [source.letter(7)], told)
+        assert source.intake.accept_made(
+            [source.chunk("good", "bad", "fine")], [source.letter(7)], told
+        )
         await source.deliver()
         assert source.figures() == (4, 2, 2)
         await source.written(told)
         assert told.answers == [None]
-        rows = source.letters.query("SELECT reason, coordinates, attributes, data FROM letters ORDER BY coordinates")
+        rows = source.letters.query(
+            "SELECT reason, coordinates, attributes, data FROM letters ORDER BY coordinates"
+        )
         assert rows == [
             ("refused", "export.jsonl:2", '{"record":0}', source.chunk("bad").data),
             ("undecodable", "export.jsonl:7", "", b"no JSON"),
         ]
 
 
-async def test_the_callback_waits_for_the_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Events that are delivered aren't settled before the dead letters beside them are durable, however often writing them fails."""
+async def test_the_callback_waits_for_the_letters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events that are delivered aren't settled before the dead letters beside them are durable,
+    however often writing them fails.
+    """
     async with one_source(tmp_path) as source:
         asked: list[AckCallback] = []
 
@@ -178,7 +219,9 @@ async def test_the_callback_waits_for_the_letters(tmp_path: Path, monkeypatch: p
 
 
 async def test_a_full_buffer_accepts_nothing(tmp_path: Path) -> None:
-    """All or nothing: neither events nor dead letters are kept, nothing is counted, and the same chunks are accepted later."""
+    """All or nothing: neither events nor dead letters are kept, nothing is counted, and the same
+    chunks are accepted later.
+    """
     async with one_source(tmp_path, 10_000) as source:
         told, second = Told(), Told()
         source.intake.accept_made([source.chunk("a", padding=6000)], (), told)
@@ -195,7 +238,9 @@ async def test_a_full_buffer_accepts_nothing(tmp_path: Path) -> None:
 
 
 async def test_the_only_lane_has_the_whole_buffer(tmp_path: Path) -> None:
-    """No share is kept for others; and what is larger than the whole buffer is accepted once that is empty."""
+    """No share is kept for others; and what is larger than the whole buffer is accepted once that
+    is empty.
+    """
     async with one_source(tmp_path, 10_000) as source:
         source.intake.accept_made([source.chunk("a", padding=9000)], (), Told())
         with pytest.raises(BufferFull):

@@ -1,4 +1,6 @@
-"""Log records in the intake: mapped one by one, accepted together, and the same events when a request is repeated."""
+"""Log records in the intake: mapped one by one, accepted together, and the same events when a
+request is repeated.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,12 @@ from tests.support.otlp import AT, JSON, PROTOBUF, SECOND, export, record
 from tests.support.waiters import Told
 
 LANE = Lane(KEY)
-RULES = MappingRules(event=".event_name", distinct_id=".attributes.user", where='.severity != "debug"', properties={"body": ".body"})
+RULES = MappingRules(
+    event=".event_name",
+    distinct_id=".attributes.user",
+    where='.severity != "debug"',
+    properties={"body": ".body"},
+)
 BOTH = pytest.mark.parametrize("protobuf", [False, True], ids=["json", "protobuf"])
 MANY = INLINE.events // EVENTS_PER_RECORD + 1
 """Records that are more than are mapped on the loop."""
@@ -49,7 +56,13 @@ class Export:
     """A request with log records, and what it is answered."""
 
     def __init__(
-        self, rig: IntakeRig, *records: Any, protobuf: bool = True, body: bytes | None = None, told: Told | None = None, **hints: Any
+        self,
+        rig: IntakeRig,
+        *records: Any,
+        protobuf: bool = True,
+        body: bytes | None = None,
+        told: Told | None = None,
+        **hints: Any,
     ) -> None:
         self.head = OtlpHead(hints.pop("authorization", b""), protobuf)
         self.told = told or Told()
@@ -79,14 +92,26 @@ def loads(rig: IntakeRig) -> list[dict[str, Any]]:
 
 @BOTH
 def test_records_become_events(protobuf: bool) -> None:
-    """Each with its own time, of the configured project, with the source `otlp`, and without the exporter's address."""
+    """Each with its own time, of the configured project, with the source `otlp`, and without the
+    exporter's address.
+    """
     rig = rig_of()
-    found = Export(rig, record("a"), record("b", time_unix_nano=AT + 5_000), protobuf=protobuf, client="8.8.8.8")
+    found = Export(
+        rig,
+        record("a"),
+        record("b", time_unix_nano=AT + 5_000),
+        protobuf=protobuf,
+        client="8.8.8.8",
+    )
     assert found.answer == (b"" if protobuf else {})
     first, second = loads(rig)
     assert {**first, "uuid": ""} == {
-        "event": "clicked", "distinct_id": "ann", "uuid": "", "timestamp": "2026-01-01T00:00:00.000Z", "properties": {"body": "a"},
-    }  # fmt: skip
+        "event": "clicked",
+        "distinct_id": "ann",
+        "uuid": "",
+        "timestamp": "2026-01-01T00:00:00.000Z",
+        "properties": {"body": "a"},
+    }
     assert second["timestamp"] == "2026-01-01T00:00:00.000005Z"
     assert first["uuid"] != second["uuid"]
     assert {(chunk.lane, chunk.source) for chunk in rig.chunks()} == {(LANE, "otlp")}
@@ -95,19 +120,25 @@ def test_records_become_events(protobuf: bool) -> None:
 
 @BOTH
 def test_a_repeated_request_repeats_its_events(protobuf: bool) -> None:
-    """Byte for byte, compressed or not; records that were left out before an event don't change its uuid, another request does."""
+    """Byte for byte, compressed or not; records that were left out before an event don't change
+    its uuid, another request does.
+    """
     body = export(record("a"), record("b", severity_text="debug"), record("c"), protobuf=protobuf)
     rigs = [rig_of(), rig_of(), rig_of()]
     Export(rigs[0], body=body, protobuf=protobuf)
     Export(rigs[1], body=gzip.compress(body), protobuf=protobuf, content_encoding=b"gzip")
     Export(rigs[2], record("a"), record("b", severity_text="debug"), record("d"), protobuf=protobuf)
     assert rigs[0].events() == rigs[1].events()
-    assert not {event["uuid"] for event in loads(rigs[0])} & {event["uuid"] for event in loads(rigs[2])}
+    assert not {event["uuid"] for event in loads(rigs[0])} & {
+        event["uuid"] for event in loads(rigs[2])
+    }
     assert {event["uuid"][14] for event in loads(rigs[0])} == {"5"}
 
 
 def test_a_record_without_any_time_is_a_new_event() -> None:
-    """It has the time of receipt, which a repetition doesn't share; the others of its request are what they were."""
+    """It has the time of receipt, which a repetition doesn't share; the others of its request are
+    what they were.
+    """
     rig = rig_of()
     body = export(record("a", time_unix_nano=0), record("b"), protobuf=True)
     Export(rig, body=body)
@@ -122,9 +153,21 @@ def test_a_record_without_any_time_is_a_new_event() -> None:
 def test_the_mapping_may_say_when_and_which() -> None:
     """Its time and uuid win; with its time alone the uuid can be derived as well."""
     timestamp = TimestampRule(".attributes.at", "unix")
-    rig = rig_of(MappingRules(event=".event_name", distinct_id=".attributes.user", timestamp=timestamp, uuid=".attributes.id"))
+    rig = rig_of(
+        MappingRules(
+            event=".event_name",
+            distinct_id=".attributes.user",
+            timestamp=timestamp,
+            uuid=".attributes.id",
+        )
+    )
     untimed = record(time_unix_nano=0, attributes={"user": "ann", "at": 1_767_225_601})
-    body = export(record(attributes={"user": "ann", "at": 1_767_225_601, "id": UUID}), untimed, record(), protobuf=True)
+    body = export(
+        record(attributes={"user": "ann", "at": 1_767_225_601, "id": UUID}),
+        untimed,
+        record(),
+        protobuf=True,
+    )
     Export(rig, body=body)
     Export(rig, body=body)
     given, derived, own, *again = loads(rig)
@@ -138,7 +181,9 @@ def test_the_mapping_may_say_when_and_which() -> None:
 def test_what_the_rules_leave_out_is_counted(protobuf: bool) -> None:
     """It is no event and no error, also where nothing else is in the request."""
     rig = rig_of()
-    found = Export(rig, record(severity_text="debug"), record(severity_text="debug"), protobuf=protobuf)
+    found = Export(
+        rig, record(severity_text="debug"), record(severity_text="debug"), protobuf=protobuf
+    )
     assert found.answer == (b"" if protobuf else {})
     assert rig.events() == []
     assert rig.intake.statistics().filtered_records == 2
@@ -149,15 +194,26 @@ def test_what_the_rules_leave_out_is_counted(protobuf: bool) -> None:
 def test_a_request_without_records(protobuf: bool) -> None:
     """It is accepted."""
     rig = rig_of()
-    assert Export(rig, body=b"" if protobuf else b"{}", protobuf=protobuf).answer == (b"" if protobuf else {})
+    assert Export(rig, body=b"" if protobuf else b"{}", protobuf=protobuf).answer == (
+        b"" if protobuf else {}
+    )
     assert rig.untouched()
 
 
 @BOTH
 def test_what_is_no_event_is_rejected_alone(protobuf: bool) -> None:
-    """The others are accepted; it becomes a dead letter with the record as the rules see it, and the answer says how many and why."""
+    """The others are accepted; it becomes a dead letter with the record as the rules see it, and
+    the answer says how many and why.
+    """
     rig = rig_of()
-    found = Export(rig, record("a"), record("b", event_name=""), record("c", attributes={}), record("d"), protobuf=protobuf)
+    found = Export(
+        rig,
+        record("a"),
+        record("b", event_name=""),
+        record("c", attributes={}),
+        record("d"),
+        protobuf=protobuf,
+    )
     assert [event["properties"]["body"] for event in loads(rig)] == ["a", "d"]
     if protobuf:
         assert found.answer.startswith(b"\x0a")
@@ -172,7 +228,11 @@ def test_what_is_no_event_is_rejected_alone(protobuf: bool) -> None:
     unmappable = letters[Reason.UNMAPPABLE]
     assert (unmappable.lane, unmappable.source) == (LANE, "otlp")
     kept = json.loads(unmappable.data)
-    assert (kept["body"], kept["resource"], kept["event_name"]) == ("b", {"service.name": "shop"}, None)
+    assert (kept["body"], kept["resource"], kept["event_name"]) == (
+        "b",
+        {"service.name": "shop"},
+        None,
+    )
     assert rig.figures(LANE) == (4, 2, {Reason.UNMAPPABLE: 1, Reason.MISSING_DISTINCT_ID: 1}, {})
 
 
@@ -188,9 +248,13 @@ def test_without_room_for_dead_letters_nothing_is_accepted() -> None:
     assert rig.events() == []
 
 
-@cases("authorization", [b"", b"Bearer " + KEY.encode(), b"bearer " + KEY.encode(), b"Basic dXNlcjpw"])
+@cases(
+    "authorization", [b"", b"Bearer " + KEY.encode(), b"bearer " + KEY.encode(), b"Basic dXNlcjpw"]
+)
 def test_the_project_is_the_configured_one(authorization: bytes) -> None:
-    """A request needn't name it, and may, as a bearer token. It is allowed, whatever other senders may use."""
+    """A request needn't name it, and may, as a bearer token. It is allowed, whatever other senders
+    may use.
+    """
     rig = rig_of()
     Export(rig, record(), authorization=authorization)
     assert [chunk.lane for chunk in rig.chunks()] == [LANE]
@@ -218,7 +282,9 @@ def test_what_is_no_request(body: bytes, content_type: str, kind: type[Exception
     """It is rejected, and leaves nothing behind."""
     rig = rig_of(max_body=2000)
     with pytest.raises(kind):
-        Export(rig, body=body, protobuf=content_type == PROTOBUF, content_type=content_type.encode())
+        Export(
+            rig, body=body, protobuf=content_type == PROTOBUF, content_type=content_type.encode()
+        )
     assert rig.untouched()
 
 
@@ -233,7 +299,9 @@ def test_too_large_an_event_is_rejected_alone() -> None:
 def test_a_full_buffer_rejects_all() -> None:
     """Nothing of the request is accepted, and it may come again as it is."""
     rig = rig_of(max_bytes=20_000)
-    body = export(*[record("x" * 100, time_unix_nano=AT + number) for number in range(15)], protobuf=True)
+    body = export(
+        *[record("x" * 100, time_unix_nano=AT + number) for number in range(15)], protobuf=True
+    )
     for _ in range(2):
         Export(rig, body=body)
     with pytest.raises(BufferFull):
@@ -242,7 +310,9 @@ def test_a_full_buffer_rejects_all() -> None:
 
 
 def test_dropped_when_full() -> None:
-    """Where the configuration says that new events are dropped, they are, and the exporter isn't asked to repeat them."""
+    """Where the configuration says that new events are dropped, they are, and the exporter isn't
+    asked to repeat them.
+    """
     rig = rig_of(max_bytes=20_000, when_full=WhenFull.DROP_NEWEST)
     for number in range(9):
         Export(rig, *[record("x" * 100, time_unix_nano=AT + number) for _ in range(15)])
@@ -290,14 +360,20 @@ async def answered(rig: IntakeRig, *records: Any, **options: Any) -> Export:
 def some(count: int) -> list[dict[str, Any]]:
     """Records, of which every third is left out and every fifth is unmappable."""
     return [
-        record(number, time_unix_nano=AT + number * SECOND, **({"severity_text": "debug"} if number % 3 == 2 else {}))
+        record(
+            number,
+            time_unix_nano=AT + number * SECOND,
+            **({"severity_text": "debug"} if number % 3 == 2 else {}),
+        )
         | ({"event_name": ""} if number % 5 == 4 else {})
         for number in range(count)
     ]
 
 
 @BOTH
-async def test_many_records_are_read_elsewhere(large: tuple[IntakeRig, HereDecoder], protobuf: bool) -> None:
+async def test_many_records_are_read_elsewhere(
+    large: tuple[IntakeRig, HereDecoder], protobuf: bool
+) -> None:
     """What comes of them is what would have come of them on the loop."""
     rig, decoder = large
     there = await answered(rig, *some(MANY), protobuf=protobuf, client="8.8.8.8")
@@ -308,7 +384,9 @@ async def test_many_records_are_read_elsewhere(large: tuple[IntakeRig, HereDecod
     assert there.answer == at_once.answer
     assert rig.intake.statistics().filtered_records == here.intake.statistics().filtered_records > 0
     assert rig.figures(LANE) == here.figures(LANE)
-    assert [letter.data for letter in rig.dead_letters.letters] == [letter.data for letter in here.dead_letters.letters]
+    assert [letter.data for letter in rig.dead_letters.letters] == [
+        letter.data for letter in here.dead_letters.letters
+    ]
     assert {chunk.source for chunk in rig.chunks()} == {"otlp"}
 
 
@@ -323,13 +401,17 @@ async def test_a_usual_request_never_sees_the_decoder(large: tuple[IntakeRig, He
     "body",
     [
         export(record("x" * INLINE.encoded), protobuf=True),
-        export(*[record(number) for number in range(50)], protobuf=True, resource={"r": "x" * 30_000}),
+        export(
+            *[record(number) for number in range(50)], protobuf=True, resource={"r": "x" * 30_000}
+        ),
         export(record([0] * 20_000), protobuf=True),
         gzip.compress(export(record("x" * 3_000_000), protobuf=True), mtime=0),
     ],
     ids=["bytes", "repeated resource", "values", "compressed"],
 )
-async def test_other_work_is_done_elsewhere(large: tuple[IntakeRig, HereDecoder], body: bytes) -> None:
+async def test_other_work_is_done_elsewhere(
+    large: tuple[IntakeRig, HereDecoder], body: bytes
+) -> None:
     """A large text, a resource that each record repeats, and a record of many values."""
     rig, decoder = large
     await answered(rig, body=body, content_encoding=b"gzip" if body[:2] == b"\x1f\x8b" else b"")
@@ -343,7 +425,14 @@ async def test_what_is_wrong_is_found_elsewhere_too(large: tuple[IntakeRig, Here
     with pytest.raises(InvalidRequest):
         await answered(rig, body=b"\xff" * 300_000)
     with pytest.raises(RequestTooLarge):
-        await answered(rig, body=export(*[record(number) for number in range(150)], protobuf=True, resource={"r": "x" * 1_000_000}))
+        await answered(
+            rig,
+            body=export(
+                *[record(number) for number in range(150)],
+                protobuf=True,
+                resource={"r": "x" * 1_000_000},
+            ),
+        )
     assert rig.untouched()
 
 
@@ -358,13 +447,23 @@ def test_the_mapping_goes_to_another_process(tmp_path: Path) -> None:
         set=".attributes",
         groups={"company": ".resource.company"},
         drop=(".trace_id",),
-        hash=HashRule((".attributes.user",), tmp_path / "salt", daily=True, combine={"visitor": (".body", ".scope.name")}),
+        hash=HashRule(
+            (".attributes.user",),
+            tmp_path / "salt",
+            daily=True,
+            combine={"visitor": (".body", ".scope.name")},
+        ),
     )
     here = OtlpMapping(OtlpSource(rules, KEY))
     there = restored(here.encoded)
     assert there.api_key == KEY
     assert there.encoded == here.encoded
-    made = [each.of_request(OtlpHead(protobuf=True)).read(export(record(), protobuf=True), 10, INLINE).events for each in (here, there)]
+    made = [
+        each.of_request(OtlpHead(protobuf=True))
+        .read(export(record(), protobuf=True), 10, INLINE)
+        .events
+        for each in (here, there)
+    ]
     assert made[0] == made[1]
     assert b"secret" not in here.encoded
 

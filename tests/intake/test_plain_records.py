@@ -1,4 +1,6 @@
-"""Which records are read the fast way: complete ones together, plain ones each; what a later decoder could fail at never is."""
+"""Which records are read the fast way: complete ones together, plain ones each; what a later
+decoder could fail at never is.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +10,34 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from forwarder.intake.plain_records import Head, all_ids, all_plain, common_key, of_one_key, plain_or_none
+from forwarder.intake.plain_records import (
+    Head,
+    all_ids,
+    all_plain,
+    common_key,
+    of_one_key,
+    plain_or_none,
+)
 from tests.support.cases import cases
 from tests.support.intakes import KEY, UUID, stamped_event
 
 
 def nested(depth: int, opening: bytes = b"[", closing: bytes = b"]") -> bytes:
     """A complete event with so much in each other."""
-    return json.dumps(stamped_event(p="?")).encode().replace(b'"?"', opening * depth + b"1" + closing * depth)
+    return (
+        json.dumps(stamped_event(p="?"))
+        .encode()
+        .replace(b'"?"', opening * depth + b"1" + closing * depth)
+    )
 
 
-@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")], ids=["arrays", "objects"])
+@pytest.mark.parametrize(
+    ("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")], ids=["arrays", "objects"]
+)
 def test_what_may_be_nested_too_deep_isnt_plain(opening: bytes, closing: bytes) -> None:
-    """It is told by what opens, without a look at how: each decoder after this one has less of the stack."""
+    """It is told by what opens, without a look at how: each decoder after this one has less of the
+    stack.
+    """
     shallow, deep = nested(400, opening, closing), nested(600, opening, closing)
     assert plain_or_none([shallow, deep], 1_000_000)[1] is None
     assert all_plain([shallow], shallow, 1_000_000) is not None
@@ -61,7 +78,11 @@ def key(*records: bytes, default: str | None = None) -> str | None:
     plain = None if heads is None or all_ids(heads) is None else common_key(heads, default)
     found = of_one_key(records, joined, default, MAX_EVENT)
     assert (found and found[0]) == plain
-    assert found is None or heads is None or [_lacks(head) for head in found[1]] == [_lacks(head) for head in heads]
+    assert (
+        found is None
+        or heads is None
+        or [_lacks(head) for head in found[1]] == [_lacks(head) for head in heads]
+    )
     return plain
 
 
@@ -72,13 +93,19 @@ def _lacks(head: Head) -> tuple[bool, bool]:
 def test_records_of_one_key_are_read_together() -> None:
     """They name it themselves; a default changes nothing. They may lack a uuid and a time."""
     assert key(record(), record(properties={"a": 1}), record(uuid=UUID.upper())) == KEY
-    assert key(record(uuid=None), record(timestamp=None), record(uuid=None, timestamp=None), record()) == KEY
+    assert (
+        key(record(uuid=None), record(timestamp=None), record(uuid=None, timestamp=None), record())
+        == KEY
+    )
     assert key(record(), default="phc_default") == KEY
 
 
 def test_records_without_a_key_are_of_the_default_one() -> None:
     """If there is one."""
-    assert key(record(api_key=None), record(api_key=None, properties={"a": 1}), default="phc_default") == "phc_default"
+    assert (
+        key(record(api_key=None), record(api_key=None, properties={"a": 1}), default="phc_default")
+        == "phc_default"
+    )
     assert key(record(api_key=None)) is None
 
 

@@ -1,4 +1,6 @@
-"""How much of the buffer a lane may hold: the one rule over free bytes, held against a model in fractions."""
+"""How much of the buffer a lane may hold: the one rule over free bytes, held against a model in
+fractions.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ from forwarder.intake.quotas import Quotas
 LIMIT = 80_000
 OVERHEAD = CHUNK_OVERHEAD + EVENT_OVERHEAD
 A, B, C, X, Y = (Lane(f"phc_{letter}") for letter in "abcxy")
-OLD_A, OLD_B, OLD_X = Lane("phc_a", historical=True), Lane("phc_b", historical=True), Lane("phc_x", historical=True)
+OLD_A, OLD_B, OLD_X = (
+    Lane("phc_a", historical=True),
+    Lane("phc_b", historical=True),
+    Lane("phc_x", historical=True),
+)
 KNOWN = ("phc_a", "phc_b", "phc_c")
 
 
@@ -33,7 +39,13 @@ def chunk(lane: Lane, cost: int) -> Chunk:
 class Rig:
     """Quotas over a buffer in memory."""
 
-    def __init__(self, *, known: Collection[str] = KNOWN, halted: Collection[Lane] = (), verifiable: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        known: Collection[str] = KNOWN,
+        halted: Collection[Lane] = (),
+        verifiable: bool = True,
+    ) -> None:
         self.asked: list[str] = []
         self.known = KnownKeys((), known, verifiable=verifiable)
         self.buffer = MemoryBuffer(LIMIT)
@@ -67,7 +79,9 @@ class Rig:
 
 
 def test_a_lane_that_is_alone_may_fill_seven_eighths() -> None:
-    """To the byte, at once or bit by bit; then its sender waits, and another lane finds seven eighths of the rest."""
+    """To the byte, at once or bit by bit; then its sender waits, and another lane finds seven
+    eighths of the rest.
+    """
     assert Rig().most(A) == LIMIT * 7 // 8
     rig = Rig().hold(A, 30_000)
     assert rig.most(A) == 40_000
@@ -79,7 +93,9 @@ def test_a_lane_that_is_alone_may_fill_seven_eighths() -> None:
 
 
 def test_the_shares_of_the_other_kinds() -> None:
-    """A half for a historical lane, a quarter for a halted one, an eighth for all unknown keys together; the least of what applies."""
+    """A half for a historical lane, a quarter for a halted one, an eighth for all unknown keys
+    together; the least of what applies.
+    """
     rig = Rig(halted={B, OLD_B, X})
     assert rig.most(OLD_A) == LIMIT // 2
     assert rig.most(B) == rig.most(OLD_B) == LIMIT // 4
@@ -102,7 +118,9 @@ def test_made_up_keys_leave_the_rest_to_known_ones() -> None:
 
 
 def test_a_key_that_is_verified_leaves_the_pool_of_unknown_ones() -> None:
-    """With what it holds, and with its historical lane; and one that isn't configured any more comes back into it."""
+    """With what it holds, and with its historical lane; and one that isn't configured any more
+    comes back into it.
+    """
     rig = Rig().hold(X, 6_000).hold(OLD_X, 3_000)
     assert (rig.known.unknown.bytes, rig.known.unknown.lanes) == (9_000, 2)
     rig.known.verify("phc_x")
@@ -145,7 +163,12 @@ def test_without_the_key_check_a_source_alone_makes_no_sender_unknown() -> None:
 def test_too_large_is_only_what_an_empty_buffer_could_not_hold() -> None:
     """A halted lane may resume and a key be verified, so their senders may come again."""
     rig = Rig(halted={B})
-    for costs in ([(A, LIMIT * 7 // 8 + 1)], [(OLD_A, LIMIT // 2 + 1)], [(C, 10_000), (A, 62_000)], [(A, 50_000), (C, 30_001)]):
+    for costs in (
+        [(A, LIMIT * 7 // 8 + 1)],
+        [(OLD_A, LIMIT // 2 + 1)],
+        [(C, 10_000), (A, 62_000)],
+        [(A, 50_000), (C, 30_001)],
+    ):
         with pytest.raises(RequestTooLarge):
             rig.accept(*costs)
     for lane, cost in ((B, LIMIT * 7 // 8), (X, LIMIT * 7 // 8), (OLD_X, LIMIT // 2)):
@@ -166,7 +189,9 @@ def test_lanes_of_one_request_count_together() -> None:
 
 
 def test_what_has_no_room_is_told_before_any_work() -> None:
-    """Bytes alone tell that a lane is full; what an empty lane could never hold is left for the check that says so."""
+    """Bytes alone tell that a lane is full; what an empty lane could never hold is left for the
+    check that says so.
+    """
     rig = Rig().hold(A, 60_000)
     rig.quotas.check_room(A, 10_000)
     with pytest.raises(LaneFull):
@@ -182,7 +207,9 @@ def test_the_most_events_that_a_lane_could_hold() -> None:
 
 
 def test_where_the_oldest_may_be_dropped() -> None:
-    """In the full lane, then anywhere; for unknown keys among unknown ones only, and never elsewhere for a halted or a historical lane."""
+    """In the full lane, then anywhere; for unknown keys among unknown ones only, and never
+    elsewhere for a halted or a historical lane.
+    """
     rig = Rig(halted={B}).hold(A, 70_000)
     with pytest.raises(LaneFull):
         rig.accept((A, 5_000))
@@ -202,7 +229,9 @@ LANES = [Lane(f"phc_{letter}", historical) for letter in "abxyz" for historical 
 
 
 class QuotaMachine(RuleBasedStateMachine):
-    """Requests, deliveries, halts and verified keys in any order, beside the rule as it is written down."""
+    """Requests, deliveries, halts and verified keys in any order, beside the rule as it is written
+    down.
+    """
 
     @initialize(configured=st.sets(st.sampled_from(["phc_a", "phc_b"])), verifiable=st.booleans())
     def begin(self, configured: set[str], verifiable: bool) -> None:
@@ -218,8 +247,13 @@ class QuotaMachine(RuleBasedStateMachine):
         return lane.api_key in self.configured or lane.api_key in self.verified
 
     def fits(self, costs: dict[Lane, int], *, empty: bool = False, hopeful: bool = False) -> bool:
-        """Whether the rule allows it; in an empty buffer, and with lanes resumed and keys verified, if that is asked."""
-        held = {lane: 0 if empty else sum(each.cost for each in chunks) for lane, chunks in self.held.items()}
+        """Whether the rule allows it; in an empty buffer, and with lanes resumed and keys
+        verified, if that is asked.
+        """
+        held = {
+            lane: 0 if empty else sum(each.cost for each in chunks)
+            for lane, chunks in self.held.items()
+        }
         free = Fraction(LIMIT - sum(held.values()) - sum(costs.values()))
         unknown, asked = Fraction(0), False
         for lane, bytes_held in held.items():
@@ -235,9 +269,15 @@ class QuotaMachine(RuleBasedStateMachine):
         alpha = Fraction(1, 7) if protects else Fraction(7)
         return not asked or (hopeful and self.verifiable) or unknown <= alpha * free
 
-    @rule(costs=st.dictionaries(st.sampled_from(LANES), st.integers(OVERHEAD, LIMIT), min_size=1, max_size=3))
+    @rule(
+        costs=st.dictionaries(
+            st.sampled_from(LANES), st.integers(OVERHEAD, LIMIT), min_size=1, max_size=3
+        )
+    )
     def offer(self, costs: dict[Lane, int]) -> None:
-        """A request is accepted exactly if the rule allows it, and never too large if it could be accepted at another time."""
+        """A request is accepted exactly if the rule allows it, and never too large if it could be
+        accepted at another time.
+        """
         offered = [chunk(lane, cost) for lane, cost in costs.items()]
         try:
             self.rig.quotas.check(offered)
@@ -284,9 +324,13 @@ class QuotaMachine(RuleBasedStateMachine):
     @invariant()
     def counts(self) -> None:
         """The pool counts exactly what lanes of unknown keys hold."""
-        unknown = [chunks for lane, chunks in self.held.items() if chunks and not self.is_known(lane)]
+        unknown = [
+            chunks for lane, chunks in self.held.items() if chunks and not self.is_known(lane)
+        ]
         assert self.rig.known.unknown.lanes == len(unknown)
-        assert self.rig.known.unknown.bytes == sum(each.cost for chunks in unknown for each in chunks)
+        assert self.rig.known.unknown.bytes == sum(
+            each.cost for chunks in unknown for each in chunks
+        )
         assert self.rig.buffer.used <= LIMIT
 
 
@@ -295,8 +339,12 @@ TestQuotaMachine.settings = settings(max_examples=100, stateful_step_count=20, d
 
 
 @given(lanes=st.lists(st.integers(OVERHEAD, LIMIT), min_size=1, max_size=30))
-def test_a_known_lane_that_is_new_finds_room_while_there_is_any_to_speak_of(lanes: list[int]) -> None:
-    """Whatever others took by the rule, a lane that holds nothing may have seven eighths of what is left."""
+def test_a_known_lane_that_is_new_finds_room_while_there_is_any_to_speak_of(
+    lanes: list[int],
+) -> None:
+    """Whatever others took by the rule, a lane that holds nothing may have seven eighths of what
+    is left.
+    """
     rig = Rig()
     for number, cost in enumerate(lanes):
         for lane in (A, X, OLD_B, Lane(f"phc_{number}")):

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from forwarder.core.ack import AckLevel
-from forwarder.core.errors import BufferFull, DeadLettersFull, Draining, LaneFull, TogetherTooLarge, TooManyLanes
+from forwarder.core.errors import (
+    BufferFull,
+    DeadLettersFull,
+    Draining,
+    LaneFull,
+    TogetherTooLarge,
+    TooManyLanes,
+)
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropReason, Fate, Incoming, Ordering, Reason, WhenFull
 from forwarder.core.records import RecordFacts, RejectedRecord
@@ -66,7 +73,12 @@ def test_complete_records_go_on_as_they_are() -> None:
     told = take(rig, records)
     (chunk,) = rig.chunks()
     assert chunk.events() == list(records.values)
-    assert (chunk.lane, chunk.source, chunk.ids, chunk.received_at) == (LANE, "kafka", frozenset(), rig.clock.now())
+    assert (chunk.lane, chunk.source, chunk.ids, chunk.received_at) == (
+        LANE,
+        "kafka",
+        frozenset(),
+        rig.clock.now(),
+    )
     assert (records.asked, told.code, rig.woken) == ([], "waiting", 1)
     assert rig.figures(LANE) == (5, 5, {}, {})
     deliver(rig)
@@ -74,12 +86,16 @@ def test_complete_records_go_on_as_they_are() -> None:
 
 
 def test_a_record_may_name_its_own_project_key() -> None:
-    """Its own counts before the configured one; each lane has its events in the order of the records."""
+    """Its own counts before the configured one; each lane has its events in the order of the
+    records.
+    """
     rig = RecordsRig()
     own = [stamped_event(n=n, api_key="phc_other") for n in range(2)]
     records = record_list(own[0], stamped_event(n=9), own[1], stamped_event(n=8))
     take(rig, records)
-    by_lane = {chunk.lane: [json.loads(event)["n"] for event in chunk.events()] for chunk in rig.chunks()}
+    by_lane = {
+        chunk.lane: [json.loads(event)["n"] for event in chunk.events()] for chunk in rig.chunks()
+    }
     assert by_lane == {OTHER: [0, 1], LANE: [9, 8]}
 
 
@@ -87,7 +103,9 @@ def test_a_record_may_name_its_own_project_key() -> None:
 def test_a_project_key_at_another_name_counts_as_well(where: str) -> None:
     """Before the one that is configured."""
     rig = RecordsRig()
-    named = {"properties": {"token": "phc_other"}} if where == "properties" else {where: "phc_other"}
+    named = (
+        {"properties": {"token": "phc_other"}} if where == "properties" else {where: "phc_other"}
+    )
     take(rig, record_list(stamped_event(), stamped_event(**named)))
     assert {chunk.lane for chunk in rig.chunks()} == {LANE, OTHER}
 
@@ -102,8 +120,20 @@ def test_a_header_may_name_the_project_key() -> None:
 def test_ordering_keys_are_those_of_the_events() -> None:
     """The second ids included, where order is kept, whichever way a record goes."""
     rig = RecordsRig(ordering=Ordering.PER_DISTINCT_ID)
-    take(rig, record_list(stamped_event(distinct_id="ann"), stamped_event(distinct_id="bob", properties={"$anon_distinct_id": "anon"})))
-    take(rig, record_list(stamped_event(distinct_id="ann", uuid=None), b"[%b]" % json.dumps(stamped_event(distinct_id="cat")).encode()))
+    take(
+        rig,
+        record_list(
+            stamped_event(distinct_id="ann"),
+            stamped_event(distinct_id="bob", properties={"$anon_distinct_id": "anon"}),
+        ),
+    )
+    take(
+        rig,
+        record_list(
+            stamped_event(distinct_id="ann", uuid=None),
+            b"[%b]" % json.dumps(stamped_event(distinct_id="cat")).encode(),
+        ),
+    )
     assert [chunk.ids for chunk in rig.chunks()] == [{"ann", "bob", "anon"}, {"ann", "cat"}]
 
 
@@ -118,11 +148,22 @@ def test_a_key_that_http_senders_may_not_use_is_fine_for_records() -> None:
 
 
 def test_what_is_missing_comes_from_the_record() -> None:
-    """Uuid from its place, time from its own, distinct_id from its key: the same bytes each time it is read."""
+    """Uuid from its place, time from its own, distinct_id from its key: the same bytes each time
+    it is read.
+    """
     made = []
     for _ in range(2):
         rig = RecordsRig()
-        take(rig, record_list({"event": "a"}, stamped_event(), {"event": "b", "distinct_id": "own"}, offset=7, distinct_id="key"))
+        take(
+            rig,
+            record_list(
+                {"event": "a"},
+                stamped_event(),
+                {"event": "b", "distinct_id": "own"},
+                offset=7,
+                distinct_id="key",
+            ),
+        )
         made.append(rig.events())
     assert made[0] == made[1]
     first, second, third = (unique(event) for event in made[0])
@@ -134,16 +175,31 @@ def test_what_is_missing_comes_from_the_record() -> None:
 def test_the_keys_id_is_only_for_events_that_have_none() -> None:
     """Wherever theirs stands; blank ones are replaced where they are."""
     rig = RecordsRig(ordering=Ordering.PER_DISTINCT_ID)
-    own: list[dict[str, Any]] = [{"distinct_id": "a"}, {"$distinct_id": "b"}, {"properties": {"distinct_id": "c"}}, {"distinct_id": ""}, {}]
+    own: list[dict[str, Any]] = [
+        {"distinct_id": "a"},
+        {"$distinct_id": "b"},
+        {"properties": {"distinct_id": "c"}},
+        {"distinct_id": ""},
+        {},
+    ]
     take(rig, record_list(*[{"event": "x", **each} for each in own], distinct_id="key"))
-    assert [unique(event).get("distinct_id") for event in rig.events()] == ["a", None, None, "key", "key"]
+    assert [unique(event).get("distinct_id") for event in rig.events()] == [
+        "a",
+        None,
+        None,
+        "key",
+        "key",
+    ]
     assert [chunk.ids for chunk in rig.chunks()] == [{"a", "b", "c", "key"}]
 
 
 def test_each_event_of_a_record_has_a_place_of_its_own() -> None:
     """Its index in the record, whatever lane it is of."""
     rig = RecordsRig()
-    events = [{"event": str(n), "distinct_id": "ann", "api_key": ["phc_other", KEY][n % 2]} for n in range(4)]
+    events = [
+        {"event": str(n), "distinct_id": "ann", "api_key": ["phc_other", KEY][n % 2]}
+        for n in range(4)
+    ]
     take(rig, record_list(events, offset=3))
     found = {each["event"]: each["uuid"] for each in map(unique, rig.events())}
     assert found == {str(n): derived(3, n) for n in range(4)}
@@ -197,7 +253,11 @@ FORMS: dict[str, Callable[[Any], bytes]] = {
 def test_every_form_of_a_body_is_one_of_a_record(form: str) -> None:
     """Among plain ones, in their order."""
     rig = RecordsRig()
-    values = [json.dumps(stamped_event(n=0)).encode(), FORMS[form](stamped_event(n=1)), json.dumps(stamped_event(n=2)).encode()]
+    values = [
+        json.dumps(stamped_event(n=0)).encode(),
+        FORMS[form](stamped_event(n=1)),
+        json.dumps(stamped_event(n=2)).encode(),
+    ]
     take(rig, record_list(*values))
     assert [unique(event)["n"] for event in rig.events()] == [0, 1, 2]
     assert len(rig.chunks()) == 1
@@ -206,8 +266,16 @@ def test_every_form_of_a_body_is_one_of_a_record(form: str) -> None:
 def test_historical_records_have_a_lane_of_their_own() -> None:
     """With its own ordering keys."""
     rig = RecordsRig(ordering=Ordering.PER_DISTINCT_ID)
-    take(rig, record_list(batch(stamped_event(), historical_migration=True), stamped_event(historical_migration=True)))
-    assert [(chunk.lane, chunk.count, chunk.ids) for chunk in rig.chunks()] == [(Lane(KEY, historical=True), 2, frozenset({"ann"}))]
+    take(
+        rig,
+        record_list(
+            batch(stamped_event(), historical_migration=True),
+            stamped_event(historical_migration=True),
+        ),
+    )
+    assert [(chunk.lane, chunk.count, chunk.ids) for chunk in rig.chunks()] == [
+        (Lane(KEY, historical=True), 2, frozenset({"ann"}))
+    ]
 
 
 def test_infinite_numbers_become_null_and_are_counted() -> None:
@@ -240,13 +308,29 @@ def test_no_address_is_ever_stamped() -> None:
         (b'{"batch":[]}', Reason.UNDECODABLE, None),
         (b"[]", Reason.UNDECODABLE, None),
         (b'{"batch":{}}', Reason.UNDECODABLE, None),
-        (b'{"historical_migration":1,"batch":[{"event":"a","distinct_id":"x"}]}', Reason.UNDECODABLE, None),
-        (json.dumps({**stamped_event(), "historical_migration": "true"}).encode(), Reason.UNDECODABLE, None),
+        (
+            b'{"historical_migration":1,"batch":[{"event":"a","distinct_id":"x"}]}',
+            Reason.UNDECODABLE,
+            None,
+        ),
+        (
+            json.dumps({**stamped_event(), "historical_migration": "true"}).encode(),
+            Reason.UNDECODABLE,
+            None,
+        ),
         (b'{"event":"a","distinct_id":null}', Reason.MISSING_DISTINCT_ID, LANE),
         (b'{"batch":null,"distinct_id":"x"}', Reason.MISSING_EVENT, LANE),
         (b'{"event":"a","distinct_id":"\xff"}', Reason.UNDECODABLE, None),
-        (json.dumps(stamped_event(p="?")).encode().replace(b"?", b"\xff"), Reason.UNDECODABLE, None),
-        (json.dumps(stamped_event(p="?")).encode().replace(b'"?"', b"0" * 5 + b"1"), Reason.UNDECODABLE, None),
+        (
+            json.dumps(stamped_event(p="?")).encode().replace(b"?", b"\xff"),
+            Reason.UNDECODABLE,
+            None,
+        ),
+        (
+            json.dumps(stamped_event(p="?")).encode().replace(b'"?"', b"0" * 5 + b"1"),
+            Reason.UNDECODABLE,
+            None,
+        ),
         (b"\x1f\x8bnogzip", Reason.UNDECODABLE, None),
         (b"[" * 100_000, Reason.UNDECODABLE, None),
         (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, Reason.UNDECODABLE, None),
@@ -260,19 +344,29 @@ def test_no_address_is_ever_stamped() -> None:
     ],
     ids=lambda value: repr(value)[:40],
 )
-def test_what_is_no_good_becomes_a_dead_letter(record: bytes, reason: Reason, lane: Lane | None) -> None:
+def test_what_is_no_good_becomes_a_dead_letter(
+    record: bytes, reason: Reason, lane: Lane | None
+) -> None:
     """With its original bytes, its place and what its source knows; its neighbours go on."""
     rig = RecordsRig(max_event=800)
     told = take(rig, record_list(stamped_event(n=0), record, stamped_event(n=1), offset=40))
     (letter,) = rig.dead_letters.letters
-    assert (letter.reason, letter.lane, letter.data, letter.source) == (reason, lane, record, "kafka")
+    assert (letter.reason, letter.lane, letter.data, letter.source) == (
+        reason,
+        lane,
+        record,
+        "kafka",
+    )
     assert letter.coordinates == f"{PLACE}/41"
     assert json.loads(letter.attributes)["offset"] == 41
     assert letter.why
     assert letter.at == rig.clock.now()  # the record's own time is still to come
     assert [unique(event)["n"] for event in rig.events()] == [0, 1]
     account = rig.books.accounts[lane]
-    assert (account.dead_lettered, account.received["kafka"]) == ({reason: 1}, 1 if lane is None else 3)
+    assert (account.dead_lettered, account.received["kafka"]) == (
+        {reason: 1},
+        1 if lane is None else 3,
+    )
     deliver(rig)
     assert told.code == "taken"
 
@@ -291,15 +385,21 @@ def test_what_is_no_good_becomes_a_dead_letter(record: bytes, reason: Reason, la
     ids=str,
 )
 def test_odd_records_are_events_all_the_same(odd: dict[str, Any]) -> None:
-    """What is odd about a body and accepted over HTTP is accepted of a record, too (docs/reference/interface.md, Odd bodies)."""
+    """What is odd about a body and accepted over HTTP is accepted of a record, too
+    (docs/reference/interface.md, Odd bodies).
+    """
     rig = RecordsRig()
     take(rig, record_list({**stamped_event(), **odd}))
     assert rig.dead_letters.letters == []
     one = rig.one()
-    assert {name: one[name] for name in odd if name != "timestamp"} == {name: value for name, value in odd.items() if name != "timestamp"}
+    assert {name: one[name] for name in odd if name != "timestamp"} == {
+        name: value for name, value in odd.items() if name != "timestamp"
+    }
 
 
-@pytest.mark.parametrize(("record", "lane"), [(b"[5]", None), (b'{"api_key":"%b","batch":[5]}' % KEY.encode(), LANE)])
+@pytest.mark.parametrize(
+    ("record", "lane"), [(b"[5]", None), (b'{"api_key":"%b","batch":[5]}' % KEY.encode(), LANE)]
+)
 def test_what_is_no_object_among_events(record: bytes, lane: Lane | None) -> None:
     """It is a dead letter by itself, of the key that stands beside it."""
     rig = RecordsRig()
@@ -314,25 +414,46 @@ def test_one_event_without_a_good_key_doesnt_spoil_its_record() -> None:
     good, bad = stamped_event(api_key=KEY), stamped_event(api_key="phx_x")
     take(rig, record_list([good, bad, 17], api_key=None))
     assert [unique(event) for event in rig.events()] == [good]
-    assert letters(rig) == [(Reason.INVALID_TOKEN, None, json.dumps(bad).encode()), (Reason.INVALID_EVENT, None, b"17")]
+    assert letters(rig) == [
+        (Reason.INVALID_TOKEN, None, json.dumps(bad).encode()),
+        (Reason.INVALID_EVENT, None, b"17"),
+    ]
 
 
 def test_without_any_key_a_record_is_a_dead_letter() -> None:
     """Nobody can tell whose it is; the same if the configured or the header's can't be one."""
-    for more in ({"api_key": None}, {"api_key": "\u2603"}, {"api_key": None, "header_key": "phx_x"}, {"api_key": None, "header_key": ""}):
+    for more in (
+        {"api_key": None},
+        {"api_key": "\u2603"},
+        {"api_key": None, "header_key": "phx_x"},
+        {"api_key": None, "header_key": ""},
+    ):
         rig = RecordsRig()
         take(rig, record_list(stamped_event(), **more))
-        assert [(reason, lane) for reason, lane, _ in letters(rig)] == [(Reason.INVALID_TOKEN, None)]
+        assert [(reason, lane) for reason, lane, _ in letters(rig)] == [
+            (Reason.INVALID_TOKEN, None)
+        ]
 
 
 def test_records_that_their_source_refused_become_dead_letters() -> None:
     """As it says, at the time when they were written."""
     rig = RecordsRig()
     rig.clock.step(AT + 100 - rig.clock.now())
-    refused = RejectedRecord(RecordFacts(f"{PLACE}/5", AT), Reason.UNMAPPABLE, b"csv,line", "no field `id`", '{"offset":5}')
+    refused = RejectedRecord(
+        RecordFacts(f"{PLACE}/5", AT),
+        Reason.UNMAPPABLE,
+        b"csv,line",
+        "no field `id`",
+        '{"offset":5}',
+    )
     told = take(rig, RecordList([], rejected=[refused]))
     (letter,) = rig.dead_letters.letters
-    assert (letter.reason, letter.lane, letter.data, letter.why) == (Reason.UNMAPPABLE, None, b"csv,line", "no field `id`")
+    assert (letter.reason, letter.lane, letter.data, letter.why) == (
+        Reason.UNMAPPABLE,
+        None,
+        b"csv,line",
+        "no field `id`",
+    )
     assert (letter.coordinates, letter.attributes, letter.at) == (f"{PLACE}/5", '{"offset":5}', AT)
     assert told.code == "taken"
 
@@ -402,7 +523,9 @@ def test_too_many_lanes_make_its_source_wait() -> None:
 
 
 def test_what_is_refused_uses_the_whole_room_and_then_waits() -> None:
-    """It is never dropped: with no room for its letters a batch isn't taken, and room that wasn't needed is free again."""
+    """It is never dropped: with no room for its letters a batch isn't taken, and room that wasn't
+    needed is free again.
+    """
     rig = RecordsRig(dead_letter_bytes=10_000)
     take(rig, record_list(*[b"rubbish"] * 10))
     assert rig.dead_letters.statistics().letters == 10
@@ -410,7 +533,11 @@ def test_what_is_refused_uses_the_whole_room_and_then_waits() -> None:
     with pytest.raises(DeadLettersFull) as error:
         take(rig, record_list(stamped_event(), *[b"rubbish"] * 10))
     assert "undecodable" in error.value.message
-    assert (rig.buffer.used, rig.figures(None)[0], rig.dead_letters.statistics().bytes) == (0, 10, used)
+    assert (rig.buffer.used, rig.figures(None)[0], rig.dead_letters.statistics().bytes) == (
+        0,
+        10,
+        used,
+    )
 
 
 def test_room_for_letters_is_free_again_when_the_buffer_has_none() -> None:
@@ -457,7 +584,9 @@ def test_letters_are_durable_before_anybody_is_told() -> None:
 
 
 def test_letters_alone_are_waited_for() -> None:
-    """A batch of nothing but rubbish is settled once that is durable; one of nothing at all at once."""
+    """A batch of nothing but rubbish is settled once that is durable; one of nothing at all at
+    once.
+    """
     rig = RecordsRig()
     rig.dead_letters.slow = True
     told = take(rig, record_list(b"rubbish"))
@@ -473,7 +602,11 @@ def test_at_the_level_disk_a_unit_is_settled_by_the_buffer() -> None:
     told = take(rig, record_list(stamped_event(), b"rubbish"), AckLevel.DISK)
     assert (told.code, rig.figures(LANE)[0], rig.dead_letters.letters) == ("waiting", 0, [])
     rig.slow.hold()
-    assert (told.code, rig.figures(LANE), len(rig.dead_letters.letters)) == ("taken", (1, 1, {}, {}), 1)
+    assert (told.code, rig.figures(LANE), len(rig.dead_letters.letters)) == (
+        "taken",
+        (1, 1, {}, {}),
+        1,
+    )
     assert [chunk.ack for chunk in rig.chunks()] == [None]
 
 
@@ -498,7 +631,9 @@ def test_a_unit_of_several_lanes_is_settled_with_the_last() -> None:
 
 
 def test_a_newer_request_may_push_events_out_where_that_is_wished() -> None:
-    """They are counted as dropped, and their batch is settled as to those: the same rule as for requests' events."""
+    """They are counted as dropped, and their batch is settled as to those: the same rule as for
+    requests' events.
+    """
     rig = RecordsRig(max_bytes=24_000, when_full=WhenFull.DROP_OLDEST)
     large = stamped_event(properties={"p": "x" * 15_000})
     told = take(rig, record_list(large))
@@ -515,7 +650,12 @@ def test_units_that_are_given_back_are_gone() -> None:
     """What waits is dropped as returned; what is under way goes its way; nobody is told."""
     rig = RecordsRig()
     told = [Told() for _ in range(3)]
-    units = [rig.records.accept(record_list(stamped_event(n=n), stamped_event(n=n)), told[n], AckLevel.DELIVERED) for n in range(3)]
+    units = [
+        rig.records.accept(
+            record_list(stamped_event(n=n), stamped_event(n=n)), told[n], AckLevel.DELIVERED
+        )
+        for n in range(3)
+    ]
     flying = rig.buffer.queue(LANE).popleft()
     assert rig.records.give_back([each for each in units[:2] if each is not None]) == 2
     assert rig.balanced()
@@ -532,10 +672,14 @@ def test_units_that_cant_be_read_again_are_kept() -> None:
     """They are delivered; nobody is told, and at an exit they end as a request's events do."""
     rig = RecordsRig()
     told = Told()
-    taken = rig.records.accept(record_list(stamped_event(n=1), stamped_event(n=2)), told, AckLevel.DELIVERED)
+    taken = rig.records.accept(
+        record_list(stamped_event(n=1), stamped_event(n=2)), told, AckLevel.DELIVERED
+    )
     assert taken is not None
     rig.records.keep([taken])
-    assert [chunk.ack is not None and chunk.ack.comes_again for chunk in [*rig.buffer.queue(LANE)]] == [True]
+    assert [
+        chunk.ack is not None and chunk.ack.comes_again for chunk in [*rig.buffer.queue(LANE)]
+    ] == [True]
     deliver(rig)
     assert (told.code, rig.figures(LANE)[3]) == ("waiting", {})
     assert rig.balanced()
@@ -554,13 +698,18 @@ def test_a_unit_at_the_level_disk_goes_its_way() -> None:
 
 
 def test_a_halted_lanes_events_are_buried() -> None:
-    """Those of these batches and of this lane alone; a batch that has nothing else is settled by that."""
+    """Those of these batches and of this lane alone; a batch that has nothing else is settled by
+    that.
+    """
     rig = RecordsRig()
     rig.idle.lanes[LANE] = 5.0
     assert rig.records.halted() == {LANE: 5.0}
     told = [Told() for _ in range(3)]
     both = [stamped_event(), stamped_event(api_key="phc_other")]
-    units = [rig.records.accept(record_list(*both[: n + 1]), told[n % 3], AckLevel.DELIVERED) for n in (0, 1, 0)]
+    units = [
+        rig.records.accept(record_list(*both[: n + 1]), told[n % 3], AckLevel.DELIVERED)
+        for n in (0, 1, 0)
+    ]
     known = [each for each in units if each is not None]
     assert all(LANE in each.lanes for each in known)
     assert rig.records.bury(known[:2], LANE, "401 for an hour")
@@ -573,7 +722,9 @@ def test_a_halted_lanes_events_are_buried() -> None:
 
 
 def test_a_record_of_very_many_bad_events_is_one_dead_letter() -> None:
-    """Where the dead letters could never hold one for each: else it would hold up its partition for ever."""
+    """Where the dead letters could never hold one for each: else it would hold up its partition
+    for ever.
+    """
     rig = RecordsRig(dead_letter_bytes=64 * 1024)
     bad = b"[%b]" % b",".join([b"{}"] * 1000)
     with pytest.raises(TogetherTooLarge):
@@ -599,13 +750,28 @@ def test_records_of_very_many_bad_events_have_to_come_in_parts() -> None:
 @cases("token", ["phc_other", "phx_personal", "", "\ud800"])
 @cases("ordering", [Ordering.NONE, Ordering.PER_DISTINCT_ID])
 @cases("array", [False, True])
-def test_a_field_of_a_foreign_record_is_no_project_key(token: str, ordering: Ordering, array: bool) -> None:
+def test_a_field_of_a_foreign_record_is_no_project_key(
+    token: str, ordering: Ordering, array: bool
+) -> None:
     """Whatever stands in it, and whichever way the record goes."""
     rig = RecordsRig(ordering=ordering)
-    made = [stamped_event(properties={"token": token}), {"event": "a", "distinct_id": "b", "properties": {"token": token}}]
+    made = [
+        stamped_event(properties={"token": token}),
+        {"event": "a", "distinct_id": "b", "properties": {"token": token}},
+    ]
     for header_key, api_key in (("phc_header", None), (None, KEY)):
-        take(rig, record_list(*[[each, each] if array else each for each in made], api_key=api_key, header_key=header_key, foreign=True))
-        found = {chunk.lane for chunk in rig.chunks()} | {lane for reason, lane, _ in letters(rig) if reason is not Reason.LONE_SURROGATE}
+        take(
+            rig,
+            record_list(
+                *[[each, each] if array else each for each in made],
+                api_key=api_key,
+                header_key=header_key,
+                foreign=True,
+            ),
+        )
+        found = {chunk.lane for chunk in rig.chunks()} | {
+            lane for reason, lane, _ in letters(rig) if reason is not Reason.LONE_SURROGATE
+        }
         assert found <= {Lane("phc_header"), LANE}
     assert {lane for _, lane, _ in letters(rig)} <= {Lane("phc_header"), LANE}
     assert len(rig.events()) + len(letters(rig)) == (8 if array else 4)
@@ -615,12 +781,17 @@ def test_a_field_of_a_foreign_record_is_no_project_key(token: str, ordering: Ord
 def test_without_a_key_from_its_source_a_foreign_record_is_a_dead_letter() -> None:
     """Its own fields don't help."""
     rig = RecordsRig()
-    take(rig, record_list(stamped_event(properties={"token": "phc_other"}), api_key=None, foreign=True))
+    take(
+        rig,
+        record_list(stamped_event(properties={"token": "phc_other"}), api_key=None, foreign=True),
+    )
     assert [(reason, lane) for reason, lane, _ in letters(rig)] == [(Reason.INVALID_TOKEN, None)]
 
 
 def test_a_lane_that_was_given_up_doesnt_hold_up_the_others() -> None:
-    """Where there is no room for its events they become dead letters at once; of one that isn't halted any more nothing does."""
+    """Where there is no room for its events they become dead letters at once; of one that isn't
+    halted any more nothing does.
+    """
     rig = RecordsRig(max_bytes=40_000, halted={LANE})
     large, other = stamped_event(properties={"p": "x" * 6_000}), stamped_event(api_key="phc_other")
     take(rig, record_list(large))
@@ -630,7 +801,10 @@ def test_a_lane_that_was_given_up_doesnt_hold_up_the_others() -> None:
     rig.idle.lanes[LANE] = 5.0
     with pytest.raises(LaneFull):
         rig.records.accept(record_list(large, other), told, AckLevel.DELIVERED)
-    assert rig.records.accept(record_list(large, other), told, AckLevel.DELIVERED, given_up=[LANE]) is not None
+    assert (
+        rig.records.accept(record_list(large, other), told, AckLevel.DELIVERED, given_up=[LANE])
+        is not None
+    )
     assert rig.balanced()
     assert letters(rig) == [(Reason.LANE_HALTED, LANE, json.dumps(large).encode())]
     assert rig.figures(LANE) == (2, 1, {Reason.LANE_HALTED: 1}, {})

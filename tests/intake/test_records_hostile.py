@@ -1,4 +1,6 @@
-"""Whatever records hold: a batch is accepted, each event goes on or is a dead letter, and how fast its way is makes no difference."""
+"""Whatever records hold: a batch is accepted, each event goes on or is a dead letter, and how fast
+its way is makes no difference.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,33 @@ from tests.support.records import AT, RecordList, RecordsRig
 from tests.support.waiters import Told
 
 TEXTS = st.sampled_from(["ann", "", " ", "b\u00e9a", "x" * 300, "nul\0"])
-TIMES = st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-01", "Thu, 01 Jan 2026 00:00:00 GMT", "no time", "2026-01-01T00:00:00.5"])
+TIMES = st.sampled_from(
+    [
+        "2026-01-01T00:00:00Z",
+        "2026-01-01",
+        "Thu, 01 Jan 2026 00:00:00 GMT",
+        "no time",
+        "2026-01-01T00:00:00.5",
+    ]
+)
 UUIDS = st.sampled_from([UUID, UUID.upper(), UUID.replace("-", ""), f"{{{UUID}}}", "no uuid", ""])
 KEYS = st.sampled_from([KEY, "phc_other", "phx_personal", "", "\u2603", "x" * 70])
-OTHERS: st.SearchStrategy[Any] = st.none() | st.booleans() | st.integers(-5, 5) | st.lists(st.integers(), max_size=2) | st.just({})
+OTHERS: st.SearchStrategy[Any] = (
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 5)
+    | st.lists(st.integers(), max_size=2)
+    | st.just({})
+)
 PROPERTIES = st.fixed_dictionaries(
-    {}, optional={"token": KEYS | OTHERS, "distinct_id": TEXTS | OTHERS, "alias": TEXTS | OTHERS, "$anon_distinct_id": TEXTS, "$ip": TEXTS}
+    {},
+    optional={
+        "token": KEYS | OTHERS,
+        "distinct_id": TEXTS | OTHERS,
+        "alias": TEXTS | OTHERS,
+        "$anon_distinct_id": TEXTS,
+        "$ip": TEXTS,
+    },
 )
 EVENTS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {},
@@ -47,7 +70,14 @@ EVENTS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 )
 STAMPED = st.fixed_dictionaries(
     {"api_key": st.sampled_from([KEY, KEY, None, "phc_other"])},
-    optional={"distinct_id": TEXTS, "uuid": UUIDS, "properties": PROPERTIES, "$distinct_id": TEXTS, "token": st.none(), "p": OTHERS},
+    optional={
+        "distinct_id": TEXTS,
+        "uuid": UUIDS,
+        "properties": PROPERTIES,
+        "$distinct_id": TEXTS,
+        "token": st.none(),
+        "p": OTHERS,
+    },
 ).map(lambda changes: stamped_event(**changes))
 """Events that are complete, most of them."""
 ALMOST_GOOD = st.builds(lambda changes: stamped_event(**changes), EVENTS)
@@ -75,7 +105,9 @@ RECORDS_OF_EVENTS = st.one_of(
     (EVENTS | ALMOST_GOOD).map(encoded),
     (EVENTS | ALMOST_GOOD).map(lambda event: encoded(event).replace(b"}", b"} ")),
     st.lists(ALMOST_GOOD | OTHERS, max_size=3).map(encoded),
-    st.lists(ALMOST_GOOD, max_size=3).map(lambda events: encoded({"api_key": KEY, "batch": events})),
+    st.lists(ALMOST_GOOD, max_size=3).map(
+        lambda events: encoded({"api_key": KEY, "batch": events})
+    ),
     ALMOST_GOOD.map(lambda event: gzip.compress(encoded(event), mtime=0)),
 )
 RECORDS = RECORDS_OF_EVENTS | damaged() | st.binary(max_size=40)
@@ -90,15 +122,23 @@ UNITS = st.builds(
 
 
 def outcome(records: RecordList, ordering: Ordering) -> list[Any]:
-    """Everything that comes of a batch, in order. Taking it raises nothing, and the books balance."""
+    """Everything that comes of a batch, in order. Taking it raises nothing, and the
+    books balance.
+    """
     rig = RecordsRig(ordering=ordering, max_event=2_000)
     told = Told()
     taken = rig.records.accept(records, told, AckLevel.DELIVERED)
     told.reached = taken is None
     assert rig.balanced()
-    letters = [(letter.reason, letter.lane, letter.data, letter.coordinates, letter.why) for letter in rig.dead_letters.letters]
+    letters = [
+        (letter.reason, letter.lane, letter.data, letter.coordinates, letter.why)
+        for letter in rig.dead_letters.letters
+    ]
     assert not [why for *_, why in letters if why.startswith("unforeseen")]
-    chunks = [(chunk.lane, [event.strip() for event in chunk.events()], chunk.ids, chunk.count) for chunk in rig.chunks()]
+    chunks = [
+        (chunk.lane, [event.strip() for event in chunk.events()], chunk.ids, chunk.count)
+        for chunk in rig.chunks()
+    ]
     assert all(len(events) == count for _, events, _, count in chunks)
     for lane in list(rig.buffer.waiting_lanes()):
         queue = rig.buffer.queue(lane)
@@ -122,7 +162,9 @@ def test_whatever_a_record_holds_is_taken(records: RecordList, ordering: Orderin
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(records=UNITS, ordering=st.sampled_from([Ordering.NONE, Ordering.PER_DISTINCT_ID]))
-def test_the_fast_ways_yield_what_the_slow_one_does(records: RecordList, ordering: Ordering) -> None:
+def test_the_fast_ways_yield_what_the_slow_one_does(
+    records: RecordList, ordering: Ordering
+) -> None:
     """Records are as they would be if each were read by itself through the wire, byte for byte."""
     fast = outcome(records, ordering)
     with pytest.MonkeyPatch.context() as patch:
@@ -138,7 +180,9 @@ def test_the_fast_ways_yield_what_the_slow_one_does(records: RecordList, orderin
 @settings(max_examples=100, deadline=None)
 @given(records=UNITS)
 def test_only_backpressure_is_ever_raised(records: RecordList) -> None:
-    """In a buffer that has hardly any room, with hardly any for dead letters: and then nothing was taken."""
+    """In a buffer that has hardly any room, with hardly any for dead letters: and then nothing was
+    taken.
+    """
     rig = RecordsRig(max_bytes=6_000, dead_letter_bytes=2_000, max_lanes=2)
     try:
         rig.records.accept(records, Told(), AckLevel.DELIVERED)
@@ -152,15 +196,25 @@ def test_each_record_is_decoded_by_itself() -> None:
     """Two broken ones that together would be good, and one that is two, are dead letters."""
     good = encoded(stamped_event())
     rig = RecordsRig()
-    rig.records.accept(RecordList([good[:30], good[30:], b"%b,%b" % (good, good), good]), Told(), AckLevel.DELIVERED)
+    rig.records.accept(
+        RecordList([good[:30], good[30:], b"%b,%b" % (good, good), good]),
+        Told(),
+        AckLevel.DELIVERED,
+    )
     assert [letter.reason for letter in rig.dead_letters.letters] == [Reason.UNDECODABLE] * 3
     assert rig.buffer.count(Lane(KEY)) == 1
 
 
 @cases("depth", [100, 400, 499, 600, 3_000])
 def test_nesting_makes_no_difference(depth: int) -> None:
-    """What is nested too deep for a later decoder is a dead letter; all else can be cut between its events and settled."""
-    deep = b'{"event":"a","distinct_id":"x","uuid":"%b","timestamp":"2026-01-01T00:00:00Z","p":%b1%b}'
-    records = RecordList([deep % (UUID.encode(), b"[" * depth, b"]" * depth), encoded(stamped_event())])
+    """What is nested too deep for a later decoder is a dead letter; all else can be cut between
+    its events and settled.
+    """
+    deep = (
+        b'{"event":"a","distinct_id":"x","uuid":"%b","timestamp":"2026-01-01T00:00:00Z","p":%b1%b}'
+    )
+    records = RecordList(
+        [deep % (UUID.encode(), b"[" * depth, b"]" * depth), encoded(stamped_event())]
+    )
     chunks, letters = outcome(records, Ordering.PER_DISTINCT_ID)
     assert sum(count for *_, count in chunks) + len(letters) == 2

@@ -1,4 +1,6 @@
-"""Units on their way through real buffers and real dead letters, in memory and on disk, in any order of what can happen to them."""
+"""Units on their way through real buffers and real dead letters, in memory and on disk, in any
+order of what can happen to them.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ class Disk(Memory):
         self._rig = DiskRig(directory / "worker-0", max_bytes=MAX_BYTES)
         self.clock, self.buffer = self._rig.clock, self._rig.buffer
         self._lock = LockedDirectory.acquire(directory, "dead_letters.path")
-        self.letters = DeadLetterStore.open(directory, LETTER_BYTES, self._rig.committer, self.clock, books=self.books, logged=True)
+        self.letters = DeadLetterStore.open(
+            directory, LETTER_BYTES, self._rig.committer, self.clock, books=self.books, logged=True
+        )
         self._rig.committer._participants.reverse()  # letters before the log
 
     def commit(self) -> None:
@@ -95,7 +99,9 @@ class Sending:
 
     def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
         """See `Delivery.withdraw`."""
-        found = [chunk for chunk in self.pending if chunk.ack in acks and lane in (None, chunk.lane)]
+        found = [
+            chunk for chunk in self.pending if chunk.ack in acks and lane in (None, chunk.lane)
+        ]
         self.pending = [chunk for chunk in self.pending if chunk not in found]
         return found
 
@@ -132,8 +138,14 @@ class UnitsMachine(RuleBasedStateMachine):
             on_accepted=lambda: None,
             when_full=WhenFull.DROP_OLDEST,
         )
-        self.intake = Intake(admission, policy=IntakePolicy(100_000, 20_000, 1.0), ordering_of=lambda _: Ordering.NONE)
-        self.records = SourceIntake(admission, [Branch(admission, self.sending, self.sending)], self.intake, source="kafka")
+        self.intake = Intake(
+            admission,
+            policy=IntakePolicy(100_000, 20_000, 1.0),
+            ordering_of=lambda _: Ordering.NONE,
+        )
+        self.records = SourceIntake(
+            admission, [Branch(admission, self.sending, self.sending)], self.intake, source="kafka"
+        )
 
     @rule(
         level=st.sampled_from([AckLevel.DELIVERED, AckLevel.DISK]),
@@ -144,7 +156,10 @@ class UnitsMachine(RuleBasedStateMachine):
     def take(self, level: AckLevel, lanes: list[Lane], bad: int, padding: int) -> None:
         """A batch is handed over."""
         name, told = f"unit-{len(self.units)}", Told()
-        good = [json.dumps(stamped_event(event=name, api_key=lane.api_key, p="x" * padding)).encode() for lane in lanes]
+        good = [
+            json.dumps(stamped_event(event=name, api_key=lane.api_key, p="x" * padding)).encode()
+            for lane in lanes
+        ]
         records: RecordList = record_list(*good, *[b"rubbish"] * bad)
         before = self.here.letters.statistics().bytes
         try:
@@ -171,7 +186,9 @@ class UnitsMachine(RuleBasedStateMachine):
 
     @rule(lane=st.sampled_from(LANES), seen=st.booleans())
     def send(self, lane: Lane, *, seen: bool) -> None:
-        """Delivery takes what waits longest; it is in flight, or has failed and waits to be sent again."""
+        """Delivery takes what waits longest; it is in flight, or has failed and waits to be sent
+        again.
+        """
         queue = self.here.buffer.queue(lane)
         if queue:
             (self.sending.flying if seen else self.sending.pending).append(queue.popleft())
@@ -219,11 +236,19 @@ class UnitsMachine(RuleBasedStateMachine):
     def give_back(self, data: st.DataObject) -> None:
         """Some units are let go."""
         names = data.draw(st.lists(st.sampled_from(sorted(self.units)), unique=True, max_size=5))
-        flying = Counter(json.loads(event)["event"] for chunk in self.sending.flying for event in chunk.events())
-        self.records.give_back([taken for name in names if (taken := self.units[name][0]) is not None])
+        flying = Counter(
+            json.loads(event)["event"] for chunk in self.sending.flying for event in chunk.events()
+        )
+        self.records.give_back(
+            [taken for name in names if (taken := self.units[name][0]) is not None]
+        )
         self.returned.update(name for name in names if self.units[name][1].code == "waiting")
         left = self.held()
-        assert all(left[name] == flying[name] for name in names if self.units[name][2] is AckLevel.DELIVERED)
+        assert all(
+            left[name] == flying[name]
+            for name in names
+            if self.units[name][2] is AckLevel.DELIVERED
+        )
 
     @precondition(lambda self: self.units)
     @rule(data=st.data(), lane=st.sampled_from(LANES))
@@ -239,15 +264,21 @@ class UnitsMachine(RuleBasedStateMachine):
 
     @invariant()
     def books_balance(self) -> None:
-        """What the books leave as buffered is what the buffer holds, and what was refused is among the letters."""
+        """What the books leave as buffered is what the buffer holds, and what was refused is among
+        the letters.
+        """
         for lane in LANES:
             assert self.here.books.accounts[lane].buffered == self.here.buffer.count(lane)
-        dead = sum(sum(account.dead_lettered.values()) for account in self.here.books.accounts.values())
+        dead = sum(
+            sum(account.dead_lettered.values()) for account in self.here.books.accounts.values()
+        )
         assert dead == self.here.letters.statistics().letters
 
     @invariant()
     def nobody_is_told_too_early(self) -> None:
-        """Of a batch that was delivered nothing is held; one that was given back is never heard of again."""
+        """Of a batch that was delivered nothing is held; one that was given back is never heard of
+        again.
+        """
         held = self.held()
         for name, (_, told, level) in self.units.items():
             if told.code == "taken" and level is AckLevel.DELIVERED:
@@ -270,7 +301,9 @@ class UnitsMachine(RuleBasedStateMachine):
         if hasattr(self, "records"):
             self.books_balance()
         assert not self.here.buffer.used
-        assert {name for name, (_, told, _) in self.units.items() if told.code == "waiting"} == self.returned
+        assert {
+            name for name, (_, told, _) in self.units.items() if told.code == "waiting"
+        } == self.returned
         assert self.here.books.accounts[None].dead_lettered[Reason.UNDECODABLE] == self.rejected
         self.here.close()
         self.files.close()

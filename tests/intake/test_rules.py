@@ -1,4 +1,6 @@
-"""Rules at receipt: in every encoding and protocol, for records of sources, for large bodies and replays; and the books balance."""
+"""Rules at receipt: in every encoding and protocol, for records of sources, for large bodies and
+replays; and the books balance.
+"""
 
 import base64
 import gzip
@@ -30,11 +32,19 @@ LANE = Lane(KEY)
 FORM = b"application/x-www-form-urlencoded"
 DROP = {"name": "noise", "match": {"event": "$autocapture*"}, "drop": True}
 REMOVE = {"name": "secrets", "remove": ".properties.password"}
-FAILING = {"name": "strict", "match": {"where": '.properties.n | startswith("a")'}, "remove": ".properties.x"}
+FAILING = {
+    "name": "strict",
+    "match": {"where": '.properties.n | startswith("a")'},
+    "remove": ".properties.x",
+}
 RULES = (DROP, REMOVE, {"rename_event": {"Signed Up": "user signed up"}})
 BODY = [
     {"event": "$autocapture", "distinct_id": "p", "properties": {"token": KEY}},
-    {"event": "Signed Up", "distinct_id": "p", "properties": {"token": KEY, "password": "x", "n": 1.5}},
+    {
+        "event": "Signed Up",
+        "distinct_id": "p",
+        "properties": {"token": KEY, "password": "x", "n": 1.5},
+    },
     {"event": "other", "distinct_id": "p", "properties": {"token": KEY}},
 ]
 TEXT = json.dumps(BODY).encode()
@@ -53,10 +63,14 @@ def names(rig: IntakeRig) -> list[str]:
         pytest.param(zstandard.compress(TEXT), {}, id="zstd"),
         pytest.param(brotli.compress(TEXT), {"content_encoding": b"br"}, id="brotli"),
         pytest.param(base64.b64encode(TEXT), {}, id="base64"),
-        pytest.param(b"data=" + quote(base64.b64encode(TEXT)).encode(), {"content_type": FORM}, id="a form"),
+        pytest.param(
+            b"data=" + quote(base64.b64encode(TEXT)).encode(), {"content_type": FORM}, id="a form"
+        ),
         pytest.param(compress(TEXT.decode()), {"query": b"compression=lz64"}, id="lz64"),
         pytest.param(json.dumps(batch(*BODY)).encode(), {}, id="a batch"),
-        pytest.param(json.dumps({**batch(*BODY), "x": "y" * 3000}).encode(), {}, id="an outlined batch"),
+        pytest.param(
+            json.dumps({**batch(*BODY), "x": "y" * 3000}).encode(), {}, id="an outlined batch"
+        ),
     ],
 )
 def test_rules_hold_in_every_encoding(body: bytes, hints: dict[str, Any]) -> None:
@@ -92,14 +106,21 @@ def test_nothing_differs_where_no_rule_matches() -> None:
 def test_an_event_that_can_not_be_protected_is_a_dead_letter() -> None:
     """It is never sent, and comes back through the rules."""
     rig = IntakeRig(rules=[FAILING])
-    bad, good = {**stamped_event(), "properties": {"n": 1}}, {**stamped_event(), "properties": {"n": "a"}}
+    bad, good = (
+        {**stamped_event(), "properties": {"n": 1}},
+        {**stamped_event(), "properties": {"n": "a"}},
+    )
     assert rig.ask(bad, good).code == "taken"
     assert [json.loads(event)["properties"] for event in rig.events()] == [{"n": "a"}]
     assert rig.figures(LANE) == (2, 1, {Reason.RULE_FAILED: 1}, {})
     with pytest.raises(InvalidRequest, match="rule strict"):
         rig.ask(bad, revived=Revived(1, Reason.RULE_FAILED))
     rig.intake.event_rules = compiled_rules(REMOVE)
-    rig.ask({**bad, "properties": {"password": 1}}, source="replay", revived=Revived(1, Reason.RULE_FAILED))
+    rig.ask(
+        {**bad, "properties": {"password": 1}},
+        source="replay",
+        revived=Revived(1, Reason.RULE_FAILED),
+    )
     assert json.loads(rig.events()[-1])["properties"] == {}
 
 
@@ -107,15 +128,30 @@ def test_a_dead_letter_that_rules_saw_before_is_replayed_as_it_is() -> None:
     """A hash isn't hashed again; one that a rule would drop now stays."""
     rig = IntakeRig(rules=RULES)
     rig.ask(*[stamped_event()] * 3)
-    rig.ask({**stamped_event(), "properties": {"password": 1}}, source="replay", revived=Revived(1, Reason.REFUSED))
+    rig.ask(
+        {**stamped_event(), "properties": {"password": 1}},
+        source="replay",
+        revived=Revived(1, Reason.REFUSED),
+    )
     assert json.loads(rig.events()[-1])["properties"] == {"password": 1}
     with pytest.raises(InvalidRequest, match="rule noise drops it"):
-        rig.ask({**stamped_event(), "event": "$autocapture"}, source="replay", revived=Revived(1, Reason.MISSING_TIMESTAMP))
+        rig.ask(
+            {**stamped_event(), "event": "$autocapture"},
+            source="replay",
+            revived=Revived(1, Reason.MISSING_TIMESTAMP),
+        )
 
 
 def v1_event(name: str, uuid: str) -> dict[str, Any]:
     """An event of a v1 request."""
-    return {"event": name, "uuid": uuid, "distinct_id": "p", "timestamp": "2025-12-31T12:00:00Z", "options": {}, "properties": {"n": 1}}
+    return {
+        "event": name,
+        "uuid": uuid,
+        "distinct_id": "p",
+        "timestamp": "2025-12-31T12:00:00Z",
+        "options": {},
+        "properties": {"n": 1},
+    }
 
 
 @pytest.mark.parametrize("ack", [AckLevel.MEMORY, AckLevel.DELIVERED])
@@ -124,7 +160,10 @@ def test_v1(ack: AckLevel) -> None:
     rig = IntakeRig(rules=RULES, ack=ack)
     other = UUID.replace("0190", "0191")
     head, told = V1Head(b"Bearer " + KEY.encode(), b"sdk/1"), Told()
-    body = {"created_at": "2026-01-01T00:00:00Z", "batch": [v1_event("$autocapture", UUID), v1_event("Signed Up", other)]}
+    body = {
+        "created_at": "2026-01-01T00:00:00Z",
+        "batch": [v1_event("$autocapture", UUID), v1_event("Signed Up", other)],
+    }
     reached = rig.offer(body, told, head=head)
     assert reached is (ack is AckLevel.MEMORY)
     (chunk,) = rig.chunks()
@@ -134,7 +173,10 @@ def test_v1(ack: AckLevel) -> None:
         rig.buffer.settle([chunk], Fate.DELIVERED)
         assert told.code == "taken"
     assert head.results is not None
-    assert json.loads(head.results.body())["results"] == {UUID: {"result": "ok"}, other: {"result": "ok"}}
+    assert json.loads(head.results.body())["results"] == {
+        UUID: {"result": "ok"},
+        other: {"result": "ok"},
+    }
     assert json.loads(chunk.data)["event"] == "user signed up"
     assert rig.balanced()
 
@@ -149,11 +191,20 @@ def test_all_events_of_a_request_dropped() -> None:
 
 def test_log_records_of_opentelemetry() -> None:
     """Their source is otlp."""
-    mapping = MappingRules(event=".event_name", distinct_id=".attributes.user", properties={"password": ".body"})
+    mapping = MappingRules(
+        event=".event_name", distinct_id=".attributes.user", properties={"password": ".body"}
+    )
     rules: list[dict[str, Any]] = [{**DROP, "match": {"source": "otlp", "event": "noise"}}, REMOVE]
     rig = IntakeRig(otlp=OtlpMapping(OtlpSource(mapping, KEY)), rules=rules)
-    records = [record(event_name=name, attributes={"user": "p"}, body="x") for name in ("noise", "order")]
-    assert rig.offer(export(*records, protobuf=False), Told(), head=OtlpHead(b"", protobuf=False), content_type=JSON.encode())
+    records = [
+        record(event_name=name, attributes={"user": "p"}, body="x") for name in ("noise", "order")
+    ]
+    assert rig.offer(
+        export(*records, protobuf=False),
+        Told(),
+        head=OtlpHead(b"", protobuf=False),
+        content_type=JSON.encode(),
+    )
     assert names(rig) == ["order"]
     assert json.loads(rig.events()[0])["properties"] == {}
 
@@ -164,7 +215,9 @@ def test_records() -> None:
     for each in (plain, rig):
         each.records.accept(record_list(*BODY), Told(), AckLevel.DELIVERED)
     assert names(rig) == ["user signed up", "other"]
-    assert [json.loads(event)["uuid"] for event in rig.events()] == [json.loads(event)["uuid"] for event in plain.events()[1:]]
+    assert [json.loads(event)["uuid"] for event in rig.events()] == [
+        json.loads(event)["uuid"] for event in plain.events()[1:]
+    ]
     assert rig.events()[1] == plain.events()[2]
     assert rig.records.accept(record_list(BODY[0], offset=3), Told(), AckLevel.DELIVERED) is None
     assert rig.figures(LANE) == (4, 2, {}, {"rule:noise": 2})
@@ -174,7 +227,11 @@ def test_records() -> None:
 def test_a_record_that_can_not_be_protected_is_a_dead_letter() -> None:
     """Its source waits until that is durable, as for others."""
     rig = RecordsRig(rules=[FAILING])
-    rig.records.accept(record_list({**stamped_event(), "properties": {"n": 1}}, stamped_event()), Told(), AckLevel.DELIVERED)
+    rig.records.accept(
+        record_list({**stamped_event(), "properties": {"n": 1}}, stamped_event()),
+        Told(),
+        AckLevel.DELIVERED,
+    )
     assert rig.figures(LANE)[2] == {Reason.RULE_FAILED: 2}
     assert rig.balanced()
 
@@ -183,14 +240,20 @@ def test_what_a_rejected_batch_of_records_would_drop_is_not_counted() -> None:
     """The buffer is full: nothing happened."""
     rig = RecordsRig(rules=RULES, max_bytes=2000)
     with pytest.raises(Exception, match=r"full|room|lane"):
-        rig.records.accept(record_list(*BODY, {**stamped_event(), "properties": {"x": "y" * 3000}}), Told(), AckLevel.DELIVERED)
+        rig.records.accept(
+            record_list(*BODY, {**stamped_event(), "properties": {"x": "y" * 3000}}),
+            Told(),
+            AckLevel.DELIVERED,
+        )
     assert rig.figures(LANE) == (0, 0, {}, {})
     assert rig.intake.event_rules is not None
     assert not rig.intake.event_rules.counts
 
 
 async def test_conditions_on_many_events_do_not_hold_the_loop() -> None:
-    """They are evaluated piece by piece behind the decoder process; records come in smaller batches."""
+    """They are evaluated piece by piece behind the decoder process; records come in smaller
+    batches.
+    """
     rules = [
         {"match": {"where": ".properties.n == 1"}, "drop": True, "name": "ones"},
         {"match": {"where": ".properties.n == 2"}, "drop": True, "name": "twos"},
@@ -213,7 +276,12 @@ async def test_conditions_on_many_events_do_not_hold_the_loop() -> None:
 async def test_a_large_record() -> None:
     """Its rules are applied once, when it is back from the decoder process."""
     rig = RecordsRig(rules=RULES, decoder=HereDecoder())
-    value = record_list(batch(*[{"event": name, "distinct_id": "d", "uuid": None} for name in ("$autocapture", "e")] * 700))
+    value = record_list(
+        batch(
+            *[{"event": name, "distinct_id": "d", "uuid": None} for name in ("$autocapture", "e")]
+            * 700
+        )
+    )
     with pytest.raises(Exception, match="decoded"):
         rig.records.accept(value, Told(), AckLevel.DELIVERED)
     await rig.intake.drain(10.0)

@@ -1,4 +1,5 @@
-"""A search for events that take long: each takes a bounded number of steps, whatever its members are and wherever it comes from.
+"""A search for events that take long: each takes a bounded number of steps, whatever its members
+are and wherever it comes from.
 
 Steps are interpreted instructions; requests of very many events are read by the decoder process.
 """
@@ -20,24 +21,67 @@ from tests.support.waiters import Told
 
 FEW, MANY = 40, 120
 STEPS_AN_EVENT: Final = 4000
-"""Three times what the slowest takes: one with a mail's date, an offset and a uuid to be replaced."""
+"""Three times what the slowest takes: one with a mail's date, an offset and a uuid to be replaced.
+"""
 
 MEMBERS: Final = st.sampled_from(
     [
-        *(b'"event":"e"', b'"event":5', b'"event":""', b'"distinct_id":"d"', b'"distinct_id":NaN', b'"distinct_id":{"a":[1]}'),
-        *(b'"$distinct_id":" "', b'"uuid":"x"', b'"uuid":"0190a0a0-1111-7222-8333-444455556666"', b'"uuid":null'),
-        *(b'"timestamp":"2026-01-01T00:00:00Z"', b'"timestamp":"Thu Nov 22 17:05:02 2026"', b'"timestamp":"a b, c d e f"'),
-        *(b'"timestamp":"Mon, 22 Nov 2026 17:05:02 +0000"', b'"timestamp":5', b'"offset":5', b'"offset":1e308', b'"offset":-0.1'),
-        *(b'"properties":{}', b'"properties":{"$ip":1,"alias":"a","$anon_distinct_id":"b"}', b'"properties":{"$ignore_sent_at":true}'),
-        *(b'"properties":{"token":"phc_good","distinct_id":"d"}', b'"properties":5', b'"$set":{"a":"\\ud800"}', b'"a":[NaN,-Infinity]'),
-        *(b'"token":"phc_good"', b'"api_key":"phc_b"', b'"session_id":"s"', b'"options":{"cookieless_mode":"1"}', b'"options":[]'),
+        *(
+            b'"event":"e"',
+            b'"event":5',
+            b'"event":""',
+            b'"distinct_id":"d"',
+            b'"distinct_id":NaN',
+            b'"distinct_id":{"a":[1]}',
+        ),
+        *(
+            b'"$distinct_id":" "',
+            b'"uuid":"x"',
+            b'"uuid":"0190a0a0-1111-7222-8333-444455556666"',
+            b'"uuid":null',
+        ),
+        *(
+            b'"timestamp":"2026-01-01T00:00:00Z"',
+            b'"timestamp":"Thu Nov 22 17:05:02 2026"',
+            b'"timestamp":"a b, c d e f"',
+        ),
+        *(
+            b'"timestamp":"Mon, 22 Nov 2026 17:05:02 +0000"',
+            b'"timestamp":5',
+            b'"offset":5',
+            b'"offset":1e308',
+            b'"offset":-0.1',
+        ),
+        *(
+            b'"properties":{}',
+            b'"properties":{"$ip":1,"alias":"a","$anon_distinct_id":"b"}',
+            b'"properties":{"$ignore_sent_at":true}',
+        ),
+        *(
+            b'"properties":{"token":"phc_good","distinct_id":"d"}',
+            b'"properties":5',
+            b'"$set":{"a":"\\ud800"}',
+            b'"a":[NaN,-Infinity]',
+        ),
+        *(
+            b'"token":"phc_good"',
+            b'"api_key":"phc_b"',
+            b'"session_id":"s"',
+            b'"options":{"cookieless_mode":"1"}',
+            b'"options":[]',
+        ),
     ]
 )
-EVENTS: Final = st.lists(MEMBERS, max_size=7).map(lambda members: b"{%b}" % b",".join(members)) | st.sampled_from(
-    [b"1", b"null", b'""', b"[]", b"NaN", b'"\\ud800"', b"[[]]"]
+EVENTS: Final = st.lists(MEMBERS, max_size=7).map(
+    lambda members: b"{%b}" % b",".join(members)
+) | st.sampled_from([b"1", b"null", b'""', b"[]", b"NaN", b'"\\ud800"', b"[[]]"])
+HEADS: Final = st.sampled_from(
+    [b'{"api_key":"phc_good",', b'{"sent_at":"2020-01-01T00:00:00Z","api_key":"phc_good",', b"{"]
 )
-HEADS: Final = st.sampled_from([b'{"api_key":"phc_good",', b'{"sent_at":"2020-01-01T00:00:00Z","api_key":"phc_good",', b"{"])
-DATED: Final = b'{"event":"e","distinct_id":"d","uuid":"x","offset":5,"timestamp":"Thu Nov 22 17:05:02 2026","properties":{}}'
+DATED: Final = (
+    b'{"event":"e","distinct_id":"d","uuid":"x","offset":5,"timestamp":"Thu Nov 22 17:05:02 '
+    b'2026","properties":{}}'
+)
 
 
 def steps(head: bytes, event: bytes, count: int, *, way: str) -> int:
@@ -50,7 +94,11 @@ def steps(head: bytes, event: bytes, count: int, *, way: str) -> int:
             if way == "records":
                 rig.records.accept(record_list(text), Told(), AckLevel.MEMORY)
             else:
-                rig.take(text, client="8.8.8.8", head=V1Head(b"Bearer " + KEY.encode(), b"lib/1") if way == "v1" else None)
+                rig.take(
+                    text,
+                    client="8.8.8.8",
+                    head=V1Head(b"Bearer " + KEY.encode(), b"lib/1") if way == "v1" else None,
+                )
         except ForwarderError:
             return
 

@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 from forwarder.core.ports import Reason
 from forwarder.intake import stamp_event as module
 from forwarder.intake import stamping
-from forwarder.intake.stamp_event import AT_RECEIPT, StampContext, StampedEvent, all_hyphenated, is_uuid, stamp_event
+from forwarder.intake.stamp_event import (
+    AT_RECEIPT,
+    StampContext,
+    StampedEvent,
+    all_hyphenated,
+    is_uuid,
+    stamp_event,
+)
 from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT
 from tests.support.intakes import NOW, UUID, unique
@@ -56,14 +63,25 @@ OFFSETS: dict[str, float | None] = {
     "1" * 400: float("inf"),
     "1" * 5000: float("inf"),
 }
-SKEWS = {"no sent_at": (False, 0.0), "sent_at without skew": (True, 0.0), "an hour ahead": (True, 3600.0), "a day behind": (True, -86400.5)}
+SKEWS = {
+    "no sent_at": (False, 0.0),
+    "sent_at without skew": (True, 0.0),
+    "an hour ahead": (True, 3600.0),
+    "a day behind": (True, -86400.5),
+}
 
 
 def text_of(members: dict[str, str], space: str = "") -> bytes:
     """An event of members spelled as JSON; absent ones are left out."""
     pairs = {"event": '"e"', "distinct_id": '"d"', **members}
     return (
-        "{" + ",".join(f'{space}"{key}"{space}:{space}{value}{space}' for key, value in pairs.items() if value != ABSENT) + "}"
+        "{"
+        + ",".join(
+            f'{space}"{key}"{space}:{space}{value}{space}'
+            for key, value in pairs.items()
+            if value != ABSENT
+        )
+        + "}"
     ).encode()
 
 
@@ -102,11 +120,23 @@ def expected_time(timestamp: str, offset: str, skew: str, ignore: str) -> str:
 @cases("timestamp", TIMES)
 @cases("skew", SKEWS)
 def test_time(timestamp: str, skew: str) -> None:
-    """Each form of timestamp with each form of offset, with and without `$ignore_sent_at`, by the rules; a resolved offset goes."""
+    """Each form of timestamp with each form of offset, with and without `$ignore_sent_at`, by the
+    rules; a resolved offset goes.
+    """
     has_sent_at, seconds = SKEWS[skew]
-    for offset, ignore, space in itertools.product(OFFSETS, (ABSENT, "true", "false", "null"), ("", " ")):
+    for offset, ignore, space in itertools.product(
+        OFFSETS, (ABSENT, "true", "false", "null"), ("", " ")
+    ):
         properties = ABSENT if ignore == ABSENT else f'{{"$ignore_sent_at":{ignore}}}'
-        data = text_of({"timestamp": timestamp, "offset": offset, "uuid": f'"{UUID}"', "properties": properties}, space)
+        data = text_of(
+            {
+                "timestamp": timestamp,
+                "offset": offset,
+                "uuid": f'"{UUID}"',
+                "properties": properties,
+            },
+            space,
+        )
         found = stamped(data, StampContext(MIDNIGHT, has_sent_at=has_sent_at, skew=seconds))
         assert found["timestamp"] == expected_time(timestamp, offset, skew, ignore), data[:200]
         assert ("offset" in found) is (offset != ABSENT and OFFSETS[offset] is None)
@@ -115,7 +145,9 @@ def test_time(timestamp: str, skew: str) -> None:
 @cases("timestamp", [each for each, time in TIMES.items() if time])
 def test_a_good_timestamp_keeps_its_bytes(timestamp: str) -> None:
     """Without a skew to correct, its spelling stays."""
-    result = stamp_event(text_of({"timestamp": timestamp}), StampContext(MIDNIGHT, has_sent_at=True))
+    result = stamp_event(
+        text_of({"timestamp": timestamp}), StampContext(MIDNIGHT, has_sent_at=True)
+    )
     assert isinstance(result, StampedEvent)
     assert timestamp.encode() in result.data
 
@@ -124,18 +156,44 @@ def test_a_good_timestamp_keeps_its_bytes(timestamp: str) -> None:
 @cases("place", [0, 1, 2])
 @cases("space", ["", "\n  "])
 @cases("with_uuid", [True, False])
-def test_a_resolved_offset_is_removed_wherever_it_stands(key: str, place: int, space: str, with_uuid: bool) -> None:
-    """First, in the middle or last, however its key is spelled, whatever space is around it, and only it."""
-    members = ['"event":"offset"', '"distinct_id":"\\"offset\\":5"', f'"uuid":"{UUID}"'][: 3 if with_uuid else 2]
+def test_a_resolved_offset_is_removed_wherever_it_stands(
+    key: str, place: int, space: str, with_uuid: bool
+) -> None:
+    """First, in the middle or last, however its key is spelled, whatever space is around it, and
+    only it.
+    """
+    members = ['"event":"offset"', '"distinct_id":"\\"offset\\":5"', f'"uuid":"{UUID}"'][
+        : 3 if with_uuid else 2
+    ]
     members.insert(place if place < 2 else len(members), f'"{key}"{space}:{space}5000')
     data = ("{" + ",".join(f"{space}{member}{space}" for member in members) + "}").encode()
     found = stamped(data, StampContext(MIDNIGHT))
     uuid = found.pop("uuid")
     assert (uuid == UUID) is with_uuid
-    assert found == {"event": "offset", "distinct_id": '"offset":5', "timestamp": "2025-12-31T23:59:55.000Z"}
+    assert found == {
+        "event": "offset",
+        "distinct_id": '"offset":5',
+        "timestamp": "2025-12-31T23:59:55.000Z",
+    }
 
 
-@cases("value", [ABSENT, "null", '""', '"x"', "5", "true", "[]", "{}", f'"{UUID[:-1]}"', f'"{UUID}0"', f'" {UUID}"', '"\\ud83d\\ude00"'])
+@cases(
+    "value",
+    [
+        ABSENT,
+        "null",
+        '""',
+        '"x"',
+        "5",
+        "true",
+        "[]",
+        "{}",
+        f'"{UUID[:-1]}"',
+        f'"{UUID}0"',
+        f'" {UUID}"',
+        '"\\ud83d\\ude00"',
+    ],
+)
 @cases("space", ["", " "])
 def test_a_bad_uuid_is_replaced_where_it_stands(value: str, space: str) -> None:
     """Absent, null, empty, invalid or no string: a new one, in its place; never a second one."""
@@ -145,10 +203,22 @@ def test_a_bad_uuid_is_replaced_where_it_stands(value: str, space: str) -> None:
     uuid = unique(result.data)["uuid"]
     assert is_uuid(uuid.encode())
     if value != ABSENT:
-        assert result.data == data.replace(f'"uuid"{space}:{space}{value}'.encode(), f'"uuid"{space}:{space}"{uuid}"'.encode())
+        assert result.data == data.replace(
+            f'"uuid"{space}:{space}{value}'.encode(), f'"uuid"{space}:{space}"{uuid}"'.encode()
+        )
 
 
-@cases("value", [UUID, UUID.upper(), UUID.replace("-", ""), f"{{{UUID}}}", f"urn:uuid:{UUID}", "\\u0030" + UUID[1:]])
+@cases(
+    "value",
+    [
+        UUID,
+        UUID.upper(),
+        UUID.replace("-", ""),
+        f"{{{UUID}}}",
+        f"urn:uuid:{UUID}",
+        "\\u0030" + UUID[1:],
+    ],
+)
 def test_a_good_uuid_keeps_its_bytes(value: str) -> None:
     """In every form that the service reads."""
     data = text_of({"uuid": f'"{value}"', "timestamp": f'"{NOW}"'})
@@ -180,11 +250,15 @@ def test_a_good_uuid_keeps_its_bytes(value: str) -> None:
     ],
 )
 def test_the_address(properties: str, expected: Any) -> None:
-    """`$ip` is added where there are properties or could be, where it isn't there, and where `$geoip_disable` isn't set."""
+    """`$ip` is added where there are properties or could be, where it isn't there, and where
+    `$geoip_disable` isn't set.
+    """
     data = text_of({"properties": properties})
     assert stamped(data, StampContext(MIDNIGHT, ip=IP))["properties"] == expected
     without = stamped(data, StampContext(MIDNIGHT))
-    assert without.get("properties", ABSENT) == (ABSENT if properties == ABSENT else json.loads(properties))
+    assert without.get("properties", ABSENT) == (
+        ABSENT if properties == ABSENT else json.loads(properties)
+    )
 
 
 @cases(
@@ -199,7 +273,10 @@ def test_the_address(properties: str, expected: Any) -> None:
         (b'{"event":"e","distinct_id":null}', Reason.MISSING_DISTINCT_ID),
         (b'{"event":"e","distinct_id":""}', Reason.MISSING_DISTINCT_ID),
         (b'{"event":"e","distinct_id":" \\t\\u2003"}', Reason.MISSING_DISTINCT_ID),
-        (b'{"event":"e","distinct_id":"","properties":{"distinct_id":" "}}', Reason.MISSING_DISTINCT_ID),
+        (
+            b'{"event":"e","distinct_id":"","properties":{"distinct_id":" "}}',
+            Reason.MISSING_DISTINCT_ID,
+        ),
         (b'{"event":"e","properties":"distinct_id"}', Reason.MISSING_DISTINCT_ID),
         (b"5", Reason.INVALID_EVENT),
         (b"null", Reason.INVALID_EVENT),
@@ -232,7 +309,9 @@ def test_the_stamped_size_counts() -> None:
     """An event is too large if it is so with its stamps; exactly at the limit it isn't."""
     event = b'{"event":"e","distinct_id":"d","uuid":"%b","timestamp":"2025-12-31"}' % UUID.encode()
     size = len(event) + len(b'"properties":{"$ip":"8.8.8.8"},')
-    assert isinstance(stamp_event(event, StampContext(MIDNIGHT, ip=IP, max_event=size)), StampedEvent)
+    assert isinstance(
+        stamp_event(event, StampContext(MIDNIGHT, ip=IP, max_event=size)), StampedEvent
+    )
     assert stamp_event(event, StampContext(MIDNIGHT, ip=IP, max_event=size - 1)) is Reason.TOO_LARGE
 
 
@@ -276,20 +355,43 @@ def test_texts_that_are_none(text: str) -> None:
     assert not all_hyphenated([GOOD, text, GOOD])
 
 
-@cases("uuids", [["", GOOD + GOOD], [GOOD[:8], GOOD[8:]], [GOOD + GOOD, ""], [GOOD[:20], GOOD[20:] + GOOD[:10], GOOD[10:]]])
+@cases(
+    "uuids",
+    [
+        ["", GOOD + GOOD],
+        [GOOD[:8], GOOD[8:]],
+        [GOOD + GOOD, ""],
+        [GOOD[:20], GOOD[20:] + GOOD[:10], GOOD[10:]],
+    ],
+)
 def test_bad_ones_do_not_make_up_for_each_other(uuids: list[str]) -> None:
-    """Several texts that joined look like as many UUIDs are still no UUIDs: one of them would fail a whole upstream request."""
+    """Several texts that joined look like as many UUIDs are still no UUIDs: one of them would fail
+    a whole upstream request.
+    """
     assert not all_hyphenated(uuids)
 
 
-@given(st.lists(st.sampled_from([GOOD, GOOD.upper(), GOOD.replace("-", ""), "", GOOD * 2, GOOD[:18], GOOD[18:]]), max_size=5))
+@given(
+    st.lists(
+        st.sampled_from(
+            [GOOD, GOOD.upper(), GOOD.replace("-", ""), "", GOOD * 2, GOOD[:18], GOOD[18:]]
+        ),
+        max_size=5,
+    )
+)
 def test_all_means_each(uuids: list[str]) -> None:
     """One look at all of them says what a look at each would."""
-    assert all_hyphenated(uuids) == all(len(each) == 36 and is_uuid(each.encode()) for each in uuids)
+    assert all_hyphenated(uuids) == all(
+        len(each) == 36 and is_uuid(each.encode()) for each in uuids
+    )
 
 
 def test_every_reason_at_receipt_has_its_texts() -> None:
     """What stamping rejects has words for its dead letter and for the result of a v1 event."""
-    named = {Reason[name] for source in (module, stamping) for name in re.findall(r"\bReason\.([A-Z_]+)", inspect.getsource(source))}
+    named = {
+        Reason[name]
+        for source in (module, stamping)
+        for name in re.findall(r"\bReason\.([A-Z_]+)", inspect.getsource(source))
+    }
     assert set(AT_RECEIPT) == named
     assert all(text.why and text.detail for text in AT_RECEIPT.values())

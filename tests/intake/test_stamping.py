@@ -1,4 +1,6 @@
-"""The three ways of stamping: which request takes which, and that a fast one never lets through what the loose one would have mended."""
+"""The three ways of stamping: which request takes which, and that a fast one never lets through
+what the loose one would have mended.
+"""
 
 from __future__ import annotations
 
@@ -40,21 +42,37 @@ def forbid_loose(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("offset", [{}, {"offset": None}])
-def test_complete_events_are_one_piece(monkeypatch: pytest.MonkeyPatch, ordered: bool, offset: dict[str, Any]) -> None:
+def test_complete_events_are_one_piece(
+    monkeypatch: pytest.MonkeyPatch, ordered: bool, offset: dict[str, Any]
+) -> None:
     """Nothing to stamp: the bytes between the brackets as they are, white space too."""
     forbid_loose(monkeypatch)
-    text = b"[ " + text_of({**stamped_event(), **offset}, stamped_event(distinct_id="bob"))[1:-1] + b" ]"
+    text = (
+        b"[ "
+        + text_of({**stamped_event(), **offset}, stamped_event(distinct_id="bob"))[1:-1]
+        + b" ]"
+    )
     result = stamp(text, StampContext(MIDNIGHT, ordered=ordered))
     assert (result.data, result.count) == (text[1:-1], 2)
     assert result.ids == ({"ann", "bob"} if ordered else set())
 
 
 def test_an_address_is_put_in_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Complete events gain `$ip` without being taken apart; those that don't want it go on beside them."""
+    """Complete events gain `$ip` without being taken apart; those that don't want it go on beside
+    them.
+    """
     forbid_loose(monkeypatch)
-    events = [stamped_event(), stamped_event(properties={"$ip": None}), stamped_event(properties={"$geoip_disable": True})]
+    events = [
+        stamped_event(),
+        stamped_event(properties={"$ip": None}),
+        stamped_event(properties={"$geoip_disable": True}),
+    ]
     result = stamp(text_of(*events), StampContext(MIDNIGHT, ip=IP))
-    assert [event["properties"] for event in read(result.data)] == [{"$ip": "8.8.8.8", "a": 1}, {"$ip": None}, {"$geoip_disable": True}]
+    assert [event["properties"] for event in read(result.data)] == [
+        {"$ip": "8.8.8.8", "a": 1},
+        {"$ip": None},
+        {"$geoip_disable": True},
+    ]
     assert result.data.replace(b'"$ip":"8.8.8.8",', b"") == text_of(*events)[1:-1]
 
 
@@ -75,18 +93,37 @@ def test_an_address_is_put_in_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @cases("ip", [None, IP])
 @cases("ordered", [True, False])
-def test_one_incomplete_event_is_mended_among_complete_ones(change: dict[str, Any], ip: bytes | None, ordered: bool) -> None:
+def test_one_incomplete_event_is_mended_among_complete_ones(
+    change: dict[str, Any], ip: bytes | None, ordered: bool
+) -> None:
     """Wherever it stands; the others keep their stamps."""
     for place in range(3):
         events = [stamped_event(n=number) for number in range(3)]
         events[place] = stamped_event(n=place, **change)
         found = read(stamp(text_of(*events), StampContext(MIDNIGHT, ip=ip, ordered=ordered)).data)
         assert [event["n"] for event in found] == [0, 1, 2]
-        assert all(parse_timestamp(event["timestamp"]) and len(event["uuid"]) == 36 and "offset" not in event for event in found)
-        assert [event["uuid"] == UUID for event in found] == ["uuid" not in change or number != place for number in range(3)]
+        assert all(
+            parse_timestamp(event["timestamp"])
+            and len(event["uuid"]) == 36
+            and "offset" not in event
+            for event in found
+        )
+        assert [event["uuid"] == UUID for event in found] == [
+            "uuid" not in change or number != place for number in range(3)
+        ]
 
 
-@cases("change", [{"event": ""}, {"event": None}, {"distinct_id": ""}, {"distinct_id": " "}, {"distinct_id": None}, {"event": 5}])
+@cases(
+    "change",
+    [
+        {"event": ""},
+        {"event": None},
+        {"distinct_id": ""},
+        {"distinct_id": " "},
+        {"distinct_id": None},
+        {"event": 5},
+    ],
+)
 @cases("ip", [None, IP])
 def test_one_bad_event_is_parted_from_the_others(change: dict[str, Any], ip: bytes | None) -> None:
     """It is handed back as it was received, the others go on."""
@@ -97,14 +134,22 @@ def test_one_bad_event_is_parted_from_the_others(change: dict[str, Any], ip: byt
 
 
 def test_uuids_do_not_make_up_for_each_other() -> None:
-    """An empty uuid beside one of double length is mended, although both together look like two good ones."""
-    found = read(stamp(text_of(stamped_event(uuid=""), stamped_event(uuid=UUID + UUID)), StampContext(MIDNIGHT)).data)
+    """An empty uuid beside one of double length is mended, although both together look like two
+    good ones.
+    """
+    found = read(
+        stamp(
+            text_of(stamped_event(uuid=""), stamped_event(uuid=UUID + UUID)), StampContext(MIDNIGHT)
+        ).data
+    )
     assert [len(event["uuid"]) for event in found] == [36, 36]
 
 
 def test_skew_makes_every_event_be_looked_at() -> None:
     """Complete events too are corrected by the sender's clock."""
-    found = read(stamp(text_of(stamped_event()), StampContext(MIDNIGHT, has_sent_at=True, skew=60.0)).data)
+    found = read(
+        stamp(text_of(stamped_event()), StampContext(MIDNIGHT, has_sent_at=True, skew=60.0)).data
+    )
     assert found[0]["timestamp"] == "2025-12-31T11:59:00.000Z"
 
 
@@ -112,7 +157,9 @@ def test_skew_makes_every_event_be_looked_at() -> None:
 @cases("ip", [None, IP])
 @cases("alone", [True, False])
 def test_the_size_limit_is_the_same_on_every_way(room: int, ip: bytes | None, alone: bool) -> None:
-    """An event at the limit with its stamps goes on, one byte over it doesn't, however it is stamped."""
+    """An event at the limit with its stamps goes on, one byte over it doesn't, however it is
+    stamped.
+    """
     event = json.dumps(stamped_event()).encode()
     added = len(b'"$ip":,' + ip) if ip else 0
     text = b"[" + (event if alone else event + b"," + event) + b"]"
@@ -129,7 +176,8 @@ def test_an_empty_array() -> None:
 
 
 TIMES = st.from_regex(
-    r"\A[0-9]{4}-[01][0-9]-[0-3][0-9][Tt _][0-2][0-9]:[0-5][0-9]:[0-6][0-9]([.,][0-9]{1,12})?([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)?\Z"
+    r"\A[0-9]{4}-[01][0-9]-[0-3][0-9][Tt "
+    r"_][0-2][0-9]:[0-5][0-9]:[0-6][0-9]([.,][0-9]{1,12})?([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)?\Z"
 )
 
 

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from forwarder.core.ack import AckLevel
-from forwarder.core.errors import Backpressure, BufferFull, InvalidToken, NotAcknowledged, UnsupportedMedia
+from forwarder.core.errors import (
+    Backpressure,
+    BufferFull,
+    InvalidToken,
+    NotAcknowledged,
+    UnsupportedMedia,
+)
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropReason, Fate, Ordering, Reason, V1Head, WhenFull
 from tests.support.cases import cases
@@ -22,7 +28,13 @@ THIRD = UUID.replace("0190", "0192")
 
 def event(uuid: str | None = UUID, **changes: Any) -> dict[str, Any]:
     """A good event with changes; None takes a member out."""
-    whole: dict[str, Any] = {"event": "click", "uuid": uuid, "distinct_id": "ann", "timestamp": "2025-12-31T12:00:00Z", "options": {}}
+    whole: dict[str, Any] = {
+        "event": "click",
+        "uuid": uuid,
+        "distinct_id": "ann",
+        "timestamp": "2025-12-31T12:00:00Z",
+        "options": {},
+    }
     whole |= {"properties": {"a": 1}, **changes}
     return {key: value for key, value in whole.items() if value is not None}
 
@@ -30,11 +42,21 @@ def event(uuid: str | None = UUID, **changes: Any) -> dict[str, Any]:
 class Sender:
     """One request, its head and who waits for it."""
 
-    def __init__(self, rig: IntakeRig, *events: Any, body: bytes | None = None, timestamp: bytes = b"", **hints: Any) -> None:
+    def __init__(
+        self,
+        rig: IntakeRig,
+        *events: Any,
+        body: bytes | None = None,
+        timestamp: bytes = b"",
+        **hints: Any,
+    ) -> None:
         self.rig = rig
         self.head = V1Head(b"Bearer " + KEY.encode(), b"sdk/1", timestamp)
         self.told = Told()
-        data = body or json.dumps({"created_at": "2026-01-01T00:00:00Z", "batch": list(events)}).encode()
+        data = (
+            body
+            or json.dumps({"created_at": "2026-01-01T00:00:00Z", "batch": list(events)}).encode()
+        )
         self.told.reached = rig.offer(data, self.told, head=self.head, **hints)
         assert rig.balanced()
 
@@ -48,7 +70,9 @@ class Sender:
 
 
 def take_off(rig: IntakeRig, count: int | None = None) -> list[Chunk]:
-    """Take what waits, as delivery does; cut to chunks of one event each if a `count` is given: the first so many, the rest stays."""
+    """Take what waits, as delivery does; cut to chunks of one event each if a `count` is given:
+    the first so many, the rest stays.
+    """
     queue = rig.buffer.queue(LANE)
     chunk = queue.popleft()
     if count is None:
@@ -76,9 +100,18 @@ def test_taken_as_a_classic_event() -> None:
     sender = Sender(rig, event(session_id="s", options={"process_person_profile": False}))
     assert sender.results == {UUID: "ok"}
     assert rig.one() == {
-        "event": "click", "uuid": UUID, "distinct_id": "ann", "timestamp": "2025-12-31T12:00:00Z",
-        "properties": {"$session_id": "s", "$process_person_profile": False, "$lib": "sdk", "$lib_version": "1", "a": 1},
-    }  # fmt: skip
+        "event": "click",
+        "uuid": UUID,
+        "distinct_id": "ann",
+        "timestamp": "2025-12-31T12:00:00Z",
+        "properties": {
+            "$session_id": "s",
+            "$process_person_profile": False,
+            "$lib": "sdk",
+            "$lib_version": "1",
+            "a": 1,
+        },
+    }
     assert rig.figures(LANE) == (1, 1, {}, {})
 
 
@@ -95,16 +128,29 @@ def test_ordering_and_address() -> None:
     Sender(rig, event(), event(OTHER, properties={"alias": "bob"}), client="8.8.8.8")
     (chunk,) = rig.chunks()
     assert chunk.ids == {"ann", "bob"}
-    assert [json.loads(each)["properties"]["$ip"] for each in chunk.events()] == ["8.8.8.8", "8.8.8.8"]
+    assert [json.loads(each)["properties"]["$ip"] for each in chunk.events()] == [
+        "8.8.8.8",
+        "8.8.8.8",
+    ]
 
 
 def test_clock_skew() -> None:
-    """The head's time corrects each event's but those that want none of it; a small difference changes nothing."""
+    """The head's time corrects each event's but those that want none of it; a small difference
+    changes nothing.
+    """
     rig = IntakeRig()
-    Sender(rig, event(), event(OTHER, options={"disable_skew_correction": True}), timestamp=b"2026-01-01T01:00:00Z")
+    Sender(
+        rig,
+        event(),
+        event(OTHER, options={"disable_skew_correction": True}),
+        timestamp=b"2026-01-01T01:00:00Z",
+    )
     first, second = (json.loads(each) for each in rig.events())
     assert first["timestamp"] == "2025-12-31T11:00:00.000Z"
-    assert (second["timestamp"], second["properties"]["$ignore_sent_at"]) == ("2025-12-31T12:00:00Z", True)
+    assert (second["timestamp"], second["properties"]["$ignore_sent_at"]) == (
+        "2025-12-31T12:00:00Z",
+        True,
+    )
     rig = IntakeRig()
     Sender(rig, event(), timestamp=b"2026-01-01T00:00:00.900Z")
     assert rig.one()["timestamp"] == "2025-12-31T12:00:00Z"
@@ -127,7 +173,11 @@ def test_warnings() -> None:
         f" {THIRD} ": "ok",
         UUID: "warning distinct_id_cut",
     }
-    assert [json.loads(each)["timestamp"][:10] for each in rig.events()] == ["2026-01-01", "2026-01-01", *["2025-12-31"] * 3]
+    assert [json.loads(each)["timestamp"][:10] for each in rig.events()] == [
+        "2026-01-01",
+        "2026-01-01",
+        *["2025-12-31"] * 3,
+    ]
     assert json.loads(rig.events()[3])["uuid"] == THIRD
 
 
@@ -143,18 +193,50 @@ def test_a_uuid_that_is_there_twice() -> None:
     ("bad", "details", "reason", "why"),
     [
         (event(OTHER, event=""), "missing_event_name", Reason.MISSING_EVENT, "no name"),
-        (event(OTHER, distinct_id="  "), "missing_distinct_id", Reason.MISSING_DISTINCT_ID, "no distinct_id"),
+        (
+            event(OTHER, distinct_id="  "),
+            "missing_distinct_id",
+            Reason.MISSING_DISTINCT_ID,
+            "no distinct_id",
+        ),
         (event(OTHER, event=5), "malformed_event", Reason.INVALID_EVENT, "name no string"),
-        (event(OTHER, properties=[]), "malformed_event_properties", Reason.INVALID_EVENT, "properties are no object"),
-        (event(OTHER, options={"cookieless_mode": "perhaps"}), "invalid_options", Reason.INVALID_EVENT, "options"),
-        (event(OTHER, session_id=5), "invalid_session_or_window", Reason.INVALID_EVENT, "session_id"),
-        (event(OTHER, properties={"a": "\ud800"}), "lone_surrogate", Reason.LONE_SURROGATE, "surrogate"),
-        (event(OTHER, properties={"a": "x" * 3000}), "event_too_big", Reason.TOO_LARGE, "max_event"),
+        (
+            event(OTHER, properties=[]),
+            "malformed_event_properties",
+            Reason.INVALID_EVENT,
+            "properties are no object",
+        ),
+        (
+            event(OTHER, options={"cookieless_mode": "perhaps"}),
+            "invalid_options",
+            Reason.INVALID_EVENT,
+            "options",
+        ),
+        (
+            event(OTHER, session_id=5),
+            "invalid_session_or_window",
+            Reason.INVALID_EVENT,
+            "session_id",
+        ),
+        (
+            event(OTHER, properties={"a": "\ud800"}),
+            "lone_surrogate",
+            Reason.LONE_SURROGATE,
+            "surrogate",
+        ),
+        (
+            event(OTHER, properties={"a": "x" * 3000}),
+            "event_too_big",
+            Reason.TOO_LARGE,
+            "max_event",
+        ),
     ],
 )
 @cases("first", [False, True])
 def test_drops(bad: Any, details: str, reason: Reason, why: str, first: bool) -> None:
-    """An event that can't be delivered is a dead letter, alone; the sender is told, and the others go on."""
+    """An event that can't be delivered is a dead letter, alone; the sender is told, and the others
+    go on.
+    """
     rig = IntakeRig(max_event=2000)
     sender = Sender(rig, *([bad, event()] if first else [event(), bad]))
     assert sender.results == {UUID: "ok", OTHER: f"drop {details}"}
@@ -174,11 +256,16 @@ def test_drops_alone() -> None:
 
 
 def test_a_dead_letter_can_be_sent_again() -> None:
-    """It has the classic shape, so that nothing is lost when its id is mended and it is replayed."""
+    """It has the classic shape, so that nothing is lost when its id is mended and it
+    is replayed.
+    """
     rig = IntakeRig()
     Sender(rig, event(distinct_id="", session_id="s"))
     (letter,) = rig.dead_letters.letters
-    rig.take(b'{"api_key":"phc_good","batch":[%b]}' % letter.data.replace(b'"distinct_id":""', b'"distinct_id":"ann"'))
+    rig.take(
+        b'{"api_key":"phc_good","batch":[%b]}'
+        % letter.data.replace(b'"distinct_id":""', b'"distinct_id":"ann"')
+    )
     assert rig.one()["properties"]["$session_id"] == "s"
 
 
@@ -215,7 +302,9 @@ def test_what_a_full_buffer_drops_is_told() -> None:
 
 
 def test_at_level_disk_it_waits() -> None:
-    """The results are told once the events are on disk; if they can't be written, the whole request has to come again."""
+    """The results are told once the events are on disk; if they can't be written, the whole
+    request has to come again.
+    """
     rig = IntakeRig(ack=AckLevel.DISK, durable=True)
     sender = Sender(rig, event(), event(OTHER, event=""))
     assert sender.told.code == "waiting"
@@ -243,11 +332,17 @@ class TestDelivered:
         settle(rig, Fate.DELIVERED, three, one)
         assert sender.told.code == "waiting"
         settle(rig, Fate.BURIED, two)
-        assert sender.results == {"x": "warning uuid_replaced", OTHER: "drop dead_letter", THIRD: "ok"}
+        assert sender.results == {
+            "x": "warning uuid_replaced",
+            OTHER: "drop dead_letter",
+            THIRD: "ok",
+        }
         assert rig.clock.pending == 0
 
     async def test_a_part_of_it_in_time(self, durable: bool) -> None:
-        """Delivered is ok; what waits is withdrawn and has to come again, what is under way too, for nobody knows of it."""
+        """Delivered is ok; what waits is withdrawn and has to come again, what is under way too,
+        for nobody knows of it.
+        """
         rig = self.rig(durable)
         sender = Sender(rig, event(), event(OTHER), event(THIRD), event("bad", event=""))
         rig.slow.hold()
@@ -255,14 +350,21 @@ class TestDelivered:
         settle(rig, Fate.DELIVERED, one)
         await rig.clock.advance(5.0)
         assert sender.results == {
-            UUID: "ok", OTHER: "retry not_confirmed", THIRD: "retry not_delivered", "bad": "drop missing_event_name",
-        }  # fmt: skip
+            UUID: "ok",
+            OTHER: "retry not_confirmed",
+            THIRD: "retry not_delivered",
+            "bad": "drop missing_event_name",
+        }
         assert sender.head.results is not None
         assert sender.head.results.retries
         assert rig.figures(LANE) == (4, 1, {Reason.MISSING_EVENT: 1}, {DropReason.WITHDRAWN: 1})
         settle(rig, Fate.DELIVERED, two)
         statistics = rig.intake.statistics()
-        assert (statistics.awaiting_delivery, statistics.not_acknowledged, rig.clock.pending) == (0, 1, 0)
+        assert (statistics.awaiting_delivery, statistics.not_acknowledged, rig.clock.pending) == (
+            0,
+            1,
+            0,
+        )
 
     async def test_nothing_of_it_in_time(self, durable: bool) -> None:
         """Then the request as a whole has to come again."""
@@ -293,7 +395,9 @@ class TestDelivered:
         assert rig.figures(LANE) == (2, 0, {}, {DropReason.WITHDRAWN: 1})
 
     async def test_what_is_heard_too_late(self, durable: bool) -> None:
-        """An event that has to come again is told so, though it becomes a dead letter just before: nothing waited for the letter."""
+        """An event that has to come again is told so, though it becomes a dead letter just before:
+        nothing waited for the letter.
+        """
         rig = self.rig(durable)
         rig.dead_letters.slow = True
         sender = Sender(rig, event(), event(OTHER), event("bad", event=""))
@@ -304,10 +408,16 @@ class TestDelivered:
         assert sender.told.code == "waiting"
         settle(rig, Fate.BURIED, two)
         rig.dead_letters.write(None)
-        assert sender.results == {UUID: "ok", OTHER: "retry not_confirmed", "bad": "drop missing_event_name"}
+        assert sender.results == {
+            UUID: "ok",
+            OTHER: "retry not_confirmed",
+            "bad": "drop missing_event_name",
+        }
 
     async def test_a_part_waits_for_its_letters(self, durable: bool) -> None:
-        """What is told to be a dead letter is written before; if it can't be, all has to come again."""
+        """What is told to be a dead letter is written before; if it can't be, all has to come
+        again.
+        """
         for error, code in ((None, "taken"), (Backpressure("the disk is full"), "backpressure")):
             rig = self.rig(durable)
             rig.dead_letters.slow = True
@@ -328,8 +438,12 @@ class TestDelivered:
         assert sender.results == {UUID: "ok", OTHER: "retry not_delivered"}
 
     def test_room_for_others(self, durable: bool) -> None:
-        """Events that make room for newer ones have to come again, with all that isn't delivered."""
-        rig = IntakeRig(ack=AckLevel.DELIVERED, durable=durable, when_full=WhenFull.DROP_OLDEST, max_bytes=7_500)
+        """Events that make room for newer ones have to come again, with all that isn't
+        delivered.
+        """
+        rig = IntakeRig(
+            ack=AckLevel.DELIVERED, durable=durable, when_full=WhenFull.DROP_OLDEST, max_bytes=7_500
+        )
         sender = Sender(rig, event(), event(OTHER))
         rig.slow.hold()
         settle(rig, Fate.DELIVERED, *take_off(rig, 1))

@@ -1,6 +1,7 @@
 """The fast ways of stamping leave the bytes that the loose one leaves, whatever they are given.
 
-Events in the usual forms and their mutants go both ways. `MUTANTS=1000000 pytest tests/intake/test_ways_agree.py` tries as many.
+Events in the usual forms and their mutants go both ways. `MUTANTS=1000000 pytest
+tests/intake/test_ways_agree.py` tries as many.
 """
 
 from __future__ import annotations
@@ -34,8 +35,33 @@ CONTEXTS: Final = [
     StampContext(MIDNIGHT, reports_changes=True),
 ]
 PIECES: Final = [
-    *[b'"', b"{", b"}", b"[", b"]", b",", b":", b" ", b"\\", b"null", b"true", b"1e999", b"{}", b"NaN", "é".encode(), b"\\u0024"],
-    *[b'"uuid":null,', b'"timestamp":"",', b'"offset":5,', b'"offset":null,', b'"distinct_id":"",', b'"event":"",', b'"properties":{}'],
+    *[
+        b'"',
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b",",
+        b":",
+        b" ",
+        b"\\",
+        b"null",
+        b"true",
+        b"1e999",
+        b"{}",
+        b"NaN",
+        "é".encode(),
+        b"\\u0024",
+    ],
+    *[
+        b'"uuid":null,',
+        b'"timestamp":"",',
+        b'"offset":5,',
+        b'"offset":null,',
+        b'"distinct_id":"",',
+        b'"event":"",',
+        b'"properties":{}',
+    ],
     *[
         b'"$ip":"x",',
         b'"$geoip_disable":true,',
@@ -62,16 +88,33 @@ def seeds() -> list[list[dict[str, Any]]]:
     timed = [{**bare, "timestamp": time} for time in times]
     named = {**bare, "uuid": whole["uuid"]}
     opted = [
-        stamped_event(properties={name: value, "b": 2}) for name in ("$ip", "$geoip_disable", "$ignore_sent_at") for value in (True, False)
+        stamped_event(properties={name: value, "b": 2})
+        for name in ("$ip", "$geoip_disable", "$ignore_sent_at")
+        for value in (True, False)
     ]
     alone = [[event] for event in (whole, bare, named, *timed, *opted)]
-    return [*alone, [bare] * 3, [whole, bare, named, whole], [*timed, bare], opted, [bare, whole], [{**bare, "properties": {}}, whole], []]
+    return [
+        *alone,
+        [bare] * 3,
+        [whole, bare, named, whole],
+        [*timed, bare],
+        opted,
+        [bare, whole],
+        [{**bare, "properties": {}}, whole],
+        [],
+    ]
 
 
 def texts() -> list[bytes]:
     """The seeds as several SDKs write them."""
-    compact = [json.dumps(each, ensure_ascii=False, separators=(",", ":")).encode() for each in seeds()]
-    return compact + [json.dumps(each).encode() for each in seeds()] + [json.dumps(each, indent=1).encode() for each in seeds()]
+    compact = [
+        json.dumps(each, ensure_ascii=False, separators=(",", ":")).encode() for each in seeds()
+    ]
+    return (
+        compact
+        + [json.dumps(each).encode() for each in seeds()]
+        + [json.dumps(each, indent=1).encode() for each in seeds()]
+    )
 
 
 def mutant(text: bytes, dice: random.Random) -> bytes:
@@ -98,22 +141,33 @@ def outcome(events: bytes, context: StampContext) -> object:
 
 
 def _seen(stamped: StampedEvents) -> object:
-    parts = [bytes(raw) for raw in msgspec.json.decode(b"[%b]" % stamped.data, type=list[msgspec.Raw])]
+    parts = [
+        bytes(raw) for raw in msgspec.json.decode(b"[%b]" % stamped.data, type=list[msgspec.Raw])
+    ]
     assert len(parts) == stamped.count
     return parts, stamped.ids, list(stamped.rejected), list(stamped.replaced)
 
 
 def test_all_ways_leave_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of arrays: what is stamped together and what is stamped one by one; and the fast way is taken often."""
+    """Of arrays: what is stamped together and what is stamped one by one; and the fast way is
+    taken often.
+    """
     dice, corpus = random.Random(20), texts()
     together, taken = stamping.stamp_together, 0
     for _ in range(MUTANTS):
         events = mutant(dice.choice(corpus), dice)
         if not (events.startswith(b"[") and events.endswith(b"]") and is_utf8(events)):
-            continue  # a request's events always are an array without white space around it, and UTF-8
-        context = replace(dice.choice(CONTEXTS), uuid_of=lambda at: b"01900000-0000-7000-8000-%012d" % at)
+            # a request's events always are an array without white space around it, and UTF-8
+            continue
+        context = replace(
+            dice.choice(CONTEXTS), uuid_of=lambda at: b"01900000-0000-7000-8000-%012d" % at
+        )
         fast = outcome(events, context)
-        taken += isinstance(fast, tuple) and together(events, context) is not None if b"NaN" not in events else 0
+        taken += (
+            isinstance(fast, tuple) and together(events, context) is not None
+            if b"NaN" not in events
+            else 0
+        )
         with monkeypatch.context() as patch:
             patch.setattr(stamping, "stamp_together", lambda *_: None)
             assert fast == outcome(events, context), (events, context)
@@ -121,16 +175,31 @@ def test_all_ways_leave_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_single_event_is_stamped_like_one_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of requests that are one event: the same bytes, key and ids as when it is read as a batch of one."""
+    """Of requests that are one event: the same bytes, key and ids as when it is read as a batch of
+    one.
+    """
     monkeypatch.setattr(stamping, "new_uuid7", lambda _: b"01900000-0000-7000-8000-000000000000")
     dice, taken = random.Random(21), 0
-    corpus = [b'{"api_key":"%b",%b' % (KEY.encode(), text.strip(b"[] \n")[1:]) for text in texts() if text.count(b'"event"') == 1]
+    corpus = [
+        b'{"api_key":"%b",%b' % (KEY.encode(), text.strip(b"[] \n")[1:])
+        for text in texts()
+        if text.count(b'"event"') == 1
+    ]
     for _ in range(MUTANTS // 2):
         text, ordered = mutant(dice.choice(corpus), dice), dice.random() < 0.5
         single = read_single(text, MIDNIGHT, 100_000, ordered=ordered)
         if single is None:
             continue
         taken += 1
-        stamped = stamp(b"[%b]" % text, StampContext(MIDNIGHT, ordered=ordered, uuid_of=lambda _: b"01900000-0000-7000-8000-000000000000"))
-        assert (single.data.strip(), single.ids, 1) == (stamped.data.strip(), stamped.ids, stamped.count), text
+        stamped = stamp(
+            b"[%b]" % text,
+            StampContext(
+                MIDNIGHT, ordered=ordered, uuid_of=lambda _: b"01900000-0000-7000-8000-000000000000"
+            ),
+        )
+        assert (single.data.strip(), single.ids, 1) == (
+            stamped.data.strip(),
+            stamped.ids,
+            stamped.count,
+        ), text
     assert taken > MUTANTS / 20

@@ -1,4 +1,6 @@
-"""Both faces of the client, called the same way: by the name of an endpoint, whose method it is that does it."""
+"""Both faces of the client, called the same way: by the name of an endpoint, whose method it is
+that does it.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,18 @@ Doing = Callable[[Any], Any]
 def method_of(client: object, name: str) -> Callable[..., Any]:
     """The method of an endpoint."""
     endpoint = BY_NAME[name]
-    method: Callable[..., Any] = getattr(getattr(client, endpoint.resource.replace("-", "_")), endpoint.verb)
+    method: Callable[..., Any] = getattr(
+        getattr(client, endpoint.resource.replace("-", "_")), endpoint.verb
+    )
     return method
 
 
-def arguments(name: str, body: Any, *, other: bool = False, ids: Mapping[str, object] | None = None) -> tuple[list[object], dict[str, Any]]:
-    """How the method is called: ids in the order of the path, the seed's unless `ids` says otherwise, and the fields of the body."""
+def arguments(
+    name: str, body: Any, *, other: bool = False, ids: Mapping[str, object] | None = None
+) -> tuple[list[object], dict[str, Any]]:
+    """How the method is called: ids in the order of the path, the seed's unless `ids` says
+    otherwise, and the fields of the body.
+    """
     every = {**ids_of(ROWS[name], other=other), **(ids or {})}
     positional = [every[parameter.name] for parameter in BY_NAME[name].parameters]
     if BY_NAME[name].several:
@@ -44,8 +52,12 @@ class Face:
         self.service = service
         self._kind = kind
 
-    async def do(self, name: str, body: Any = ..., *, key: str = seed.OWNER_KEY, **where: Any) -> Any:
-        """What the method of an endpoint returns, a list as its items; `...`: with the least body. Raises `ApiError`."""
+    async def do(
+        self, name: str, body: Any = ..., *, key: str = seed.OWNER_KEY, **where: Any
+    ) -> Any:
+        """What the method of an endpoint returns, a list as its items; `...`: with the least body.
+        Raises `ApiError`.
+        """
         positional, fields = arguments(name, (least(ROWS[name]) if body is ... else body), **where)
         return await self.using(lambda client: method_of(client, name)(*positional, **fields), key)
 
@@ -69,14 +81,21 @@ class Face:
     async def everything(self) -> dict[str, Any]:
         """All that both organizations have, by plain HTTP."""
         lists = {name: await self.service.items(name) for name in LISTS}
-        exports = {key: (await self.service.call("batch-exports get", id=key)).json for key in (seed.EXPORT, seed.PAUSED_EXPORT)}
+        exports = {
+            key: (await self.service.call("batch-exports get", id=key)).json
+            for key in (seed.EXPORT, seed.PAUSED_EXPORT)
+        }
         return {**lists, **exports}
 
 
 def _blocking(url: str, key: str, what: Doing) -> Any:
     with SyncClient(url, key) as client:
         result = what(client)
-        return list(result) if hasattr(result, "__iter__") and not isinstance(result, dict | list) else result
+        return (
+            list(result)
+            if hasattr(result, "__iter__") and not isinstance(result, dict | list)
+            else result
+        )
 
 
 @asynccontextmanager

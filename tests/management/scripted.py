@@ -24,10 +24,16 @@ _JSON: Final = {"Content-Type": "application/json"}
 
 def said(value: Any, status: int = 200, **headers: str) -> Answer:
     """A JSON answer; `retry_after="3"` becomes the header Retry-After."""
-    return Answer(status, json.dumps(value).encode(), {**_JSON, **{name.replace("_", "-").title(): text for name, text in headers.items()}})
+    return Answer(
+        status,
+        json.dumps(value).encode(),
+        {**_JSON, **{name.replace("_", "-").title(): text for name, text in headers.items()}},
+    )
 
 
-def raw(body: bytes, status: int = 200, content_type: str = "application/json", **headers: str) -> Answer:
+def raw(
+    body: bytes, status: int = 200, content_type: str = "application/json", **headers: str
+) -> Answer:
     """An answer with this body."""
     named = {name.replace("_", "-").title(): text for name, text in headers.items()}
     return Answer(status, body, {"Content-Type": content_type, **named} if content_type else named)
@@ -35,11 +41,18 @@ def raw(body: bytes, status: int = 200, content_type: str = "application/json", 
 
 def envelope(*ids: object, count: int, following: str | None = None) -> dict[str, Any]:
     """A page with items of these ids."""
-    return {"count": count, "next": following, "previous": None, "results": [{"id": identity} for identity in ids]}
+    return {
+        "count": count,
+        "next": following,
+        "previous": None,
+        "results": [{"id": identity} for identity in ids],
+    }
 
 
 @asynccontextmanager
-async def talking(clock: Clock | None = None, *answers: Answer, **options: Any) -> AsyncIterator[tuple[Client, Upstream]]:
+async def talking(
+    clock: Clock | None = None, *answers: Answer, **options: Any
+) -> AsyncIterator[tuple[Client, Upstream]]:
     """A client of a service that gives these answers, one a request, and 404 after them."""
     async with Upstream(lambda _: said({"detail": "Not found."}, 404)) as service:
         service.script.extend(answers)
@@ -48,7 +61,9 @@ async def talking(clock: Clock | None = None, *answers: Answer, **options: Any) 
 
 
 async def waited(work: Awaitable[T], clock: FakeClock) -> T:
-    """What comes of the work; the time passes while it waits for the clock alone: two timers, its limit and a wait."""
+    """What comes of the work; the time passes while it waits for the clock alone: two timers, its
+    limit and a wait.
+    """
     task = asyncio.ensure_future(work)
     while not task.done():
         await tick()
@@ -69,4 +84,7 @@ async def refusal(work: Awaitable[object]) -> ApiError:
 def numbers(target: str) -> Mapping[str, int]:
     """The query of a path, as numbers."""
     query = target.partition("?")[2]
-    return {name: int(text) for name, _, text in (pair.partition("=") for pair in query.split("&") if pair)}
+    return {
+        name: int(text)
+        for name, _, text in (pair.partition("=") for pair in query.split("&") if pair)
+    }

@@ -11,10 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from yarl import URL
 
-from forwarder.contract.endpoints import ENDPOINTS, GET_DOMAIN, LIST_PROJECTS, RETRY_BATCH_EXPORT_RUN
+from forwarder.contract.endpoints import (
+    ENDPOINTS,
+    GET_DOMAIN,
+    LIST_PROJECTS,
+    RETRY_BATCH_EXPORT_RUN,
+)
 from forwarder.core.errors import ConfigurationError
 from forwarder.management import ApiError, Client, InvalidCall
-from forwarder.management.addresses import base_address, check_key, check_proxy_url, path_of, tls_context
+from forwarder.management.addresses import (
+    base_address,
+    check_key,
+    check_proxy_url,
+    path_of,
+    tls_context,
+)
 from tests.support.cases import cases
 
 KEY = "phx_0123456789abcdefABCDEF"
@@ -55,7 +66,9 @@ def test_the_base_address_may_have_a_port_and_a_path(url: str, base: str) -> Non
     ],
 )
 def test_an_address_that_is_none_is_refused_without_being_repeated(url: str) -> None:
-    """What can't be a base address is refused; the error names the setting, and nothing that may be secret."""
+    """What can't be a base address is refused; the error names the setting, and nothing that may
+    be secret.
+    """
     with pytest.raises(ConfigurationError, match=r"^url: ") as caught:
         base_address(url)
     assert "s3cret" not in f"{caught.value} {caught.value.hint} {caught.value.__context__}"
@@ -63,7 +76,16 @@ def test_an_address_that_is_none_is_refused_without_being_repeated(url: str) -> 
 
 @cases(
     "key",
-    ["", " phx_s3cret", "phx_s3cret ", "phx_s3cret\n", "phx_\r\nX-Other: s3cret", "phx_sécret s3cret", "Bearer phx_s3cret", "phx_s3cret\0"],
+    [
+        "",
+        " phx_s3cret",
+        "phx_s3cret ",
+        "phx_s3cret\n",
+        "phx_\r\nX-Other: s3cret",
+        "phx_sécret s3cret",
+        "Bearer phx_s3cret",
+        "phx_s3cret\0",
+    ],
 )
 def test_a_key_that_no_header_can_hold_is_refused_without_being_shown(key: str) -> None:
     """A key with spaces, line breaks or other than ASCII characters is refused, and not shown."""
@@ -97,7 +119,9 @@ def test_a_proxy_may_have_credentials() -> None:
 
 def test_a_ca_file_that_is_no_use_is_refused(tmp_path: Path) -> None:
     """A file that isn't there, or holds no certificate, is named."""
-    with pytest.raises(ConfigurationError, match=r"^ca_file: .*missing\.pem can't be read: No such file"):
+    with pytest.raises(
+        ConfigurationError, match=r"^ca_file: .*missing\.pem can't be read: No such file"
+    ):
         tls_context("http://h", tmp_path / "missing.pem")
     (tmp_path / "other.pem").write_text("no certificate")
     with pytest.raises(ConfigurationError, match=r"^ca_file: .*other\.pem holds no certificate"):
@@ -117,12 +141,17 @@ def test_ids_are_put_into_the_path() -> None:
     """Texts, numbers and UUIDs are ids."""
     uuid = UUID("01900000-0000-7000-8000-0000000000aa")
     ids = {"project_id": 7, "batch_export_id": uuid, "id": "x"}
-    assert path_of(RETRY_BATCH_EXPORT_RUN, ids) == f"/api/environments/7/batch_exports/{uuid}/runs/x/retry/"
+    assert (
+        path_of(RETRY_BATCH_EXPORT_RUN, ids)
+        == f"/api/environments/7/batch_exports/{uuid}/runs/x/retry/"
+    )
 
 
 @cases("value", ["", None, ".", "..", "a/b", "/", "..\\x", "a\nb", "a\0", "x" * 201])
 def test_an_id_that_would_lead_elsewhere_is_refused(value: object) -> None:
-    """An id that is empty, made of dots, or holds slashes or control characters reaches no endpoint at all."""
+    """An id that is empty, made of dots, or holds slashes or control characters reaches no
+    endpoint at all.
+    """
     with pytest.raises(InvalidCall) as caught:
         path_of(GET_DOMAIN, {"organization_id": "o", "id": value})
     error = caught.value
@@ -132,7 +161,9 @@ def test_an_id_that_would_lead_elsewhere_is_refused(value: object) -> None:
     assert str(error).startswith("domains get: id ")
 
 
-@pytest.mark.parametrize(("ids", "field"), [({}, "organization_id"), ({"organization_id": "o", "id": "x"}, "id")])
+@pytest.mark.parametrize(
+    ("ids", "field"), [({}, "organization_id"), ({"organization_id": "o", "id": "x"}, "id")]
+)
 def test_ids_that_are_missing_or_too_many_are_named(ids: dict[str, object], field: str) -> None:
     """The names of the ids must be the path's."""
     with pytest.raises(InvalidCall) as caught:
@@ -141,9 +172,15 @@ def test_ids_that_are_missing_or_too_many_are_named(ids: dict[str, object], fiel
 
 
 @settings(deadline=None)
-@given(st.sampled_from(ENDPOINTS), st.text(max_size=60) | st.sampled_from(["%2e%2e", "%2F", "?a=b", "#x", "..;", "%00", "a%2fb", "…"]))
+@given(
+    st.sampled_from(ENDPOINTS),
+    st.text(max_size=60)
+    | st.sampled_from(["%2e%2e", "%2F", "?a=b", "#x", "..;", "%00", "a%2fb", "…"]),
+)
 def test_an_id_is_one_segment_or_refused(endpoint: object, text: str) -> None:
-    """Whatever an id holds, the path that is sent has the segments of the endpoint's, also for who decodes and normalizes it."""
+    """Whatever an id holds, the path that is sent has the segments of the endpoint's, also for who
+    decodes and normalizes it.
+    """
     assert endpoint in ENDPOINTS
     row = next(each for each in ENDPOINTS if each is endpoint)
     try:

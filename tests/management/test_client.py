@@ -15,7 +15,15 @@ import pytest
 from pydantic import TypeAdapter
 from typing_extensions import Unpack
 
-from forwarder.contract.endpoints import CREATE_DOMAIN, ENDPOINTS, LIST_DOMAINS, Endpoint, IdKind, KeyScope, Method
+from forwarder.contract.endpoints import (
+    CREATE_DOMAIN,
+    ENDPOINTS,
+    LIST_DOMAINS,
+    Endpoint,
+    IdKind,
+    KeyScope,
+    Method,
+)
 from forwarder.contract.resources import (
     MEMBER,
     BatchExport,
@@ -37,7 +45,9 @@ from tests.management.scripted import DOMAIN, KEY, ORGANIZATION, envelope, raw, 
 from tests.support import management as seed
 from tests.support.upstream import Answer, Request
 
-EVERY = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=[endpoint.name for endpoint in ENDPOINTS])
+EVERY = pytest.mark.parametrize(
+    "endpoint", ENDPOINTS, ids=[endpoint.name for endpoint in ENDPOINTS]
+)
 
 
 @pytest.fixture
@@ -49,26 +59,42 @@ async def client() -> AsyncIterator[Client]:
 
 def groups_of(client: Client) -> dict[str, OperationGroup]:
     """Its groups, by name."""
-    return {name: value for name, value in vars(client).items() if isinstance(value, OperationGroup)}
+    return {
+        name: value for name, value in vars(client).items() if isinstance(value, OperationGroup)
+    }
 
 
 async def test_there_is_a_method_for_each_row_and_no_other(client: Client) -> None:
     """Groups are named as resources, and methods as verbs."""
-    verbs = {name: [verb for verb in vars(type(group)) if not verb.startswith("_")] for name, group in groups_of(client).items()}
-    methods = {f"{name.replace('_', '-')} {verb}" for name, found in verbs.items() for verb in found}
+    verbs = {
+        name: [verb for verb in vars(type(group)) if not verb.startswith("_")]
+        for name, group in groups_of(client).items()
+    }
+    methods = {
+        f"{name.replace('_', '-')} {verb}" for name, found in verbs.items() for verb in found
+    }
     assert methods == {endpoint.name for endpoint in ENDPOINTS}
 
 
 @EVERY
-async def test_a_method_takes_what_its_row_takes(client: Client, endpoint: Endpoint[Any, Any]) -> None:
-    """Ids by position, in the order of the path; the accepted fields as keywords; and it is told in the types what comes back."""
+async def test_a_method_takes_what_its_row_takes(
+    client: Client, endpoint: Endpoint[Any, Any]
+) -> None:
+    """Ids by position, in the order of the path; the accepted fields as keywords; and it is told
+    in the types what comes back.
+    """
     group = groups_of(client)[endpoint.resource.replace("-", "_")]
     method = getattr(type(group), endpoint.verb)
     hints = get_type_hints(method)
     parameters = list(inspect.signature(method).parameters.values())[1:]
-    positional = [each.name for each in parameters if each.kind is inspect.Parameter.POSITIONAL_ONLY]
+    positional = [
+        each.name for each in parameters if each.kind is inspect.Parameter.POSITIONAL_ONLY
+    ]
     assert len(positional) == len(endpoint.parameters) + endpoint.several
-    assert all(given.endswith(_last_word(wanted.name)) for given, wanted in zip(positional, endpoint.parameters, strict=False))
+    assert all(
+        given.endswith(_last_word(wanted.name))
+        for given, wanted in zip(positional, endpoint.parameters, strict=False)
+    )
     if endpoint.paginated:
         assert get_args(hints["return"]) == (endpoint.response,)
     elif endpoint.answers_body:
@@ -87,7 +113,13 @@ def _last_word(name: str) -> str:
 @EVERY
 async def test_a_method_calls_its_row(endpoint: Endpoint[Any, Any]) -> None:
     """Each method makes its row's request: ids in their places, and the fields as the body."""
-    answer = said(envelope(count=0)) if endpoint.paginated else said({}) if endpoint.answers_body else raw(b"", 200, "")
+    answer = (
+        said(envelope(count=0))
+        if endpoint.paginated
+        else said({})
+        if endpoint.answers_body
+        else raw(b"", 200, "")
+    )
     ids = [f"id-{number}" for number in range(len(endpoint.parameters))]
     async with talking(None, answer) as (client, service):
         method = getattr(getattr(client, endpoint.resource.replace("-", "_")), endpoint.verb)
@@ -120,18 +152,31 @@ async def test_types_of_answers() -> None:
     """A type checker knows what each method returns; this test is mostly for it."""
     async with talking() as (client, service):
         service.answer = answered
-        assert_type(await client.domains.create("o", domain="example.com", jit_provisioning_enabled=True), Domain)
+        assert_type(
+            await client.domains.create("o", domain="example.com", jit_provisioning_enabled=True),
+            Domain,
+        )
         assert_type(await client.domains.update("o", "d", sso_enforcement="saml"), Domain)
         assert_type(await client.domains.verify("o", "d"), Domain | None)
         assert_type([each async for each in client.invites.list("o")], list[Invite])
         assert_type(await client.invites.create("o", target_email="a@example.com", level=8), Invite)
-        assert_type(await client.invites.bulk("o", [{"target_email": "a@example.com"}]), list[Invite] | None)
+        assert_type(
+            await client.invites.bulk("o", [{"target_email": "a@example.com"}]), list[Invite] | None
+        )
         assert_type(await client.members.update("o", "u", level=15), Member)
         assert_type(await client.projects.list("o", page_size=5).page(), PageEnvelope[ProjectItem])
         assert_type(await client.projects.create("o", name="Shop", week_start_day=1), Project)
         assert_type(await client.projects.get("o", 7), Project)
-        assert_type(await client.batch_exports.update(7, "b", interval="every 5 minutes", destination={"type": "S3"}), BatchExport)
-        assert_type(await client.batch_exports.backfill(7, "b", start_at="2026-01-01T00:00:00Z"), JsonObject | None)
+        assert_type(
+            await client.batch_exports.update(
+                7, "b", interval="every 5 minutes", destination={"type": "S3"}
+            ),
+            BatchExport,
+        )
+        assert_type(
+            await client.batch_exports.backfill(7, "b", start_at="2026-01-01T00:00:00Z"),
+            JsonObject | None,
+        )
         assert_type(await client.batch_export_runs.retry(7, "b", "r"), JsonObject | None)
         assert_type(client.dashboards.list(7), Pages[Dashboard])
         assert_type(client.pages(LIST_DOMAINS, {"organization_id": "o"}), Pages[Domain])
@@ -174,12 +219,16 @@ async def test_bad_ids_of_a_list_are_told_when_it_is_read() -> None:
 
 
 async def test_what_a_call_takes(client: Client) -> None:
-    """The generic call refuses ids that its row doesn't have, and a list is of a row that gives one."""
+    """The generic call refuses ids that its row doesn't have, and a list is of a row that gives
+    one.
+    """
     with pytest.raises(InvalidCall, match="domains create: it doesn't answer a list"):
         client.pages(CREATE_DOMAIN, {"organization_id": "o"})
     assert CREATE_DOMAIN.method is Method.POST
     with pytest.raises(InvalidCall, match="domains create: id isn't an id that it takes"):
-        await client.call(CREATE_DOMAIN, {"organization_id": "o", "id": DOMAIN}, {"domain": "example.com"})
+        await client.call(
+            CREATE_DOMAIN, {"organization_id": "o", "id": DOMAIN}, {"domain": "example.com"}
+        )
 
 
 async def test_bodies_that_nobody_expects() -> None:
@@ -222,7 +271,9 @@ def check(name: str, answer: Any) -> None:
 
 @EVERY_NAME
 async def test_success(face: Face, name: str) -> None:
-    """Each method returns what the table says, typed; and nothing where there is nothing. What is deleted is gone."""
+    """Each method returns what the table says, typed; and nothing where there is nothing. What is
+    deleted is gone.
+    """
     answer = await face.do(name)
     check(name, answer)
     if BY_NAME[name].paginated:
@@ -237,7 +288,11 @@ async def test_a_key_that_nobody_has(faces: list[Face], name: str) -> None:
     """401, with a hint at the key, which isn't in the error; a project's key never gets so far."""
     for face in faces:
         error = await face.refused(name, key="phx_nobody_has_this_key_0000")
-        assert (error.status, error.type, error.code) == (401, "authentication_error", "authentication_failed")
+        assert (error.status, error.type, error.code) == (
+            401,
+            "authentication_error",
+            "authentication_failed",
+        )
         assert "phx_nobody" not in f"{error}{error.hint}{vars(error)}"
         assert "personal API key" in error.hint
 
@@ -245,42 +300,67 @@ async def test_a_key_that_nobody_has(faces: list[Face], name: str) -> None:
 @pytest.mark.slow
 @EVERY_NAME
 async def test_a_missing_scope(faces: list[Face], name: str) -> None:
-    """403, and the hint names the scope; the key that has it alone is enough, and for reading that for writing, too."""
+    """403, and the hint names the scope; the key that has it alone is enough, and for reading that
+    for writing, too.
+    """
     scope = BY_NAME[name].scope
     needed, _, kind = scope.partition(":")
     lacking = [each for each in KeyScope if each not in (scope, f"{needed}:write")]
     for face in faces:
         for each in lacking:
             error = await face.refused(name, key=seed.scoped_key(each))
-            assert (error.status, error.type, error.code) == (403, "authentication_error", "permission_denied")
+            assert (error.status, error.type, error.code) == (
+                403,
+                "authentication_error",
+                "permission_denied",
+            )
             assert error.detail == f"API key missing required scope '{scope}'"
             assert error.hint == f"Give the key the scope {scope}."
     enough = [each for each in KeyScope if each not in lacking]
-    assert enough == ([scope] if kind == "write" or needed == "dashboard" else [scope, KeyScope(f"{needed}:write")])
+    assert enough == (
+        [scope]
+        if kind == "write" or needed == "dashboard"
+        else [scope, KeyScope(f"{needed}:write")]
+    )
     check(name, await faces[0].do(name, key=seed.scoped_key(enough[-1])))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, endpoint in BY_NAME.items() if endpoint.level > MEMBER])
+@pytest.mark.parametrize(
+    "name", [name for name, endpoint in BY_NAME.items() if endpoint.level > MEMBER]
+)
 async def test_a_level_that_is_too_low(faces: list[Face], name: str) -> None:
     """403 for a plain member where it takes an admin, and the hint says so."""
     for face in faces:
         error = await face.refused(name, key=seed.MEMBER_KEY)
-        assert (error.status, error.type, error.code) == (403, "authentication_error", "permission_denied")
+        assert (error.status, error.type, error.code) == (
+            403,
+            "authentication_error",
+            "permission_denied",
+        )
         assert "membership of at least the level 'admin'" in error.hint
 
 
 @pytest.mark.slow
 @EVERY_NAME
 async def test_another_organization(faces: list[Face], name: str) -> None:
-    """404, whether the stranger comes to us or we to them, or their things are looked for here; and nothing changes."""
+    """404, whether the stranger comes to us or we to them, or their things are looked for here;
+    and nothing changes.
+    """
     theirs = ids_of(ROWS[name], other=True)
     inner = [parameter.name for parameter in BY_NAME[name].parameters][1:]
     before = await faces[0].everything()
     for face in faces:
-        errors = [await face.refused(name, other=True), await face.refused(name, key=seed.STRANGER_KEY)]
-        errors += [await face.refused(name, ids={parameter: theirs[parameter]}) for parameter in inner]
-        assert {(error.status, error.type, error.code) for error in errors} == {(404, "invalid_request", "not_found")}
+        errors = [
+            await face.refused(name, other=True),
+            await face.refused(name, key=seed.STRANGER_KEY),
+        ]
+        errors += [
+            await face.refused(name, ids={parameter: theirs[parameter]}) for parameter in inner
+        ]
+        assert {(error.status, error.type, error.code) for error in errors} == {
+            (404, "invalid_request", "not_found")
+        }
         assert all("another organization" in error.hint for error in errors)
     assert await faces[0].everything() == before
 
@@ -293,7 +373,11 @@ async def test_ids_of_nothing(faces: list[Face], name: str) -> None:
         unknown: object = seed.UNKNOWN if parameter.kind is IdKind.UUID else seed.UNKNOWN_NUMBER
         for value in (unknown, "no-id", "a?b=c&d#e%2F..", "9" * 200):
             error = await face.refused(name, ids={parameter.name: value})
-            assert (error.status, error.type, error.code) == (404, "invalid_request", "not_found"), (parameter, value)
+            assert (error.status, error.type, error.code) == (
+                404,
+                "invalid_request",
+                "not_found",
+            ), (parameter, value)
             assert f"{parameter.name} {str(value)[:60]}" in error.hint
 
 
@@ -304,7 +388,9 @@ async def test_bad_fields(faces: list[Face], name: str) -> None:
     before = await faces[0].everything()
     for number, field in enumerate(ROWS[name].accepted.values()):
         for value in wrong(field)[:1]:
-            error = await faces[number % 2].refused(name, {**LEAST.get(name, {}), field.name: value})
+            error = await faces[number % 2].refused(
+                name, {**LEAST.get(name, {}), field.name: value}
+            )
             assert (error.status, error.type) == (400, "validation_error"), (field, value)
             assert (error.field or "").removeprefix("0__").partition("__")[0] == field.name
             assert field.name in error.hint
@@ -317,7 +403,11 @@ async def test_read_only_fields(face: Face, name: str) -> None:
     """What isn't accepted is ignored, and what is unknown, too."""
     endpoint, row = BY_NAME[name], ROWS[name]
     assert row.body is not None
-    strange = {field: value for field, value in read_only(row.body[0], row.body[1]).items() if field not in row.accepted}
+    strange = {
+        field: value
+        for field, value in read_only(row.body[0], row.body[1]).items()
+        if field not in row.accepted
+    }
     answer = await face.do(name, {**LEAST.get(name, {}), **strange, "nobody_knows": [1]})
     check(name, answer)
     if endpoint.answers_body:
@@ -328,10 +418,19 @@ async def test_read_only_fields(face: Face, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LISTS)
 async def test_pages(face: Face, name: str) -> None:
-    """First, middle and last page, by limit and offset; all of them in pages of any size; and how many there are."""
-    create, field = f"{BY_NAME[name].resource} create", {"domains": "domain", "invites": "target_email", "projects": "name"}
+    """First, middle and last page, by limit and offset; all of them in pages of any size; and how
+    many there are.
+    """
+    create, field = (
+        f"{BY_NAME[name].resource} create",
+        {"domains": "domain", "invites": "target_email", "projects": "name"},
+    )
     for number in range(3) if BY_NAME[name].resource in field else ():
-        value = {"domains": f"{number}.example.net", "invites": f"{number}@example.net", "projects": f"Project {number}"}
+        value = {
+            "domains": f"{number}.example.net",
+            "invites": f"{number}@example.net",
+            "projects": f"Project {number}",
+        }
         await face.do(create, {field[BY_NAME[name].resource]: value[BY_NAME[name].resource]})
     items = await face.service.items(name)
     owner = BY_NAME[name].parameters[0].name
@@ -358,7 +457,9 @@ def _page(listed: Any, offset: int, client: Client | SyncClient) -> Any:
 @pytest.mark.parametrize("kind", FACES)
 @EVERY_NAME
 async def test_the_service_real_answers(name: str, kind: str, tmp_path: Path) -> None:
-    """Where the real service answers with more than the contract says, that is returned; everywhere else the same as ever."""
+    """Where the real service answers with more than the contract says, that is returned;
+    everywhere else the same as ever.
+    """
     endpoint = BY_NAME[name]
     async with facing(kind, tmp_path, strict=True) as face:
         answer = await face.do(name)
@@ -375,7 +476,14 @@ async def test_the_service_real_answers(name: str, kind: str, tmp_path: Path) ->
 
 
 def test_its_import_loads_no_daemon() -> None:
-    """A program that uses the client loads neither a source nor a buffer, a sink, a worker or the sandbox."""
-    code = "import sys, forwarder.management; print(*sorted({name.split('.')[1] for name in sys.modules if name.startswith('forwarder.')}))"
-    rooms = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    """A program that uses the client loads neither a source nor a buffer, a sink, a worker or the
+    sandbox.
+    """
+    code = (
+        "import sys, forwarder.management; print(*sorted({name.split('.')[1] for name in "
+        "sys.modules if name.startswith('forwarder.')}))"
+    )
+    rooms = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert set(rooms) <= {"config", "contract", "core", "management"}

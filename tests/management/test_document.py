@@ -1,4 +1,6 @@
-"""What docs/how-to/manage.md says "From Python" runs as it stands there, against a sandbox, and names what there is."""
+"""What docs/how-to/manage.md says "From Python" runs as it stands there, against a sandbox, and
+names what there is.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,18 @@ from tests.support.waiting import in_thread
 SECTION = text_of("manage-python")
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL)
 SHOWN = [
-    ["Add this TXT record to the DNS: ", "olga@example.com 15", "mia@example.com 1", "domains update: HTTP 400 verification_needed: "],
+    [
+        "Add this TXT record to the DNS: ",
+        "olga@example.com 15",
+        "mia@example.com 1",
+        "domains update: HTTP 400 verification_needed: ",
+    ],
     ["Events are sent with phc_", "1 Shop", "2 App"],
-    ["example.com False", "verified.example.com True", "domains list organization:read List the domains of an organization."],
+    [
+        "example.com False",
+        "verified.example.com True",
+        "domains list organization:read List the domains of an organization.",
+    ],
 ]
 
 
@@ -40,7 +51,11 @@ async def test_a_program_does_what_it_says(number: int, tmp_path: Path) -> None:
         program = PROGRAMS[number].replace("https://us.example.com", service.client.sandbox.url)
         command = [sys.executable, "-W", "error", "-c", program]
         environment = {"PERSONAL_API_KEY": seed.OWNER_KEY, "PYTHONPATH": str(ROOT)}
-        done = await in_thread(lambda: subprocess.run(command, env=environment, capture_output=True, text=True, timeout=40, check=False))
+        done = await in_thread(
+            lambda: subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=40, check=False
+            )
+        )
     assert (done.returncode, done.stderr) == (0, "")
     assert [each for each in SHOWN[number] if each not in done.stdout] == []
 
@@ -48,7 +63,9 @@ async def test_a_program_does_what_it_says(number: int, tmp_path: Path) -> None:
 def test_the_attributes_of_the_error_are_the_tabulated_ones() -> None:
     """The table has every attribute of `ApiError`, and no other."""
     rows = re.findall(r"^\| (`.+?) \|", SECTION, re.MULTILINE)
-    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == vars(ApiError("x")).keys() - {"message"}
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == vars(
+        ApiError("x")
+    ).keys() - {"message"}
 
 
 def test_the_default_time_limit_is_the_one_that_is_told() -> None:

@@ -14,7 +14,9 @@ from tests.support.cases import cases
 
 KEY = "phx_0123456789abcdefABCDEF"
 JSON = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8
+    st.none() | st.booleans() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
 )
 
 
@@ -25,8 +27,15 @@ def of(body: Any, status: int = 400) -> ErrorDetails:
 
 def test_the_service_own_shape() -> None:
     """Type, code, detail and field are taken over."""
-    body = {"type": "validation_error", "code": "required", "detail": "This field is required.", "attr": "domain"}
-    assert of(body) == ErrorDetails("validation_error", "required", "This field is required.", "domain")
+    body = {
+        "type": "validation_error",
+        "code": "required",
+        "detail": "This field is required.",
+        "attr": "domain",
+    }
+    assert of(body) == ErrorDetails(
+        "validation_error", "required", "This field is required.", "domain"
+    )
     assert of({**body, "attr": None}).field is None
 
 
@@ -39,7 +48,11 @@ def test_the_service_own_shape() -> None:
         ({"errors": [{"detail": "first"}, {"detail": "second"}]}, "first", None),
         ({"message": "no such thing"}, "no such thing", None),
         ({"type": "about:blank", "title": "Bad", "status": 400}, "Bad", None),
-        ({"error": "invalid_token", "error_description": "The token expired."}, "The token expired.", None),
+        (
+            {"error": "invalid_token", "error_description": "The token expired."},
+            "The token expired.",
+            None,
+        ),
         ({"domain": ["This field is required.", "And more."]}, "This field is required.", "domain"),
         ({"message": ["Too long."]}, "Too long.", "message"),
         ({"destination": {"type": ["Unknown."]}}, "Unknown.", "destination"),
@@ -78,13 +91,20 @@ def test_a_body_that_tells_nothing_is_told_by_its_status(status: int, kind: str,
 
 def test_plain_text_is_told() -> None:
     """A text is told as it is, on one line."""
-    assert read_error_body(HttpReply(502, b"upstream\r\n  failed\n", "text/plain"), KEY).detail == "upstream failed"
+    assert (
+        read_error_body(HttpReply(502, b"upstream\r\n  failed\n", "text/plain"), KEY).detail
+        == "upstream failed"
+    )
 
 
 @cases(
     ("body", "content_type", "detail"),
     [
-        (b"<!DOCTYPE html><html><head><title>502 Bad &amp; Gateway</title>", "text/html; charset=utf-8", "a web page, '502 Bad & Gateway'"),
+        (
+            b"<!DOCTYPE html><html><head><title>502 Bad &amp; Gateway</title>",
+            "text/html; charset=utf-8",
+            "a web page, '502 Bad & Gateway'",
+        ),
         (b"  <!-- hello --> <HTML><body>no title", "", "a web page"),
         (b"<h1>Oops</h1>", "text/html", "a web page"),
     ],
@@ -101,7 +121,14 @@ def test_nothing_is_no_page() -> None:
 
 def test_the_key_is_never_repeated() -> None:
     """A server that repeats the key doesn't get it into an error; nor any other key."""
-    found = of({"type": KEY, "code": f"x{KEY}", "detail": f"the key {KEY} and phx_otherotherother and phc_projectproject", "attr": KEY})
+    found = of(
+        {
+            "type": KEY,
+            "code": f"x{KEY}",
+            "detail": f"the key {KEY} and phx_otherotherother and phc_projectproject",
+            "attr": KEY,
+        }
+    )
     assert "0123456789" not in repr(found)
     assert "otherother" not in repr(found)
     assert "projectproject" not in repr(found)
@@ -110,7 +137,12 @@ def test_the_key_is_never_repeated() -> None:
 def test_a_key_at_the_edge_of_what_is_shown_is_masked() -> None:
     """The text is cut after keys are taken out of it, or the beginning of one would remain."""
     for length in range(LONGEST - len(KEY), LONGEST + 2):
-        assert "phx_01" not in read_error_body(HttpReply(502, b"x" * length + KEY.encode(), "text/plain"), KEY).detail
+        assert (
+            "phx_01"
+            not in read_error_body(
+                HttpReply(502, b"x" * length + KEY.encode(), "text/plain"), KEY
+            ).detail
+        )
 
 
 def test_what_a_terminal_would_act_on_is_gone() -> None:
@@ -128,7 +160,10 @@ def test_what_is_told_is_short() -> None:
 def test_deep_nesting_is_no_trouble() -> None:
     """A body that is nested deeply tells nothing, and breaks nothing."""
     assert read_error_body(HttpReply(400, b'{"error":' * 5_000, ""), KEY).code == "bad_request"
-    assert read_error_body(HttpReply(400, b'{"error":' * 200 + b'"x"' + b"}" * 200, ""), KEY).detail == "Bad Request"
+    assert (
+        read_error_body(HttpReply(400, b'{"error":' * 200 + b'"x"' + b"}" * 200, ""), KEY).detail
+        == "Bad Request"
+    )
 
 
 @settings(deadline=None)
@@ -139,11 +174,16 @@ def test_any_json_is_told_somehow(body: Any) -> None:
     assert found.type
     assert found.code
     assert found.detail
-    assert all(text.isprintable() and len(text) <= LONGEST + 1 for text in (found.type, found.code, found.detail, found.field or ""))
+    assert all(
+        text.isprintable() and len(text) <= LONGEST + 1
+        for text in (found.type, found.code, found.detail, found.field or "")
+    )
 
 
 @settings(deadline=None)
-@given(st.binary(max_size=300), st.sampled_from(["", "text/html", "application/json", "text/plain"]))
+@given(
+    st.binary(max_size=300), st.sampled_from(["", "text/html", "application/json", "text/plain"])
+)
 def test_any_bytes_are_told_somehow(body: bytes, content_type: str) -> None:
     """Bytes that are no text, too."""
     assert read_error_body(HttpReply(500, body, content_type), KEY).detail.isprintable()

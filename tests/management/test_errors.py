@@ -21,12 +21,18 @@ from tests.support.upstream import Answer, Fault, failing
     ("answer", "hint"),
     [
         (said({"detail": "Invalid key."}, 401), "Check the key: it must be a personal API key"),
-        (said({"detail": "API key missing required scope 'organization:read'"}, 403), "Give the key the scope organization:read."),
+        (
+            said({"detail": "API key missing required scope 'organization:read'"}, 403),
+            "Give the key the scope organization:read.",
+        ),
         (
             said({"detail": "You do not have permission."}, 403),
             "It takes the scope organization:read, and membership of at least",
         ),
-        (said({"detail": "Not found."}, 404), f"Check organization_id {ORGANIZATION}, id {DOMAIN}: "),
+        (
+            said({"detail": "Not found."}, 404),
+            f"Check organization_id {ORGANIZATION}, id {DOMAIN}: ",
+        ),
         (said({"code": "invalid", "detail": "No.", "attr": "limit"}, 400), "Correct `limit`."),
         (raw(b"", 407, ""), "The proxy wants a login"),
     ],
@@ -41,11 +47,21 @@ async def test_errors_say_what_to_do(answer: Answer, hint: str) -> None:
 
 async def test_what_is_wrong_with_a_field_is_told_with_the_field() -> None:
     """An error about a field names it, in the message and for programs."""
-    body = {"type": "validation_error", "code": "required", "detail": "This field is required.", "attr": "domain"}
+    body = {
+        "type": "validation_error",
+        "code": "required",
+        "detail": "This field is required.",
+        "attr": "domain",
+    }
     async with talking(None, said(body, 400)) as (client, _):
         error = await refusal(client.domains.create(ORGANIZATION, domain=""))
     assert str(error) == "domains create: HTTP 400 required: domain: This field is required."
-    assert (error.type, error.code, error.detail, error.field) == ("validation_error", "required", "This field is required.", "domain")
+    assert (error.type, error.code, error.detail, error.field) == (
+        "validation_error",
+        "required",
+        "This field is required.",
+        "domain",
+    )
     assert not error.unsure
 
 
@@ -63,7 +79,9 @@ FAULTY = [
 
 @pytest.mark.parametrize("answer", FAULTY, ids=[str(number) for number in range(len(FAULTY))])
 async def test_the_key_is_in_no_error(answer: Answer, caplog: pytest.LogCaptureFixture) -> None:
-    """Neither in an error, what hangs on it, its pickle or its traceback, nor in any log is there a key."""
+    """Neither in an error, what hangs on it, its pickle or its traceback, nor in any log is there
+    a key.
+    """
     caplog.set_level(logging.DEBUG)
     async with talking(None, answer) as (client, _):
         error = await refusal(client.domains.create(ORGANIZATION, domain="example.com"))
@@ -71,25 +89,52 @@ async def test_the_key_is_in_no_error(answer: Answer, caplog: pytest.LogCaptureF
     assert error.__cause__ is None
     shown = io.StringIO()
     traceback.print_exception(error, file=shown)
-    everything = [str(error), repr(error), error.hint, repr(vars(error)), shown.getvalue(), str(pickle.dumps(error)), caplog.text]
+    everything = [
+        str(error),
+        repr(error),
+        error.hint,
+        repr(vars(error)),
+        shown.getvalue(),
+        str(pickle.dumps(error)),
+        caplog.text,
+    ]
     assert "0123456789" not in "".join(everything)
 
 
 def test_an_error_survives_pickling() -> None:
     """Errors go from process to process whole."""
-    error = ApiError("m", hint="h", status=400, type="t", code="c", detail="d", field="f", retry_after=1.0, unsure=True)
+    error = ApiError(
+        "m",
+        hint="h",
+        status=400,
+        type="t",
+        code="c",
+        detail="d",
+        field="f",
+        retry_after=1.0,
+        unsure=True,
+    )
     for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert (str(other), vars(other)) == ("m", vars(error))
-    assert vars(pickle.loads(pickle.dumps(InvalidCall("m", hint="h", field="f")))) == vars(InvalidCall("m", hint="h", field="f"))
+    assert vars(pickle.loads(pickle.dumps(InvalidCall("m", hint="h", field="f")))) == vars(
+        InvalidCall("m", hint="h", field="f")
+    )
 
 
 async def test_the_key_is_in_no_repr_and_no_pickle() -> None:
     """What belongs to a client shows its address alone, and can't be pickled or copied."""
     async with Client("https://example.com/base", KEY, proxy="http://u:s3cret@proxy:1") as client:
-        parts = [client, client.domains, client.domains.list(ORGANIZATION), client._caller, client._caller._access]
+        parts = [
+            client,
+            client.domains,
+            client.domains.list(ORGANIZATION),
+            client._caller,
+            client._caller._access,
+        ]
         shown = " ".join([repr(each) for each in parts])
         assert shown.startswith(
-            "<Client of https://example.com/base> <DomainOperations at https://example.com/base> <Pages of domains list>"
+            "<Client of https://example.com/base> <DomainOperations at https://example.com/base> "
+            "<Pages of domains list>"
         )
         assert "0123456789" not in shown
         assert "s3cret" not in shown

@@ -15,7 +15,9 @@ from tests.support.cases import cases
 
 
 class Listed:
-    """A list as the service keeps it; `before` is called with each page's number, from 0, and may change it."""
+    """A list as the service keeps it; `before` is called with each page's number, from 0, and may
+    change it.
+    """
 
     def __init__(self, *ids: int, size: int = 100) -> None:
         self.ids = [*ids]
@@ -33,7 +35,9 @@ class Listed:
         more = offset + limit < len(self.ids)
         return {
             "count": len(self.ids),
-            "next": f"https://elsewhere.example/api/?limit={limit}&offset={offset + limit}&search=x" if more else None,
+            "next": f"https://elsewhere.example/api/?limit={limit}&offset={offset + limit}&search=x"
+            if more
+            else None,
             "previous": None,
             "results": [{"id": number} for number in self.ids[offset : offset + limit]],
         }
@@ -50,7 +54,9 @@ async def ids(listed: Pages[Any]) -> list[int]:
 
 
 async def test_all_pages_are_read_in_order() -> None:
-    """The items of all pages come, in the service's order, with the sizes that the service gives."""
+    """The items of all pages come, in the service's order, with the sizes that the
+    service gives.
+    """
     listed = Listed(*range(7), size=3)
     assert await ids(pages(listed)) == [*range(7)]
     assert listed.asked == [{}, {"limit": 3, "offset": 3}, {"limit": 3, "offset": 6}]
@@ -64,7 +70,9 @@ async def test_the_size_of_pages_can_be_chosen() -> None:
 
 
 async def test_nothing_is_asked_for_until_it_is_needed() -> None:
-    """A list that isn't iterated asks nothing; an iteration that stops early asks for no further page; a second one asks anew."""
+    """A list that isn't iterated asks nothing; an iteration that stops early asks for no further
+    page; a second one asks anew.
+    """
     listed = Listed(*range(9), size=3)
     under_test = pages(listed)
     assert listed.asked == []
@@ -115,7 +123,9 @@ async def test_sizes_that_are_none_are_refused(number: Any) -> None:
     ],
 )
 async def test_a_next_page_that_leads_nowhere_is_an_error(following: str) -> None:
-    """A next page without an offset, or with one that doesn't grow, ends the pass with an error rather than never."""
+    """A next page without an offset, or with one that doesn't grow, ends the pass with an error
+    rather than never.
+    """
 
     async def fetch(_: Mapping[str, int]) -> PageEnvelope[Any]:
         return {"count": 9, "next": following, "previous": None, "results": [{"id": 1}, {"id": 2}]}
@@ -133,14 +143,21 @@ async def test_pages_that_go_on_beyond_the_end_are_left() -> None:
         offset = query.get("offset", 0)
         asked.append(offset)
         items = [{"id": number} for number in range(offset, min(offset + 2, 4))]
-        return {"count": 4, "next": f"https://h/?limit=2&offset={offset + 2}", "previous": None, "results": items}
+        return {
+            "count": 4,
+            "next": f"https://h/?limit=2&offset={offset + 2}",
+            "previous": None,
+            "results": items,
+        }
 
     assert await ids(pages(fetch)) == [0, 1, 2, 3]
     assert asked == [0, 2, 4]
 
 
 async def test_deleting_what_is_listed_skips_nothing() -> None:
-    """Who deletes each item that comes gets all of them, though the list moves up under the reader."""
+    """Who deletes each item that comes gets all of them, though the list moves up
+    under the reader.
+    """
     listed = Listed(*range(10), size=3)
     given_out = []
     async for item in pages(listed):
@@ -165,15 +182,29 @@ async def test_items_without_an_id_are_all_given() -> None:
     """Only ids tell items apart."""
 
     async def fetch(_: Mapping[str, int]) -> PageEnvelope[Any]:
-        return {"count": 3, "next": None, "previous": None, "results": [{"name": "a"}, {"name": "a"}, {"id": None}]}
+        return {
+            "count": 3,
+            "next": None,
+            "previous": None,
+            "results": [{"name": "a"}, {"name": "a"}, {"id": None}],
+        }
 
     assert len([item async for item in pages(fetch)]) == 3
 
 
 @settings(deadline=None)
-@given(st.integers(0, 30), st.integers(1, 7), st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=8), st.booleans())
-async def test_what_is_there_throughout_is_given_once(count: int, size: int, changes: list[tuple[int, int]], only_removed: bool) -> None:
-    """Whatever is removed between pages, or else added, each item that was there all the time is given, and none twice."""
+@given(
+    st.integers(0, 30),
+    st.integers(1, 7),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=8),
+    st.booleans(),
+)
+async def test_what_is_there_throughout_is_given_once(
+    count: int, size: int, changes: list[tuple[int, int]], only_removed: bool
+) -> None:
+    """Whatever is removed between pages, or else added, each item that was there all the time is
+    given, and none twice.
+    """
     listed = Listed(*range(count), size=size)
     there = set(listed.ids)
 

@@ -47,7 +47,10 @@ def public(owner: object) -> dict[str, Any]:
 
 def shape(method: Any) -> list[tuple[str, Any, Any, Any]]:
     """The parameters of a method."""
-    return [(each.name, each.kind, each.default, each.annotation) for each in inspect.signature(method).parameters.values()]
+    return [
+        (each.name, each.kind, each.default, each.annotation)
+        for each in inspect.signature(method).parameters.values()
+    ]
 
 
 def test_it_has_the_same_methods_with_the_same_signatures() -> None:
@@ -67,19 +70,25 @@ def test_it_has_the_same_methods_with_the_same_signatures() -> None:
             assert inspect.getdoc(method) == inspect.getdoc(original)
             assert not inspect.iscoroutinefunction(method)
             answer = str(inspect.signature(original).return_annotation)
-            assert str(inspect.signature(method).return_annotation) == answer.replace("Pages", "SyncPages")
+            assert str(inspect.signature(method).return_annotation) == answer.replace(
+                "Pages", "SyncPages"
+            )
     for name, method in public(SyncPages).items():
         assert shape(method) == shape(getattr(Pages, name))
     other.close()
 
 
 async def test_it_does_what_the_other_does() -> None:
-    """Operations, errors, the generic call and lists, which are read page by page as they are needed."""
+    """Operations, errors, the generic call and lists, which are read page by page as they are
+    needed.
+    """
     async with Upstream() as service:
 
         def work(client: SyncClient) -> None:
             assert client.domains.get(ORGANIZATION, DOMAIN)["id"] == DOMAIN
-            with pytest.raises(ApiError, match=r"domains delete: HTTP 404 not_found: Gone\.") as caught:
+            with pytest.raises(
+                ApiError, match=r"domains delete: HTTP 404 not_found: Gone\."
+            ) as caught:
                 client.domains.delete(ORGANIZATION, DOMAIN)
             assert caught.value.__context__ is None
             listed = client.domains.list(ORGANIZATION, page_size=2)
@@ -102,11 +111,18 @@ async def test_it_does_what_the_other_does() -> None:
             said(envelope("a", count=1)),
         ]
         await blocking(service, work, *answers)
-    assert [request.path.partition("?")[2] for request in service.requests[2:]] == ["limit=2", "limit=2&offset=2", "limit=1", "limit=2"]
+    assert [request.path.partition("?")[2] for request in service.requests[2:]] == [
+        "limit=2",
+        "limit=2&offset=2",
+        "limit=1",
+        "limit=2",
+    ]
 
 
 async def test_it_works_where_a_loop_is_running() -> None:
-    """In a notebook the thread that calls has a running loop of its own: calls work all the same."""
+    """In a notebook the thread that calls has a running loop of its own: calls work
+    all the same.
+    """
     async with Upstream() as service:
         service.script.extend([FOUND, FOUND])
 
@@ -129,7 +145,9 @@ async def test_any_thread_may_call() -> None:
 
         def work(client: SyncClient) -> list[Any]:
             with ThreadPoolExecutor(8) as pool:
-                return list(pool.map(lambda _: client.domains.get(ORGANIZATION, DOMAIN)["id"], range(8)))
+                return list(
+                    pool.map(lambda _: client.domains.get(ORGANIZATION, DOMAIN)["id"], range(8))
+                )
 
         task = asyncio.create_task(blocking(service, work))
         await service.until(lambda: len(service.requests) == 8)
@@ -151,7 +169,9 @@ def test_without_a_call_there_is_no_thread() -> None:
 
 
 async def test_closing_ends_what_runs() -> None:
-    """A call that is under way in another thread when the client is closed ends with an error that says so."""
+    """A call that is under way in another thread when the client is closed ends with an error that
+    says so.
+    """
     async with Upstream() as service:
         service.script.append(failing(Fault.HANG))
 
@@ -173,7 +193,9 @@ async def test_closing_ends_what_runs() -> None:
 
 
 def test_an_interrupt_cancels_the_call() -> None:
-    """Ctrl-C while a call waits ends it at once and drops its connection; the client can be used on, or closed."""
+    """Ctrl-C while a call waits ends it at once and drops its connection; the client can be used
+    on, or closed.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
         main = threading.get_ident()
 
@@ -202,19 +224,25 @@ def test_it_shows_no_key() -> None:
     """Neither the client nor its parts show the key, and none of them can be pickled."""
     with SyncClient("https://example.com", KEY) as client:
         shown = f"{client} {client.domains} {client.domains.list(ORGANIZATION)}"
-        assert shown == "<SyncClient of https://example.com> <SyncDomainOperations at https://example.com> <SyncPages of domains list>"
+        assert shown == (
+            "<SyncClient of https://example.com> <SyncDomainOperations at "
+            "https://example.com> <SyncPages of domains list>"
+        )
         with pytest.raises(TypeError, match="a client holds a key"):
             pickle.dumps(client)
 
 
 def test_a_forked_process_is_told_to_make_its_own() -> None:
-    """The thread doesn't come along into a process that is forked off: a call there fails at once."""
+    """The thread doesn't come along into a process that is forked off: a call there
+    fails at once.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
         with SyncClient(url, KEY, timeout=0.1) as client:
             with pytest.raises(ApiError, match="no whole answer"):
                 client.domains.get(ORGANIZATION, DOMAIN)
-            client._thread._process += 1  # as it looks to a fork; a real one isn't safe in a process with threads
+            # as it looks to a fork; a real one isn't safe in a process with threads
+            client._thread._process += 1
             with pytest.raises(InvalidCall, match="of another process"):
                 client.domains.get(ORGANIZATION, DOMAIN)
             client._thread._process -= 1
@@ -236,14 +264,18 @@ except ApiError as error:
 {ending}
 """
         command = [sys.executable, "-W", "error", "-c", program]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
+        )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("timeout\n")
 
 
 LINES = (3, 4, 5, 7)
-"""Of `LoopThread.run`, counted as they are executed: from the first inside its `try` to the one that waits. Not the sixth, at which the
-lock is given back: no signal is looked at before that is done."""
+"""Of `LoopThread.run`, counted as they are executed: from the first inside its `try` to the one
+that waits. Not the sixth, at which the lock is given back: no signal is looked at before that is
+done.
+"""
 
 
 class Works:
@@ -300,7 +332,9 @@ def interrupted(function: Callable[..., Any], line: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("line", LINES)
 def test_an_interrupt_ends_the_work_whenever_it_comes(works: Works, line: int) -> None:
-    """Ctrl-C may come between any two lines: what has begun is cancelled and has ended, and nothing begins afterwards."""
+    """Ctrl-C may come between any two lines: what has begun is cancelled and has ended, and
+    nothing begins afterwards.
+    """
     with pytest.raises(KeyboardInterrupt), interrupted(LoopThread.run, line):
         works.thread.run(works.waiting())
     assert not works.begun.is_set() or works.ended.is_set()
@@ -339,7 +373,9 @@ def test_the_end_comes_once(works: Works) -> None:
     assert unused.last_done == 0
 
 
-def test_a_thread_that_cannot_start_is_no_half_thread(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_cannot_start_is_no_half_thread(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If there is no thread to be had, the call says so, and the next one tries again."""
 
     def refuse(_: threading.Thread) -> None:

@@ -16,7 +16,13 @@ from aiohttp.client_reqrep import ConnectionKey
 
 from forwarder.core.clock import SystemClock
 from forwarder.management import Client
-from forwarder.management.transport import LARGEST_ANSWER, ConnectionBroken, ConnectionFailure, connection_failure, unrepeated
+from forwarder.management.transport import (
+    LARGEST_ANSWER,
+    ConnectionBroken,
+    ConnectionFailure,
+    connection_failure,
+    unrepeated,
+)
 from tests.management.scripted import DOMAIN, KEY, ORGANIZATION, raw, refusal, said, talking, waited
 from tests.support.cases import cases
 from tests.support.certificates import Authority, make_certificate
@@ -54,9 +60,14 @@ async def test_what_a_request_is_like() -> None:
 
 async def test_the_base_address_may_have_a_path() -> None:
     """What stands before the API stays there."""
-    async with Upstream(lambda _: SOMETHING) as service, Client(f"{service.url}/analytics/", KEY) as client:
+    async with (
+        Upstream(lambda _: SOMETHING) as service,
+        Client(f"{service.url}/analytics/", KEY) as client,
+    ):
         await client.domains.get(ORGANIZATION, DOMAIN)
-    assert service.requests[0].path == f"/analytics/api/organizations/{ORGANIZATION}/domains/{DOMAIN}/"
+    assert (
+        service.requests[0].path == f"/analytics/api/organizations/{ORGANIZATION}/domains/{DOMAIN}/"
+    )
 
 
 async def test_ids_arrive_as_they_are() -> None:
@@ -68,7 +79,9 @@ async def test_ids_arrive_as_they_are() -> None:
 
 @cases("fault", [Fault.RESET, Fault.CLOSE, Fault.TRUNCATE])
 @cases("kept", [False, True], ids=["new connection", "kept connection"])
-async def test_a_connection_that_breaks_is_no_reason_for_reading_to_fail(fault: Fault, kept: bool) -> None:
+async def test_a_connection_that_breaks_is_no_reason_for_reading_to_fail(
+    fault: Fault, kept: bool
+) -> None:
     """A GET whose connection ends is made again, on a new one."""
     before, clock = [SOMETHING] if kept else [], FakeClock()
     async with talking(clock, *before, failing(fault), SOMETHING) as (client, service):
@@ -82,7 +95,9 @@ async def test_a_connection_that_breaks_is_no_reason_for_reading_to_fail(fault: 
 @cases("kept", [False, True], ids=["new connection", "kept connection"])
 @cases("verb", ["create", "update", "delete"])
 async def test_a_change_is_sent_once(verb: str, fault: Fault, kept: bool) -> None:
-    """A change whose connection ends isn't sent again, by nobody; the error says that it may have been done."""
+    """A change whose connection ends isn't sent again, by nobody; the error says that it may have
+    been done.
+    """
     before = [SOMETHING] if kept else []
     async with talking(None, *before, failing(fault), SOMETHING) as (client, service):
         for _ in before:
@@ -91,7 +106,9 @@ async def test_a_change_is_sent_once(verb: str, fault: Fault, kept: bool) -> Non
             case "create":
                 error = await refusal(client.domains.create(ORGANIZATION, domain="example.com"))
             case "update":
-                error = await refusal(client.domains.update(ORGANIZATION, DOMAIN, sso_enforcement=""))
+                error = await refusal(
+                    client.domains.update(ORGANIZATION, DOMAIN, sso_enforcement="")
+                )
             case _:
                 error = await refusal(client.domains.delete(ORGANIZATION, DOMAIN))
     assert len(service.requests) == len(before) + 1
@@ -102,7 +119,9 @@ async def test_a_change_is_sent_once(verb: str, fault: Fault, kept: bool) -> Non
 
 
 async def test_a_change_has_a_connection_of_its_own() -> None:
-    """Reading shares a connection; a change goes on none that was used before, which may be closing."""
+    """Reading shares a connection; a change goes on none that was used before, which may be
+    closing.
+    """
     async with talking(None, *[SOMETHING] * 6) as (client, service):
         for _ in range(3):
             await client.domains.get(ORGANIZATION, DOMAIN)
@@ -113,7 +132,9 @@ async def test_a_change_has_a_connection_of_its_own() -> None:
 
 @pytest.mark.parametrize("changes", [False, True], ids=["reading", "changes"])
 async def test_a_service_that_closes_connections_without_a_word(changes: bool) -> None:
-    """A service that closes each connection after its answer, and doesn't say so beforehand, is none that calls fail with."""
+    """A service that closes each connection after its answer, and doesn't say so beforehand, is
+    none that calls fail with.
+    """
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -125,7 +146,9 @@ async def test_a_service_that_closes_connections_without_a_word(changes: bool) -
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server, Client(url, KEY, clock=clock) as client:
         for _ in range(20):
-            work = client.domains.create("o", domain="x") if changes else client.domains.get("o", "x")
+            work = (
+                client.domains.create("o", domain="x") if changes else client.domains.get("o", "x")
+            )
             assert not await waited(work, clock)
 
 
@@ -135,7 +158,10 @@ async def test_nothing_that_never_left_may_have_been_done() -> None:
         url = service.url
     async with Client(url, KEY) as client:
         error = await refusal(client.domains.delete(ORGANIZATION, DOMAIN))
-    assert str(error) == f"domains delete: no connection to {url.removeprefix('http://')}: connection refused"
+    assert (
+        str(error)
+        == f"domains delete: no connection to {url.removeprefix('http://')}: connection refused"
+    )
     assert not error.unsure
     assert (error.status, error.type, error.code) == (None, "connection_error", "unreachable")
     assert "`url`" in error.hint
@@ -143,7 +169,9 @@ async def test_nothing_that_never_left_may_have_been_done() -> None:
 
 async def test_compressed_answers_are_read() -> None:
     """An answer may come as gzip."""
-    async with talking(None, raw(gzip.compress(json.dumps(SOMEBODY).encode()), content_encoding="gzip")) as (client, _):
+    async with talking(
+        None, raw(gzip.compress(json.dumps(SOMEBODY).encode()), content_encoding="gzip")
+    ) as (client, _):
         assert await client.domains.get(ORGANIZATION, DOMAIN) == SOMEBODY
 
 
@@ -174,7 +202,9 @@ async def test_of_a_large_error_the_beginning_is_read() -> None:
 
 
 async def test_redirects_are_not_followed() -> None:
-    """The key goes nowhere else: a redirect is an error that names the host, and nothing more of the address."""
+    """The key goes nowhere else: a redirect is an error that names the host, and nothing more of
+    the address.
+    """
     async with Upstream() as other:
         where = f"{other.url}/login?token=s3cret"
         async with talking(None, Answer(302, b"", {"Location": where})) as (client, service):
@@ -189,35 +219,49 @@ async def test_redirects_are_not_followed() -> None:
 @cases("location", ["", "javascript:alert(1)", "http://[", "http://h:99999/", "//\x7f/"])
 async def test_redirects_to_nowhere(location: str) -> None:
     """A redirect whose target can't be told is one all the same."""
-    async with talking(None, Answer(301, b"", {"Location": location} if location else {})) as (client, _):
+    async with talking(None, Answer(301, b"", {"Location": location} if location else {})) as (
+        client,
+        _,
+    ):
         error = await refusal(client.domains.get(ORGANIZATION, DOMAIN))
     assert "doesn't say where to" in str(error)
 
 
 async def test_redirects_within_the_service() -> None:
     """A redirect to a page of the same service says that `url` or a login is to be looked at."""
-    async with talking(None, Answer(302, b"", {"Location": "/login?next=/api/"})) as (client, service):
+    async with talking(None, Answer(302, b"", {"Location": "/login?next=/api/"})) as (
+        client,
+        service,
+    ):
         error = await refusal(client.domains.get(ORGANIZATION, DOMAIN))
     assert f"{service.url} redirects to another page of its own" in str(error)
 
 
 async def test_cookies_are_not_kept() -> None:
     """No call depends on the one before."""
-    async with talking(None, said({}, set_cookie="session=1; Path=/"), said({})) as (client, service):
+    async with talking(None, said({}, set_cookie="session=1; Path=/"), said({})) as (
+        client,
+        service,
+    ):
         for _ in range(2):
             await client.domains.get(ORGANIZATION, DOMAIN)
     assert "cookie" not in service.requests[1].headers
 
 
 async def test_a_proxy_is_used_if_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls go through the proxy that is given, with its login; what the environment says doesn't count."""
+    """Calls go through the proxy that is given, with its login; what the environment says doesn't
+    count.
+    """
     async with Upstream(lambda _: SOMETHING) as proxy:
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
         with_login = proxy.url.replace("://", "://user:s3cret@")
         async with Client("http://service.invalid", KEY, proxy=with_login) as client:
             assert await client.domains.get(ORGANIZATION, DOMAIN) == SOMEBODY
             assert "s3cret" not in repr(client)
-    assert proxy.requests[0].path == f"http://service.invalid/api/organizations/{ORGANIZATION}/domains/{DOMAIN}/"
+    assert (
+        proxy.requests[0].path
+        == f"http://service.invalid/api/organizations/{ORGANIZATION}/domains/{DOMAIN}/"
+    )
     assert proxy.requests[0].headers["proxy-authorization"].startswith("Basic ")
 
 
@@ -236,7 +280,9 @@ async def test_a_proxy_that_refuses_or_is_not_there() -> None:
 
 
 async def test_tls(tmp_path: Path) -> None:
-    """Certificates are checked: with the system's authorities, or those of `ca_file`; one that isn't trusted ends the call at once."""
+    """Certificates are checked: with the system's authorities, or those of `ca_file`; one that
+    isn't trusted ends the call at once.
+    """
     certificate = Authority(tmp_path).issue("localhost")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate.cert_file, certificate.key_file)
@@ -264,7 +310,8 @@ async def test_https_where_http_is_spoken() -> None:
         async with Client(f"https://127.0.0.1:{port}", KEY) as client:
             error = await refusal(client.domains.delete(ORGANIZATION, DOMAIN))
     assert f"no TLS with 127.0.0.1:{port}: " in str(error)
-    assert "operation not permitted" not in str(error)  # the system's name for the number that a TLS error has
+    # the system's name for the number that a TLS error has
+    assert "operation not permitted" not in str(error)
     assert "`url`" in error.hint
 
 
@@ -286,7 +333,10 @@ async def test_what_is_not_http() -> None:
 
 async def test_the_date_of_retry_after_is_seen_from_now() -> None:
     """A date is a wait from the clock's now on."""
-    async with talking(FakeClock(), said({}, 429, retry_after="Thu, 01 Jan 2026 00:01:00 GMT")) as (client, _):
+    async with talking(FakeClock(), said({}, 429, retry_after="Thu, 01 Jan 2026 00:01:00 GMT")) as (
+        client,
+        _,
+    ):
         error = await refusal(client.domains.get(ORGANIZATION, DOMAIN))
     assert error.retry_after == 60.0
     assert error.hint == "Retry in 60 s."
@@ -295,31 +345,53 @@ async def test_the_date_of_retry_after_is_seen_from_now() -> None:
 async def test_a_certificate_of_its_own_authority(tmp_path: Path) -> None:
     """`ca_file` may be the certificate itself, as with a service that signed its own."""
     certificate = make_certificate(tmp_path)
-    async with Client("https://127.0.0.1:9", KEY, ca_file=certificate.cert_file, clock=SystemClock()) as client:
+    async with Client(
+        "https://127.0.0.1:9", KEY, ca_file=certificate.cert_file, clock=SystemClock()
+    ) as client:
         error = await refusal(client.domains.delete(ORGANIZATION, DOMAIN))
     assert error.code == "unreachable"
 
 
-CONNECTION_KEY = ConnectionKey("service.invalid", 443, is_ssl=True, ssl=True, proxy=None, proxy_auth=None, proxy_headers_hash=None)
+CONNECTION_KEY = ConnectionKey(
+    "service.invalid",
+    443,
+    is_ssl=True,
+    ssl=True,
+    proxy=None,
+    proxy_auth=None,
+    proxy_headers_hash=None,
+)
 
 
 def test_an_unknown_host() -> None:
     """A name that nobody knows is named; nothing was sent, and trying again may help."""
-    error = aiohttp.ClientConnectorDNSError(CONNECTION_KEY, socket.gaierror(socket.EAI_NONAME, "Name or service not known"))
+    error = aiohttp.ClientConnectorDNSError(
+        CONNECTION_KEY, socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    )
     found = connection_failure(error)
-    assert (found.words, found.code) == ("unknown host service.invalid: name or service not known", "unreachable")
+    assert (found.words, found.code) == (
+        "unknown host service.invalid: name or service not known",
+        "unreachable",
+    )
     assert (found.sent, found.again) == (False, True)
 
 
 def test_errors_of_the_system() -> None:
     """One without words is an error of the system; a connection that was reset is called so."""
     assert connection_failure(OSError()).words == "the system reports an error"
-    assert connection_failure(aiohttp.ClientConnectionResetError("Cannot write to closing transport")).words == "the connection was reset"
+    assert (
+        connection_failure(
+            aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+        ).words
+        == "the connection was reset"
+    )
 
 
 def test_a_certificate_error_without_words() -> None:
     """A certificate that another library refuses is one all the same."""
-    found = connection_failure(aiohttp.ClientConnectorCertificateError(CONNECTION_KEY, ValueError("no")))
+    found = connection_failure(
+        aiohttp.ClientConnectorCertificateError(CONNECTION_KEY, ValueError("no"))
+    )
     assert found.words == "the certificate of service.invalid isn't trusted: no"
     assert not found.again
 
@@ -328,12 +400,20 @@ def test_a_certificate_error_without_words() -> None:
     ("error", "words"),
     [
         (aiohttp.ServerDisconnectedError(), "the connection was closed before an answer came"),
-        (aiohttp.ClientOSError(104, "Connection reset by peer"), "the connection failed: connection reset by peer"),
-        (aiohttp.ClientOSError(None, "Can not write request body for URL"), "the connection was closed while the request was being sent"),
+        (
+            aiohttp.ClientOSError(104, "Connection reset by peer"),
+            "the connection failed: connection reset by peer",
+        ),
+        (
+            aiohttp.ClientOSError(None, "Can not write request body for URL"),
+            "the connection was closed while the request was being sent",
+        ),
     ],
 )
 async def test_no_error_makes_aiohttp_repeat_a_request(error: Exception, words: str) -> None:
-    """What aiohttp repeats by itself is turned into something that it doesn't, whether or not it would have for this method."""
+    """What aiohttp repeats by itself is turned into something that it doesn't, whether or not it
+    would have for this method.
+    """
 
     async def handler(_: Any) -> aiohttp.ClientResponse:
         raise error
@@ -342,7 +422,9 @@ async def test_no_error_makes_aiohttp_repeat_a_request(error: Exception, words: 
     with pytest.raises(ConnectionBroken) as caught:
         await unrepeated(request, handler)
     assert not isinstance(caught.value, aiohttp.ClientOSError | aiohttp.ServerDisconnectedError)
-    assert connection_failure(caught.value) == ConnectionFailure("broken", words, connection_failure(caught.value).hint, sent=True)
+    assert connection_failure(caught.value) == ConnectionFailure(
+        "broken", words, connection_failure(caught.value).hint, sent=True
+    )
 
 
 async def test_errors_of_connecting_are_left_alone() -> None:
@@ -355,4 +437,7 @@ async def test_errors_of_connecting_are_left_alone() -> None:
     request: Any = None
     with pytest.raises(aiohttp.ClientConnectorError):
         await unrepeated(request, handler)
-    assert connection_failure(error).words == "no connection to service.invalid:443: connection refused"
+    assert (
+        connection_failure(error).words
+        == "no connection to service.invalid:443: connection refused"
+    )

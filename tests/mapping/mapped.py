@@ -1,4 +1,6 @@
-"""Mappings for tests: rules given by name, with an event's name where the test doesn't care for it."""
+"""Mappings for tests: rules given by name, with an event's name where the test doesn't
+care for it.
+"""
 
 from __future__ import annotations
 

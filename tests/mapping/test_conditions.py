@@ -7,10 +7,31 @@ from hypothesis import strategies as st
 from forwarder.mapping.expressions import Expressions
 from tests.support.cases import cases
 
-RECORDS = [b'{"a":1}', b'{"a":null}', b'{ "a":"x",\n"b":[] }', b'{"a":[1,2]}', b"{}", '{"a":"ü"}'.encode(), b'{"a":false}']
+RECORDS = [
+    b'{"a":1}',
+    b'{"a":null}',
+    b'{ "a":"x",\n"b":[] }',
+    b'{"a":[1,2]}',
+    b"{}",
+    '{"a":"ü"}'.encode(),
+    b'{"a":false}',
+]
 
 
-@cases("condition", [".a", ".a == 1", ".a[]", '.a | startswith("x")', ".a, .b", "empty", ".b | length", "[.[]] | any", 'error("x")'])
+@cases(
+    "condition",
+    [
+        ".a",
+        ".a == 1",
+        ".a[]",
+        '.a | startswith("x")',
+        ".a, .b",
+        "empty",
+        ".b | length",
+        "[.[]] | any",
+        'error("x")',
+    ],
+)
 def test_several_records_are_as_one_by_one(condition: str) -> None:
     """True, false, null, no result, several, an error."""
     expressions = Expressions("rules[0].match")
@@ -22,7 +43,12 @@ def test_several_records_are_as_one_by_one(condition: str) -> None:
     alone_failed: dict[int, str] = {}
     for index, record in enumerate(RECORDS):
         errors: list[Exception] = []
-        alone += [index for _ in expressions.select([record], lambda _, error, errors=errors: errors.append(error))]  # type: ignore[misc]
+        alone += [
+            index
+            for _ in expressions.select(
+                [record], lambda _, error, errors=errors: errors.append(error)
+            )
+        ]  # type: ignore[misc]
         if errors:
             alone_failed[index] = str(errors[0])
     assert (found, failed) == (alone, alone_failed)
@@ -45,6 +71,10 @@ def test_verdicts_are_python_s(records: list[dict[str, object]]) -> None:
     expected = [
         index
         for index, record in enumerate(records)
-        if (type(value(record, "a")), value(record, "a")) == (type(value(record, "b")), value(record, "b"))
+        if (type(value(record, "a")), value(record, "a"))
+        == (type(value(record, "b")), value(record, "b"))
     ]
-    assert expressions.select([msgspec.json.encode(each) for each in records], lambda *_: None) == expected
+    assert (
+        expressions.select([msgspec.json.encode(each) for each in records], lambda *_: None)
+        == expected
+    )

@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 from forwarder.config.section import keys_of
-from forwarder.config.source_settings import HashSettings, KafkaSettings, MappingSettings, TimestampSettings
+from forwarder.config.source_settings import (
+    HashSettings,
+    KafkaSettings,
+    MappingSettings,
+    TimestampSettings,
+)
 from forwarder.core.errors import ConfigurationError
 from forwarder.daemon.mappings import kafka_mapping, mapping_of, rules_of
 from forwarder.mapping import HashRule, MappingRules, TimestampRule
@@ -35,8 +40,18 @@ KEY = "sources.kafka[0].mapping"
         ({"where": "level == 1"}, "where", "level/0 is not defined", "mapping try"),
         ({"distinct_id": ".a |"}, "distinct_id", "jq can't compile", "mapping try"),
         ({"timestamp": TimestampRule("created")}, "timestamp", "created/0", ".created"),
-        ({"timestamp": TimestampRule(".a", "soon")}, "timestamp.format", "'soon' is no format", "unix_ms"),
-        ({"timestamp": TimestampRule(".a", zone="Nowhere")}, "timestamp.zone", "'Nowhere' is no zone", "Europe/Berlin"),
+        (
+            {"timestamp": TimestampRule(".a", "soon")},
+            "timestamp.format",
+            "'soon' is no format",
+            "unix_ms",
+        ),
+        (
+            {"timestamp": TimestampRule(".a", zone="Nowhere")},
+            "timestamp.zone",
+            "'Nowhere' is no zone",
+            "Europe/Berlin",
+        ),
         ({"uuid": "$x"}, "uuid", "$x is not defined", '.["$x"]'),
         ({"properties": {"a b": "b c"}}, "properties.a b", "jq can't compile", '.["b c"]'),
         ({"set": {"p": "plan"}}, "set.p", "plan/0", ".plan"),
@@ -64,7 +79,9 @@ def test_a_salt_that_isnt_there(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         file.write_bytes(content)
     for each in (file, Path("a\0b"), tmp_path):
-        with pytest.raises(ConfigurationError, match=r"^sources\.kafka\[0\]\.mapping\.hash\.salt_file: ") as caught:
+        with pytest.raises(
+            ConfigurationError, match=r"^sources\.kafka\[0\]\.mapping\.hash\.salt_file: "
+        ) as caught:
             mapping(hash=HashRule((".a",), each))
         assert "openssl" in caught.value.hint
 
@@ -126,14 +143,20 @@ def test_what_isnt_set_is_no_rule() -> None:
     ],
 )
 def test_half_a_rule(settings: MappingSettings, key: str) -> None:
-    """A rule of which a part is missing isn't passed over: fields would go out that were to be hashed."""
+    """A rule of which a part is missing isn't passed over: fields would go out that were to be
+    hashed.
+    """
     with pytest.raises(ConfigurationError, match="^" + re.escape(f"{KEY}.{key}: is missing")):
         mapping_of(settings, "kafka", KEY)
 
 
 def test_the_mapping_of_a_cluster() -> None:
-    """Natural keys belong to the cluster of that name; one whose records are events has no mapping; NaN is null."""
-    cluster = KafkaSettings(name="orders", format="json", mapping=MappingSettings(event='"e"', uuid=".id"))
+    """Natural keys belong to the cluster of that name; one whose records are events has no
+    mapping; NaN is null.
+    """
+    cluster = KafkaSettings(
+        name="orders", format="json", mapping=MappingSettings(event='"e"', uuid=".id")
+    )
     mapping = kafka_mapping(cluster, 3)
     other = kafka_mapping(replace(cluster, name="others"), 3)
     assert mapping is not None

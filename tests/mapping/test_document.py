@@ -1,4 +1,6 @@
-"""docs/reference/mapping.md is held against the rules: its examples give what it says, and it names every rule and format."""
+"""docs/reference/mapping.md is held against the rules: its examples give what it says, and it
+names every rule and format.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,12 @@ from tests.support.documents import text_of
 
 DOCUMENT = text_of("mapping")
 EXAMPLES = re.findall(
-    r"## Example: ([^\n]+)\n.*?```yaml\n(.*?)```\n```json\n(.*?)```\nbecomes[^\n]*\n```json\n(.*?)```", DOCUMENT, re.DOTALL
+    (
+        r"## Example: ([^\n]+)\n.*?```yaml\n(.*?)```\n```json\n(.*?)```\nbecomes[^\n]*\n```json\n"
+        r"(.*?)```"
+    ),
+    DOCUMENT,
+    re.DOTALL,
 )
 SALT = "/etc/forwarder/salt"
 CLUSTER = """
@@ -36,7 +43,11 @@ def compact(text: str | bytes) -> bytes:
     return msgspec.json.format(text.encode() if isinstance(text, str) else text, indent=-1)
 
 
-@cases(("mapping", "record", "event"), [example[1:] for example in EXAMPLES], ids=[example[0] for example in EXAMPLES])
+@cases(
+    ("mapping", "record", "event"),
+    [example[1:] for example in EXAMPLES],
+    ids=[example[0] for example in EXAMPLES],
+)
 def test_examples(tmp_path: Path, mapping: str, record: str, event: str) -> None:
     """What a reader copies does what it is said to do, to the digit."""
     salt, file = tmp_path / "salt", tmp_path / "forwarder.yaml"
@@ -59,5 +70,7 @@ def test_all_examples_are_tried() -> None:
 def test_every_rule_is_explained() -> None:
     """The rules that can be written are in the table."""
     table = DOCUMENT.partition("## Rules")[2].partition("## Expressions")[0]
-    named = set(re.findall(r"`([a-z_]+)`", "\n".join(re.findall(r"^\| (`[^|]*)\|", table, re.MULTILINE))))
+    named = set(
+        re.findall(r"`([a-z_]+)`", "\n".join(re.findall(r"^\| (`[^|]*)\|", table, re.MULTILINE)))
+    )
     assert named == set(keys_of(MappingSettings))

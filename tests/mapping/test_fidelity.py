@@ -14,7 +14,8 @@ from tests.support.spelled import SPACE, VALUES, spelled_object
 RECORDS = spelled_object(VALUES)
 WHITE = " \t\r\n"
 ODD = (
-    '{"big":123456789012345678901234567890,"exact":0.10000000000000000000001,"one":1.0,"exp":1e2,"huge":1e999,"zero":-0.0,'
+    '{"big":123456789012345678901234567890,"exact":0.10000000000000000000001,"one":1.0,"exp":1e2,"'
+    'huge":1e999,"zero":-0.0,'
     '"esc":"\\u00e9\\/\\ud83d\\ude00","dup":1,"dup":2}'
 )
 
@@ -37,14 +38,19 @@ def test_a_plain_value_keeps_its_bytes(value: str, before: str, after: str) -> N
 
 
 @given(RECORDS, VALUES, SPACE)
-def test_what_is_beside_a_dropped_field_keeps_its_bytes(record: str, value: str, space: str) -> None:
+def test_what_is_beside_a_dropped_field_keeps_its_bytes(
+    record: str, value: str, space: str
+) -> None:
     """Only the field goes, and one comma with it, and the white space around that."""
     inner = record[1:-1]
     gone = f'"gone"{space}:{space}{value}'
     if not inner.strip(WHITE):
         assert properties(f"{{{space}{gone}}}", drop=(".gone",)) == "{}"
         return
-    assert properties(f"{{{space}{gone}{space},{inner}}}", drop=(".gone",)) == f"{{{inner.lstrip(WHITE)}}}"
+    assert (
+        properties(f"{{{space}{gone}{space},{inner}}}", drop=(".gone",))
+        == f"{{{inner.lstrip(WHITE)}}}"
+    )
     assert properties(f"{{{inner},{space}{gone}}}", drop=(".gone",)) == f"{{{inner.rstrip(WHITE)}}}"
 
 
@@ -60,7 +66,8 @@ def test_jq_keeps_the_digits_of_numbers_it_doesnt_compute_with(through_jq: bool)
     expected: Any = (
         ODD
         if not through_jq
-        else '{"big":123456789012345678901234567890,"exact":0.10000000000000000000001,"one":1.0,"exp":1E+2,"huge":1E+999,"zero":-0.0,'
+        else '{"big":123456789012345678901234567890,"exact":0.10000000000000000000001,"one":1.0'
+        ',"exp":1E+2,"huge":1E+999,"zero":-0.0,'
         '"esc":"é/😀","dup":2}'
     )
     assert properties(ODD, properties=". + {}" if through_jq else ".") == expected
@@ -69,7 +76,10 @@ def test_jq_keeps_the_digits_of_numbers_it_doesnt_compute_with(through_jq: bool)
 def test_jq_computes_with_doubles() -> None:
     """A number that an expression computes has seventeen digits."""
     made = mapped(ODD, properties={"sum": ".big + 0", "same": ".big"})
-    assert made == '{"event":"e","properties":{"sum":123456789012345680000000000000,"same":123456789012345678901234567890}}'
+    assert made == (
+        '{"event":"e","properties":{"sum":123456789012345680000000000000,"same":1234567890'
+        "12345678901234567890}}"
+    )
 
 
 def test_other_rules_may_need_jq() -> None:

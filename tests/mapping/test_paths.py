@@ -40,7 +40,25 @@ def test_paths(text: str, path: tuple[Step, ...]) -> None:
 
 @cases(
     "text",
-    ["", "a", "..", ".a.", ".$a", ".a-b", ".a[-1]", ".a[1:2]", '.["\\(.a)"]', ".a?", ".a|.b", "[0]", ".[.b]", ".a[1.]", '"a"', ".é", "a b"],
+    [
+        "",
+        "a",
+        "..",
+        ".a.",
+        ".$a",
+        ".a-b",
+        ".a[-1]",
+        ".a[1:2]",
+        '.["\\(.a)"]',
+        ".a?",
+        ".a|.b",
+        "[0]",
+        ".[.b]",
+        ".a[1.]",
+        '"a"',
+        ".é",
+        "a b",
+    ],
 )
 def test_other_expressions(text: str) -> None:
     """These are jq's, or nobody's."""
@@ -50,7 +68,9 @@ def test_other_expressions(text: str) -> None:
 NAMES = ["a", "b", 'q"x', "é\\"]
 VALUES = st.recursive(
     st.sampled_from([None, True, 0, 1.5, "", "x"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 PATHS = st.lists(st.sampled_from(NAMES) | st.integers(0, 3), min_size=1, max_size=4)
@@ -58,7 +78,9 @@ PATHS = st.lists(st.sampled_from(NAMES) | st.integers(0, 3), min_size=1, max_siz
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES), st.lists(PATHS, min_size=1, max_size=3))
 @example({"a": {"b": 1}}, [["a", "b"], ["a"], ["a", 0]])
-def test_a_plain_path_means_what_jq_means(record: dict[str, object], paths: list[list[str | int]]) -> None:
+def test_a_plain_path_means_what_jq_means(
+    record: dict[str, object], paths: list[list[str | int]]
+) -> None:
     """Several paths that share their beginnings read what jq reads, and fail where it fails."""
     expressions = [spelled(tuple(path)) for path in paths]
     text = json.dumps(record)
@@ -66,18 +88,24 @@ def test_a_plain_path_means_what_jq_means(record: dict[str, object], paths: list
         expected = [jq.compile(expression).input_text(text).first() for expression in expressions]
     except ValueError:
         with pytest.raises(Unmappable):
-            mapping(properties={str(at): each for at, each in enumerate(expressions)}).map(text.encode())
+            mapping(properties={str(at): each for at, each in enumerate(expressions)}).map(
+                text.encode()
+            )
         return
-    made = mapping(properties={str(at): each for at, each in enumerate(expressions)}).map(text.encode())
+    made = mapping(properties={str(at): each for at, each in enumerate(expressions)}).map(
+        text.encode()
+    )
     assert made is not None
-    assert json.loads(made)["properties"] == {str(at): value for at, value in enumerate(expected) if value is not None}
+    assert json.loads(made)["properties"] == {
+        str(at): value for at, value in enumerate(expected) if value is not None
+    }
 
 
 @cases("name", ["", "\0", "\x1f", 'q"', "back\\", "$ip", "é", "\U0001f600", "a.b", "[0]", " "])
 def test_every_name_can_be_read(name: str) -> None:
     """Names that have to be escaped too, alone and beside others."""
     path = spelled((name,))
-    made = mapping(properties={"p": path, "o": ".other"}, distinct_id=f".deep{path.removeprefix('.')}").map(
-        json.dumps({name: 1, "other": 2, "deep": {name: "x"}}).encode()
-    )
+    made = mapping(
+        properties={"p": path, "o": ".other"}, distinct_id=f".deep{path.removeprefix('.')}"
+    ).map(json.dumps({name: 1, "other": 2, "deep": {name: "x"}}).encode())
     assert made == b'{"event":"e","distinct_id":"x","properties":{"p":1,"o":2}}'

@@ -43,7 +43,11 @@ RULES: dict[str, Any] = {"distinct_id": ".d", "properties": {}}
 )
 def test_what_is_no_json(record: bytes, why: str) -> None:
     """It is told apart from what the rules can't use."""
-    for each in (mapping(**RULES), mapping(**RULES, where=".x | . == null"), mapping(**RULES, drop=(".x", ".a.b"))):
+    for each in (
+        mapping(**RULES),
+        mapping(**RULES, where=".x | . == null"),
+        mapping(**RULES, drop=(".x", ".a.b")),
+    ):
         with pytest.raises(NotJson, match=why):
             each.map_record(record)
 
@@ -62,8 +66,14 @@ def test_an_array_of_objects() -> None:
     """Each becomes an event of its own; those that `where` leaves out are left out."""
     each = mapping(**RULES, where=".go")
     record = b' [{"go":true,"d":"a"}, {"go":false}, {"d":"b","go":1}] '
-    assert each.map_record(record) == b'[{"event":"e","distinct_id":"a","properties":{}},{"event":"e","distinct_id":"b","properties":{}}]'
-    assert each.map_record(b'{"go":true,"d":"a"}') == b'{"event":"e","distinct_id":"a","properties":{}}'
+    assert each.map_record(record) == (
+        b'[{"event":"e","distinct_id":"a","properties":{}},{"event":"e","distinct_id":"b",'
+        b'"properties":{}}]'
+    )
+    assert (
+        each.map_record(b'{"go":true,"d":"a"}')
+        == b'{"event":"e","distinct_id":"a","properties":{}}'
+    )
     assert each.map_record(b'[{"go":false}]') is None
     assert each.map_record(b"[ ]") is None
 
@@ -75,13 +85,18 @@ def test_an_array_is_mapped_whole_or_not_at_all() -> None:
 
 
 def test_mending() -> None:
-    """What some producers write that isn't JSON is mended first, if the caller has a way, in arrays too; the rest stays as it is."""
+    """What some producers write that isn't JSON is mended first, if the caller has a way, in
+    arrays too; the rest stays as it is.
+    """
 
     def mend(data: bytes) -> bytes:
         return null_non_finite_numbers(data)[0]
 
     each = Mapping.compile(MappingRules(event='"e"', drop=(".x",)), "src", repair=mend)
-    assert each.map_record(b'{"a":NaN,"b":"NaN"}') == b'{"event":"e","properties":{"a":null,"b":"NaN"}}'
+    assert (
+        each.map_record(b'{"a":NaN,"b":"NaN"}')
+        == b'{"event":"e","properties":{"a":null,"b":"NaN"}}'
+    )
     assert each.map_record(b'[{"a":-Infinity}]') == b'[{"event":"e","properties":{"a":null}}]'
     for record in (b'{"a":NaN', b"nope"):
         with pytest.raises(NotJson):
@@ -96,7 +111,9 @@ def test_values_that_only_look_like_others() -> None:
 
 
 def test_nesting_that_can_be_read_can_be_redacted() -> None:
-    """Arrays around a field may be as deep as the decoder takes them, or the record is refused: nothing else is raised."""
+    """Arrays around a field may be as deep as the decoder takes them, or the record is refused:
+    nothing else is raised.
+    """
     each = mapping(drop=(".a.x",))
     for depth in (10, 100, 200, 400, 800, 1600):
         record = b'{"a":' + b"[" * depth + b'{"x":1}' + b"]" * depth + b"}"
@@ -107,9 +124,31 @@ def test_nesting_that_can_be_read_can_be_redacted() -> None:
 
 
 PIECES = st.sampled_from(
-    [b'{"a":', b'"d":', b"[", b"]", b"}", b",", b'"', b"\\", b"\\u", b"d800", b"1", b"e9", b"NaN", b"\xc3", b"\xa9", b" ", b"\0"]
+    [
+        b'{"a":',
+        b'"d":',
+        b"[",
+        b"]",
+        b"}",
+        b",",
+        b'"',
+        b"\\",
+        b"\\u",
+        b"d800",
+        b"1",
+        b"e9",
+        b"NaN",
+        b"\xc3",
+        b"\xa9",
+        b" ",
+        b"\0",
+    ]
 )
-HOSTILE = st.one_of(st.binary(max_size=30), st.lists(PIECES, max_size=20).map(b"".join), spelled_object(VALUES).map(str.encode))
+HOSTILE = st.one_of(
+    st.binary(max_size=30),
+    st.lists(PIECES, max_size=20).map(b"".join),
+    spelled_object(VALUES).map(str.encode),
+)
 
 
 SOME_RULES: list[dict[str, Any]] = [
@@ -123,8 +162,11 @@ SOME_RULES: list[dict[str, Any]] = [
 @given(HOSTILE, st.sampled_from(SOME_RULES))
 def test_nothing_else_is_ever_raised(record: bytes, rules: dict[str, Any]) -> None:
     """Whatever a record holds, it gives JSON, or nothing, or one of the two errors."""
-    each = mapping(event='.event // "e"', distinct_id=".a", timestamp=TimestampRule(".timestamp"), **rules)
+    each = mapping(
+        event='.event // "e"', distinct_id=".a", timestamp=TimestampRule(".timestamp"), **rules
+    )
     made = None
     with contextlib.suppress(NotJson, Unmappable):
         made = each.map_record(record)
-    assert made is None or json.loads(made, parse_constant=pytest.fail)  # whose numbers may be out of range, as the record's may
+    # whose numbers may be out of range, as the record's may
+    assert made is None or json.loads(made, parse_constant=pytest.fail)

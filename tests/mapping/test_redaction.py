@@ -63,7 +63,9 @@ def salt(tmp_path: Path) -> Path:
     ],
 )
 def test_drop(record: str, drop: str, expected: str) -> None:
-    """A field goes each time that it is there, also from the elements of arrays in its way; all else stays."""
+    """A field goes each time that it is there, also from the elements of arrays in its way; all
+    else stays.
+    """
     assert properties(record, drop=(drop,)) == expected
 
 
@@ -100,45 +102,77 @@ def test_several_paths_to_one_place(drop: tuple[str, ...], expected: str) -> Non
     ],
 )
 def test_hash(salt: Path, value: str, expected: str) -> None:
-    """A value's text is hashed, the elements of an array each; what stands for nobody stays, or nobodies would all be one."""
+    """A value's text is hashed, the elements of an array each; what stands for nobody stays, or
+    nobodies would all be one.
+    """
     rule = HashRule((".m",), salt)
-    assert properties(f'{{"m":{value} , "n":{value}}}', hash=rule) == f'{{"m":{expected} , "n":{value}}}'
+    assert (
+        properties(f'{{"m":{value} , "n":{value}}}', hash=rule)
+        == f'{{"m":{expected} , "n":{value}}}'
+    )
 
 
 def test_one_value_has_one_hash(salt: Path) -> None:
     """Wherever it stands, number or string: so that a hashed id still tells whose event it is."""
-    made = mapped('{"id":42,"user":{"id":"42"}}', distinct_id=".id", hash=HashRule((".id", ".user.id"), salt))
+    made = mapped(
+        '{"id":42,"user":{"id":"42"}}', distinct_id=".id", hash=HashRule((".id", ".user.id"), salt)
+    )
     digest = hashed("42")
-    assert made == f'{{"event":"e","distinct_id":"{digest}","properties":{{"id":"{digest}","user":{{"id":"{digest}"}}}}}}'
+    assert made == (
+        f'{{"event":"e","distinct_id":"{digest}","properties":{{"id":"{digest}","user":{{"'
+        f'id":"{digest}"}}}}}}'
+    )
 
 
 def test_what_stands_for_nobody_is_nobody(salt: Path) -> None:
     """An empty id isn't hashed into somebody."""
     for nobody in ('""', "null", '" "'):
-        made = mapped(f'{{"id":{nobody}}}', distinct_id=".id", properties={}, hash=HashRule((".id",), salt))
+        made = mapped(
+            f'{{"id":{nobody}}}', distinct_id=".id", properties={}, hash=HashRule((".id",), salt)
+        )
         assert made == '{"event":"e","properties":{}}'
 
 
 def test_dropped_goes_before_hashed(salt: Path) -> None:
     """A field that both are asked of is gone."""
-    assert properties('{"m":"x","n":{"o":"x"}}', drop=(".m", ".n.o"), hash=HashRule((".m", ".n"), salt)) == f'{{"n":"{hashed("{}")}"}}'
+    assert (
+        properties(
+            '{"m":"x","n":{"o":"x"}}', drop=(".m", ".n.o"), hash=HashRule((".m", ".n"), salt)
+        )
+        == f'{{"n":"{hashed("{}")}"}}'
+    )
 
 
 NAMES = st.sampled_from(['"pw"', r'"\u0070w"', r'"p\u0077"'])
 OTHERS = st.sampled_from(['"a"', '"b"', '"$set"', r'"\u0061"'])
-SECRETS = st.sampled_from([f'"{MARK}"', f'["{MARK}"]', f'{{"a":"{MARK}","pw":["{MARK}"]}}', f'[[{{"x":"{MARK}"}}]]'])
+SECRETS = st.sampled_from(
+    [f'"{MARK}"', f'["{MARK}"]', f'{{"a":"{MARK}","pw":["{MARK}"]}}', f'[[{{"x":"{MARK}"}}]]']
+)
 
 
 @st.composite
 def leaking(draw: st.DrawFn, depth: int = 3) -> str:
-    """An object whose `pw` holds the secret, however it is spelled, several times, and within arrays under `a`."""
+    """An object whose `pw` holds the secret, however it is spelled, several times, and within
+    arrays under `a`.
+    """
     members = draw(st.lists(st.builds("{}:{}".format, NAMES, SECRETS), max_size=3))
-    members += draw(st.lists(st.builds("{}:{}".format, OTHERS, st.sampled_from(["1", '"x"', "null", "[]"])), max_size=2))
+    members += draw(
+        st.lists(
+            st.builds("{}:{}".format, OTHERS, st.sampled_from(["1", '"x"', "null", "[]"])),
+            max_size=2,
+        )
+    )
     if depth:
         inner = leaking(depth - 1)
-        nested = inner | st.lists(inner | st.just("1"), max_size=2).map(lambda each: f"[{','.join(each)}]")
+        nested = inner | st.lists(inner | st.just("1"), max_size=2).map(
+            lambda each: f"[{','.join(each)}]"
+        )
         nested |= st.lists(inner, max_size=1).map(lambda each: f"[ [{','.join(each)}],[] ]")
-        members += draw(st.lists(st.builds("{}:{}".format, st.sampled_from(['"a"', r'"\u0061"']), nested), max_size=2))
+        members += draw(
+            st.lists(
+                st.builds("{}:{}".format, st.sampled_from(['"a"', r'"\u0061"']), nested), max_size=2
+            )
+        )
     space = draw(SPACE)
     return "{" + space + f"{space},{space}".join(draw(st.permutations(members))) + space + "}"
 
@@ -182,15 +216,22 @@ def test_what_is_left_is_what_a_parser_would_leave(record: str) -> None:
     """The text without the fields says the same as the parsed record without them."""
 
     def without(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        return {str(at): pair for at, pair in enumerate([(name, value) for name, value in pairs if name != "pw"])}
+        return {
+            str(at): pair
+            for at, pair in enumerate([(name, value) for name, value in pairs if name != "pw"])
+        }
 
     redaction = Redaction([(*("a",) * depth, "pw") for depth in range(4)])
     left = redaction.apply(record.encode()).decode()
-    assert json.loads(left, object_pairs_hook=without) == json.loads(record, object_pairs_hook=without)
+    assert json.loads(left, object_pairs_hook=without) == json.loads(
+        record, object_pairs_hook=without
+    )
 
 
 def test_a_mapping_that_only_hashes_reads_the_file_once(salt: Path) -> None:
-    """A salt that is changed takes effect with the next start: half a topic hashed otherwise would help nobody."""
+    """A salt that is changed takes effect with the next start: half a topic hashed otherwise would
+    help nobody.
+    """
     each = mapping(properties={"m": ".m"}, hash=HashRule((".m",), salt))
     first = each.map(b'{"m":"x"}')
     salt.write_bytes(b"another")

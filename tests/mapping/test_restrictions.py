@@ -139,16 +139,25 @@ HARMLESS = (
 @cases("expression", [*ENVIRONMENT, *INPUT_AND_PROCESS, *ENDLESS, *AMBIGUOUS])
 def test_it_is_rejected_before_any_record(expression: str) -> None:
     """The configuration is rejected, and an edit is, with what can't be used and what can."""
-    for use in (lambda: mapped("{}", event=expression), lambda: mapped("{}", where=expression), lambda: Edit(expression)):
+    for use in (
+        lambda: mapped("{}", event=expression),
+        lambda: mapped("{}", where=expression),
+        lambda: Edit(expression),
+    ):
         with pytest.raises(ConfigurationError) as caught:
             use()
         assert caught.value.hint
-        assert any(words in caught.value.message for words in ("can't be used", "calls itself", "ends in a backslash"))
+        assert any(
+            words in caught.value.message
+            for words in ("can't be used", "calls itself", "ends in a backslash")
+        )
 
 
 @cases("expression", HARMLESS)
 def test_what_only_looks_so_passes(expression: str) -> None:
-    """Names of fields, keys, variables and functions of one's own, texts and comments are no calls."""
+    """Names of fields, keys, variables and functions of one's own, texts and comments
+    are no calls.
+    """
     check_restrictions(expression)
     jq.compile(expression)
 
@@ -162,22 +171,34 @@ def test_the_message_names_it(name: str) -> None:
 
 
 def test_every_function_of_jq_is_known() -> None:
-    """A newer jq may bring functions that read something else or never end: each is looked at before it is allowed."""
+    """A newer jq may bring functions that read something else or never end: each is looked at
+    before it is allowed.
+    """
     (found,) = jq.compile('[builtins | .[] | split("/")[0]] | unique').input_text("null").all()
     assert set(found) - RESTRICTED.keys() == ALLOWED
 
 
 LOOKED_AT = """
-IN INDEX JOIN abs acos acosh add all any arrays ascii_downcase ascii_upcase asin asinh atan atan2 atanh booleans bsearch
-builtins capture cbrt ceil contains copysign cos cosh del delpaths drem empty endswith erf erfc error exp exp10 exp2
-explode expm1 fabs fdim finites first flatten floor fma fmax fmin fmod format frexp from_entries fromdate
-fromdateiso8601 fromjson fromstream gamma getpath gmtime group_by gsub has have_decnum have_literal_numbers hypot
-implode in index indices infinite inside isempty isfinite isinfinite isnan isnormal iterables j0 j1 jn join keys
-keys_unsorted last ldexp length lgamma lgamma_r limit localtime log log10 log1p log2 logb ltrim ltrimstr map map_values
-match max max_by min min_by mktime modf nan nearbyint nextafter nexttoward normals not now nth nulls numbers objects
-path paths pick pow range recurse remainder reverse rindex rint round rtrim rtrimstr scalars scalb scalbln scan select
-setpath significand sin sinh skip sort sort_by split splits sqrt startswith strflocaltime strftime strings strptime sub
-tan tanh test tgamma to_entries toboolean todate todateiso8601 tojson tonumber tostream tostring transpose trim trimstr
+IN INDEX JOIN abs acos acosh add all any arrays ascii_downcase ascii_upcase asin asinh atan atan2 \
+atanh booleans bsearch
+builtins capture cbrt ceil contains copysign cos cosh del delpaths drem empty endswith erf erfc \
+error exp exp10 exp2
+explode expm1 fabs fdim finites first flatten floor fma fmax fmin fmod format frexp from_entries \
+fromdate
+fromdateiso8601 fromjson fromstream gamma getpath gmtime group_by gsub has have_decnum \
+have_literal_numbers hypot
+implode in index indices infinite inside isempty isfinite isinfinite isnan isnormal iterables j0 \
+j1 jn join keys
+keys_unsorted last ldexp length lgamma lgamma_r limit localtime log log10 log1p log2 logb ltrim \
+ltrimstr map map_values
+match max max_by min min_by mktime modf nan nearbyint nextafter nexttoward normals not now nth \
+nulls numbers objects
+path paths pick pow range recurse remainder reverse rindex rint round rtrim rtrimstr scalars \
+scalb scalbln scan select
+setpath significand sin sinh skip sort sort_by split splits sqrt startswith strflocaltime \
+strftime strings strptime sub
+tan tanh test tgamma to_entries toboolean todate todateiso8601 tojson tonumber tostream tostring \
+transpose trim trimstr
 trunc truncate_stream type unique unique_by utf8bytelength values walk with_entries y0 y1 yn
 """
 ALLOWED = set(LOOKED_AT.split())
@@ -240,6 +261,11 @@ def test_beyond_the_bounds_is_an_error(expression: str) -> None:
 
 def test_a_hostile_record_is_unmappable() -> None:
     """A price that is a text, times a quantity of a billion, makes no text of a billion bytes."""
-    assert mapped('{"price": 2, "quantity": 3}', properties="{total: (.price * .quantity)}") is not None
+    assert (
+        mapped('{"price": 2, "quantity": 3}', properties="{total: (.price * .quantity)}")
+        is not None
+    )
     with pytest.raises(Unmappable, match="a text of over 1000000 bytes"):
-        mapped('{"price": "12.5", "quantity": 1000000000}', properties="{total: (.price * .quantity)}")
+        mapped(
+            '{"price": "12.5", "quantity": 1000000000}', properties="{total: (.price * .quantity)}"
+        )

@@ -14,13 +14,16 @@ from tests.mapping.mapped import mapped, mapping, properties
 from tests.support.cases import cases
 
 ID = "0190a0a0-1111-7222-8333-444455556666"
-RECORD = """{"type":"paid","user":{"id":42,"plan":"pro"},"odd name":{"x y":1.0},"items":[{"sku":"a"},{"sku":"b"}],
+RECORD = """{"type":"paid","user":{"id":42,"plan":"pro"},"odd name":{"x \
+y":1.0},"items":[{"sku":"a"},{"sku":"b"}],
  "on":true,"off":false,"nil":null,"big":123456789012345678901234567890.10, "esc":"\\u00e9\\/"}"""
 
 
 def member(name: str, value: str | None) -> str:
     """The event with one member beside its name."""
-    return '{"event":"e",' + (f'"{name}":{value},' if value is not None else "") + '"properties":{}}'
+    return (
+        '{"event":"e",' + (f'"{name}":{value},' if value is not None else "") + '"properties":{}}'
+    )
 
 
 @cases(
@@ -40,7 +43,9 @@ def member(name: str, value: str | None) -> str:
 )
 def test_event(expression: str, name: str) -> None:
     """The event's name is a fixed text, a field as it is spelled, or what jq makes."""
-    assert mapped(RECORD, event=expression, properties={}) == f'{{"event":{name},"properties":{{}}}}'
+    assert (
+        mapped(RECORD, event=expression, properties={}) == f'{{"event":{name},"properties":{{}}}}'
+    )
 
 
 @cases(
@@ -63,7 +68,9 @@ def test_event(expression: str, name: str) -> None:
     ],
 )
 def test_distinct_id(expression: str, expected: str | None) -> None:
-    """A string stays as it is spelled, a number becomes the string of its text; what says nothing is left out."""
+    """A string stays as it is spelled, a number becomes the string of its text; what says nothing
+    is left out.
+    """
     assert mapped(RECORD, distinct_id=expression, properties={}) == member("distinct_id", expected)
 
 
@@ -84,14 +91,21 @@ def test_distinct_id(expression: str, expected: str | None) -> None:
     ],
 )
 def test_uuid(expression: str, expected: str | None) -> None:
-    """A UUID stays what it is; any other text is a natural key of its source; without one the intake derives one."""
-    assert mapped(RECORD, uuid=expression, properties={}) == member("uuid", None if expected is None else json.dumps(expected))
+    """A UUID stays what it is; any other text is a natural key of its source; without one the
+    intake derives one.
+    """
+    assert mapped(RECORD, uuid=expression, properties={}) == member(
+        "uuid", None if expected is None else json.dumps(expected)
+    )
 
 
 def test_natural_keys_never_change() -> None:
     """A record that is read again by a later version gives the same event."""
     assert str(NATURAL_KEYS) == "3f0d6f0e-6a55-4bb0-9c7e-6a1c2f1f5d83"
-    assert mapped("{}", uuid='"order-7"') == '{"event":"e","uuid":"83a1071d-a01c-5dc0-8aa6-787289558b38","properties":{}}'
+    assert (
+        mapped("{}", uuid='"order-7"')
+        == '{"event":"e","uuid":"83a1071d-a01c-5dc0-8aa6-787289558b38","properties":{}}'
+    )
 
 
 @cases(
@@ -107,13 +121,26 @@ def test_natural_keys_never_change() -> None:
         (".missing", "{}"),
         ({}, "{}"),
         (
-            {"$big": ".big", 'q"': ".esc", "none": ".nil", "all": "[.items[].sku]", "fixed": "3.10", "on": ".on", "off": ".off"},
-            r'{"$big":123456789012345678901234567890.10,"q\"":"\u00e9\/","all":["a","b"],"fixed":3.10,"on":true,"off":false}',
+            {
+                "$big": ".big",
+                'q"': ".esc",
+                "none": ".nil",
+                "all": "[.items[].sku]",
+                "fixed": "3.10",
+                "on": ".on",
+                "off": ".off",
+            },
+            (
+                r'{"$big":123456789012345678901234567890.10,"q\"":"\u00e9\/","all":["a","b"],"fixe'
+                r'd":3.10,"on":true,"off":false}'
+            ),
         ),
     ],
 )
 def test_properties(rule: Any, expected: str) -> None:
-    """The whole record, an object in it, one that jq makes, or names with an expression each; nulls are left out."""
+    """The whole record, an object in it, one that jq makes, or names with an expression each;
+    nulls are left out.
+    """
     assert properties(RECORD, properties=rule) == expected
 
 
@@ -121,18 +148,39 @@ def test_properties(rule: Any, expected: str) -> None:
     ("rules", "expected"),
     [
         ({"set": {"plan": ".user.plan"}, "properties": {}}, '{"$set":{"plan":"pro"}}'),
-        ({"set": ".user", "set_once": "{a: 1}", "groups": {"company": '"acme"'}, "properties": {"n": "1"}},
-         '{"$set":{"id":42,"plan":"pro"},"$set_once":{"a":1},"$groups":{"company":"acme"},"n":1}'),
+        (
+            {
+                "set": ".user",
+                "set_once": "{a: 1}",
+                "groups": {"company": '"acme"'},
+                "properties": {"n": "1"},
+            },
+            (
+                '{"$set":{"id":42,"plan":"pro"},"$set_once":{"a":1},"$groups":{"company":"acme"},"'
+                'n":1}'
+            ),
+        ),
         ({"set": {"plan": ".missing"}, "groups": ".nil", "properties": {"n": "1"}}, '{"n":1}'),
-        ({"set": {"a": "1"}, "properties": '{"$set": {"old": 1}, "b" : 2}'}, '{"$set":{"a":1},"b" : 2}'),
-        ({"set": {"a": "1"}, "properties": r'{"b" : 2 ,"\u0024set":{}, "$set":[]}'}, '{"$set":{"a":1},"b" : 2}'),
+        (
+            {"set": {"a": "1"}, "properties": '{"$set": {"old": 1}, "b" : 2}'},
+            '{"$set":{"a":1},"b" : 2}',
+        ),
+        (
+            {"set": {"a": "1"}, "properties": r'{"b" : 2 ,"\u0024set":{}, "$set":[]}'},
+            '{"$set":{"a":1},"b" : 2}',
+        ),
         ({"set": {"a": "1"}, "properties": r'{"$set":{}}'}, '{"$set":{"a":1}}'),
         ({"set": {"a": "1"}, "properties": r'{"\u0024set":{}, "b":2}'}, '{"$set":{"a":1},"b":2}'),
-        ({"set": {"a": "1"}, "properties": r'{"x":{"$set":{}}}'}, '{"$set":{"a":1},"x":{"$set":{}}}'),
+        (
+            {"set": {"a": "1"}, "properties": r'{"x":{"$set":{}}}'},
+            '{"$set":{"a":1},"x":{"$set":{}}}',
+        ),
     ],
-)  # fmt: skip
+)
 def test_person_and_groups(rules: dict[str, Any], expected: str) -> None:
-    """They are properties of their own, which come first, and take the place of those that the record has."""
+    """They are properties of their own, which come first, and take the place of those that the
+    record has.
+    """
     assert properties(RECORD, **rules) == expected
 
 
@@ -171,7 +219,10 @@ def test_other_rules_are_not_asked_when_where_says_no() -> None:
         ({"event": ".missing"}, "event: the expression gives nothing; the event's name is needed"),
         ({"event": '""'}, 'event: the expression gives the string ""; the event\'s name is needed'),
         ({"event": ".user"}, "event: the expression gives an object; the event's name is needed"),
-        ({"event": ".user.id"}, "event: the expression gives the number 42; the event's name is needed"),
+        (
+            {"event": ".user.id"},
+            "event: the expression gives the number 42; the event's name is needed",
+        ),
         ({"event": ".type.deep"}, 'event: .type is the string "paid", which has no .deep'),
         ({"event": ".items.sku"}, "event: .items is an array, which has no .sku"),
         ({"event": ".user[0]"}, "event: .user is an object, which has no .[0]"),
@@ -182,20 +233,38 @@ def test_other_rules_are_not_asked_when_where_says_no() -> None:
         ({"event": "empty"}, "event: the expression gives no result; one is needed"),
         ({"event": "error(null)"}, "event: jq: null"),
         ({"event": "error({a: 1})"}, 'event: jq: {"a":1}'),
-        ({"event": "now | tostring"}, "event: jq: now would differ each time that the record is read"),
+        (
+            {"event": "now | tostring"},
+            "event: jq: now would differ each time that the record is read",
+        ),
         ({"where": ".type | .x"}, "where: jq: "),
         ({"where": ".type.x"}, 'where: .type is the string "paid", which has no .x'),
-        ({"where": ".items[] | .sku == 1"}, "where: the expression gives several results; one is needed"),
+        (
+            {"where": ".items[] | .sku == 1"},
+            "where: the expression gives several results; one is needed",
+        ),
         ({"where": "empty"}, "where: the expression gives no result; one is needed"),
-        ({"distinct_id": ".on"}, "distinct_id: the expression gives the boolean true; a string or a number is needed"),
-        ({"distinct_id": ".user"}, "distinct_id: the expression gives an object; a string or a number is needed"),
+        (
+            {"distinct_id": ".on"},
+            "distinct_id: the expression gives the boolean true; a string or a number is needed",
+        ),
+        (
+            {"distinct_id": ".user"},
+            "distinct_id: the expression gives an object; a string or a number is needed",
+        ),
         ({"uuid": ".items"}, "uuid: the expression gives an array; a string or a number is needed"),
-        ({"properties": ".items"}, "properties: the expression gives an array; an object is needed"),
+        (
+            {"properties": ".items"},
+            "properties: the expression gives an array; an object is needed",
+        ),
         ({"properties": {"a b": "error"}}, "properties.a b: jq: "),
         ({"set": ".type"}, 'set: the expression gives the string "paid"; an object is needed'),
         ({"set_once": "[1]"}, "set_once: the expression gives an array; an object is needed"),
         ({"groups": "1"}, "groups: the expression gives the number 1; an object is needed"),
-        ({"timestamp": TimestampRule(".type")}, 'timestamp: the string "paid" can\'t be read as a time of the format iso'),
+        (
+            {"timestamp": TimestampRule(".type")},
+            'timestamp: the string "paid" can\'t be read as a time of the format iso',
+        ),
     ],
 )
 def test_what_cant_be_mapped(rules: dict[str, Any], why: str) -> None:
@@ -210,16 +279,31 @@ def test_little_of_a_record_is_told_and_no_key() -> None:
     secret = "phc_" + "s3cr3t" * 5
     for event in (".a", '.a + "" | error', "{b: .a}"):
         with pytest.raises(Unmappable) as caught:
-            mapped(json.dumps({"a": [secret, "x" * 5000]} if event == ".a" else {"a": f"{secret} {'x' * 5000}"}), event=event)
+            mapped(
+                json.dumps(
+                    {"a": [secret, "x" * 5000]}
+                    if event == ".a"
+                    else {"a": f"{secret} {'x' * 5000}"}
+                ),
+                event=event,
+            )
         assert "s3cr3t" not in caught.value.message
         assert len(caught.value.message) < 150
 
 
 def test_the_order_of_members() -> None:
     """An event is written in one order, whatever the order of the record."""
-    rules: dict[str, Any] = {"uuid": ".i", "timestamp": TimestampRule(".t"), "distinct_id": ".d", "properties": {"p": ".i"}}
+    rules: dict[str, Any] = {
+        "uuid": ".i",
+        "timestamp": TimestampRule(".t"),
+        "distinct_id": ".d",
+        "properties": {"p": ".i"},
+    }
     record = f'{{"t":"2026-01-31T12:00:00Z","i":"{ID}","d":"x"}}'
-    expected = f'{{"event":"e","distinct_id":"x","timestamp":"2026-01-31T12:00:00.000Z","uuid":"{ID}","properties":{{"p":"{ID}"}}}}'
+    expected = (
+        f'{{"event":"e","distinct_id":"x","timestamp":"2026-01-31T12:00:00.000Z","uuid":"{ID}"'
+        f',"properties":{{"p":"{ID}"}}}}'
+    )
     assert mapped(record, **rules) == expected
 
 

@@ -16,7 +16,9 @@ from tests.support.cases import cases
 
 def read(value: str, form: str = "iso", zone: str = "UTC") -> str:
     """What a value is read as."""
-    return Times("timestamp", TimestampRule(".t", form, zone)).read(value.encode()).decode().strip('"')
+    return (
+        Times("timestamp", TimestampRule(".t", form, zone)).read(value.encode()).decode().strip('"')
+    )
 
 
 @cases(
@@ -104,11 +106,26 @@ def test_what_cant_be_read(value: str, form: str) -> None:
     ],
 )
 def test_zones(text: str, zone: str, expected: str) -> None:
-    """A time without a zone is of the zone; a skipped one counts by the offset before, one that comes twice is the first."""
+    """A time without a zone is of the zone; a skipped one counts by the offset before, one that
+    comes twice is the first.
+    """
     assert read(f'"{text}"', zone=zone) == expected
 
 
-@cases("zone", ["Europe/Atlantis", "Europe", "", "../etc/passwd", "/etc/passwd", "+25:00", "+01:60", "1", "a\0b"])
+@cases(
+    "zone",
+    [
+        "Europe/Atlantis",
+        "Europe",
+        "",
+        "../etc/passwd",
+        "/etc/passwd",
+        "+25:00",
+        "+01:60",
+        "1",
+        "a\0b",
+    ],
+)
 def test_no_zones(zone: str) -> None:
     """The key is named."""
     with pytest.raises(ConfigurationError, match=r"^m\.timestamp\.zone: ") as caught:
@@ -125,7 +142,10 @@ def test_a_machine_without_data_of_zones(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(ConfigurationError, match="no data of zones") as caught:
         Times("m.timestamp", TimestampRule(".t", zone="Europe/Berlin"))
     assert "tzdata" in caught.value.hint
-    assert Times("m.timestamp", TimestampRule(".t", zone="+01:00")).read(b'"2026-01-31T12:00"') == b'"2026-01-31T11:00:00.000Z"'
+    assert (
+        Times("m.timestamp", TimestampRule(".t", zone="+01:00")).read(b'"2026-01-31T12:00"')
+        == b'"2026-01-31T11:00:00.000Z"'
+    )
 
 
 def _none_there(name: str) -> None:
@@ -148,7 +168,9 @@ def _none_there(name: str) -> None:
     ],
 )
 def test_no_formats(form: str, why: str) -> None:
-    """The key is named, and a format without a year is refused: there is no clock that could tell it."""
+    """The key is named, and a format without a year is refused: there is no clock that could tell
+    it.
+    """
     with pytest.raises(ConfigurationError, match=r"^m\.timestamp\.format: ") as caught:
         Times("m.timestamp", TimestampRule(".t", form))
     assert why in caught.value.message
@@ -174,7 +196,9 @@ YEARLESS = TimestampRule(".t", "%b %d %H:%M:%S", "Europe/Berlin")
     ],
 )
 def test_a_year_that_is_missing(value: str, reference: datetime, expected: str) -> None:
-    """It is the latest in which the time isn't later than a day after the record's own, also when the same text was read before."""
+    """It is the latest in which the time isn't later than a day after the record's own, also when
+    the same text was read before.
+    """
     times = Times("timestamp", YEARLESS, has_time=True)
     for _ in range(2):
         times.read(f'"{value}"'.encode(), datetime(2020, 6, 1, tzinfo=UTC).timestamp())
@@ -183,9 +207,13 @@ def test_a_year_that_is_missing(value: str, reference: datetime, expected: str) 
 
 
 def test_a_year_that_follows_from_nothing() -> None:
-    """A record without a time is unmappable; so is a text that isn't of the format, and a day that no year has."""
+    """A record without a time is unmappable; so is a text that isn't of the format, and a day that
+    no year has.
+    """
     times = Times("timestamp", YEARLESS, has_time=True)
-    with pytest.raises(Unmappable, match="says no year, and the record has no time that it would follow from"):
+    with pytest.raises(
+        Unmappable, match="says no year, and the record has no time that it would follow from"
+    ):
         times.read(b'"Jan 31 12:00:00"')
     for value in ("Jan 31", "Feb 30 12:00:00"):
         with pytest.raises(Unmappable, match="can't be read as a time"):
@@ -204,11 +232,15 @@ _ROUNDED = timedelta(milliseconds=1)
 )
 @example(datetime(2001, 1, 1), timedelta(days=364) - _ROUNDED)
 def test_a_year_is_found_again(time: datetime, before: timedelta) -> None:
-    """Of a time up to a day after the reference, or less than 364 days before it: the same day of the next year is then later than that."""
+    """Of a time up to a day after the reference, or less than 364 days before it: the same day of
+    the next year is then later than that.
+    """
     form = "%m-%d %H:%M:%S.%f"
     text, reference = time.strftime(form), (time + before).replace(tzinfo=UTC).timestamp()
     times = Times("timestamp", TimestampRule(".t", form), has_time=True)
-    assert datetime.fromisoformat(times.read(f'"{text}"'.encode(), reference).decode().strip('"')) == time.replace(tzinfo=UTC)
+    assert datetime.fromisoformat(
+        times.read(f'"{text}"'.encode(), reference).decode().strip('"')
+    ) == time.replace(tzinfo=UTC)
 
 
 @given(st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30)))
@@ -216,7 +248,12 @@ def test_every_time_survives(naive: datetime) -> None:
     """To the microsecond, in every format that has them."""
     time = naive.replace(tzinfo=UTC)
     micros = (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    texts = [(f'"{time.isoformat()}"', "iso"), (str(micros), "unix_us"), (f"{micros}000", "unix_ns"), (str(micros * 1000), "unix_ns")]
+    texts = [
+        (f'"{time.isoformat()}"', "iso"),
+        (str(micros), "unix_us"),
+        (f"{micros}000", "unix_ns"),
+        (str(micros * 1000), "unix_ns"),
+    ]
     seconds, rest = divmod(abs(micros), 1_000_000)
     texts.append((f"{'-' if micros < 0 else ''}{seconds}.{rest:06}", "unix"))
     for value, form in texts:

@@ -14,7 +14,16 @@ from forwarder.pages import files
 from forwarder.sandbox.web import page as sandbox_page
 from tests.support.cases import cases
 
-MARKUP = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "style=", "onclick=", "@import")
+MARKUP = (
+    "innerHTML",
+    "outerHTML",
+    "insertAdjacentHTML",
+    "document.write",
+    "eval(",
+    "style=",
+    "onclick=",
+    "@import",
+)
 
 
 @pytest.fixture
@@ -30,9 +39,15 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
     await runner.cleanup()
 
 
-@pytest.mark.parametrize(("name", "content_type"), [("base.css", "text/css"), ("icon.svg", "image/svg+xml")])
-async def test_a_file_is_served_as_what_it_is(session: aiohttp.ClientSession, name: str, content_type: str) -> None:
-    """Each file has its content type, which no browser may guess otherwise, and a policy that allows nothing inline and no other host."""
+@pytest.mark.parametrize(
+    ("name", "content_type"), [("base.css", "text/css"), ("icon.svg", "image/svg+xml")]
+)
+async def test_a_file_is_served_as_what_it_is(
+    session: aiohttp.ClientSession, name: str, content_type: str
+) -> None:
+    """Each file has its content type, which no browser may guess otherwise, and a policy that
+    allows nothing inline and no other host.
+    """
     async with session.get(f"/page/{name}") as response:
         assert (response.status, response.content_type) == (200, content_type)
         assert response.headers["X-Content-Type-Options"] == "nosniff"
@@ -61,8 +76,9 @@ async def test_nothing_else_is_served(session: aiohttp.ClientSession) -> None:
 
 @cases("package", [files, sandbox_page, status_page], ids=["shared", "sandbox", "status"])
 def test_every_file_of_a_page_is_served_and_packaged(package: object) -> None:
-    """What lies in the folder beside the modules is named in them; and none of it asks another host, runs something inline, or makes
-    markup of text."""
+    """What lies in the folder beside the modules is named in them; and none of it asks another
+    host, runs something inline, or makes markup of text.
+    """
     folder = Path(str(getattr(package, "__file__", ""))).parent
     found = {path.name for path in folder.iterdir() if path.suffix in files.TYPES}
     source = "".join(path.read_text() for path in folder.glob("*.py"))

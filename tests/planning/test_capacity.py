@@ -1,4 +1,6 @@
-"""The formulas: beside the code that they describe, at the figures that were measured, and in which direction each quantity moves."""
+"""The formulas: beside the code that they describe, at the figures that were measured, and in
+which direction each quantity moves.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.buffer.memory import MemoryBuffer
-from forwarder.config.settings import BatchSettings, BufferSettings, DeliverySettings, Settings, UpstreamSettings
+from forwarder.config.settings import (
+    BatchSettings,
+    BufferSettings,
+    DeliverySettings,
+    Settings,
+    UpstreamSettings,
+)
 from forwarder.config.source_settings import HttpSettings, KafkaSettings, SourcesSettings
 from forwarder.core.event import NO_IDS, Chunk, Lane
 from forwarder.core.ports import Fate, Ordering
@@ -41,7 +49,9 @@ from forwarder.planning.figures import BODY_EVENTS, HTTP, KAFKA, OTHER, Measured
 from tests.support.cases import cases
 
 PLAIN = Settings(
-    upstream=UpstreamSettings(compression="none"), sources=SourcesSettings(http=HttpSettings(stamp_ip="never")), buffer=BufferSettings()
+    upstream=UpstreamSettings(compression="none"),
+    sources=SourcesSettings(http=HttpSettings(stamp_ip="never")),
+    buffer=BufferSettings(),
 )
 DISK = Settings(buffer=BufferSettings(kind="disk"))
 HOUR = 3600.0
@@ -60,7 +70,9 @@ settings_of = {
 @cases("kind", HTTP)
 @cases("at", range(len(BODY_EVENTS)))
 def test_what_was_measured_over_http_is_what_is_planned_with(kind: WorkKind, at: int) -> None:
-    """At each measured body and difference the cost is the measured one, and a core is planned for half of its throughput."""
+    """At each measured body and difference the cost is the measured one, and a core is planned for
+    half of its throughput.
+    """
     load = Load(rate=1.0, request_events=BODY_EVENTS[at], unstamped=kind is WorkKind.UNSTAMPED)
     assert event_cost(load, settings_of[kind]) == pytest.approx(1 / HTTP[kind][at])
     assert core_rate(load, settings_of[kind]) == pytest.approx(HTTP[kind][at] / RESERVE)
@@ -69,10 +81,16 @@ def test_what_was_measured_over_http_is_what_is_planned_with(kind: WorkKind, at:
 @cases("kind", KAFKA)
 def test_what_was_measured_of_kafka_is_what_is_planned_with(kind: WorkKind) -> None:
     """The same of records; the disk costs where offsets are committed by it."""
-    sources = SourcesSettings(kafka=(KafkaSettings(commit="disk" if kind is WorkKind.DISK else "delivered"),))
+    sources = SourcesSettings(
+        kafka=(KafkaSettings(commit="disk" if kind is WorkKind.DISK else "delivered"),)
+    )
     size = OTHER[MeasuredQuantity.RECORD_BYTES]
-    load = Load(rate=1.0, source=LoadSource.KAFKA, event_bytes=size, unstamped=kind is WorkKind.UNSTAMPED)
-    assert event_cost(load, replace(settings_of[kind], sources=sources)) == pytest.approx(1 / KAFKA[kind])
+    load = Load(
+        rate=1.0, source=LoadSource.KAFKA, event_bytes=size, unstamped=kind is WorkKind.UNSTAMPED
+    )
+    assert event_cost(load, replace(settings_of[kind], sources=sources)) == pytest.approx(
+        1 / KAFKA[kind]
+    )
 
 
 def test_differences_add_up() -> None:
@@ -88,12 +106,17 @@ def test_differences_add_up() -> None:
 def test_an_event_costs_less_in_a_larger_body(one: int, other: int) -> None:
     """Between the measured bodies, and beyond them, too."""
     small, large = sorted((one, other))
-    assert event_cost(Load(rate=1.0, request_events=large), DISK) <= event_cost(Load(rate=1.0, request_events=small), DISK) * 1.000001
+    assert (
+        event_cost(Load(rate=1.0, request_events=large), DISK)
+        <= event_cost(Load(rate=1.0, request_events=small), DISK) * 1.000001
+    )
 
 
 def test_larger_events_cost_in_proportion() -> None:
     """And smaller ones are planned as the measured ones."""
-    measured, small, large = (core_rate(Load(rate=1.0, event_bytes=size), DISK) for size in (600, 60, 6000))
+    measured, small, large = (
+        core_rate(Load(rate=1.0, event_bytes=size), DISK) for size in (600, 60, 6000)
+    )
     assert small == measured
     assert large == pytest.approx(measured / 10)
 
@@ -108,8 +131,12 @@ def test_larger_events_cost_in_proportion() -> None:
         (3_000, 10, 2, BatchSettings(max_age=0.2)),
     ],
 )
-def test_batches_are_those_that_the_batcher_makes(rate: int, together: int, keys: int, batch: BatchSettings) -> None:
-    """The real batcher, given such a load for half a minute, sends as many requests as are planned."""
+def test_batches_are_those_that_the_batcher_makes(
+    rate: int, together: int, keys: int, batch: BatchSettings
+) -> None:
+    """The real batcher, given such a load for half a minute, sends as many requests as
+    are planned.
+    """
     settings = replace(DISK, batch=batch)
     buffer = MemoryBuffer(1 << 30)
     batcher = Batcher(buffer, batch_policy(settings))
@@ -125,7 +152,9 @@ def test_batches_are_those_that_the_batcher_makes(rate: int, together: int, keys
                 sent += 1
     load = Load(rate=rate, request_events=together, keys=keys)
     assert sent / seconds == pytest.approx(rate / batch_events(load, settings, 1), rel=0.1)
-    assert capacity_of(load, settings).requests == pytest.approx(rate / batch_events(load, settings, 1))
+    assert capacity_of(load, settings).requests == pytest.approx(
+        rate / batch_events(load, settings, 1)
+    )
 
 
 def test_a_full_batch_is_closed_by_count_or_by_bytes() -> None:
@@ -142,9 +171,20 @@ def test_a_full_batch_is_closed_by_count_or_by_bytes() -> None:
     cores=st.integers(1, 64),
     event_bytes=st.integers(50, 20_000),
 )
-def test_what_is_planned_carries_the_load(rate: float, outage: float, together: int, cores: int, event_bytes: int) -> None:
-    """Whatever the load: cores, requests and buffers of the machines that are left, when one is missing, hold it; with a reserve."""
-    load = Load(rate=rate, outage=outage, request_events=together, cores=cores, event_bytes=event_bytes, latency=0.05)
+def test_what_is_planned_carries_the_load(
+    rate: float, outage: float, together: int, cores: int, event_bytes: int
+) -> None:
+    """Whatever the load: cores, requests and buffers of the machines that are left, when one is
+    missing, hold it; with a reserve.
+    """
+    load = Load(
+        rate=rate,
+        outage=outage,
+        request_events=together,
+        cores=cores,
+        event_bytes=event_bytes,
+        latency=0.05,
+    )
     found = capacity_of(load, DISK)
     assert found.machines == found.carrying + 1
     assert found.workers <= max(1, cores - 1)
@@ -159,7 +199,9 @@ def test_what_is_planned_carries_the_load(rate: float, outage: float, together: 
 @given(st.floats(1, 1_000_000), st.floats(1.01, 10))
 def test_more_load_never_takes_less(rate: float, more: float) -> None:
     """Cores, machines, disk, requests and memory grow with the rate."""
-    less, greater = (capacity_of(Load(rate=each, outage=HOUR), DISK) for each in (rate, rate * more))
+    less, greater = (
+        capacity_of(Load(rate=each, outage=HOUR), DISK) for each in (rate, rate * more)
+    )
     assert less.busy < greater.busy
     assert less.machines <= greater.machines
     assert less.max_bytes * less.carrying <= greater.max_bytes * greater.carrying * 1.01 + 2 * MIB
@@ -175,17 +217,23 @@ def test_order_over_http_has_one_worker_a_machine() -> None:
 
 
 def test_catching_up_takes_what_the_service_leaves() -> None:
-    """A service that takes twice the load needs as long as the outage; one that takes the load alone never ends."""
+    """A service that takes twice the load needs as long as the outage; one that takes the load
+    alone never ends.
+    """
     load = Load(rate=10_000, outage=HOUR)
     assert capacity_of(load, DISK).catch_up == pytest.approx(HOUR)
     assert capacity_of(replace(load, service_rate=40_000), DISK).catch_up == pytest.approx(HOUR / 3)
     assert capacity_of(replace(load, service_rate=10_000), DISK).catch_up == inf
     assert capacity_of(replace(load, service_rate=10**9, latency=1e-3), DISK).catch_up_by == "cpu"
-    assert capacity_of(replace(load, service_rate=10**9, latency=10.0), DISK).catch_up_by == "upstream"
+    assert (
+        capacity_of(replace(load, service_rate=10**9, latency=10.0), DISK).catch_up_by == "upstream"
+    )
 
 
 def test_a_topic_keeps_what_an_outage_leaves_in_it() -> None:
-    """From Kafka the backlog needs no buffer, but retention; with `commit: disk` it needs the disk."""
+    """From Kafka the backlog needs no buffer, but retention; with `commit: disk` it
+    needs the disk.
+    """
     load = Load(rate=20_000, outage=8 * HOUR, source=LoadSource.KAFKA)
     found = capacity_of(load, Settings())
     assert found.max_bytes < 1 << 30
@@ -196,21 +244,35 @@ def test_a_topic_keeps_what_an_outage_leaves_in_it() -> None:
 
 
 def test_what_may_be_in_flight_is_enough_to_catch_up() -> None:
-    """`max_in_flight` as planned lets a group deliver what the service accepts, one of its members missing; the default doesn't always."""
+    """`max_in_flight` as planned lets a group deliver what the service accepts, one of its members
+    missing; the default doesn't always.
+    """
     load = Load(rate=60_000, outage=HOUR, source=LoadSource.KAFKA)
     found = capacity_of(load, Settings())
-    planned = Settings(sources=SourcesSettings(kafka=(KafkaSettings(max_in_flight=max_in_flight_for(load, Settings(), found.processes)),)))
+    planned = Settings(
+        sources=SourcesSettings(
+            kafka=(
+                KafkaSettings(max_in_flight=max_in_flight_for(load, Settings(), found.processes)),
+            )
+        )
+    )
     assert in_flight_rate(load, planned, found.processes) >= load.accepted_rate
     assert in_flight_rate(load, Settings(), found.processes) < load.rate
     assert kafka_of(planned).max_in_flight is not None
 
 
 def test_a_lag_is_worked_off_within_seconds() -> None:
-    """The threshold is what a replica delivers in ten seconds: of all its workers, as far as requests in flight allow."""
+    """The threshold is what a replica delivers in ten seconds: of all its workers, as far as
+    requests in flight allow.
+    """
     load = Load(rate=1.0, source=LoadSource.KAFKA, event_bytes=510)
     wide = Settings(sources=SourcesSettings(kafka=(KafkaSettings(max_in_flight=1 << 30),)))
-    assert lag_threshold(load, wide) == pytest.approx(KAFKA[WorkKind.GZIP] / RESERVE * 10, rel=0.001)
-    assert lag_threshold(load, replace(wide, workers=2)) == pytest.approx(2 * lag_threshold(load, wide), abs=2)
+    assert lag_threshold(load, wide) == pytest.approx(
+        KAFKA[WorkKind.GZIP] / RESERVE * 10, rel=0.001
+    )
+    assert lag_threshold(load, replace(wide, workers=2)) == pytest.approx(
+        2 * lag_threshold(load, wide), abs=2
+    )
     assert lag_threshold(load, Settings()) < lag_threshold(load, wide)
 
 

@@ -24,7 +24,12 @@ def rows(first: str) -> dict[str, list[int]]:
 def test_http() -> None:
     """Events over HTTP, by bodies."""
     assert rows("Bodies of") == {str(kind): list(rates) for kind, rates in HTTP.items()}
-    assert f"| Bodies of | {' | '.join(plural(count, 'event') for count in BODY_EVENTS)} |".replace(",", "") in SECTION
+    assert (
+        f"| Bodies of | {' | '.join(plural(count, 'event') for count in BODY_EVENTS)} |".replace(
+            ",", ""
+        )
+        in SECTION
+    )
 
 
 def test_kafka() -> None:

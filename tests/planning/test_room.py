@@ -1,4 +1,6 @@
-"""How many events a buffer holds: the formula beside real buffers that are filled until they reject."""
+"""How many events a buffer holds: the formula beside real buffers that are filled until they
+reject.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from tests.support.disk import DiskRig, LossyDisk
 
 MIB = 1 << 20
 NEAR = {1: 0.99, 3: 0.9}
-"""How much of what a buffer really holds the formula promises at least, by the number of projects: several may hold more than one."""
+"""How much of what a buffer really holds the formula promises at least, by the number of projects:
+several may hold more than one.
+"""
 
 TOGETHER = 8
 """Requests that a commit covers, if they are small."""
@@ -44,7 +48,9 @@ def filled(quotas: Quotas, buffer: MemoryBuffer | DiskRig, requests: list[Chunk]
         except (BufferFull, LaneFull):
             return accepted
         accepted += chunk.count
-        if isinstance(buffer, DiskRig) and (number % TOGETHER == 0 or len(chunk.data) > TOGETHER_BYTES):
+        if isinstance(buffer, DiskRig) and (
+            number % TOGETHER == 0 or len(chunk.data) > TOGETHER_BYTES
+        ):
             buffer.pump()
     raise AssertionError("there are requests")
 
@@ -68,8 +74,12 @@ def quotas_of(buffer: SharedBuffer, requests: list[Chunk]) -> Quotas:
 @cases("keys", [1, 3])
 @cases("max_bytes", [16 * MIB, 43 * MIB])
 @cases(("event_bytes", "count"), REQUESTS)
-def test_a_buffer_on_disk_holds_what_is_planned(event_bytes: int, count: int, max_bytes: int, keys: int, tmp_path: Path) -> None:
-    """A buffer on disk accepts at least as many events as the formula says, whatever is left of its segments, and not many more."""
+def test_a_buffer_on_disk_holds_what_is_planned(
+    event_bytes: int, count: int, max_bytes: int, keys: int, tmp_path: Path
+) -> None:
+    """A buffer on disk accepts at least as many events as the formula says, whatever is left of
+    its segments, and not many more.
+    """
     rig = DiskRig(tmp_path, max_bytes=max_bytes, disk=LossyDisk(syncs=False))
     requests = requests_of(event_bytes, count, keys)
     accepted = filled(quotas_of(rig.buffer, requests), rig, requests)
@@ -90,8 +100,12 @@ def test_a_buffer_in_memory_holds_what_is_planned(event_bytes: int, count: int, 
 
 @cases("kind", ["memory", "disk"])
 @cases(("event_bytes", "count"), REQUESTS)
-def test_the_size_for_a_backlog_is_the_least_that_holds_it(event_bytes: int, count: int, kind: str) -> None:
-    """The size that is planned for a backlog holds it, and one that is a hundredth smaller doesn't."""
+def test_the_size_for_a_backlog_is_the_least_that_holds_it(
+    event_bytes: int, count: int, kind: str
+) -> None:
+    """The size that is planned for a backlog holds it, and one that is a hundredth
+    smaller doesn't.
+    """
     events = 500_000
     size = bytes_for(events, kind, event_bytes, count)
     assert room(size, kind, event_bytes, count) >= events

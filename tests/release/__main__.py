@@ -1,7 +1,9 @@
-"""`make release-check`: builds the wheel and the source archive, and proves each in a fresh environment outside the repository.
+"""`make release-check`: builds the wheel and the source archive, and proves each in a fresh
+environment outside the repository.
 
-An environment gets the pinned requirements, then forwarder, and no extra: what a command lacks is installed by the command that its message
-names. Nothing but the pinned packages is fetched. The exit code is 1 if a check fails, with what the command printed.
+An environment gets the pinned requirements, then forwarder, and no extra: what a command lacks is
+installed by the command that its message names. Nothing but the pinned packages is fetched. The
+exit code is 1 if a check fails, with what the command printed.
 """
 
 from __future__ import annotations
@@ -48,22 +50,39 @@ def prove(name: str, build: Callable[[Path], Path], folder: Path) -> Path:
 
 def wrong_tag(tag: str) -> str:
     """What is wrong with a release's tag: it names the version of the code."""
-    return "" if tag == f"v{__version__}" else f"the tag {tag} is not that of version {__version__}: v{__version__}"
+    return (
+        ""
+        if tag == f"v{__version__}"
+        else f"the tag {tag} is not that of version {__version__}: v{__version__}"
+    )
 
 
 def main() -> int:
     """Prove both at the same time, each in a folder that is deleted afterwards."""
-    parser = argparse.ArgumentParser(prog="make release-check", description="Prove the wheel and the source archive.")
+    parser = argparse.ArgumentParser(
+        prog="make release-check", description="Prove the wheel and the source archive."
+    )
     parser.add_argument("--tag", help="the tag of the release, which has to name its version")
-    parser.add_argument("--output", type=Path, help="a folder for the wheel and the source archive, once both are proved")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help="a folder for the wheel and the source archive, once both are proved",
+    )
     asked = parser.parse_args()
     if asked.tag is not None and wrong_tag(asked.tag):
         sys.stderr.write(f"{wrong_tag(asked.tag)}\n")
         return 1
     with tempfile.TemporaryDirectory(prefix="release-") as made, ThreadPoolExecutor() as both:
         kinds = {"wheel": build_wheel, "sdist": build_sdist}
-        running = {name: both.submit(prove, name, build, Path(made) / name) for name, build in kinds.items()}
-        failed = {name: error for name, future in running.items() if (error := future.exception()) is not None}
+        running = {
+            name: both.submit(prove, name, build, Path(made) / name)
+            for name, build in kinds.items()
+        }
+        failed = {
+            name: error
+            for name, future in running.items()
+            if (error := future.exception()) is not None
+        }
         if asked.output is not None and not failed:
             asked.output.mkdir(parents=True, exist_ok=True)
             for future in running.values():

@@ -1,4 +1,6 @@
-"""What an installed forwarder has to do. Each check takes the environment and raises for what goes wrong."""
+"""What an installed forwarder has to do. Each check takes the environment and raises for what goes
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ for words in [words for name in COMMANDS for words in paths(load(name), [name])]
 """
 _PARQUET: Final = """
 import pyarrow, pyarrow.parquet
-rows = [{"event": "order placed", "distinct_id": f"user-{n}", "timestamp": "2024-05-01T10:00:00Z", "total": n} for n in range(500)]
+rows = [{"event": "order placed", "distinct_id": f"user-{n}", "timestamp": \
+"2024-05-01T10:00:00Z", "total": n} for n in range(500)]
 pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), "orders.parquet")
 """
 _MAPPING: Final = """event: .event
@@ -46,8 +49,10 @@ _TEST: Final = """
 import json, urllib.request
 
 def test_an_event_arrives(analytics_sandbox):
-    body = json.dumps({"api_key": analytics_sandbox.api_key, "batch": [{"event": "login", "distinct_id": "ann"}]}).encode()
-    request = urllib.request.Request(f"{analytics_sandbox.url}/batch/", body, {"content-type": "application/json"})
+    body = json.dumps({"api_key": analytics_sandbox.api_key, "batch": [{"event": "login", \
+"distinct_id": "ann"}]}).encode()
+    request = urllib.request.Request(f"{analytics_sandbox.url}/batch/", body, {"content-type": \
+"application/json"})
     assert urllib.request.urlopen(request).status == 200
     analytics_sandbox.wait_for(1, event="login")
 """
@@ -72,23 +77,44 @@ def check_help(installed: Installed) -> None:
 def check_demo(installed: Installed) -> None:
     """Without the SDK the demo names what to install; with it everything arrives."""
     installed.install_extra(installed.run("forwarder", "demo", "--once", "--port", "0", code=2))
-    expect(installed.run("forwarder", "demo", "--once", "--port", "0"), "0 missing, 0 changed in transit", "the books balance")
+    expect(
+        installed.run("forwarder", "demo", "--once", "--port", "0"),
+        "0 missing, 0 changed in transit",
+        "the books balance",
+    )
 
 
 def check_drill(installed: Installed) -> None:
     """A simulated outage loses nothing."""
-    expect(installed.run("forwarder", "drill", "--port", "0"), "0 missing, 0 changed in transit", "the books balance")
+    expect(
+        installed.run("forwarder", "drill", "--port", "0"),
+        "0 missing, 0 changed in transit",
+        "the books balance",
+    )
 
 
 def check_parquet(installed: Installed) -> None:
-    """A Parquet file is imported into a sandbox; without the extra the message names what to install."""
+    """A Parquet file is imported into a sandbox; without the extra the message names what to
+    install.
+    """
     home = installed.folder / "home"
     (home / "mapping.yaml").write_text(_MAPPING)
     (home / "orders.parquet").write_bytes(b"PAR1")
     with installed.serving("forwarder", "sandbox", "--listen", "127.0.0.1:0") as url:
-        (home / "migration.yaml").write_text(f"upstream: {{url: '{url}'}}\nimport: {{api_key: {KEY}, state: state}}\n")
+        (home / "migration.yaml").write_text(
+            f"upstream: {{url: '{url}'}}\nimport: {{api_key: {KEY}, state: state}}\n"
+        )
         configured = ("--config", "migration.yaml")
-        words = ("forwarder", "import", "mapping", "orders.parquet", "--mapping", "mapping.yaml", *configured, "--yes")
+        words = (
+            "forwarder",
+            "import",
+            "mapping",
+            "orders.parquet",
+            "--mapping",
+            "mapping.yaml",
+            *configured,
+            "--yes",
+        )
         installed.install_extra(installed.run(*words, code=2))
         installed.run("python", "-c", _PARQUET)
         expect(installed.run(*words), "500")
@@ -100,8 +126,17 @@ def check_manage(installed: Installed) -> None:
     key = installed.folder / "home" / "key"
     key.write_text("phx_sandbox_olga_everything_0001")
     key.chmod(0o600)
-    with installed.serving("forwarder", "sandbox", "--listen", "127.0.0.1:0", "--seed", "example") as url:
-        where = ("--url", url, "--api-key-file", "key", "--organization", "01900000-0000-7000-8000-000000000001")
+    with installed.serving(
+        "forwarder", "sandbox", "--listen", "127.0.0.1:0", "--seed", "example"
+    ) as url:
+        where = (
+            "--url",
+            url,
+            "--api-key-file",
+            "key",
+            "--organization",
+            "01900000-0000-7000-8000-000000000001",
+        )
         shown = installed.run("forwarder", "manage", "projects", "list", *where, "--output", "json")
     expect(json.dumps(json.loads(shown)), "Shop")
 
@@ -110,12 +145,22 @@ def check_plugin(installed: Installed) -> None:
     """The pytest plugin is there as soon as pytest is."""
     installed.run("python", "-m", "pip", "install", "--quiet", "pytest")
     (installed.folder / "home" / "test_login.py").write_text(_TEST)
-    expect(installed.run("python", "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_login.py"), "1 passed")
+    expect(
+        installed.run(
+            "python", "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_login.py"
+        ),
+        "1 passed",
+    )
 
 
 def check_shipped(installed: Installed) -> None:
-    """Documents and examples are in the package, not in a clone; `config init` and `help` show them."""
-    where = "from forwarder.core.installation import shipped\nfor each in ('config', 'docs'): print(shipped(each))"
+    """Documents and examples are in the package, not in a clone; `config init` and `help` show
+    them.
+    """
+    where = (
+        "from forwarder.core.installation import shipped\nfor each in ('config', 'docs'): "
+        "print(shipped(each))"
+    )
     for folder in installed.run("python", "-P", "-c", where).splitlines():
         if "site-packages" not in folder:
             raise ReleaseCheckFailed(f"shipped files are looked for in {folder}")

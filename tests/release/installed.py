@@ -25,14 +25,22 @@ class ReleaseCheckFailed(Exception):
 
 
 class Installed:
-    """An environment in a folder; commands run below it, with a home of their own and nothing of the repository on their paths."""
+    """An environment in a folder; commands run below it, with a home of their own and nothing of
+    the repository on their paths.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._bin = folder / "environment" / "bin"
         constraints = folder / "constraints.txt"
-        constraints.write_text("\n".join(_PIN.findall((ROOT / "requirements" / "dev.txt").read_text())))
-        kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_")) or name.endswith("_proxy")}
+        constraints.write_text(
+            "\n".join(_PIN.findall((ROOT / "requirements" / "dev.txt").read_text()))
+        )
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith(("PIP_", "SSL_")) or name.endswith("_proxy")
+        }
         self._environ = {
             **kept,
             "PATH": f"{self._bin}:/usr/bin:/bin",
@@ -50,13 +58,38 @@ class Installed:
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
     def install(self, artefact: Path) -> None:
-        """Make the environment: the pinned requirements, and what was built. A source archive is built without fetching anything."""
+        """Make the environment: the pinned requirements, and what was built. A source archive is
+        built without fetching anything.
+        """
         self.run(sys.executable, "-m", "venv", str(self.folder / "environment"))
-        pins = [f"--requirement={ROOT / 'requirements' / each}" for each in ("run.txt", "build.txt")]
+        pins = [
+            f"--requirement={ROOT / 'requirements' / each}" for each in ("run.txt", "build.txt")
+        ]
         hashed = {name: value for name, value in self._environ.items() if name != "PIP_CONSTRAINT"}
-        self.run("python", "-m", "pip", "install", "--quiet", "--no-compile", "--require-hashes", *pins, environ=hashed)
+        self.run(
+            "python",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-compile",
+            "--require-hashes",
+            *pins,
+            environ=hashed,
+        )
         source = () if artefact.suffix == ".whl" else ("--no-binary=analytics-forwarder",)
-        self.run("python", "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", *source, str(artefact))
+        self.run(
+            "python",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--no-index",
+            "--no-build-isolation",
+            *source,
+            str(artefact),
+        )
 
     def install_extra(self, message: str) -> None:
         """Run the command that a message about a missing extra names."""
@@ -79,14 +112,19 @@ class Installed:
             check=False,
         )
         if done.returncode != code:
-            raise ReleaseCheckFailed(f"`{shlex.join(words)}` ended with {done.returncode} instead of {code}:\n{done.stdout}")
+            raise ReleaseCheckFailed(
+                f"`{shlex.join(words)}` ended with {done.returncode} instead of {code}:\n"
+                f"{done.stdout}"
+            )
         return done.stdout
 
     @contextlib.contextmanager
     def serving(self, *words: str) -> Iterator[str]:
         """The address at which a command listens, while it runs."""
         command = self._command(words)
-        with subprocess.Popen(command, cwd=self.folder / "home", env=self._environ, stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            command, cwd=self.folder / "home", env=self._environ, stdout=subprocess.PIPE, text=True
+        ) as process:
             assert process.stdout is not None
             try:
                 line = next((line for line in process.stdout if "listening on" in line), "")

@@ -1,4 +1,6 @@
-"""The workflow of a release, read as data: there is no forge to run it on in every place that runs the tests."""
+"""The workflow of a release, read as data: there is no forge to run it on in every place that runs
+the tests.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,20 @@ def steps(job: str, action: str) -> list[dict[str, Any]]:
 
 
 def test_it_begins_with_a_tag_and_the_check() -> None:
-    """Nothing is released before wheel and source archive are proved, and the tag is that of the version."""
+    """Nothing is released before wheel and source archive are proved, and the tag is that of the
+    version.
+    """
     assert WORKFLOW[True] == {"push": {"tags": ["v*"]}}  # YAML 1.1 reads `on` as true
     commands = [step["run"] for step in JOBS["check"]["steps"] if "run" in step]
-    assert commands == ['make release-check RELEASE="--tag $GITHUB_REF_NAME --output dist"', "make sbom"]
-    assert {name: job.get("needs") for name, job in JOBS.items()} == {"check": None, "packages": ["check", "images"], "images": "check"}
+    assert commands == [
+        'make release-check RELEASE="--tag $GITHUB_REF_NAME --output dist"',
+        "make sbom",
+    ]
+    assert {name: job.get("needs") for name, job in JOBS.items()} == {
+        "check": None,
+        "packages": ["check", "images"],
+        "images": "check",
+    }
 
 
 def test_both_images_are_for_both_platforms_with_sbom_and_provenance() -> None:
@@ -46,8 +57,13 @@ def test_both_images_are_for_both_platforms_with_sbom_and_provenance() -> None:
 
 
 def test_what_was_proved_is_attested() -> None:
-    """The files of the check are those of the release, and each has an attestation of where it was built."""
-    [kept], [fetched] = steps("check", "actions/upload-artifact"), steps("packages", "actions/download-artifact")
+    """The files of the check are those of the release, and each has an attestation of where it was
+    built.
+    """
+    [kept], [fetched] = (
+        steps("check", "actions/upload-artifact"),
+        steps("packages", "actions/download-artifact"),
+    )
     assert kept["with"]["name"] == fetched["with"]["name"]
     [attested] = steps("packages", "actions/attest-build-provenance")
     assert attested["with"]["subject-path"] == "dist/*"
@@ -57,7 +73,11 @@ def test_actions_are_pinned_by_commit() -> None:
     """Each with the version that the commit is of."""
     used = re.findall(r"uses: (.*)", TEXT)
     assert used
-    assert [each for each in used if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)] == []
+    assert [
+        each
+        for each in used
+        if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -72,10 +92,17 @@ def test_jobs_have_the_permissions_that_they_need(job: str, allowed: dict[str, s
     """No job has another; by default there are none, and a checkout leaves no token behind."""
     assert WORKFLOW["permissions"] == {}
     assert JOBS[job]["permissions"] == allowed
-    assert [step for step in steps(job, "actions/checkout") if step["with"]["persist-credentials"] is not False] == []
+    assert [
+        step
+        for step in steps(job, "actions/checkout")
+        if step["with"]["persist-credentials"] is not False
+    ] == []
 
 
-@pytest.mark.parametrize(("tag", "right"), [(f"v{__version__}", True), (__version__, False), ("v0.0.0-rc1", False), ("", False)])
+@pytest.mark.parametrize(
+    ("tag", "right"),
+    [(f"v{__version__}", True), (__version__, False), ("v0.0.0-rc1", False), ("", False)],
+)
 def test_a_tag_names_the_version(tag: str, right: bool) -> None:
     """Any other tag is refused, with the one that is meant."""
     assert (wrong_tag(tag) == "") is right

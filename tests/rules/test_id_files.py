@@ -1,4 +1,6 @@
-"""Files of ids: what they hold, that they are read again, and that a broken one leaves the last content in force."""
+"""Files of ids: what they hold, that they are read again, and that a broken one leaves the last
+content in force.
+"""
 
 import hashlib
 import hmac
@@ -41,7 +43,10 @@ def test_hashes_are_hmac_sha256(tmp_path: Path) -> None:
     assert "ü" in file
     assert "u" not in file
     path.write_text("ü\n")
-    with pytest.raises(ConfigurationError, match=r"rules\[0\]\.match\.distinct_id_file: .*line 1 is no hash of 64 hex digits"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"rules\[0\]\.match\.distinct_id_file: .*line 1 is no hash of 64 hex digits",
+    ):
         IdFile(path, salt, "rules[0].match")
     path.write_bytes(b"a\n\xff\n")
     with pytest.raises(ConfigurationError, match="line 2 is no UTF-8"):
@@ -53,11 +58,15 @@ def test_digests_are_sorted(digests: set[bytes]) -> None:
     """As bytes are, whatever their first byte."""
     first, second = sorted_arrays([each.hex().encode() + b"\n" for each in digests], hashed=True)
     expected = sorted(each[:16] for each in digests)
-    assert [(high << 64 | low).to_bytes(16) for high, low in zip(first, second, strict=True)] == expected
+    assert [
+        (high << 64 | low).to_bytes(16) for high, low in zip(first, second, strict=True)
+    ] == expected
 
 
 async def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
-    """Every second it is looked at; one that is gone or broken leaves the last content, and is reported."""
+    """Every second it is looked at; one that is gone or broken leaves the last content, and is
+    reported.
+    """
     path = tmp_path / "ids"
     path.write_text("a\n")
     files = IdFiles(FastClock())

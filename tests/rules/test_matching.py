@@ -26,17 +26,25 @@ class KnownIds:
         return self.ids
 
 
-def lane_events(*events: Mapping[str, object], api_key: str = "phc_shop", source: str = "http") -> LaneEvents:
+def lane_events(
+    *events: Mapping[str, object], api_key: str = "phc_shop", source: str = "http"
+) -> LaneEvents:
     """Events as they stand in a chunk."""
     return LaneEvents(b",".join(map(msgspec.json.encode, events)), len(events), api_key, source)
 
 
 def select(match: dict[str, object], events: LaneEvents, *ids: str) -> list[int]:
     """The indexes that match."""
-    return list(Matcher(MatchSettings.parse(match), "rules[0].match", KnownIds(*ids)).select(events))
+    return list(
+        Matcher(MatchSettings.parse(match), "rules[0].match", KnownIds(*ids)).select(events)
+    )
 
 
-THREE = ({"event": "order", "distinct_id": "a"}, {"event": "$pageview", "distinct_id": "b"}, {"event": "orders done", "distinct_id": "c"})
+THREE = (
+    {"event": "order", "distinct_id": "a"},
+    {"event": "$pageview", "distinct_id": "b"},
+    {"event": "orders done", "distinct_id": "c"},
+)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +66,9 @@ THREE = ({"event": "order", "distinct_id": "a"}, {"event": "$pageview", "distinc
         ({"distinct_id_file": "/ids"}, [1, 2]),
     ],
 )
-def test_an_event_matches_if_all_conditions_hold(match: dict[str, object], selected: list[int]) -> None:
+def test_an_event_matches_if_all_conditions_hold(
+    match: dict[str, object], selected: list[int]
+) -> None:
     """Names with globs, project keys, sources, conditions and files of ids."""
     assert select(match, lane_events(*THREE), "b", "c") == selected
 
@@ -77,8 +87,12 @@ def test_ids_are_those_that_the_service_stores() -> None:
 def test_a_condition_that_fails_is_reported_and_does_not_match() -> None:
     """The others are still looked at."""
     failed: dict[int, str] = {}
-    events = lane_events({"event": "e", "n": {}}, {"event": "e", "n": "text"}, {"event": "e", "n": [1]})
-    matcher = Matcher(MatchSettings.parse({"where": '.n | startswith("t")'}), "rules[0].match", KnownIds())
+    events = lane_events(
+        {"event": "e", "n": {}}, {"event": "e", "n": "text"}, {"event": "e", "n": [1]}
+    )
+    matcher = Matcher(
+        MatchSettings.parse({"where": '.n | startswith("t")'}), "rules[0].match", KnownIds()
+    )
     assert list(matcher.select(events, failed=failed.__setitem__)) == [1]
     assert list(failed) == [0, 2]
     assert "startswith" in failed[0]
@@ -101,7 +115,9 @@ def test_a_condition_that_may_not_end_or_leaves_the_event_is_rejected(where: str
 def test_globs_are_those_of_shells_without_brackets(glob: str, name: str) -> None:
     """Against fnmatch, in which brackets are given a meaning that they don't have here."""
     expected = fnmatch.fnmatchcase(name, glob.replace("[", "[[]"))
-    assert select({"event": [glob or "-"]}, lane_events({"event": name})) == ([0] if (expected if glob else name == "-") else [])
+    assert select({"event": [glob or "-"]}, lane_events({"event": name})) == (
+        [0] if (expected if glob else name == "-") else []
+    )
 
 
 def test_many_stars_take_linear_time() -> None:
@@ -113,7 +129,11 @@ def test_a_sample_is_the_documented_hash() -> None:
     """The first eight bytes of SHA-256 as a number, below rate times 2**64."""
     ids = [f"person-{number}" for number in range(2000)]
     chosen = {each for each in ids if each in PeopleSample(0.1)}
-    assert chosen == {each for each in ids if int(hashlib.sha256(each.encode()).hexdigest()[:16], 16) / 2**64 < 0.1}
+    assert chosen == {
+        each
+        for each in ids
+        if int(hashlib.sha256(each.encode()).hexdigest()[:16], 16) / 2**64 < 0.1
+    }
     assert 150 < len(chosen) < 250
     assert chosen <= {each for each in ids if each in PeopleSample(0.2)}
     assert all(each in PeopleSample(1.0) for each in ids)

@@ -1,4 +1,6 @@
-"""Routes, against a plain model: the first that matches decides; samples are by person; the default is the first destination."""
+"""Routes, against a plain model: the first that matches decides; samples are by person; the
+default is the first destination.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,16 @@ matches = st.fixed_dictionaries(
     },
 )
 routes = st.lists(st.tuples(matches, targets, st.none() | st.floats(0.1, 0.9)), max_size=4)
-events = st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 20), st.booleans()), min_size=1, max_size=8)
+events = st.lists(
+    st.tuples(st.sampled_from(EVENTS), st.integers(0, 20), st.booleans()), min_size=1, max_size=8
+)
 
 Written = list[tuple[dict[str, Any], list[str], float | None]]
 
 
-def model(written: Written, key: str, source: str, name: str, person: str, *, paid: bool) -> list[str]:
+def model(
+    written: Written, key: str, source: str, name: str, person: str, *, paid: bool
+) -> list[str]:
     """Where the event goes."""
     for match, to, sample in written:
         if "event" in match and not any(fnmatchcase(name, glob) for glob in match["event"]):
@@ -50,16 +56,37 @@ def model(written: Written, key: str, source: str, name: str, person: str, *, pa
 
 
 @given(routes, st.sampled_from(KEYS), st.sampled_from(SOURCES), events)
-def test_events_go_where_the_model_says(written: Written, key: str, source: str, sent: list[tuple[str, int, bool]]) -> None:
-    """For all events of a request together; and a decision for a whole lane is the same for each."""
+def test_events_go_where_the_model_says(
+    written: Written, key: str, source: str, sent: list[tuple[str, int, bool]]
+) -> None:
+    """For all events of a request together; and a decision for a whole lane is the
+    same for each.
+    """
     settings = [
-        RouteSettings.parse({"match": match, "to": to if sample is None else [to[0], *({each: {"sample": sample}} for each in to[1:])]})
+        RouteSettings.parse(
+            {
+                "match": match,
+                "to": to
+                if sample is None
+                else [to[0], *({each: {"sample": sample}} for each in to[1:])],
+            }
+        )
         for match, to, sample in written
     ]
     table, lane = EventRoutes(settings, NAMES), Lane(key)
-    raw = [json.dumps({"event": name, "distinct_id": f"p{person}", "properties": {"paid": paid}}).encode() for name, person, paid in sent]
-    found = [[NAMES[number] for number in numbers] for numbers in table.of_events(lane, source, b",".join(raw), len(raw))]
-    assert found == [model(written, key, source, name, f"p{person}", paid=paid) for name, person, paid in sent]
+    raw = [
+        json.dumps(
+            {"event": name, "distinct_id": f"p{person}", "properties": {"paid": paid}}
+        ).encode()
+        for name, person, paid in sent
+    ]
+    found = [
+        [NAMES[number] for number in numbers]
+        for numbers in table.of_events(lane, source, b",".join(raw), len(raw))
+    ]
+    assert found == [
+        model(written, key, source, name, f"p{person}", paid=paid) for name, person, paid in sent
+    ]
     whole = table.whole(lane, source)
     assert whole is None or all([NAMES[number] for number in whole] == each for each in found)
 

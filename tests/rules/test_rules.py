@@ -65,7 +65,10 @@ def one(rule: Mapping[str, Any], event: bytes) -> bytes:
     return made
 
 
-EVENT = rb'{ "event":"e" , "distinct_id":"p","properties":{"a" : 1.10,"b":"x\u00e9\/","c":{"d":[1E2,{"e":null}]}} }'
+EVENT = (
+    rb'{ "event":"e" , "distinct_id":"p","properties":{"a" : '
+    rb'1.10,"b":"x\u00e9\/","c":{"d":[1E2,{"e":null}]}} }'
+)
 
 
 @pytest.mark.parametrize(
@@ -73,19 +76,29 @@ EVENT = rb'{ "event":"e" , "distinct_id":"p","properties":{"a" : 1.10,"b":"x\u00
     [
         ({"remove": ".properties.a"}, b'{"a" : 1.10,"b"', b'{"b"'),
         ({"remove": ".properties.c.d[].e"}, rb'{"e":null}', rb"{}"),
-        ({"remove": [".properties.b", ".properties.c"]}, rb',"b":"x\u00e9\/","c":{"d":[1E2,{"e":null}]}', b""),
+        (
+            {"remove": [".properties.b", ".properties.c"]},
+            rb',"b":"x\u00e9\/","c":{"d":[1E2,{"e":null}]}',
+            b"",
+        ),
         ({"remove": ".properties.password"}, b"", b""),
         ({"set": {".properties.a": "é"}}, b"1.10", '"é"'.encode()),
         ({"set": {".properties.c.f.g": [1, None]}}, b'"c":{', b'"c":{"f":{"g":[1,null]},'),
         ({"set": {".properties.c.d": False}}, b'[1E2,{"e":null}]', b"false"),
         ({"rename": {".properties.a": ".properties.z"}}, b'"a" :', b'"z" :'),
-        ({"rename": {".properties.a": ".properties.b"}}, rb'"a" : 1.10,"b":"x\u00e9\/"', b'"b" : 1.10'),
+        (
+            {"rename": {".properties.a": ".properties.b"}},
+            rb'"a" : 1.10,"b":"x\u00e9\/"',
+            b'"b" : 1.10',
+        ),
         ({"rename": {".properties.missing": ".properties.b"}}, b"", b""),
         ({"rename_event": {"e": 'f " g'}}, b'"event":"e"', rb'"event":"f \" g"'),
         ({"rename_event": {"other": "x"}}, b"", b""),
     ],
 )
-def test_only_what_a_rule_names_differs(rule: Mapping[str, Any], before: bytes, after: bytes) -> None:
+def test_only_what_a_rule_names_differs(
+    rule: Mapping[str, Any], before: bytes, after: bytes
+) -> None:
     """White space, order, escapes and spellings of numbers stay."""
     assert before in EVENT
     assert one(rule, EVENT) == (EVENT.replace(before, after, 1) if before else EVENT)
@@ -105,10 +118,26 @@ def test_a_name_that_is_escaped_or_there_twice_is_found() -> None:
 
 def test_hashes_are_hmac_sha256_in_hex(salt: str) -> None:
     """Of a text its characters, of anything else its JSON; null and blank texts stay."""
-    event = rb'{"event":"e","distinct_id":"p","properties":{"email":"J\u00f6rg@x","n":1.50,"none":null}}'
-    made = one({"hash": {"field": [".properties.email", ".properties.n", ".properties.none"], "salt_file": salt}}, event)
-    digests = [hmac.new(SALT, text, hashlib.sha256).hexdigest().encode() for text in ("Jörg@x".encode(), b"1.50")]
-    assert made == event.replace(rb'"J\u00f6rg@x"', b'"%b"' % digests[0]).replace(b"1.50", b'"%b"' % digests[1])
+    event = (
+        rb'{"event":"e","distinct_id":"p","properties":{"email":"J\u00f6rg@x","n":1.50,"none":'
+        rb"null}}"
+    )
+    made = one(
+        {
+            "hash": {
+                "field": [".properties.email", ".properties.n", ".properties.none"],
+                "salt_file": salt,
+            }
+        },
+        event,
+    )
+    digests = [
+        hmac.new(SALT, text, hashlib.sha256).hexdigest().encode()
+        for text in ("Jörg@x".encode(), b"1.50")
+    ]
+    assert made == event.replace(rb'"J\u00f6rg@x"', b'"%b"' % digests[0]).replace(
+        b"1.50", b'"%b"' % digests[1]
+    )
 
 
 def test_rules_see_what_those_before_them_left() -> None:
@@ -118,7 +147,9 @@ def test_rules_see_what_those_before_them_left() -> None:
         {"match": {"event": "new"}, "set": {".properties.seen": True}},
         {"match": {"where": ".properties.seen"}, "drop": True, "name": "gone"},
     )
-    assert ruled(rules, b'{"event":"old","distinct_id":"p"}', b'{"event":"e","distinct_id":"p"}') == [b'{"event":"e","distinct_id":"p"}']
+    assert ruled(
+        rules, b'{"event":"old","distinct_id":"p"}', b'{"event":"e","distinct_id":"p"}'
+    ) == [b'{"event":"e","distinct_id":"p"}']
     assert rules.counts == {
         ("rule-1", RuleOutcome.CHANGED): 1,
         ("rule-2", RuleOutcome.CHANGED): 1,
@@ -128,12 +159,18 @@ def test_rules_see_what_those_before_them_left() -> None:
 
 def test_nothing_is_copied_where_no_rule_matches() -> None:
     """Neither by names, nor by fields that don't occur."""
-    rules = rules_of({"match": {"event": "$autocapture"}, "drop": True}, {"remove": ".properties.password"}, {"rename_event": {"x": "y"}})
+    rules = rules_of(
+        {"match": {"event": "$autocapture"}, "drop": True},
+        {"remove": ".properties.password"},
+        {"rename_event": {"x": "y"}},
+    )
     assert ruled(rules, EVENT, EVENT) is None
 
 
 def test_an_event_that_can_not_be_protected_fails(salt: str) -> None:
-    """What can't be looked into isn't sent; other rules leave the event as it is, unless they say otherwise."""
+    """What can't be looked into isn't sent; other rules leave the event as it is, unless they say
+    otherwise.
+    """
     event = b'{"event":"e","distinct_id":"p","properties":{"n":1}}'
     fails = {"where": '.properties.n | startswith("a")'}
     for rule in (
@@ -141,10 +178,15 @@ def test_an_event_that_can_not_be_protected_fails(salt: str) -> None:
         {"hash": {"field": ".properties.x", "salt_file": salt}},
         {"drop": True, "on_error": "dead_letter"},
     ):
-        rules = rules_of({"name": "first", "set": {".properties.n": 2}}, {"name": "strict", "match": fails, **rule})
+        rules = rules_of(
+            {"name": "first", "set": {".properties.n": 2}},
+            {"name": "strict", "match": fails, **rule},
+        )
         found = rules.apply(event, 1, KEY, "http")
         assert found is not None
-        assert (found.kept, [each.data for each in found.failed]) == (0, [event]), "as it was before all rules"
+        assert (found.kept, [each.data for each in found.failed]) == (0, [event]), (
+            "as it was before all rules"
+        )
         assert found.failed[0].why.startswith("rule strict: where: jq: startswith")
         assert found.outcomes["strict", RuleOutcome.FAILED] == 1
     rules = rules_of({"match": fails, "drop": True})
@@ -164,7 +206,9 @@ def test_people_in_a_file_are_dropped(tmp_path: Path) -> None:
     """By id."""
     people = tmp_path / "people"
     people.write_text("a\nb\n")
-    rules = rules_of({"name": "forgotten", "match": {"distinct_id_file": str(people)}, "drop": True})
+    rules = rules_of(
+        {"name": "forgotten", "match": {"distinct_id_file": str(people)}, "drop": True}
+    )
     events = [b'{"event":"e","distinct_id":"%b"}' % each for each in (b"a", b"c", b"b")]
     assert ruled(rules, *events) == [events[1]]
 
@@ -185,7 +229,10 @@ def test_people_in_a_file_are_dropped(tmp_path: Path) -> None:
         ({"hash": {"salt_file": "/dev/null"}}, r"hash\.field: is missing"),
         ({"hash": {"field": ".properties.email", "salt_file": "/dev/null"}}, r"/dev/null is empty"),
         ({"remove": ".properties.a", "on_error": "keep"}, r"on_error: keep isn't possible"),
-        ({"match": {"distinct_id_file": "/nowhere/ids"}, "drop": True}, r"match\.distinct_id_file: /nowhere/ids can't be read"),
+        (
+            {"match": {"distinct_id_file": "/nowhere/ids"}, "drop": True},
+            r"match\.distinct_id_file: /nowhere/ids can't be read",
+        ),
         ({"match": {"salt_file": "/dev/null"}, "drop": True}, r"match\.salt_file"),
         ({"match": {"where": "until(false; .)"}, "drop": True}, r"match\.where.*may never end"),
     ],
@@ -202,9 +249,15 @@ def test_the_digest_is_that_of_the_settings_and_salts(salt: str) -> None:
     def digest(*rules: Mapping[str, Any]) -> str:
         return rules_of(*rules).digest
 
-    drop, keep = {"match": {"event": "a"}, "drop": True}, {"hash": {"field": ".properties.x", "salt_file": salt}}
+    drop, keep = (
+        {"match": {"event": "a"}, "drop": True},
+        {"hash": {"field": ".properties.x", "salt_file": salt}},
+    )
     assert digest(drop, keep) == digest(drop, keep)
-    assert len({digest(drop, keep), digest(keep, drop), digest(drop), digest({**drop, "name": "x"})}) == 4
+    assert (
+        len({digest(drop, keep), digest(keep, drop), digest(drop), digest({**drop, "name": "x"})})
+        == 4
+    )
     before = digest(keep)
     Path(salt).write_text("another")
     assert digest(keep) != before
@@ -229,22 +282,32 @@ def _path(name: str) -> str:
     return f".properties[{json.dumps(name)}]"
 
 
-def _properties(event: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+def _properties(
+    event: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]
+) -> dict[str, Any]:
     return {**event, "properties": change(dict(event["properties"]))}
 
 
-def _removed(field: str) -> tuple[dict[str, Any], Callable[[dict[str, Any]], dict[str, Any] | None]]:
+def _removed(
+    field: str,
+) -> tuple[dict[str, Any], Callable[[dict[str, Any]], dict[str, Any] | None]]:
     def remove(properties: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in properties.items() if name != field}
 
     return {"remove": [_path(field)]}, lambda event: _properties(event, remove)
 
 
-def _set(field: str, value: Any) -> tuple[dict[str, Any], Callable[[dict[str, Any]], dict[str, Any] | None]]:
-    return {"set": {_path(field): value}}, lambda event: _properties(event, lambda properties: {**properties, field: value})
+def _set(
+    field: str, value: Any
+) -> tuple[dict[str, Any], Callable[[dict[str, Any]], dict[str, Any] | None]]:
+    return {"set": {_path(field): value}}, lambda event: _properties(
+        event, lambda properties: {**properties, field: value}
+    )
 
 
-def _renamed(old: str, new: str) -> tuple[dict[str, Any], Callable[[dict[str, Any]], dict[str, Any] | None]]:
+def _renamed(
+    old: str, new: str
+) -> tuple[dict[str, Any], Callable[[dict[str, Any]], dict[str, Any] | None]]:
     def rename(properties: dict[str, Any]) -> dict[str, Any]:
         if old == new or old not in properties:
             return properties
@@ -254,11 +317,17 @@ def _renamed(old: str, new: str) -> tuple[dict[str, Any], Callable[[dict[str, An
     return {"rename": {_path(old): _path(new)}}, lambda event: _properties(event, rename)
 
 
-def _renamed_event(old: str, new: str) -> tuple[dict[str, Any], Callable[[dict[str, Any]], dict[str, Any] | None]]:
-    return {"rename_event": {old: new}}, lambda event: {**event, "event": new} if event["event"] == old else event
+def _renamed_event(
+    old: str, new: str
+) -> tuple[dict[str, Any], Callable[[dict[str, Any]], dict[str, Any] | None]]:
+    return {
+        "rename_event": {old: new}
+    }, lambda event: {**event, "event": new} if event["event"] == old else event
 
 
-def _sampled(rate: float) -> tuple[dict[str, Any], Callable[[dict[str, Any]], dict[str, Any] | None]]:
+def _sampled(
+    rate: float,
+) -> tuple[dict[str, Any], Callable[[dict[str, Any]], dict[str, Any] | None]]:
     def sample(event: dict[str, Any]) -> dict[str, Any] | None:
         number = int(hashlib.sha256(event["distinct_id"].encode()).hexdigest()[:16], 16)
         return event if number / 2**64 < rate else None
@@ -271,16 +340,30 @@ _CHANGES = st.one_of(
     st.just(({"drop": True}, lambda _: None)),
     st.builds(_removed, _FIELD),
     st.builds(_set, _FIELD, st.sampled_from(["staging", True, None])),
-    st.tuples(_FIELD, _FIELD).filter(lambda pair: pair[0] != pair[1]).map(lambda pair: _renamed(*pair)),
+    st.tuples(_FIELD, _FIELD)
+    .filter(lambda pair: pair[0] != pair[1])
+    .map(lambda pair: _renamed(*pair)),
     st.builds(_renamed_event, st.sampled_from(NAMES), st.sampled_from(NAMES)),
     st.builds(_sampled, st.sampled_from([0.0, 0.3, 0.7, 1.0])),
 )
 _MATCHES: st.SearchStrategy[tuple[dict[str, Any], Callable[[dict[str, Any]], bool]]] = st.one_of(
     st.just(({}, lambda _: True)),
-    st.sampled_from(NAMES).map(lambda name: ({"event": name}, lambda event: event["event"] == name)),
-    st.just(({"event": ["$page*", "?"]}, lambda event: event["event"].startswith("$page") or len(event["event"]) == 1)),
+    st.sampled_from(NAMES).map(
+        lambda name: ({"event": name}, lambda event: event["event"] == name)
+    ),
+    st.just(
+        (
+            {"event": ["$page*", "?"]},
+            lambda event: event["event"].startswith("$page") or len(event["event"]) == 1,
+        )
+    ),
     st.just(({"where": '.properties.x == "1"'}, lambda event: event["properties"].get("x") == "1")),
-    st.just(({"where": ".properties.y | not"}, lambda event: event["properties"].get("y") in (None, False))),
+    st.just(
+        (
+            {"where": ".properties.y | not"},
+            lambda event: event["properties"].get("y") in (None, False),
+        )
+    ),
     st.just(({"api_key": "phc_other"}, lambda _: False)),
     st.just(({"source": ["http", "kafka"]}, lambda _: True)),
 )
@@ -295,7 +378,19 @@ def _rule(draw: st.DrawFn) -> ModelRule:
 
 _SPACE = st.sampled_from(["", "", " ", "\n\t"])
 _VALUES = st.sampled_from(
-    ['"1"', "1.50", "-0", "1e3", "null", "false", '{"x":[1, 2.0]}', r'"\u00e9\/"', "[]", '"é"', "12345678901234567890"]
+    [
+        '"1"',
+        "1.50",
+        "-0",
+        "1e3",
+        "null",
+        "false",
+        '{"x":[1, 2.0]}',
+        r'"\u00e9\/"',
+        "[]",
+        '"é"',
+        "12345678901234567890",
+    ]
 )
 
 
@@ -304,13 +399,28 @@ def _event(draw: st.DrawFn) -> str:
     """The text of an event, oddly spelled."""
 
     def spelled(name: str) -> str:
-        return draw(st.sampled_from([json.dumps(name), json.dumps(name, ensure_ascii=False), json.dumps(name).replace("/", r"\/")]))
+        return draw(
+            st.sampled_from(
+                [
+                    json.dumps(name),
+                    json.dumps(name, ensure_ascii=False),
+                    json.dumps(name).replace("/", r"\/"),
+                ]
+            )
+        )
 
     def members(pairs: list[tuple[str, str]]) -> str:
-        return ",".join(f"{draw(_SPACE)}{name}{draw(_SPACE)}:{draw(_SPACE)}{value}{draw(_SPACE)}" for name, value in pairs)
+        return ",".join(
+            f"{draw(_SPACE)}{name}{draw(_SPACE)}:{draw(_SPACE)}{value}{draw(_SPACE)}"
+            for name, value in pairs
+        )
 
     fields = draw(
-        st.lists(st.tuples(st.sampled_from(FIELDS).map(spelled), _VALUES), max_size=5, unique_by=lambda pair: json.loads(pair[0]))
+        st.lists(
+            st.tuples(st.sampled_from(FIELDS).map(spelled), _VALUES),
+            max_size=5,
+            unique_by=lambda pair: json.loads(pair[0]),
+        )
     )
     pairs = [
         ('"event"', json.dumps(draw(st.sampled_from(NAMES)))),
@@ -321,12 +431,18 @@ def _event(draw: st.DrawFn) -> str:
 
 
 def _read(text: str | bytes) -> Any:
-    return json.loads(text, parse_float=lambda number: ("number", number), parse_int=lambda number: ("number", number))
+    return json.loads(
+        text,
+        parse_float=lambda number: ("number", number),
+        parse_int=lambda number: ("number", number),
+    )
 
 
 @given(st.lists(_rule(), min_size=1, max_size=5), st.lists(_event(), min_size=1, max_size=6))
 def test_rules_do_what_the_model_does(rules: list[ModelRule], texts: list[str]) -> None:
-    """The events that are left are the model's, in order; those that no rule changes keep their bytes; the counts balance."""
+    """The events that are left are the model's, in order; those that no rule changes keep their
+    bytes; the counts balance.
+    """
     expected: list[tuple[Any, str | None]] = []
     for text in texts:
         event: dict[str, Any] | None = _read(text)
@@ -338,7 +454,9 @@ def test_rules_do_what_the_model_does(rules: list[ModelRule], texts: list[str]) 
                 event = changed
         if event is not None:
             expected.append((event, text if same else None))
-    compiled = compile_rules([RuleSettings.parse(rule.settings) for rule in rules], IdFiles(FakeClock()), 1_000_000)
+    compiled = compile_rules(
+        [RuleSettings.parse(rule.settings) for rule in rules], IdFiles(FakeClock()), 1_000_000
+    )
     assert compiled is not None
     events = [text.encode() for text in texts]
     left = ruled(compiled, *events)
@@ -347,5 +465,7 @@ def test_rules_do_what_the_model_does(rules: list[ModelRule], texts: list[str]) 
     assert [same for _, same in expected if same is not None] == [
         each.decode() for each, (_, same) in zip(left, expected, strict=True) if same is not None
     ]
-    dropped = sum([count for (_, outcome), count in compiled.counts.items() if outcome is RuleOutcome.DROPPED])
+    dropped = sum(
+        [count for (_, outcome), count in compiled.counts.items() if outcome is RuleOutcome.DROPPED]
+    )
     assert dropped == len(texts) - len(left)

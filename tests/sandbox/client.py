@@ -42,25 +42,40 @@ class Client:
         self._session = session
 
     async def post(self, path: str, body: Any, **headers: str) -> Reply:
-        """Send a body: bytes as they are, anything else as JSON. `_` in a header's name is a hyphen."""
+        """Send a body: bytes as they are, anything else as JSON. `_` in a header's name is a
+        hyphen.
+        """
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return await self.ask("POST", path, data, {name.replace("_", "-"): value for name, value in headers.items()})
+        return await self.ask(
+            "POST", path, data, {name.replace("_", "-"): value for name, value in headers.items()}
+        )
 
     async def get(self, path: str) -> Any:
         """Read a listing."""
         return (await self.ask("GET", path)).json
 
-    async def ask(self, method: str, path: str, data: bytes | None = None, headers: Mapping[str, str] | None = None) -> Reply:
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        data: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
         """Make one request, without following redirects."""
         url, body = self.sandbox.url + path, None if data is None else io.BytesIO(data)
-        async with self._session.request(method, url, data=body, headers=headers, allow_redirects=False) as response:
+        async with self._session.request(
+            method, url, data=body, headers=headers, allow_redirects=False
+        ) as response:
             return Reply(response.status, await response.text(), response.headers)
 
 
 @asynccontextmanager
 async def talking(options: SandboxOptions | None = None) -> AsyncIterator[Client]:
     """A sandbox and a client, closed at the end."""
-    async with Sandbox(options) as sandbox, aiohttp.ClientSession(skip_auto_headers=["Content-Type"]) as session:
+    async with (
+        Sandbox(options) as sandbox,
+        aiohttp.ClientSession(skip_auto_headers=["Content-Type"]) as session,
+    ):
         yield Client(sandbox, session)
 
 

@@ -40,5 +40,7 @@ class Exports:
 
     def secret(self) -> Any:
         """What is kept of the secret."""
-        ((destination,),) = self.half.database.execute("SELECT destination FROM batch_exports WHERE id = ?", (self.id,))
+        ((destination,),) = self.half.database.execute(
+            "SELECT destination FROM batch_exports WHERE id = ?", (self.id,)
+        )
         return json.loads(destination)["config"].get("aws_secret_access_key")

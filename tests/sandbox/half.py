@@ -16,7 +16,14 @@ from pydantic import TypeAdapter
 from forwarder.contract.endpoints import Endpoint
 from forwarder.contract.resources import OWNER
 from forwarder.sandbox.app import HANDLERS
-from forwarder.sandbox.manage.call import CallingMember, Handler, Listing, ManagementCall, PageBounds, Result
+from forwarder.sandbox.manage.call import (
+    CallingMember,
+    Handler,
+    Listing,
+    ManagementCall,
+    PageBounds,
+    Result,
+)
 from forwarder.sandbox.protocol.http import ManagementError
 from forwarder.sandbox.protocol.times import format_time
 from forwarder.sandbox.store.schema import prepare
@@ -25,10 +32,15 @@ from tests.support.clock import MIDNIGHT
 FIRST: Final = PageBounds(100, 0)
 """The page that is answered unless another is asked for."""
 _USER: Final = "INSERT INTO users VALUES (NULL, ?, ?, '', '', ?, 0, '{}', '', 1, 0, NULL)"
-_EXPORT: Final = "INSERT INTO batch_exports VALUES (NULL, ?, ?, 'All', 'events', ?, 'hour', 0, ?, ?, NULL, NULL, NULL, '', 'null', 'null')"
-_REQUEST: Final = """INSERT INTO requests (received_at, path, query, headers, api_key, historical_migration, size, status, answer,
+_EXPORT: Final = (
+    "INSERT INTO batch_exports VALUES (NULL, ?, ?, 'All', 'events', ?, 'hour', 0, ?, ?, NULL, "
+    "NULL, NULL, '', 'null', 'null')"
+)
+_REQUEST: Final = """INSERT INTO requests (received_at, path, query, headers, api_key, \
+historical_migration, size, status, answer,
 events, duplicates, conflicts, not_ingested) VALUES (?, '/batch/', '', '{}', ?, 0, 0, 200, '', 1, 0, 0, 0)"""
-_EVENT: Final = """INSERT INTO events (request, position, kind, api_key, historical, uuid, event, distinct_id, timestamp, properties, raw)
+_EVENT: Final = """INSERT INTO events (request, position, kind, api_key, historical, uuid, event, \
+distinct_id, timestamp, properties, raw)
 SELECT max(id), 0, 'new', ?, 0, ?, 'seen', 'ann', ?, '{}', x'' FROM requests"""
 _PROJECT: Final = "INSERT INTO projects VALUES (NULL, ?, ?, ?, '', '', '', '{}')"
 
@@ -55,7 +67,9 @@ class Half:
     def organization(self) -> str:
         """One more organization."""
         identity = str(uuid4())
-        self.database.execute("INSERT INTO organizations VALUES (NULL, ?, 'Example', '')", (identity,))
+        self.database.execute(
+            "INSERT INTO organizations VALUES (NULL, ?, 'Example', '')", (identity,)
+        )
         return identity
 
     def member(self, email: str, level: int = OWNER, organization: str | None = None) -> Somebody:
@@ -64,12 +78,17 @@ class Half:
         user = self.database.execute(_USER, (uuid, uuid, email)).lastrowid
         assert user is not None
         now = format_time(self.now)
-        self.database.execute("INSERT INTO members VALUES (NULL, ?, ?, ?, ?, ?, ?)", (str(uuid4()), place, user, level, now, now))
+        self.database.execute(
+            "INSERT INTO members VALUES (NULL, ?, ?, ?, ?, ?, ?)",
+            (str(uuid4()), place, user, level, now, now),
+        )
         return Somebody(user, uuid, place)
 
     def project(self, organization: str | None = None) -> int:
         """A new project."""
-        number = self.database.execute(_PROJECT, (str(uuid4()), organization or self.home, str(uuid4()))).lastrowid
+        number = self.database.execute(
+            _PROJECT, (str(uuid4()), organization or self.home, str(uuid4()))
+        ).lastrowid
         assert number is not None
         return number
 
@@ -81,7 +100,9 @@ class Half:
 
     def event(self, project: int, time: str) -> None:
         """An event of a project at a time."""
-        ((api_key,),) = self.database.execute("SELECT api_token FROM projects WHERE id = ?", (project,))
+        ((api_key,),) = self.database.execute(
+            "SELECT api_token FROM projects WHERE id = ?", (project,)
+        )
         self.database.execute(_REQUEST, (format_time(self.now), api_key))
         self.database.execute(_EVENT, (api_key, str(uuid4()), time))
 
@@ -101,14 +122,28 @@ class Half:
         handler: Handler | None = None,
         **ids: str,
     ) -> Result:
-        """What an endpoint answers to somebody (the owner), in a transaction of its own. The body must be one that is accepted."""
+        """What an endpoint answers to somebody (the owner), in a transaction of its own. The body
+        must be one that is accepted.
+        """
         somebody = by or self.owner
         (level,) = self.database.execute(
-            "SELECT level FROM members WHERE user = ? AND organization = ?", (somebody.user, somebody.organization)
+            "SELECT level FROM members WHERE user = ? AND organization = ?",
+            (somebody.user, somebody.organization),
         ).fetchone()
         caller = CallingMember(somebody.user, somebody.uuid, level)
         fields = _accepted(endpoint, {} if body is None else body)
-        made = ManagementCall(endpoint, self.database, self.now, caller, somebody.organization, project, ids, fields, page, strict)
+        made = ManagementCall(
+            endpoint,
+            self.database,
+            self.now,
+            caller,
+            somebody.organization,
+            project,
+            ids,
+            fields,
+            page,
+            strict,
+        )
         with self._transaction():
             return (handler or HANDLERS[endpoint])(made)
 
@@ -126,7 +161,9 @@ class Half:
         TypeAdapter(list[endpoint.response]).validate_python(result.items, strict=True)  # type: ignore[name-defined]  # a type in a value
         return [dict(item) for item in result.items]
 
-    def error(self, endpoint: Endpoint[Any, Any], body: Any = None, **rest: Any) -> tuple[int, str, str | None]:
+    def error(
+        self, endpoint: Endpoint[Any, Any], body: Any = None, **rest: Any
+    ) -> tuple[int, str, str | None]:
         """Status, code and field of the error that is answered."""
         before = self.database.serialize()
         with pytest.raises(ManagementError) as raised:
@@ -168,6 +205,8 @@ def _accepted(endpoint: Endpoint[Any, Any], body: Any) -> Any:
     adapter: TypeAdapter[Any] = TypeAdapter(endpoint.request)
     if endpoint.several:
         alone = not isinstance(body, list)
-        fields = [adapter.validate_python(each, strict=True) for each in ([body] if alone else body)]
+        fields = [
+            adapter.validate_python(each, strict=True) for each in ([body] if alone else body)
+        ]
         return tuple(fields) if alone else fields
     return adapter.validate_python(body, strict=True)

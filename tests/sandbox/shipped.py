@@ -1,4 +1,6 @@
-"""Runs of batch exports without a scheduler: events in a store, jobs over them, and what destinations hold afterwards."""
+"""Runs of batch exports without a scheduler: events in a store, jobs over them, and what
+destinations hold afterwards.
+"""
 
 from __future__ import annotations
 
@@ -40,21 +42,38 @@ def uuid_of(number: int) -> str:
 
 
 def stored(
-    number: int, minutes: float = 0, *, event: str = "seen", distinct_id: str = "u1", beside: str = "", properties: str = "{}"
+    number: int,
+    minutes: float = 0,
+    *,
+    event: str = "seen",
+    distinct_id: str = "u1",
+    beside: str = "",
+    properties: str = "{}",
 ) -> IngestedEvent:
     """An event as the store takes it; `beside` is the text of more members."""
-    head = {"uuid": uuid_of(number), "event": event, "distinct_id": distinct_id, "timestamp": at(minutes)}
+    head = {
+        "uuid": uuid_of(number),
+        "event": event,
+        "distinct_id": distinct_id,
+        "timestamp": at(minutes),
+    }
     raw = f'{json.dumps(head)[:-1]}, "properties": {properties}{beside}}}'
-    return IngestedEvent(0, uuid_of(number), event, distinct_id, None, at(minutes), properties, raw.encode())
+    return IngestedEvent(
+        0, uuid_of(number), event, distinct_id, None, at(minutes), properties, raw.encode()
+    )
 
 
-def request(events: Sequence[IngestedEvent], *, received: float = 0, api_key: str = KEY) -> RequestRecord:
+def request(
+    events: Sequence[IngestedEvent], *, received: float = 0, api_key: str = KEY
+) -> RequestRecord:
     """A request of these events."""
     return RequestRecord(at(received), "/batch/", "", {}, 200, "", api_key=api_key, events=events)
 
 
 @asynccontextmanager
-async def holding(events: Iterable[IngestedEvent] = (), path: Path | None = None) -> AsyncIterator[StoreThread]:
+async def holding(
+    events: Iterable[IngestedEvent] = (), path: Path | None = None
+) -> AsyncIterator[StoreThread]:
     """A store with these events."""
     thread = StoreThread(path)
     try:
@@ -110,7 +129,14 @@ class Interrupted(Exception):
     """The run is cut off."""
 
 
-async def ship(work: ExportJob, thread: StoreThread, root: Path | None, *, private: bool = True, told: Told | None = None) -> Told:
+async def ship(
+    work: ExportJob,
+    thread: StoreThread,
+    root: Path | None,
+    *,
+    private: bool = True,
+    told: Told | None = None,
+) -> Told:
     """Run a job; what its progress was."""
     told = told or Told()
     await export_records(work, thread, DestinationPolicy(root, private), told)
@@ -123,11 +149,16 @@ def read_part(name: str, content: bytes) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = pq.read_table(io.BytesIO(content)).to_pylist()
         return rows
     plain = gzip.decompress(content) if name.endswith(".gz") else content
-    plain = zstandard.ZstdDecompressor().decompressobj().decompress(content) if name.endswith(".zst") else plain
+    plain = (
+        zstandard.ZstdDecompressor().decompressobj().decompress(content)
+        if name.endswith(".zst")
+        else plain
+    )
     return [json.loads(line) for line in plain.splitlines()]
 
 
 def read_folder(path: Path) -> list[dict[str, Any]]:
     """The records of all files in a folder, in the order of their names."""
-    files = sorted(file for file in path.iterdir() if not file.name.startswith("."))  # a killed one leaves its temporary file
+    # a killed one leaves its temporary file
+    files = sorted(file for file in path.iterdir() if not file.name.startswith("."))
     return [record for file in files for record in read_part(file.name, file.read_bytes())]

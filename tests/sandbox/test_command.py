@@ -16,12 +16,20 @@ from tests.support.commands import forwarder, running
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_it_serves_until_it_is_told_to_stop(number: int, tmp_path: Path) -> None:
-    """It says where it listens, knows its keys and its mode, keeps its file, and ends with 0 at either signal."""
+    """It says where it listens, knows its keys and its mode, keeps its file, and ends with 0 at
+    either signal.
+    """
     path = tmp_path / "events.db"
-    async with running("sandbox", "--listen", "127.0.0.1:0", "--database", str(path), "--strict", "--api-key", KEY) as command:
+    async with running(
+        "sandbox", "--listen", "127.0.0.1:0", "--database", str(path), "--strict", "--api-key", KEY
+    ) as command:
         url = (await command.line("listening on")).split()[-1]
         async with aiohttp.ClientSession() as session:
-            for body, status in ((batch(event()), 200), (batch(event(event="")), 400), ({"api_key": "x"}, 400)):
+            for body, status in (
+                (batch(event()), 200),
+                (batch(event(event="")), 400),
+                ({"api_key": "x"}, 400),
+            ):
                 async with session.post(f"{url}/batch/", json=body) as response:
                     assert response.status == status
         command.send(number)
@@ -34,14 +42,25 @@ async def test_it_serves_until_it_is_told_to_stop(number: int, tmp_path: Path) -
 
 @pytest.mark.slow
 async def test_it_begins_with_a_seed() -> None:
-    """What the shipped example holds is there at once, and its project exists; its organization is counted, and no key is shown."""
+    """What the shipped example holds is there at once, and its project exists; its organization is
+    counted, and no key is shown.
+    """
     async with running("sandbox", "--listen", "127.0.0.1:0", "--seed", "example") as command:
         url = (await command.line("listening on")).split()[-1]
         assert "1 organization;" in await command.line("management API")
         assert "phx_" not in "\n".join(command.lines)
-        async with aiohttp.ClientSession() as session, session.get(f"{url}/sandbox/persons") as response:
-            assert [person["distinct_id"] for person in (await response.json())["results"]] == ["ann@example.com", "bob@example.com"]
-        async with aiohttp.ClientSession() as session, session.post(f"{url}/batch/", json=batch(event())) as response:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"{url}/sandbox/persons") as response,
+        ):
+            assert [person["distinct_id"] for person in (await response.json())["results"]] == [
+                "ann@example.com",
+                "bob@example.com",
+            ]
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{url}/batch/", json=batch(event())) as response,
+        ):
             assert response.status == 401
 
 

@@ -1,4 +1,6 @@
-"""The pages about the sandbox are held against it: what they list is there, and what is there is listed."""
+"""The pages about the sandbox are held against it: what they list is there, and what is there is
+listed.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,14 @@ from tests.support.documents import text_of
 
 TEXT = text_of("sandbox", "sandbox-flags", "sandbox-exports")
 ENDPOINTS = TEXT + text_of("sandbox-faults", "testing-http")
-SIGN_ON = set(Domain.__annotations__) - {"id", "domain", "is_verified", "verified_at", "verification_challenge", "has_saml"}
+SIGN_ON = set(Domain.__annotations__) - {
+    "id",
+    "domain",
+    "is_verified",
+    "verified_at",
+    "verification_challenge",
+    "has_saml",
+}
 SECTIONS: dict[str, type[SeedEntry]] = {
     "`organizations`": SeedOrganization,
     "`projects`": SeedProjectKey,
@@ -71,18 +80,26 @@ def test_every_listing_is_there_with_its_parameters(path: str) -> None:
 
 @cases("name", SECTIONS)
 def test_every_key_of_a_seed_is_there(name: str) -> None:
-    """Each section has a row with the keys of its entries; those of a payload are where the interface's document has them."""
+    """Each section has a row with the keys of its entries; those of a payload are where the
+    interface's document has them.
+    """
     said = set(re.findall(r"`(\w+)`", row(name)[1])) | (SIGN_ON if name == "`domains`" else set())
     assert said - {"target_email"} == keys(SECTIONS[name])
 
 
 def test_projects_of_organizations_and_sections_are_there() -> None:
-    """The projects of an organization are said beside those without one, and no section is left out."""
+    """The projects of an organization are said beside those without one, and no section is left
+    out.
+    """
     assert set(re.findall(r"`(\w+)`", row("`projects`", 1)[1])) == keys(SeedProject)
     assert {f"`{name}`" for name in Seed.model_fields} <= set(SECTIONS)
 
 
-@pytest.mark.parametrize(("model", "columns"), [("`events`", EVENT_COLUMNS), ("`persons`", PERSON_COLUMNS)], ids=["events", "persons"])
+@pytest.mark.parametrize(
+    ("model", "columns"),
+    [("`events`", EVENT_COLUMNS), ("`persons`", PERSON_COLUMNS)],
+    ids=["events", "persons"],
+)
 def test_every_column_of_an_export_is_there(model: str, columns: Mapping[str, object]) -> None:
     """In the order in which records have them."""
     assert re.findall(r"`([$\w]+)`", row(model, 1)[1]) == list(columns)
@@ -96,10 +113,19 @@ def test_every_status_of_a_run_is_there() -> None:
 def test_every_operator_of_a_condition_is_there() -> None:
     """In a row that says what it matches."""
     section = TEXT.partition("| operator | matches")[2].partition("\n\n")[0]
-    assert set(re.findall(r"`([a-z_]+)`", "\n".join(line.split(" | ")[0] for line in section.splitlines()))) == OPERATORS
+    assert (
+        set(
+            re.findall(
+                r"`([a-z_]+)`", "\n".join(line.split(" | ")[0] for line in section.splitlines())
+            )
+        )
+        == OPERATORS
+    )
 
 
 @cases("path", [path for path in document()["paths"] if path.startswith("/sandbox/")])
 def test_every_endpoint_of_its_own_is_there(path: str) -> None:
-    """By its whole path; the description of the endpoints is held against the application elsewhere."""
+    """By its whole path; the description of the endpoints is held against the application
+    elsewhere.
+    """
     assert re.search(rf"{re.escape(path)}(?![\w/])", ENDPOINTS)

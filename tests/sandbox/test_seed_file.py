@@ -47,46 +47,114 @@ PLACE = "organizations[0]"
     [
         ({"organizations": [{}]}, f"{PLACE}.name: Field required"),
         ({"organizations": [{"name": "x"}]}, f"{PLACE}: one of its members has to be an owner"),
-        (of(members=[{"email": "a@example.com"}]), f"{PLACE}: one of its members has to be an owner"),
+        (
+            of(members=[{"email": "a@example.com"}]),
+            f"{PLACE}: one of its members has to be an owner",
+        ),
         (of(colour="red"), f"{PLACE}.colour: Extra"),
         (of(id="1"), f"{PLACE}.id"),
         (of(members=[{**OWNER, "level": "boss"}]), f"{PLACE}.members[0].level"),
         (of(members=[{**OWNER, "level": 2}]), f"{PLACE}.members[0].level"),
         (of(members=[{**OWNER, "email": "nobody"}]), f"{PLACE}.members[0].email"),
-        (of(members=[OWNER, {**OWNER, "email": "A@EXAMPLE.com"}]), f"{PLACE}.members[1].email stands there already"),
-        (of(members=[{**OWNER, "hedgehog_config": {"a": float("inf")}}]), f"{PLACE}: This number is out of range"),
-        (of(members=[{**OWNER, "last_login": "2026-01-01T00:00:00"}]), f"{PLACE}.members[0].last_login"),
-        (of(members=[{**OWNER, "personal_api_keys": [{**KEY, "key": "phc_secret_0000000000"}]}]), "personal_api_keys[0].key"),
-        (of(members=[{**OWNER, "personal_api_keys": [{**KEY, "key": "phx_secret"}]}]), "personal_api_keys[0].key"),
-        (of(members=[{**OWNER, "personal_api_keys": [{**KEY, "scopes": []}]}]), "personal_api_keys[0].scopes"),
-        (of(members=[{**OWNER, "personal_api_keys": [{**KEY, "scopes": ["project"]}]}]), "scopes[0]: there is no such scope"),
-        (of(members=[{**OWNER, "personal_api_keys": [KEY, KEY]}]), "members[0].personal_api_keys[1].key stands there already"),
+        (
+            of(members=[OWNER, {**OWNER, "email": "A@EXAMPLE.com"}]),
+            f"{PLACE}.members[1].email stands there already",
+        ),
+        (
+            of(members=[{**OWNER, "hedgehog_config": {"a": float("inf")}}]),
+            f"{PLACE}: This number is out of range",
+        ),
+        (
+            of(members=[{**OWNER, "last_login": "2026-01-01T00:00:00"}]),
+            f"{PLACE}.members[0].last_login",
+        ),
+        (
+            of(members=[{**OWNER, "personal_api_keys": [{**KEY, "key": "phc_secret_0000000000"}]}]),
+            "personal_api_keys[0].key",
+        ),
+        (
+            of(members=[{**OWNER, "personal_api_keys": [{**KEY, "key": "phx_secret"}]}]),
+            "personal_api_keys[0].key",
+        ),
+        (
+            of(members=[{**OWNER, "personal_api_keys": [{**KEY, "scopes": []}]}]),
+            "personal_api_keys[0].scopes",
+        ),
+        (
+            of(members=[{**OWNER, "personal_api_keys": [{**KEY, "scopes": ["project"]}]}]),
+            "scopes[0]: there is no such scope",
+        ),
+        (
+            of(members=[{**OWNER, "personal_api_keys": [KEY, KEY]}]),
+            "members[0].personal_api_keys[1].key stands there already",
+        ),
         (of(domains=[{"domain": "nonsense"}]), f"{PLACE}.domains[0].domain"),
-        (of(domains=[{"domain": "a.example"}, {"domain": "A.example"}]), f"{PLACE}.domains[1] stands there already"),
-        (of(domains=[{"domain": "a.example", "sso_enforcement": "saml"}]), f"{PLACE}.domains[0]: jit_provisioning_enabled and"),
+        (
+            of(domains=[{"domain": "a.example"}, {"domain": "A.example"}]),
+            f"{PLACE}.domains[1] stands there already",
+        ),
+        (
+            of(domains=[{"domain": "a.example", "sso_enforcement": "saml"}]),
+            f"{PLACE}.domains[0]: jit_provisioning_enabled and",
+        ),
         (of(invites=[{}]), f"{PLACE}.invites[0]: target_email: This field is required"),
-        (of(invites=[{"target_email": "b@example.com", "level": "boss"}]), f"{PLACE}.invites[0]: level"),
-        (of(invites=[{"target_email": "b@example.com", "created_by": "c@example.com"}]), f"{PLACE}: created_by is the email"),
-        (of(invites=[{"target_email": "b@example.com"}] * 2), f"{PLACE}.invites[1].target_email stands there already"),
+        (
+            of(invites=[{"target_email": "b@example.com", "level": "boss"}]),
+            f"{PLACE}.invites[0]: level",
+        ),
+        (
+            of(invites=[{"target_email": "b@example.com", "created_by": "c@example.com"}]),
+            f"{PLACE}: created_by is the email",
+        ),
+        (
+            of(invites=[{"target_email": "b@example.com"}] * 2),
+            f"{PLACE}.invites[1].target_email stands there already",
+        ),
         (of(projects=[{}]), f"{PLACE}.projects[0].api_key"),
         (of(projects=[{"api_key": "phx_secret_0000000000000"}]), "this is a personal key"),
         (of(projects=[PROJECT, PROJECT]), f"{PLACE}.projects[1].api_key stands there already"),
-        ({**of(projects=[PROJECT]), "projects": [PROJECT]}, f"{PLACE}.projects[0].api_key stands there already"),
-        (of(projects=[{**PROJECT, "week_start_day": 9}]), f"{PLACE}.projects[0]: week_start_day: Ensure"),
+        (
+            {**of(projects=[PROJECT]), "projects": [PROJECT]},
+            f"{PLACE}.projects[0].api_key stands there already",
+        ),
+        (
+            of(projects=[{**PROJECT, "week_start_day": 9}]),
+            f"{PLACE}.projects[0]: week_start_day: Ensure",
+        ),
         (of(projects=[{**PROJECT, "timezone": "Mars"}]), f"{PLACE}.projects[0]: timezone"),
-        (of(projects=[{**PROJECT, "primary_dashboard": 1}]), f"{PLACE}.projects[0]: primary_dashboard"),
+        (
+            of(projects=[{**PROJECT, "primary_dashboard": 1}]),
+            f"{PLACE}.projects[0]: primary_dashboard",
+        ),
         (of(projects=[{**PROJECT, "colour": 1}]), f"{PLACE}.projects[0].colour: Extra"),
         (of(projects=[{**PROJECT, "dashboards": [{}]}]), "dashboards[0].name: Field required"),
-        (of(projects=[{**PROJECT, "dashboards": [{"name": "x", "created_by": "c@example.com"}]}]), f"{PLACE}: created_by"),
-        (of(projects=[{**PROJECT, "dashboards": [{"name": "x", "restriction_level": 5}]}]), "dashboards[0].restriction_level"),
+        (
+            of(
+                projects=[{**PROJECT, "dashboards": [{"name": "x", "created_by": "c@example.com"}]}]
+            ),
+            f"{PLACE}: created_by",
+        ),
+        (
+            of(projects=[{**PROJECT, "dashboards": [{"name": "x", "restriction_level": 5}]}]),
+            "dashboards[0].restriction_level",
+        ),
         (exporting(interval="month"), "batch_exports[0].interval"),
         (exporting(destination={}), "batch_exports[0].destination.type"),
-        (exporting(start_at="2026-01-02T00:00:00Z", end_at="2026-01-01T00:00:00Z"), "batch_exports[0]: start_at has to be before"),
+        (
+            exporting(start_at="2026-01-02T00:00:00Z", end_at="2026-01-01T00:00:00Z"),
+            "batch_exports[0]: start_at has to be before",
+        ),
         (exporting(runs=[{"status": "Done"}]), "batch_exports[0].runs[0].status"),
-        (exporting(runs=[{"status": "Failed", "records_completed": -1}]), "batch_exports[0].runs[0].records_completed"),
+        (
+            exporting(runs=[{"status": "Failed", "records_completed": -1}]),
+            "batch_exports[0].runs[0].records_completed",
+        ),
         (exporting(filters={"when": date(2026, 1, 1)}), "batch_exports[0].filters"),
         ({"organizations": [WHOLE, WHOLE]}, "organizations[1] stands there already"),
-        ({"organizations": [{**WHOLE, "id": seed.OTHER}, {**WHOLE, "id": seed.OTHER}]}, "organizations[1] stands there already"),
+        (
+            {"organizations": [{**WHOLE, "id": seed.OTHER}, {**WHOLE, "id": seed.OTHER}]},
+            "organizations[1] stands there already",
+        ),
         ('organizations: [{name: "\\0"}]', f"{PLACE}: Null characters"),
         ('organizations: [{name: "\\ud800"}]', f"{PLACE}: Half a surrogate pair"),
     ],
@@ -102,13 +170,19 @@ def test_what_is_wrong_is_said(tmp_path: Path, content: Any, words: str) -> None
     assert "sixteen" not in str(error.value)
 
 
-@cases(("thing", "field"), [("domains", "domain"), ("invites", "target_email"), ("members", "email")])
+@cases(
+    ("thing", "field"), [("domains", "domain"), ("invites", "target_email"), ("members", "email")]
+)
 def test_what_two_organizations_can_have(tmp_path: Path, thing: str, field: str) -> None:
-    """Two organizations may invite the same person, have the same members, and ask for the same domain, which one of them verified."""
+    """Two organizations may invite the same person, have the same members, and ask for the same
+    domain, which one of them verified.
+    """
     content = deepcopy(seed.SEED)
     first, second = content["organizations"]
     entry = {name: value for name, value in first[thing][0].items() if name in (field, "level")}
-    read = read_seed(written(tmp_path, {"organizations": [first, {**second, thing: [*second[thing], entry]}]}))
+    read = read_seed(
+        written(tmp_path, {"organizations": [first, {**second, thing: [*second[thing], entry]}]})
+    )
     assert len(read.organizations) == 2
     for domains in (first["domains"], second["domains"]):
         domains.append({"domain": "both.example", "verified_at": "2026-01-01T00:00:00Z"})
@@ -124,10 +198,29 @@ def test_a_key_is_nowhere_to_be_seen(tmp_path: Path) -> None:
 
 
 def test_whose_an_entry_is(tmp_path: Path) -> None:
-    """With one project in all, an organization's, persons are that project's; with several they have to say whose they are."""
+    """With one project in all, an organization's, persons are that project's; with several they
+    have to say whose they are.
+    """
     person = {"persons": [{"distinct_id": "ann"}]}
-    assert read_seed(written(tmp_path, {**of(projects=[PROJECT]), **person})).only_project == PROJECT["api_key"]
+    assert (
+        read_seed(written(tmp_path, {**of(projects=[PROJECT]), **person})).only_project
+        == PROJECT["api_key"]
+    )
     with pytest.raises(ConfigurationError, match="doesn't say whose"):
-        read_seed(written(tmp_path, {**of(projects=[PROJECT]), "projects": [{"api_key": "phc_other_0000000000000"}], **person}))
-    several = read_seed(written(tmp_path, {**of(projects=[PROJECT]), "projects": [{"api_key": "phc_other_0000000000000"}]}))
+        read_seed(
+            written(
+                tmp_path,
+                {
+                    **of(projects=[PROJECT]),
+                    "projects": [{"api_key": "phc_other_0000000000000"}],
+                    **person,
+                },
+            )
+        )
+    several = read_seed(
+        written(
+            tmp_path,
+            {**of(projects=[PROJECT]), "projects": [{"api_key": "phc_other_0000000000000"}]},
+        )
+    )
     assert several.api_keys == {PROJECT["api_key"], "phc_other_0000000000000"}

@@ -1,4 +1,6 @@
-"""A shop's page with posthog-js in a browser, served from an address of its own: so forwarder is another origin to it, as in real life."""
+"""A shop's page with posthog-js in a browser, served from an address of its own: so forwarder is
+another origin to it, as in real life.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ async def _sdk(_request: web.Request) -> web.FileResponse:
 
 @asynccontextmanager
 async def shop(
-    pages: str = "js", script: str = "/array.js", sdk: Callable[[web.Request], Awaitable[web.FileResponse]] = _sdk
+    pages: str = "js",
+    script: str = "/array.js",
+    sdk: Callable[[web.Request], Awaitable[web.FileResponse]] = _sdk,
 ) -> AsyncIterator[str]:
     """Serve the pages of a folder of programs, and SDKs at the path `script`; the address."""
     application = web.Application()
@@ -49,12 +53,16 @@ async def shop(
         await runner.cleanup()
 
 
-async def visit_shop(tried: Chain, key: str, count: int, mode: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Open the page, click, wait until everything arrived, leave, and wait for the rest; its journal, and what the browser noted.
+async def visit_shop(
+    tried: Chain, key: str, count: int, mode: str
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Open the page, click, wait until everything arrived, leave, and wait for the rest; its
+    journal, and what the browser noted.
 
     In the modes of beacons the page is left at once, with everything still in the SDK's queue.
     """
-    from tests.browser.chromium import chromium, visit  # noqa: PLC0415 - the other SDKs need no browser
+    # the other SDKs need no browser
+    from tests.browser.chromium import chromium, visit  # noqa: PLC0415
 
     async with shop() as address, chromium() as browser, visit(browser) as visitor:
         page = visitor.page
@@ -67,12 +75,19 @@ async def visit_shop(tried: Chain, key: str, count: int, mode: str) -> tuple[lis
         await page.click("#leave")
         await page.wait_for_url("**/left.html")
         journal = await _arrived(page, tried)
-        notes = {"complaints": visitor.complaints, "hosts": visitor.hosts, "urls": visitor.urls, "own": address.removeprefix("http://")}
+        notes = {
+            "complaints": visitor.complaints,
+            "hosts": visitor.hosts,
+            "urls": visitor.urls,
+            "own": address.removeprefix("http://"),
+        }
     return journal, notes
 
 
 async def _arrived(page: Page, tried: Chain) -> list[dict[str, Any]]:
-    """The journal, once the sandbox holds as many events, or after a while: then what is missing will be seen."""
+    """The journal, once the sandbox holds as many events, or after a while: then what is missing
+    will be seen.
+    """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_PATIENCE):
             while (await tried.service.sandbox.summary()).events < await page.evaluate(_NOTED):

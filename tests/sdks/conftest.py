@@ -1,4 +1,6 @@
-"""Tests with the official SDKs: they run when this folder is asked for by name, with the SDKs installed (`make test-sdks` does both)."""
+"""Tests with the official SDKs: they run when this folder is asked for by name, with the SDKs
+installed (`make test-sdks` does both).
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,18 @@ HERE = Path(__file__).parent
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave the folder out unless it, or something in it, is among what was asked for."""
-    asked = [Path(config.invocation_params.dir, argument.partition("::")[0]).resolve() for argument in config.args]
+    asked = [
+        Path(config.invocation_params.dir, argument.partition("::")[0]).resolve()
+        for argument in config.args
+    ]
     return None if any(path == HERE or HERE in path.parents for path in asked) else True
 
 
 @pytest.fixture
 def variant(request: pytest.FixtureRequest) -> Variant:
-    """The variant that the test is about; the test is skipped where this machine lacks its tools."""
+    """The variant that the test is about; the test is skipped where this machine lacks
+    its tools.
+    """
     wanted: Variant = request.param
     ready(wanted.sdk)
     return wanted
@@ -38,8 +45,15 @@ def ready(sdk: str) -> None:
     """Skip where this machine can't run an SDK, and fail where it only isn't installed."""
     toolchains.require(sdk)
     if sdk == "js":
-        from tests.browser.chromium import executable  # noqa: PLC0415 - the other SDKs need no browser
+        # the other SDKs need no browser
+        from tests.browser.chromium import executable  # noqa: PLC0415
 
         executable()
     if not installed(sdk):
-        pytest.fail(f"the SDK for {sdk} isn't installed, or its pins have changed: python -m tests.sdks.installing", pytrace=False)
+        pytest.fail(
+            (
+                f"the SDK for {sdk} isn't installed, or its pins have changed: python -m "
+                "tests.sdks.installing"
+            ),
+            pytrace=False,
+        )

@@ -22,7 +22,11 @@ DEFINITION: Final[dict[str, Any]] = {
     "deleted": False,
     "ensure_experience_continuity": False,
     "version": 1,
-    "filters": {"groups": [{"properties": [], "rollout_percentage": 100, "variant": None}], "multivariate": None, "payloads": {}},
+    "filters": {
+        "groups": [{"properties": [], "rollout_percentage": 100, "variant": None}],
+        "multivariate": None,
+        "payloads": {},
+    },
 }
 DEFINITIONS: Final = {"flags": [DEFINITION], "group_type_mapping": {}, "cohorts": {}}
 _EVALUATED: Final = {
@@ -54,7 +58,9 @@ class Flagged(Service):
             await super().start()
             self._behind = self.url
             self._client = aiohttp.ClientSession(auto_decompress=False)
-        self._runner = web.AppRunner(self._application(), access_log=None, auto_decompress=False, shutdown_timeout=0.1)
+        self._runner = web.AppRunner(
+            self._application(), access_log=None, auto_decompress=False, shutdown_timeout=0.1
+        )
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
         self._port = self._runner.addresses[0][1]
@@ -87,12 +93,24 @@ class Flagged(Service):
     async def _evaluate(self, _request: web.Request) -> web.Response:
         if self.silent:
             await asyncio.Event().wait()
-        return web.json_response({"flags": {FLAG: _EVALUATED}, "errorsWhileComputingFlags": False, "requestId": "r-1"})
+        return web.json_response(
+            {"flags": {FLAG: _EVALUATED}, "errorsWhileComputingFlags": False, "requestId": "r-1"}
+        )
 
     async def _relay(self, request: web.Request) -> web.Response:
         assert self._client is not None
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
+        headers = {
+            name: value
+            for name, value in request.headers.items()
+            if name.lower() not in _HOP_BY_HOP
+        }
         url = self._behind + request.raw_path
-        async with self._client.request(request.method, url, data=io.BytesIO(await request.read()), headers=headers) as answer:
+        async with self._client.request(
+            request.method, url, data=io.BytesIO(await request.read()), headers=headers
+        ) as answer:
             body = await answer.read()
-            return web.Response(status=answer.status, body=body, headers={"Content-Type": answer.headers.get("Content-Type", "text/plain")})
+            return web.Response(
+                status=answer.status,
+                body=body,
+                headers={"Content-Type": answer.headers.get("Content-Type", "text/plain")},
+            )

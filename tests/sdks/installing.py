@@ -1,9 +1,12 @@
-"""The SDKs, unchanged, as their registries have them: `python -m tests.sdks.installing` puts each into a folder of its own in `.venv/sdks`.
+"""The SDKs, unchanged, as their registries have them: `python -m tests.sdks.installing` puts each
+into a folder of its own in `.venv/sdks`.
 
-Versions are exact and every archive is checked: by `requirements.txt`, `package-lock.json` and `go.sum`, by `crates.txt` for Rust, and
-for Java, which has none of these, by `checksums.txt` with the SHA-256 of each jar. Each folder is a copy of the program's with its packages
-beside it; it is made again when one of the program's files changes. No file names a registry: that is the machine's setting. SDKs whose
-tools aren't on this machine are passed over. Downloads of several SDKs overlap; what is compiled has the machine to itself in turn.
+Versions are exact and every archive is checked: by `requirements.txt`, `package-lock.json` and
+`go.sum`, by `crates.txt` for Rust, and for Java, which has none of these, by `checksums.txt` with
+the SHA-256 of each jar. Each folder is a copy of the program's with its packages beside it; it is
+made again when one of the program's files changes. No file names a registry: that is the machine's
+setting. SDKs whose tools aren't on this machine are passed over. Downloads of several SDKs
+overlap; what is compiled has the machine to itself in turn.
 """
 
 from __future__ import annotations
@@ -42,7 +45,9 @@ def installed(sdk: str) -> bool:
 
 
 def install(sdk: str) -> None:
-    """Install an SDK with its program. Raises `CalledProcessError` if a package client fails, `ValueError` for a wrong checksum."""
+    """Install an SDK with its program. Raises `CalledProcessError` if a package client fails,
+    `ValueError` for a wrong checksum.
+    """
     place = folder(sdk)
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(PROGRAMS / sdk, place)
@@ -51,31 +56,64 @@ def install(sdk: str) -> None:
 
 
 def checked(jars: Path, checksums: Path) -> None:
-    """Compare jars with the checksums that are pinned. Raises `ValueError` where they differ, or where there is one more or less."""
-    pinned = {name: digest for digest, name in (line.split() for line in checksums.read_text().splitlines())}
+    """Compare jars with the checksums that are pinned. Raises `ValueError` where they differ, or
+    where there is one more or less.
+    """
+    pinned = {
+        name: digest
+        for digest, name in (line.split() for line in checksums.read_text().splitlines())
+    }
     found = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in jars.glob("*.jar")}
     if found != pinned:
-        wrong = sorted(name for name in found.keys() | pinned.keys() if found.get(name) != pinned.get(name))
+        wrong = sorted(
+            name for name in found.keys() | pinned.keys() if found.get(name) != pinned.get(name)
+        )
         raise ValueError(f"{checksums} says otherwise of: {', '.join(wrong)}")
 
 
 def _fingerprint(sdk: str) -> str:
     digest = hashlib.sha256(str(ROOT).encode())
-    for path in sorted(path for path in (PROGRAMS / sdk).rglob("*") if path.is_file() and "__pycache__" not in path.parts):
+    for path in sorted(
+        path
+        for path in (PROGRAMS / sdk).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ):
         digest.update(str(path.relative_to(PROGRAMS)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
 def _python(place: Path) -> None:
     _run(place, sys.executable, "-m", "venv", "venv")
-    _run(place, "venv/bin/python", "-m", "pip", "install", "-q", "--disable-pip-version-check", *_PIP, "-r", "requirements.txt")
+    _run(
+        place,
+        "venv/bin/python",
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--disable-pip-version-check",
+        *_PIP,
+        "-r",
+        "requirements.txt",
+    )
 
 
 def _older_python(place: Path) -> None:
     for requirements in sorted(place.glob("*.txt")):
         venv = f"venv-{requirements.stem}"
         _run(place, sys.executable, "-m", "venv", venv)
-        _run(place, f"{venv}/bin/python", "-m", "pip", "install", "-q", "--disable-pip-version-check", *_PIP, "-r", requirements.name)
+        _run(
+            place,
+            f"{venv}/bin/python",
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--disable-pip-version-check",
+            *_PIP,
+            "-r",
+            requirements.name,
+        )
 
 
 def _node(place: Path) -> None:
@@ -84,11 +122,30 @@ def _node(place: Path) -> None:
 
 def _go(place: Path) -> None:
     # -modcacherw: an ordinary removal must be able to remove it
-    _run(place, "go", "build", "-modcacherw", "-mod=readonly", "-o", "program", ".", GOMODCACHE=str(place / "modules"), GOTOOLCHAIN="local")
+    _run(
+        place,
+        "go",
+        "build",
+        "-modcacherw",
+        "-mod=readonly",
+        "-o",
+        "program",
+        ".",
+        GOMODCACHE=str(place / "modules"),
+        GOTOOLCHAIN="local",
+    )
 
 
 def _java(place: Path) -> None:
-    _run(place, "mvn", "-q", "-B", "-C", f"-Dmaven.repo.local={place}/repository", "dependency:copy-dependencies")
+    _run(
+        place,
+        "mvn",
+        "-q",
+        "-B",
+        "-C",
+        f"-Dmaven.repo.local={place}/repository",
+        "dependency:copy-dependencies",
+    )
     checked(place / "lib", place / "checksums.txt")
     _run(place, "javac", "-d", "classes", "-cp", "lib/*", "Program.java")
 
@@ -96,19 +153,29 @@ def _java(place: Path) -> None:
 def _rust(place: Path) -> None:
     _lock_crates(place)
     (place / "bin").mkdir()
-    for program in ("older", "newest", "newest-v1"):  # one by one: together, the last one's features would be the others' too
+    # one by one: together, the last one's features would be the others' too
+    for program in ("older", "newest", "newest-v1"):
         _run(place, "cargo", "build", "--quiet", "--locked", "--package", program)
         shutil.copy(place / "target" / "debug" / program, place / "bin")
     shutil.rmtree(place / "target")
 
 
 def _lock_crates(place: Path) -> None:
-    """Write Cargo.lock from `crates.txt`, which is the same without the registry's address. Cargo itself supplies the address."""
+    """Write Cargo.lock from `crates.txt`, which is the same without the registry's address. Cargo
+    itself supplies the address.
+    """
     _run(place, "cargo", "generate-lockfile", "--quiet")
     lock = place / "Cargo.lock"
     source = re.search(r'^source = ".+"$', lock.read_text(), re.MULTILINE)
     assert source is not None, "cargo names no registry"
-    lock.write_text(re.sub(r"^checksum = ", f"{source[0]}\n\\g<0>", (place / "crates.txt").read_text(), flags=re.MULTILINE))
+    lock.write_text(
+        re.sub(
+            r"^checksum = ",
+            f"{source[0]}\n\\g<0>",
+            (place / "crates.txt").read_text(),
+            flags=re.MULTILINE,
+        )
+    )
 
 
 _PIP: Final = ("--require-hashes", "--only-binary", ":all:")
@@ -129,7 +196,9 @@ _CLIENTS: Final[Mapping[str, Callable[[Path], None]]] = {
 
 
 def _run(place: Path, *command: str, **environment: str) -> None:
-    subprocess.run(command, cwd=place, env={**os.environ, **environment}, check=True, stdin=subprocess.DEVNULL)
+    subprocess.run(
+        command, cwd=place, env={**os.environ, **environment}, check=True, stdin=subprocess.DEVNULL
+    )
 
 
 def main() -> None:

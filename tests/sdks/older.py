@@ -1,9 +1,12 @@
-"""Client versions that are still in use, all at once through one forwarder: what became of each one's events.
+"""Client versions that are still in use, all at once through one forwarder: what became of each
+one's events.
 
-A run has three parts. In the first everything works. In the second nothing listens upstream for 20 s, and pages are loaded meanwhile, so
-that no flags and no remote configuration answer. In the third forwarder seems full to each client, 503 with Retry-After, for some seconds
-from its first request on (whenever that comes: on a busy machine some begin late), so that the SDKs repeat what they have. Between SDKs
-and forwarder stands a `Recorder`, which knows what was answered 200: only that has to arrive.
+A run has three parts. In the first everything works. In the second nothing listens upstream for 20
+s, and pages are loaded meanwhile, so that no flags and no remote configuration answer. In the
+third forwarder seems full to each client, 503 with Retry-After, for some seconds from its first
+request on (whenever that comes: on a busy machine some begin late), so that the SDKs repeat what
+they have. Between SDKs and forwarder stands a `Recorder`, which knows what was answered 200: only
+that has to arrive.
 
 Clocks of clients that say what time they think it is are an hour ahead.
 """
@@ -45,9 +48,13 @@ FULL: Final = 4.0
 AHEAD: Final = 3600
 _PATIENCE: Final = 60.0
 """Seconds after which what an SDK still has not sent is not waited for."""
-_GIVE_UP: Final = frozenset({"rs-0.3", "java-1.2", "node-3.6", "python-3.7", "python-6.9", "android-3.23"})
+_GIVE_UP: Final = frozenset(
+    {"rs-0.3", "java-1.2", "node-3.6", "python-3.7", "python-6.9", "android-3.23"}
+)
 _EVENT_PATHS: Final = re.compile(r"/+(batch|capture|e|engage|track|i/v0/e|i/v1/analytics/events)/?")
-_HOP_BY_HOP: Final = frozenset({"host", "connection", "transfer-encoding", "content-length", "keep-alive"})
+_HOP_BY_HOP: Final = frozenset(
+    {"host", "connection", "transfer-encoding", "content-length", "keep-alive"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +74,9 @@ class Client:
 
     @property
     def gives_up(self) -> bool:
-        """Whether it doesn't repeat what was refused (Android's deletes it at the first 503), or not for as long as it is here."""
+        """Whether it doesn't repeat what was refused (Android's deletes it at the first 503), or
+        not for as long as it is here.
+        """
         return self.name in _GIVE_UP
 
     @property
@@ -82,17 +91,26 @@ class Client:
 
     def marks_until(self, last: int) -> set[str]:
         """The same of its parts up to this one."""
-        return {f"{self.name}:{part}:{n}:" for part in range(1, last + 1) for n in range(self.count)}
+        return {
+            f"{self.name}:{part}:{n}:" for part in range(1, last + 1) for n in range(self.count)
+        }
 
 
-def _page(version: str, package: str = "posthog-js", sdk: str = "older-js", ahead: int = AHEAD) -> Client:
+def _page(
+    version: str, package: str = "posthog-js", sdk: str = "older-js", ahead: int = AHEAD
+) -> Client:
     name = f"{package.removeprefix('posthog-')}-{version}"
     return Client(name, sdk, package=f"{package}-{version}", ahead=ahead, count=20)
 
 
 def _node(version: str) -> Client:
     package = f"posthog-node-{version}"
-    return Client(f"node-{version}", "older-js", ("node", "node.cjs", "--sdk", package, "--ahead", str(AHEAD)), ahead=AHEAD)
+    return Client(
+        f"node-{version}",
+        "older-js",
+        ("node", "node.cjs", "--sdk", package, "--ahead", str(AHEAD)),
+        ahead=AHEAD,
+    )
 
 
 def _python(version: str) -> Client:
@@ -137,7 +155,9 @@ class Run:
 
 @dataclass(slots=True)
 class Recorder:
-    """Stands before forwarder, passes everything on, and keeps what was answered to requests with events."""
+    """Stands before forwarder, passes everything on, and keeps what was answered to requests with
+    events.
+    """
 
     upstream: str
     client: aiohttp.ClientSession
@@ -156,7 +176,9 @@ class Recorder:
         """Listen; the address."""
         application = web.Application(client_max_size=64_000_000)
         application.router.add_route("*", "/{rest:.*}", self._pass)
-        runner = web.AppRunner(application, access_log=None, auto_decompress=False, shutdown_timeout=0.1)
+        runner = web.AppRunner(
+            application, access_log=None, auto_decompress=False, shutdown_timeout=0.1
+        )
         await runner.setup()
         try:
             await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -170,36 +192,63 @@ class Recorder:
         if has_events and self.filling and self._is_full(marks := marks_in(request, body)):
             now = asyncio.get_running_loop().time()
             self.refused = dict.fromkeys(marks, now) | self.refused
-            cors = {"Access-Control-Allow-Origin": request.headers.get("Origin", "*"), "Access-Control-Allow-Credentials": "true"}
+            cors = {
+                "Access-Control-Allow-Origin": request.headers.get("Origin", "*"),
+                "Access-Control-Allow-Credentials": "true",
+            }
             return web.Response(status=503, text="full", headers={"Retry-After": "1", **cors})
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
-        async with self.client.request(request.method, self.upstream + request.raw_path, data=body, headers=headers) as answer:
+        headers = {
+            name: value
+            for name, value in request.headers.items()
+            if name.lower() not in _HOP_BY_HOP
+        }
+        async with self.client.request(
+            request.method, self.upstream + request.raw_path, data=body, headers=headers
+        ) as answer:
             text = await answer.read()
-            kept = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP_BY_HOP}
+            kept = {
+                name: value
+                for name, value in answer.headers.items()
+                if name.lower() not in _HOP_BY_HOP
+            }
             if has_events and answer.status in (200, 204):
                 self._accepted(marks_in(request, body))
             elif has_events:
-                self.rejected.append(f"{request.method} {request.raw_path[:200]} {answer.status} {text[:200]!r}")
+                self.rejected.append(
+                    f"{request.method} {request.raw_path[:200]} {answer.status} {text[:200]!r}"
+                )
             return web.Response(status=answer.status, body=text, headers=kept)
 
     def _is_full(self, marks: set[str]) -> bool:
-        """Whether forwarder seems full to the client of these marks; requests without any are of one client."""
+        """Whether forwarder seems full to the client of these marks; requests without any are of
+        one client.
+        """
         client, now = min(marks, default="").partition(":")[0], asyncio.get_running_loop().time()
         return now - self._full_since.setdefault(client, now) < FULL
 
     def _accepted(self, marks: set[str]) -> None:
         now = asyncio.get_running_loop().time()
-        self.delays |= {mark: now - self.refused[mark] for mark in marks - self.answered if mark in self.refused}
+        self.delays |= {
+            mark: now - self.refused[mark] for mark in marks - self.answered if mark in self.refused
+        }
         self.answered |= marks
 
 
 def marks_in(request: web.Request, body: bytes) -> set[str]:
-    """The marks of the events in a request, read by the sandbox's decoder, which shares nothing with forwarder's."""
+    """The marks of the events in a request, read by the sandbox's decoder, which shares nothing
+    with forwarder's.
+    """
     headers = {name.lower(): value for name, value in request.headers.items()}
     try:
-        text = decode(ReceivedRequest(re.sub("^/+", "/", request.path), request.query_string, headers, body), 64_000_000).text
-    except RequestRejected:  # not UTF-8: what older SDKs make of characters beyond the basic plane, in base64
-        text = base64.b64decode(unquote(body.decode()).removeprefix("data=").partition("&")[0]).decode(errors="replace")
+        text = decode(
+            ReceivedRequest(re.sub("^/+", "/", request.path), request.query_string, headers, body),
+            64_000_000,
+        ).text
+    except RequestRejected:
+        # not UTF-8: what older SDKs make of characters beyond the basic plane, in base64
+        text = base64.b64decode(
+            unquote(body.decode()).removeprefix("data=").partition("&")[0]
+        ).decode(errors="replace")
     return set(re.findall(r'"mark": ?"([^"]+)"', text))
 
 
@@ -224,11 +273,21 @@ async def run(clients: list[Client], database: Path) -> Run:
         snapshot = await tried.emptied()
         events, persons = await _held(tried, clients)
         summary = await service.sandbox.summary()
-    return Run(frozenset(recorder.answered), recorder.delays, recorder.rejected, events, persons, summary, snapshot)
+    return Run(
+        frozenset(recorder.answered),
+        recorder.delays,
+        recorder.rejected,
+        events,
+        persons,
+        summary,
+        snapshot,
+    )
 
 
 async def _all_sent(recorder: Recorder, *marks: set[str]) -> None:
-    """Wait until the events with these marks were answered 200, or for a while: what is missing then will be seen."""
+    """Wait until the events with these marks were answered 200, or for a while: what is missing
+    then will be seen.
+    """
     wanted = set().union(*marks)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_PATIENCE):
@@ -236,7 +295,9 @@ async def _all_sent(recorder: Recorder, *marks: set[str]) -> None:
                 await tick()
 
 
-async def _held(tried: Chain, clients: list[Client]) -> tuple[dict[str, list[StoredEvent]], dict[str, dict[str, Any]]]:
+async def _held(
+    tried: Chain, clients: list[Client]
+) -> tuple[dict[str, list[StoredEvent]], dict[str, dict[str, Any]]]:
     events: dict[str, list[StoredEvent]] = {}
     for event in await tried.service.sandbox.events():
         mark = json.loads(event.properties).get("mark")
@@ -245,7 +306,13 @@ async def _held(tried: Chain, clients: list[Client]) -> tuple[dict[str, list[Sto
     persons = {}
     async with aiohttp.ClientSession() as session:
         for name in (f"user-{client.name}" for client in clients):
-            found = (await asked(session, tried.service.url, f"persons?{urlencode({'api_key': KEY, 'distinct_id': name})}"))["results"]
+            found = (
+                await asked(
+                    session,
+                    tried.service.url,
+                    f"persons?{urlencode({'api_key': KEY, 'distinct_id': name})}",
+                )
+            )["results"]
             persons[name] = found[0]["properties"] if found else {}
     return events, persons
 
@@ -254,11 +321,14 @@ async def _part(players: list[_Program | _Pages], part: int) -> None:
     await asyncio.gather(*(player.play(part) for player in players))
 
 
-async def _players(stack: AsyncExitStack, clients: list[Client], host: str) -> list[_Program | _Pages]:
+async def _players(
+    stack: AsyncExitStack, clients: list[Client], host: str
+) -> list[_Program | _Pages]:
     players: list[_Program | _Pages] = []
     pages = [client for client in clients if client.in_browser]
     if pages:
-        from tests.browser.chromium import chromium  # noqa: PLC0415 - the other SDKs need no browser
+        # the other SDKs need no browser
+        from tests.browser.chromium import chromium  # noqa: PLC0415
 
         browser = await stack.enter_async_context(chromium())
         address = await stack.enter_async_context(shop("older-js", "/sdk/{name}.js", _script))
@@ -303,7 +373,13 @@ class _Program:
 
 @asynccontextmanager
 async def _program(client: Client, host: str) -> AsyncIterator[_Program]:
-    options = {"host": host, "key": KEY, "name": client.name, "count": str(client.count), "parts": str(PARTS)}
+    options = {
+        "host": host,
+        "key": KEY,
+        "name": client.name,
+        "count": str(client.count),
+        "parts": str(PARTS),
+    }
     arguments = [text for name, value in options.items() for text in (f"--{name}", value)]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
@@ -318,7 +394,9 @@ async def _program(client: Client, host: str) -> AsyncIterator[_Program]:
 
 
 class _Pages:
-    """A client in a browser: each part is a page load, and pages stay open, so that what waits in their queues is sent."""
+    """A client in a browser: each part is a page load, and pages stay open, so that what waits in
+    their queues is sent.
+    """
 
     def __init__(self, client: Client, host: str, browser: Browser, shop: str) -> None:
         self._client = client
@@ -332,8 +410,17 @@ class _Pages:
         page = await self._browser.new_page()
         self._pages.append(page)
         client = self._client
-        query = {"sdk": client.package, "host": self._host, "key": KEY, "name": client.name, "part": part}
-        await page.goto(f"{self._shop}/page.html?{urlencode({**query, 'count': client.count, 'ahead': client.ahead * 1000})}")
+        query = {
+            "sdk": client.package,
+            "host": self._host,
+            "key": KEY,
+            "name": client.name,
+            "part": part,
+        }
+        await page.goto(
+            f"{self._shop}/page.html?"
+            f"{urlencode({**query, 'count': client.count, 'ahead': client.ahead * 1000})}"
+        )
         await page.wait_for_function("window.done")
 
     async def end(self) -> None:

@@ -1,7 +1,8 @@
-"""What came of an SDK's thousand events: what its program says that it sent, and what the sandbox holds.
+"""What came of an SDK's thousand events: what its program says that it sent, and what the sandbox
+holds.
 
-Each variant is run once a process. A run is over when forwarder has nothing left: then forwarder is told to stop, and the sandbox is
-asked through a sandbox of its own on the same file.
+Each variant is run once a process. A run is over when forwarder has nothing left: then forwarder
+is told to stop, and the sandbox is asked through a sandbox of its own on the same file.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from tests.sdks.variants import Variant
 
 COUNT: Final = 1000
 AI_LANE: Final = "$ai_trace"
-"""What programs send by the SDK's call for events of language models. They have an address of their own: passed on, not buffered."""
+"""What programs send by the SDK's call for events of language models. They have an address of
+their own: passed on, not buffered.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +58,21 @@ class Outcome:
     @asynccontextmanager
     async def asking(self) -> AsyncIterator[Asking]:
         """The sandbox again, to be asked."""
-        async with Sandbox(SandboxOptions(database=self.database)) as sandbox, aiohttp.ClientSession() as client:
+        async with (
+            Sandbox(SandboxOptions(database=self.database)) as sandbox,
+            aiohttp.ClientSession() as client,
+        ):
             yield Asking(sandbox.url, client)
 
     def received(self, route: str) -> Counter[int]:
         """How forwarder answered on a route, and how often."""
-        return Counter({code: count for (path, code), count in self.snapshot.http_requests.items() if path == route})
+        return Counter(
+            {
+                code: count
+                for (path, code), count in self.snapshot.http_requests.items()
+                if path == route
+            }
+        )
 
 
 class Asking:
@@ -83,7 +95,9 @@ class Asking:
 
     async def events(self, name: str) -> list[dict[str, Any]]:
         """The events of a name, oldest first."""
-        found: list[dict[str, Any]] = (await self._ask(f"events?{urlencode({'api_key': KEY, 'event': name})}"))["results"]
+        found: list[dict[str, Any]] = (
+            await self._ask(f"events?{urlencode({'api_key': KEY, 'event': name})}")
+        )["results"]
         return found
 
     async def event(self, name: str) -> dict[str, Any]:
@@ -99,7 +113,9 @@ _outcomes: Final[dict[Variant, Outcome | Exception]] = {}
 
 
 def outcome_of(variant: Variant, place: Path) -> Outcome:
-    """What came of a variant, which is run now if it wasn't yet, with its files in a folder. Raises what its run raised."""
+    """What came of a variant, which is run now if it wasn't yet, with its files in a folder.
+    Raises what its run raised.
+    """
     if variant not in _outcomes:
         _outcomes[variant] = _attempt(variant, place)
     outcome = _outcomes[variant]
@@ -127,21 +143,29 @@ async def _run(variant: Variant, database: Path) -> Outcome:
     return Outcome(journal, snapshot, exit_code, database, *kept, notes)
 
 
-async def _send(variant: Variant, tried: Chain, journal: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+async def _send(
+    variant: Variant, tried: Chain, journal: Path
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     if variant.sdk == "js":
         return await browsing.visit_shop(tried, KEY, COUNT, variant.mode)
-    async with program(variant.sdk, tried.host, journal, *variant.options, count=COUNT, **variant.env) as sender:
+    async with program(
+        variant.sdk, tried.host, journal, *variant.options, count=COUNT, **variant.env
+    ) as sender:
         return await tried.finish(sender, COUNT), {"errors": sender.errors}
 
 
 def identity(line: dict[str, Any]) -> tuple[object, ...]:
-    """What tells one event of a journal from the others: its uuid, or where the SDK gives none its name, person and number."""
+    """What tells one event of a journal from the others: its uuid, or where the SDK gives none its
+    name, person and number.
+    """
     if line.get("uuid"):
         return line["uuid"], line["event"], line["distinct_id"]
     return line["event"], line["distinct_id"], line.get("n")
 
 
-def held_as(journal: list[dict[str, Any]], events: list[StoredEvent]) -> Counter[tuple[object, ...]]:
+def held_as(
+    journal: list[dict[str, Any]], events: list[StoredEvent]
+) -> Counter[tuple[object, ...]]:
     """The sandbox's events, told apart as those of the journal are."""
     named = {line["uuid"] for line in journal if line.get("uuid")}
     return Counter(identity(_line(event, event.uuid in named)) for event in events)
@@ -149,4 +173,8 @@ def held_as(journal: list[dict[str, Any]], events: list[StoredEvent]) -> Counter
 
 def _line(event: StoredEvent, is_named: bool) -> dict[str, Any]:
     line: dict[str, Any] = {"event": event.event, "distinct_id": event.distinct_id}
-    return {**line, "uuid": event.uuid} if is_named else {**line, "n": msgspec.json.decode(event.properties).get("n")}
+    return (
+        {**line, "uuid": event.uuid}
+        if is_named
+        else {**line, "n": msgspec.json.decode(event.properties).get("n")}
+    )

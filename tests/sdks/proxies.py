@@ -1,6 +1,8 @@
-"""Web servers that pass a path of a website to forwarder, configured by the snippets of docs/how-to/first-party.md.
+"""Web servers that pass a path of a website to forwarder, configured by the snippets of
+docs/how-to/first-party.md.
 
-A snippet stays as it is in the document, but for its three addresses: where the site is, where its files are, where forwarder is.
+A snippet stays as it is in the document, but for its three addresses: where the site is, where its
+files are, where forwarder is.
 """
 
 from __future__ import annotations
@@ -61,20 +63,28 @@ def _replaced(text: str, **addresses: str) -> str:
 
 def _nginx(place: Path, site: str, root: Path, forwarder: str) -> list[str]:
     place.mkdir()
-    text = _replaced(snippet(DOCUMENT, "nginx"), listen=f"listen {site};", root=str(root), forwarder=forwarder)
-    user = "user root;\n" if os.geteuid() == 0 else ""  # else its workers couldn't read the test's files
+    text = _replaced(
+        snippet(DOCUMENT, "nginx"), listen=f"listen {site};", root=str(root), forwarder=forwarder
+    )
+    # else its workers couldn't read the test's files
+    user = "user root;\n" if os.geteuid() == 0 else ""
     (place / "nginx.conf").write_text(_NGINX.format(user=user, place=place, site=text))
     return ["nginx", "-p", str(place), "-c", str(place / "nginx.conf"), "-e", "stderr"]
 
 
 def _caddy(place: Path, site: str, root: Path, forwarder: str) -> list[str]:
     place.mkdir()
-    text = _replaced(snippet(DOCUMENT, "caddyfile"), site=f"http://{site}", root=str(root), forwarder=forwarder)
+    text = _replaced(
+        snippet(DOCUMENT, "caddyfile"), site=f"http://{site}", root=str(root), forwarder=forwarder
+    )
     (place / "Caddyfile").write_text(_CADDY.format(site=text))
     return ["caddy", "run", "--adapter", "caddyfile", "--config", str(place / "Caddyfile")]
 
 
-PROXIES: Final[Mapping[str, Callable[[Path, str, Path, str], list[str]]]] = {"nginx": _nginx, "caddy": _caddy}
+PROXIES: Final[Mapping[str, Callable[[Path, str, Path, str], list[str]]]] = {
+    "nginx": _nginx,
+    "caddy": _caddy,
+}
 """What is run for each: its command line, after its configuration was written."""
 
 
@@ -86,12 +96,22 @@ def require(name: str) -> None:
 
 @asynccontextmanager
 async def proxy(name: str, place: Path, root: Path, forwarder: str) -> AsyncIterator[str]:
-    """A server that serves the files in `root`, and passes the prefix to `forwarder` (host and port); its address. Gone at the end."""
+    """A server that serves the files in `root`, and passes the prefix to `forwarder` (host and
+    port); its address. Gone at the end.
+    """
     site = f"127.0.0.1:{_free_port()}"
     command = PROXIES[name](place, site, root, forwarder)
-    env = {**os.environ, "PATH": _path(), "XDG_DATA_HOME": str(place), "XDG_CONFIG_HOME": str(place), "HOME": str(place)}
+    env = {
+        **os.environ,
+        "PATH": _path(),
+        "XDG_DATA_HOME": str(place),
+        "XDG_CONFIG_HOME": str(place),
+        "HOME": str(place),
+    }
     with tempfile.TemporaryFile() as log:
-        process = await asyncio.create_subprocess_exec(*command, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log)
+        process = await asyncio.create_subprocess_exec(
+            *command, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
+        )
         try:
             await _listening(process, site, log)
             yield f"http://{site}"

@@ -1,6 +1,8 @@
-"""What every SDK is tried on: a sandbox, a forwarder before it as a process of its own, and the program that uses the SDK.
+"""What every SDK is tried on: a sandbox, a forwarder before it as a process of its own, and the
+program that uses the SDK.
 
-The sandbox keeps everything in a file, so that it can be stopped and started again on the same address, and asked after all is over.
+The sandbox keeps everything in a file, so that it can be stopped and started again on the same
+address, and asked after all is over.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ class Service:
     async def start(self) -> None:
         """Listen: the first time on any port, afterwards on the same."""
         if self.url:
-            self._options = SandboxOptions(database=self._options.database, listen=self.url.removeprefix("http://"))
+            self._options = SandboxOptions(
+                database=self._options.database, listen=self.url.removeprefix("http://")
+            )
         self._sandbox = await Sandbox(self._options).__aenter__()
         self.url = self._sandbox.url
 
@@ -79,9 +83,13 @@ class Service:
 
 
 class Chain:
-    """Forwarder before a sandbox: what an application's SDK is pointed at, and what can be asked of both."""
+    """Forwarder before a sandbox: what an application's SDK is pointed at, and what can be asked
+    of both.
+    """
 
-    def __init__(self, service: Service, command: Running, line: str, client: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, service: Service, command: Running, line: str, client: aiohttp.ClientSession
+    ) -> None:
         listening = json.loads(line)
         self.service = service
         self.command = command
@@ -91,21 +99,33 @@ class Chain:
 
     async def snapshot(self) -> Snapshot:
         """Forwarder's state, and its books."""
-        async with self.client.get(f"{self._admin}/status", headers={"Accept": "application/json"}) as response:
+        async with self.client.get(
+            f"{self._admin}/status", headers={"Accept": "application/json"}
+        ) as response:
             return parse(await response.read())
 
     async def holding(self, count: int) -> Snapshot:
-        """Wait until forwarder holds at least so many events and knows that the upstream is down. The test's own limit ends the wait."""
-        return await self._until(lambda snapshot: _buffered(snapshot) >= count and snapshot.upstream.state is UpstreamState.DOWN)
+        """Wait until forwarder holds at least so many events and knows that the upstream is down.
+        The test's own limit ends the wait.
+        """
+        return await self._until(
+            lambda snapshot: (
+                _buffered(snapshot) >= count and snapshot.upstream.state is UpstreamState.DOWN
+            )
+        )
 
     async def emptied(self) -> Snapshot:
         """Wait until forwarder holds nothing any more. The test's own limit ends the wait."""
         return await self._until(lambda snapshot: _buffered(snapshot) == 0)
 
     async def finish(self, sender: Program, count: int) -> list[dict[str, Any]]:
-        """Let a program come to its end; its journal. One that waits until its events have left is told when they have."""
+        """Let a program come to its end; its journal. One that waits until its events have left is
+        told when they have.
+        """
         if sender.waits_to_end:
-            await self._until(lambda snapshot: sum(lane.total_received for lane in snapshot.lanes) >= count)
+            await self._until(
+                lambda snapshot: sum(lane.total_received for lane in snapshot.lanes) >= count
+            )
             sender.go_on()
         return await sender.ended()
 
@@ -131,8 +151,12 @@ async def asked(client: aiohttp.ClientSession, url: str, query: str) -> Any:
 
 
 @asynccontextmanager
-async def chain(database: Path, service: Service | None = None, **settings: str) -> AsyncIterator[Chain]:
-    """A chain that listens; all of it is gone at the end. `settings` are environment variables for forwarder."""
+async def chain(
+    database: Path, service: Service | None = None, **settings: str
+) -> AsyncIterator[Chain]:
+    """A chain that listens; all of it is gone at the end. `settings` are environment variables for
+    forwarder.
+    """
     service = service or Service(database)
     await service.start()
     try:
@@ -146,7 +170,9 @@ async def chain(database: Path, service: Service | None = None, **settings: str)
 class Program:
     """A program that uses an SDK, as it runs."""
 
-    def __init__(self, process: asyncio.subprocess.Process, journal: Path, *, waits_to_end: bool = False) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, journal: Path, *, waits_to_end: bool = False
+    ) -> None:
         self.waits_to_end = waits_to_end
         self._process = process
         self._journal = journal
@@ -188,9 +214,21 @@ class Program:
 
 
 @asynccontextmanager
-async def program(sdk: str, host: str, journal: Path, *options: str, count: int, **env: str) -> AsyncIterator[Program]:
+async def program(
+    sdk: str, host: str, journal: Path, *options: str, count: int, **env: str
+) -> AsyncIterator[Program]:
     """A program at work; it is gone at the end."""
-    arguments = ("--host", host, "--key", KEY, "--count", str(count), "--journal", str(journal), *options)
+    arguments = (
+        "--host",
+        host,
+        "--key",
+        KEY,
+        "--count",
+        str(count),
+        "--journal",
+        str(journal),
+        *options,
+    )
     process = await asyncio.create_subprocess_exec(
         *COMMANDS[sdk],
         *arguments,

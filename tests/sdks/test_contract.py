@@ -1,4 +1,6 @@
-"""Every SDK, unchanged, in every way that it can send: of a thousand events through forwarder none is missing, doubled or changed."""
+"""Every SDK, unchanged, in every way that it can send: of a thousand events through forwarder none
+is missing, doubled or changed.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +27,27 @@ def test_every_event_arrives_once(outcome: Outcome) -> None:
 def test_no_event_contradicts_another(outcome: Outcome) -> None:
     """No uuid came twice with other bytes, and no event was turned away."""
     assert (outcome.summary.conflicts, outcome.summary.not_ingested) == (0, 0)
-    assert [request for request in outcome.requests if request.path.startswith("/batch") and request.status != 200] == []
+    assert [
+        request
+        for request in outcome.requests
+        if request.path.startswith("/batch") and request.status != 200
+    ] == []
 
 
 @each
 def test_the_books_balance(outcome: Outcome) -> None:
-    """Forwarder received as many events as it delivered; none is among the dead letters, none was dropped, and its end is a good one."""
+    """Forwarder received as many events as it delivered; none is among the dead letters, none was
+    dropped, and its end is a good one.
+    """
     lanes = outcome.snapshot.lanes
     assert balanced(outcome.snapshot)
     assert sum(lane.total_received for lane in lanes) == sum(lane.delivered for lane in lanes)
     assert sum(lane.delivered for lane in lanes) + outcome.passed_on == outcome.summary.arrivals
-    assert [(lane.dead_lettered, lane.dropped) for lane in lanes if lane.total_dead or lane.total_dropped] == []
+    assert [
+        (lane.dead_lettered, lane.dropped)
+        for lane in lanes
+        if lane.total_dead or lane.total_dropped
+    ] == []
     assert outcome.exit_code == 0
 
 
@@ -47,6 +59,11 @@ def test_migrations_stay_apart(variant: Variant, outcome: Outcome) -> None:
 
 @for_each(V1)
 def test_the_newer_protocol_is_spoken(outcome: Outcome) -> None:
-    """An SDK that is told to speak v1 does so with forwarder, which takes all of it; upstream its events go by `/batch/`."""
+    """An SDK that is told to speak v1 does so with forwarder, which takes all of it; upstream its
+    events go by `/batch/`.
+    """
     assert outcome.received("/i/v1/analytics/events")[200] > 0
-    assert {request.path for request in outcome.requests if request.arrivals} <= {"/batch/", "/i/v0/ai/batch/"}
+    assert {request.path for request in outcome.requests if request.arrivals} <= {
+        "/batch/",
+        "/i/v0/ai/batch/",
+    }

@@ -1,4 +1,6 @@
-"""Each effect of the interface document's Events table, asked of the sandbox after an SDK has sent the event through forwarder."""
+"""Each effect of the interface document's Events table, asked of the sandbox after an SDK has sent
+the event through forwarder.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ each = for_each([*FIRST, *V1])
 
 @each
 async def test_person_properties(outcome: Outcome) -> None:
-    """What an application says of a person is known of that person, whichever call it says it by."""
+    """What an application says of a person is known of that person, whichever call it
+    says it by.
+    """
     async with outcome.asking() as ask:
         ann = await ask.person("ann")
     assert ann is not None
@@ -32,7 +36,9 @@ async def test_set_once_keeps_what_was_first(outcome: Outcome) -> None:
 
 @each
 async def test_identify_says_who_a_person_is(outcome: Outcome) -> None:
-    """`$identify` with `$set` changes the properties of its person, and is an event of that person."""
+    """`$identify` with `$set` changes the properties of its person, and is an event of
+    that person.
+    """
     async with outcome.asking() as ask:
         ann, identified = await ask.person("ann"), await ask.events("$identify")
     assert ann is not None
@@ -43,7 +49,11 @@ async def test_identify_says_who_a_person_is(outcome: Outcome) -> None:
 async def test_alias_makes_one_person_of_two_ids(outcome: Outcome) -> None:
     """`$create_alias` merges the event's id into the alias, which becomes the main one."""
     async with outcome.asking() as ask:
-        before, after, cart = await ask.person("anon-7"), await ask.person("bea"), await ask.event("cart opened")
+        before, after, cart = (
+            await ask.person("anon-7"),
+            await ask.person("bea"),
+            await ask.event("cart opened"),
+        )
     assert before == after
     assert after is not None
     assert (after["distinct_id"], set(after["distinct_ids"])) == ("bea", {"bea", "anon-7"})
@@ -57,7 +67,11 @@ async def test_a_group_is_described(outcome: Outcome) -> None:
     async with outcome.asking() as ask:
         acme = (await ask.groups())["company", "acme"]
         paid = await ask.event("invoice paid")
-    assert {name: acme[name] for name in ("name", "seats", "since")} == {"name": "Acme", "seats": 5, "since": "2026-01-01T00:00:00Z"}
+    assert {name: acme[name] for name in ("name", "seats", "since")} == {
+        "name": "Acme",
+        "seats": 5,
+        "since": "2026-01-01T00:00:00Z",
+    }
     assert paid["groups"] == {"company": "acme"}
 
 
@@ -72,7 +86,9 @@ async def test_a_group_that_is_only_mentioned_is_not_made(outcome: Outcome) -> N
 
 @each
 async def test_surveys(outcome: Outcome) -> None:
-    """`survey shown`, `survey dismissed` and `survey sent` are there with the survey's id, the last with the answer."""
+    """`survey shown`, `survey dismissed` and `survey sent` are there with the survey's id, the
+    last with the answer.
+    """
     async with outcome.asking() as ask:
         found = [await ask.event(f"survey {what}") for what in ("shown", "dismissed", "sent")]
     assert [event["properties"]["$survey_id"] for event in found] == ["s-1"] * 3
@@ -81,9 +97,14 @@ async def test_surveys(outcome: Outcome) -> None:
 
 @each
 async def test_flag_calls(outcome: Outcome) -> None:
-    """A flag that was asked for is told by the SDK itself (`new-checkout`), and one that the application tells is there beside it."""
+    """A flag that was asked for is told by the SDK itself (`new-checkout`), and one that the
+    application tells is there beside it.
+    """
     async with outcome.asking() as ask:
-        called = {event["properties"]["$feature_flag"]: event["properties"] for event in await ask.events("$feature_flag_called")}
+        called = {
+            event["properties"]["$feature_flag"]: event["properties"]
+            for event in await ask.events("$feature_flag_called")
+        }
     assert set(called) == {"new-checkout", "old-banner"}
     assert called["old-banner"]["$feature_flag_response"] == "red"
 
@@ -101,7 +122,9 @@ async def test_views(outcome: Outcome) -> None:
     """`$pageview` has its address, `$screen` its name."""
     async with outcome.asking() as ask:
         pages, screen = await ask.events("$pageview"), await ask.event("$screen")
-    assert "https://shop.example.com/tea?q=1#top" in [page["properties"]["$current_url"] for page in pages]
+    assert "https://shop.example.com/tea?q=1#top" in [
+        page["properties"]["$current_url"] for page in pages
+    ]
     assert screen["properties"]["$screen_name"] == "Checkout"
 
 
@@ -122,7 +145,9 @@ async def test_an_anonymous_event_makes_no_person(variant: Variant, outcome: Out
 
 @each
 async def test_an_event_keeps_its_own_time(outcome: Outcome) -> None:
-    """An event that is told with a time long ago has that time, but for the seconds between the SDK's `sent_at` and the arrival."""
+    """An event that is told with a time long ago has that time, but for the seconds between the
+    SDK's `sent_at` and the arrival.
+    """
     async with outcome.asking() as ask:
         imported = await ask.event("order imported")
     assert imported["timestamp"].startswith(("2026-03-01T10:00:", "2026-03-01T09:59:59"))

@@ -1,4 +1,6 @@
-"""posthog-js in a browser by a path of the site itself, through nginx and Caddy as docs/how-to/first-party.md configures them."""
+"""posthog-js in a browser by a path of the site itself, through nginx and Caddy as
+docs/how-to/first-party.md configures them.
+"""
 
 from __future__ import annotations
 
@@ -74,14 +76,23 @@ class Upstream(Flagged):
 
     @web.middleware
     async def _note(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        self.asked.append((request.method, request.path, request.headers.get("X-Forwarded-For", "")))
+        self.asked.append(
+            (request.method, request.path, request.headers.get("X-Forwarded-For", ""))
+        )
         if request.path.startswith("/static/"):
             script = folder("js") / "node_modules/posthog-js/dist" / Path(request.path).name
             return web.Response(body=script.read_bytes(), content_type="text/javascript")
         if request.path == f"/array/{KEY}/config.js":
-            settings = {**common_settings(KEY), "hasFeatureFlags": True, "sessionRecording": {"endpoint": "/s/", "recorderVersion": "v2"}}
+            settings = {
+                **common_settings(KEY),
+                "hasFeatureFlags": True,
+                "sessionRecording": {"endpoint": "/s/", "recorderVersion": "v2"},
+            }
             kept = json.dumps({KEY: {"config": settings, "siteApps": []}})
-            return web.Response(text=f"window._POSTHOG_REMOTE_CONFIG = {kept}", content_type="application/javascript")
+            return web.Response(
+                text=f"window._POSTHOG_REMOTE_CONFIG = {kept}",
+                content_type="application/javascript",
+            )
         answer: web.StreamResponse = await handler(request)
         if request.path.startswith("/s") and answer.status == 200:
             self.recorded.append(await request.read())
@@ -99,14 +110,23 @@ class Site:
 
 @asynccontextmanager
 async def shop(name: str, place: Path) -> AsyncIterator[Site]:
-    """The shop behind a proxy, with all that is behind that. Skips where the proxy isn't on this machine."""
+    """The shop behind a proxy, with all that is behind that. Skips where the proxy isn't on this
+    machine.
+    """
     require(name)
     root = place / "site"
     root.mkdir()
     (root / "page.html").write_text(PAGE, "utf-8")
     upstream = Upstream(place / "sandbox.sqlite")
-    settings = {"FORWARDER_SOURCES__HTTP__PATH_PREFIX": PREFIX, "FORWARDER_SOURCES__HTTP__TRUSTED_PROXIES": "127.0.0.1"}
-    slow = {"FORWARDER_PASSTHROUGH__CONNECT_TIMEOUT": "10s", "FORWARDER_PASSTHROUGH__FLAGS_TIMEOUT": "20s"}  # a machine that is busy
+    settings = {
+        "FORWARDER_SOURCES__HTTP__PATH_PREFIX": PREFIX,
+        "FORWARDER_SOURCES__HTTP__TRUSTED_PROXIES": "127.0.0.1",
+    }
+    # a machine that is busy
+    slow = {
+        "FORWARDER_PASSTHROUGH__CONNECT_TIMEOUT": "10s",
+        "FORWARDER_PASSTHROUGH__FLAGS_TIMEOUT": "20s",
+    }
     async with (
         chain(place / "sandbox.sqlite", upstream, **settings, **slow) as tried,
         proxy(name, place / name, root, tried.host.removeprefix("http://")) as url,
@@ -116,9 +136,12 @@ async def shop(name: str, place: Path) -> AsyncIterator[Site]:
 
 @each
 async def test_a_page(name: str, tmp_path: Path) -> None:
-    """Scripts, configuration, flags, events and a recording come by the site's own address, without a preflight or a complaint."""
+    """Scripts, configuration, flags, events and a recording come by the site's own address,
+    without a preflight or a complaint.
+    """
     conftest.ready("js")
-    from tests.browser.chromium import chromium, visit  # noqa: PLC0415 - the other SDKs need no browser
+    # the other SDKs need no browser
+    from tests.browser.chromium import chromium, visit  # noqa: PLC0415
 
     async with shop(name, tmp_path) as site, chromium() as browser, visit(browser) as visitor:
         page = visitor.page
@@ -142,12 +165,16 @@ async def test_a_page(name: str, tmp_path: Path) -> None:
         assert not any(PREFIX in path for path in asked)
         snapshot = await site.tried.emptied()
         assert {path for path, code in snapshot.http_requests if code == 200} <= {"/e", "/i/v0/e"}
-        assert all(code == 200 for _, code in (*snapshot.http_requests, *snapshot.passthrough_requests))
+        assert all(
+            code == 200 for _, code in (*snapshot.http_requests, *snapshot.passthrough_requests)
+        )
 
 
 @each
 async def test_the_largest_recording(name: str, tmp_path: Path) -> None:
-    """64 MB go through to the sandbox, and forwarder doesn't hold them; a body with events is 413 past 20 MB as without a proxy."""
+    """64 MB go through to the sandbox, and forwarder doesn't hold them; a body with events is 413
+    past 20 MB as without a proxy.
+    """
     async with shop(name, tmp_path) as site, aiohttp.ClientSession() as client:
         head, end = b'{"api_key":"%b","data":"' % KEY.encode(), b'"}'
         body = head + b"x" * (RECORDING - len(head) - len(end)) + end
@@ -156,16 +183,22 @@ async def test_the_largest_recording(name: str, tmp_path: Path) -> None:
             assert answer.status == 200, await answer.text()
         assert peak(site) - before < HELD
         assert [len(recorded) for recorded in site.upstream.recorded] == [RECORDING]
-        async with client.post(f"{site.url}{PREFIX}/e/", data=io.BytesIO(b"x" * 20_000_001)) as answer:
+        async with client.post(
+            f"{site.url}{PREFIX}/e/", data=io.BytesIO(b"x" * 20_000_001)
+        ) as answer:
             assert answer.status == 413
 
 
 @each
 async def test_the_visitors_address(name: str, tmp_path: Path) -> None:
-    """The proxy says who the visitor is, and the service is told so; a path that only begins like the prefix is the site's own."""
+    """The proxy says who the visitor is, and the service is told so; a path that only begins like
+    the prefix is the site's own.
+    """
     visitor = aiohttp.TCPConnector(local_addr=("127.0.0.5", 0))
     async with shop(name, tmp_path) as site, aiohttp.ClientSession(connector=visitor) as client:
-        async with client.post(f"{site.url}{PREFIX}/flags/?v=2", json={"api_key": KEY, "distinct_id": "ann"}) as answer:
+        async with client.post(
+            f"{site.url}{PREFIX}/flags/?v=2", json={"api_key": KEY, "distinct_id": "ann"}
+        ) as answer:
             assert answer.status == 200
         assert site.upstream.asked[-1] == ("POST", "/flags/", "127.0.0.5, 127.0.0.1")
         async with client.get(f"{site.url}{PREFIX}X/e/") as answer:

@@ -1,4 +1,5 @@
-"""Flags decided by SDKs from the sandbox's definitions, through forwarder, against the sandbox's own answers.
+"""Flags decided by SDKs from the sandbox's definitions, through forwarder, against the sandbox's
+own answers.
 
 The newest posthog for Python is tried in `tests/end_to_end/test_flags.py`.
 """
@@ -26,9 +27,21 @@ SEED: Final = 2
 VISITORS: Final = 1000
 ASKED: Final = 20
 """Visitors of whom the SDK also asks the service."""
-SLOW: Final = {"FORWARDER_PASSTHROUGH__CONNECT_TIMEOUT": "10s", "FORWARDER_PASSTHROUGH__FLAGS_TIMEOUT": "20s"}
+SLOW: Final = {
+    "FORWARDER_PASSTHROUGH__CONNECT_TIMEOUT": "10s",
+    "FORWARDER_PASSTHROUGH__FLAGS_TIMEOUT": "20s",
+}
 _TEXTS: Final = frozenset(
-    ("icontains", "not_icontains", "starts_with", "not_starts_with", "ends_with", "not_ends_with", "regex", "not_regex")
+    (
+        "icontains",
+        "not_icontains",
+        "starts_with",
+        "not_starts_with",
+        "ends_with",
+        "not_ends_with",
+        "regex",
+        "not_regex",
+    )
 )
 _NUMBERS: Final = frozenset(("gt", "gte", "lt", "lte"))
 _DATES: Final = frozenset(("is_date_before", "is_date_after"))
@@ -49,47 +62,73 @@ class DecidingSdk:
 SDKS: Final = [
     DecidingSdk("node", "node", ("node", "flags.mjs"), simple=False),
     DecidingSdk("go", "go", ("./program", "flags"), simple=True),
-    *(DecidingSdk(f"python-{old}", "older-python", (f"venv-{old}/bin/python", "flags.py"), simple=True) for old in ("3.7", "6.9")),
+    *(
+        DecidingSdk(
+            f"python-{old}", "older-python", (f"venv-{old}/bin/python", "flags.py"), simple=True
+        )
+        for old in ("3.7", "6.9")
+    ),
 ]
 
 Excepted = Callable[[dict[str, Any], Any], bool]
-"""Whether an SDK decides a flag's only condition, given a visitor's value, otherwise than the others and the service."""
+"""Whether an SDK decides a flag's only condition, given a visitor's value, otherwise than the
+others and the service.
+"""
 
 
 def _without_enrollment(flag: dict[str, Any], _value: Any) -> bool:
-    """posthog-node 5.70 doesn't know `feature_enrollment` (posthog 7.91 does): it looks at the conditions."""
+    """posthog-node 5.70 doesn't know `feature_enrollment` (posthog 7.91 does): it looks at the
+    conditions.
+    """
     return bool(flag["filters"].get("feature_enrollment"))
 
 
 def _compares_texts(flag: dict[str, Any], value: Any) -> bool:
-    """posthog-node 5.70 compares what isn't a number as texts, and reads the number that a text begins with; for the service and
-    posthog 7.91 such a value matches nothing."""
-    number = (isinstance(value, int | float) and not isinstance(value, bool)) or (isinstance(value, str) and _NUMBER.fullmatch(value))
+    """posthog-node 5.70 compares what isn't a number as texts, and reads the number that a text
+    begins with; for the service and posthog 7.91 such a value matches nothing.
+    """
+    number = (isinstance(value, int | float) and not isinstance(value, bool)) or (
+        isinstance(value, str) and _NUMBER.fullmatch(value)
+    )
     return _operator(flag) in _NUMBERS and not number
 
 
 def _spells_otherwise(flag: dict[str, Any], value: Any) -> bool:
-    """posthog-node 5.70 spells values that aren't texts as JavaScript does (`[object Object]`, `tea,1`, `1` for 1.0); the service and
-    posthog 7.91 as JSON."""
+    """posthog-node 5.70 spells values that aren't texts as JavaScript does (`[object Object]`,
+    `tea,1`, `1` for 1.0); the service and posthog 7.91 as JSON.
+    """
     operator = _operator(flag)
-    return (operator in _TEXTS or operator.startswith("semver_")) and not isinstance(value, str | bool | None)
+    return (operator in _TEXTS or operator.startswith("semver_")) and not isinstance(
+        value, str | bool | None
+    )
 
 
 def _reads_dates_otherwise(flag: dict[str, Any], value: Any) -> bool:
-    """posthog-node 5.70 reads dates as JavaScript does: 30 February is 1 March, a number is milliseconds. For the service it is no date,
-    and seconds; posthog 7.91 leaves them to the service."""
+    """posthog-node 5.70 reads dates as JavaScript does: 30 February is 1 March, a number is
+    milliseconds. For the service it is no date, and seconds; posthog 7.91 leaves them to the
+    service.
+    """
     try:
         return _operator(flag) in _DATES and datetime.fromisoformat(str(value)) is None
     except ValueError:
         return True
 
 
-EXCEPTIONS: Final[tuple[Excepted, ...]] = (_without_enrollment, _compares_texts, _spells_otherwise, _reads_dates_otherwise)
+EXCEPTIONS: Final[tuple[Excepted, ...]] = (
+    _without_enrollment,
+    _compares_texts,
+    _spells_otherwise,
+    _reads_dates_otherwise,
+)
 """What posthog-node decides in its own way. Of simple flags no SDK decides anything otherwise."""
 
 
 def _operator(flag: dict[str, Any]) -> str:
-    return str(flag["filters"]["groups"][0]["properties"][0]["operator"]) if flag["key"].startswith("operator-") else ""
+    return (
+        str(flag["filters"]["groups"][0]["properties"][0]["operator"])
+        if flag["key"].startswith("operator-")
+        else ""
+    )
 
 
 def _usual(project: FlagProject, visitor: Visitor, decided: FlagAnswers) -> FlagAnswers:
@@ -97,16 +136,24 @@ def _usual(project: FlagProject, visitor: Visitor, decided: FlagAnswers) -> Flag
 
     def excepted(key: str) -> bool:
         flag = project.by_key[key]
-        value = visitor.person_properties.get(flag["filters"]["groups"][0]["properties"][0]["key"]) if _operator(flag) else None
+        value = (
+            visitor.person_properties.get(flag["filters"]["groups"][0]["properties"][0]["key"])
+            if _operator(flag)
+            else None
+        )
         return any(differs(flag, value) for differs in EXCEPTIONS)
 
-    return FlagAnswers({key: value for key, value in decided.values.items() if not excepted(key)}, decided.payloads)
+    return FlagAnswers(
+        {key: value for key, value in decided.values.items() if not excepted(key)}, decided.payloads
+    )
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("deciding", [pytest.param(each, id=each.name) for each in SDKS])
 async def test_the_sdk_decides_as_the_service_does(deciding: DecidingSdk, tmp_path: Path) -> None:
-    """Of 1,000 visitors: what the SDK decides is what `/flags` and `/decide` answer; and it reads from an answer what that says."""
+    """Of 1,000 visitors: what the SDK decides is what `/flags` and `/decide` answer; and it reads
+    from an answer what that says.
+    """
     ready(deciding.sdk)
     project, people = FlagMaker(SEED, simple=deciding.simple).project(), visitors(VISITORS, SEED)
     async with chain(tmp_path / "sandbox.sqlite", None, **SLOW) as tried:
@@ -117,7 +164,9 @@ async def test_the_sdk_decides_as_the_service_does(deciding: DecidingSdk, tmp_pa
         assert await ask_all(session, tried.host, KEY, DECIDE, people[::10]) == answered[::10]
     decided = [FlagAnswers(each["flags"], _payloads(deciding, each["payloads"])) for each in said]
     if not deciding.simple:
-        decided = [_usual(project, visitor, each) for visitor, each in zip(people, decided, strict=True)]
+        decided = [
+            _usual(project, visitor, each) for visitor, each in zip(people, decided, strict=True)
+        ]
     assert differences(decided, answered, people) == []
     assert sum(len(each.values) for each in decided) > 0.8 * VISITORS * len(project.flags)
     told = [_told(each["answered"]["flags"]) for each in said[:ASKED]]
@@ -125,16 +174,30 @@ async def test_the_sdk_decides_as_the_service_does(deciding: DecidingSdk, tmp_pa
 
 
 def _told(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What an SDK was answered, without the odd values: it sends some of them in another form, as JavaScript 1.0 as 1."""
-    return {key: value for key, value in values.items() if not (key.startswith("operator-") and key.endswith("-2"))}
+    """What an SDK was answered, without the odd values: it sends some of them in another form, as
+    JavaScript 1.0 as 1.
+    """
+    return {
+        key: value
+        for key, value in values.items()
+        if not (key.startswith("operator-") and key.endswith("-2"))
+    }
 
 
 def _payloads(deciding: DecidingSdk, payloads: dict[str, Any]) -> dict[str, Any]:
-    """Payloads as values: posthog-node reads them, the others give them as the definition has them (posthog-go empty ones too)."""
-    return payloads if deciding.sdk == "node" else {key: json.loads(payload) for key, payload in payloads.items() if payload}
+    """Payloads as values: posthog-node reads them, the others give them as the definition has them
+    (posthog-go empty ones too).
+    """
+    return (
+        payloads
+        if deciding.sdk == "node"
+        else {key: json.loads(payload) for key, payload in payloads.items() if payload}
+    )
 
 
-async def _said(deciding: DecidingSdk, host: str, people: Sequence[Visitor]) -> list[dict[str, Any]]:
+async def _said(
+    deciding: DecidingSdk, host: str, people: Sequence[Visitor]
+) -> list[dict[str, Any]]:
     """What a program of the SDK says of each visitor."""
     arguments = ("--host", host, "--key", KEY, "--secret-key", SECRET, "--asked", str(ASKED))
     process = await asyncio.create_subprocess_exec(

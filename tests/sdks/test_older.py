@@ -1,4 +1,6 @@
-"""Client versions that are still in use, through an outage of 20 s and through refusals: what was answered 200 arrives unchanged."""
+"""Client versions that are still in use, through an outage of 20 s and through refusals: what was
+answered 200 arrives unchanged.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,17 @@ from tests.sdks.toolchains import missing
 
 TEXT = "Zoë 茶碗 😀"
 NO_UUID = {"js-lite-2.5", "go-1.2", "rs-0.3"}
-"""Clients whose events have no uuid: one that they repeat because an answer came late is a second event."""
+"""Clients whose events have no uuid: one that they repeat because an answer came late is a second
+event.
+"""
 KEEPS_SENT_AT = {"rs-0.30", "node-3.6", "node-4.18", "js-lite-2.5"}
-"""Clients that repeat a request with the `sent_at` of its first attempt, unmarked: its events are moved by as long as it was refused."""
+"""Clients that repeat a request with the `sent_at` of its first attempt, unmarked: its events are
+moved by as long as it was refused.
+"""
 SLACK = 15
-"""Seconds between an SDK building a request and its arrival, on a machine that is busy; less than the outage, far less than an hour."""
+"""Seconds between an SDK building a request and its arrival, on a machine that is busy; less than
+the outage, far less than an hour.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +39,10 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return asyncio.run(run(present, tmp_path_factory.mktemp("older") / "sandbox.sqlite"))
 
 
-each = pytest.mark.parametrize("client", [pytest.param(client, id=client.name, marks=pytest.mark.timeout(240)) for client in CLIENTS])
+each = pytest.mark.parametrize(
+    "client",
+    [pytest.param(client, id=client.name, marks=pytest.mark.timeout(240)) for client in CLIENTS],
+)
 
 
 def _skip_where_absent(client: Client) -> None:
@@ -54,15 +65,23 @@ def test_everything_answered_200_arrives(client: Client, outcome: Run) -> None:
 
 @each
 def test_text_is_unchanged(client: Client, outcome: Run) -> None:
-    """Characters beyond the basic plane arrive as they were written, whatever encoding the client chose."""
+    """Characters beyond the basic plane arrive as they were written, whatever encoding the client
+    chose.
+    """
     _skip_where_absent(client)
-    texts = {json.loads(event.properties)["text"] for mark in client.marks for event in outcome.events.get(mark, [])}
+    texts = {
+        json.loads(event.properties)["text"]
+        for mark in client.marks
+        for event in outcome.events.get(mark, [])
+    }
     assert texts == {TEXT}
 
 
 @each
 def test_times_are_right(client: Client, outcome: Run) -> None:
-    """An event has the time at which it happened: also where the client's clock is an hour ahead, and where it was repeated."""
+    """An event has the time at which it happened: also where the client's clock is an hour ahead,
+    and where it was repeated.
+    """
     _skip_where_absent(client)
     wrong = {}
     for mark in client.marks:
@@ -74,7 +93,9 @@ def test_times_are_right(client: Client, outcome: Run) -> None:
     assert wrong == {}
 
 
-@pytest.mark.parametrize("client", [client for client in CLIENTS if client.in_browser], ids=lambda client: client.name)
+@pytest.mark.parametrize(
+    "client", [client for client in CLIENTS if client.in_browser], ids=lambda client: client.name
+)
 @pytest.mark.timeout(240)
 def test_people_are_known(client: Client, outcome: Run) -> None:
     """What `people.set` and its successors say of a person is known of it."""
@@ -87,7 +108,9 @@ def test_people_are_known(client: Client, outcome: Run) -> None:
 
 @pytest.mark.timeout(240)
 def test_nothing_is_rejected(outcome: Run) -> None:
-    """No request with events was rejected, no uuid came with two contents, and the books balance."""
+    """No request with events was rejected, no uuid came with two contents, and the
+    books balance.
+    """
     assert outcome.rejected == []
     assert (outcome.summary.conflicts, outcome.summary.not_ingested) == (0, 0)
     assert balanced(outcome.snapshot)

@@ -1,4 +1,6 @@
-"""The upstream goes away under the SDKs, and comes back: what was answered 200 arrives, flags fail in their time, definitions go on."""
+"""The upstream goes away under the SDKs, and comes back: what was answered 200 arrives, flags fail
+in their time, definitions go on.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ SLACK = 1.5
 
 @pytest.fixture(scope="module")
 def outages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BaseException | None]:
-    """What went wrong, by variant: they have their outages at the same time. Those whose tools this machine lacks are left out."""
+    """What went wrong, by variant: they have their outages at the same time. Those whose tools
+    this machine lacks are left out.
+    """
     present = [variant for variant in OF_A_PROCESS if missing(variant.sdk) is None]
     for variant in present:
         ready(variant.sdk)
@@ -38,8 +42,12 @@ def outages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BaseException
 
 
 @each
-def test_every_event_answered_200_arrives(variant: Variant, outages: dict[str, BaseException | None]) -> None:
-    """A third of the events is sent before, a third in 20 s in which nothing listens upstream, a third after: all are there, once."""
+def test_every_event_answered_200_arrives(
+    variant: Variant, outages: dict[str, BaseException | None]
+) -> None:
+    """A third of the events is sent before, a third in 20 s in which nothing listens upstream, a
+    third after: all are there, once.
+    """
     wrong = outages[variant.name]
     if wrong is not None:
         raise wrong
@@ -48,7 +56,9 @@ def test_every_event_answered_200_arrives(variant: Variant, outages: dict[str, B
 async def _outages(variants: list[Variant], place: Path) -> dict[str, BaseException | None]:
     for variant in variants:
         (place / variant.name).mkdir()
-    ended = await asyncio.gather(*(_outage(variant, place / variant.name) for variant in variants), return_exceptions=True)
+    ended = await asyncio.gather(
+        *(_outage(variant, place / variant.name) for variant in variants), return_exceptions=True
+    )
     return dict(zip((variant.name for variant in variants), ended, strict=True))
 
 
@@ -56,7 +66,9 @@ async def _outage(variant: Variant, place: Path) -> None:
     service = Flagged(place / "sandbox.sqlite")
     async with chain(place, service) as tried:
         options = (*variant.options, "--parts", "3", "--secret-key", SECRET)
-        async with program(variant.sdk, tried.host, place / "journal", *options, count=COUNT) as sender:
+        async with program(
+            variant.sdk, tried.host, place / "journal", *options, count=COUNT
+        ) as sender:
             await sender.said()
             await tried.emptied()
             await service.stop()
@@ -78,7 +90,9 @@ async def _outage(variant: Variant, place: Path) -> None:
 
 @each
 def test_definitions_go_on_being_served(variant: Variant, tmp_path: Path) -> None:
-    """An application that starts while nothing listens upstream gets the definitions that another one had, and decides by them."""
+    """An application that starts while nothing listens upstream gets the definitions that another
+    one had, and decides by them.
+    """
     asyncio.run(_definitions(variant, tmp_path))
 
 
@@ -86,7 +100,15 @@ async def _definitions(variant: Variant, place: Path) -> None:
     service = Flagged(place / "sandbox.sqlite")
     async with chain(place, service, FORWARDER_PASSTHROUGH__DEFINITIONS_MAX_AGE="0s") as tried:
         for when in ("before", "during"):
-            async with program(variant.sdk, tried.host, place / when, *variant.options, "--secret-key", SECRET, count=SOME) as sender:
+            async with program(
+                variant.sdk,
+                tried.host,
+                place / when,
+                *variant.options,
+                "--secret-key",
+                SECRET,
+                count=SOME,
+            ) as sender:
                 answer = await sender.said()
                 await tried.finish(sender, SOME)
             assert answer["enabled"] is True, when
@@ -99,19 +121,27 @@ async def _definitions(variant: Variant, place: Path) -> None:
 @each
 @pytest.mark.parametrize("silent", [True, False], ids=["silent", "gone"])
 def test_flag_calls_fail_in_their_time(variant: Variant, silent: bool, tmp_path: Path) -> None:
-    """An application that asks for a flag while the upstream is gone, or silent, goes on without it before its SDK would give up."""
+    """An application that asks for a flag while the upstream is gone, or silent, goes on without
+    it before its SDK would give up.
+    """
     asyncio.run(_flags(variant, tmp_path, silent=silent))
 
 
 async def _flags(variant: Variant, place: Path, *, silent: bool) -> None:
     service = Flagged(place / "sandbox.sqlite")
-    async with chain(place, service, FORWARDER_PASSTHROUGH__FLAGS_TIMEOUT=f"{FLAGS_TIMEOUT}s") as tried:
+    async with chain(
+        place, service, FORWARDER_PASSTHROUGH__FLAGS_TIMEOUT=f"{FLAGS_TIMEOUT}s"
+    ) as tried:
         service.silent = silent
         if not silent:
             await service.stop()
-        async with program(variant.sdk, tried.host, place / "journal", *variant.options, count=SOME) as sender:
+        async with program(
+            variant.sdk, tried.host, place / "journal", *variant.options, count=SOME
+        ) as sender:
             answer = await sender.said()
-            journal = [line for line in await tried.finish(sender, SOME) if line["event"] != AI_LANE]
+            journal = [
+                line for line in await tried.finish(sender, SOME) if line["event"] != AI_LANE
+            ]
         if not silent:
             await service.start()
         await tried.emptied()

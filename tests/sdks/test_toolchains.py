@@ -43,7 +43,9 @@ def test_an_archive_that_isnt_the_pinned_one_is_found(tmp_path: Path) -> None:
     for name in ("same", "other", "more"):
         (tmp_path / f"{name}.jar").write_bytes(name.encode())
     digest = hashlib.sha256(b"same").hexdigest()
-    (tmp_path / "checksums.txt").write_text("".join(f"{digest}  {name}.jar\n" for name in ("same", "other", "less")))
+    (tmp_path / "checksums.txt").write_text(
+        "".join(f"{digest}  {name}.jar\n" for name in ("same", "other", "less"))
+    )
     with pytest.raises(ValueError, match=r"less[.]jar, more[.]jar, other[.]jar"):
         checked(tmp_path, tmp_path / "checksums.txt")
 

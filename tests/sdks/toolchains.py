@@ -1,4 +1,6 @@
-"""What has to be on the machine for each SDK, and what happens where it isn't: the SDK is skipped by name; on CI that is a failure."""
+"""What has to be on the machine for each SDK, and what happens where it isn't: the SDK is skipped
+by name; on CI that is a failure.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ TOOLS: Final[Mapping[str, tuple[str, ...]]] = {
     "older-go": ("go",),
     "older-java": ("java", "javac", "mvn"),
 }
-"""Commands by SDK; `js` and `older-js` also need a browser, which `tests.browser.chromium` looks for."""
+"""Commands by SDK; `js` and `older-js` also need a browser, which `tests.browser.chromium` looks
+for.
+"""
 
 
 def missing(sdk: str) -> str | None:

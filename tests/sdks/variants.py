@@ -44,7 +44,18 @@ _V1: Final = {"POSTHOG_CAPTURE_MODE": "v1"}
 
 PYTHON: Final = [
     Variant("python", mode)
-    for mode in ("sync", "threads", "gzip", "historical", "asyncio", "v1", "v1-gzip", "v1-deflate", "v1-zstd", "asyncio-v1")
+    for mode in (
+        "sync",
+        "threads",
+        "gzip",
+        "historical",
+        "asyncio",
+        "v1",
+        "v1-gzip",
+        "v1-deflate",
+        "v1-zstd",
+        "asyncio-v1",
+    )
 ]
 NODE: Final = [
     *(Variant("node", mode) for mode in ("queue", "plain", "historical", "immediate")),
@@ -67,5 +78,8 @@ LIMIT: Final = 120
 
 def for_each(variants: list[Variant]) -> pytest.MarkDecorator:
     """Try a test with each of these. Tests of one variant share its run."""
-    cases = [pytest.param(variant, id=variant.name, marks=pytest.mark.timeout(LIMIT)) for variant in variants]
+    cases = [
+        pytest.param(variant, id=variant.name, marks=pytest.mark.timeout(LIMIT))
+        for variant in variants
+    ]
     return pytest.mark.parametrize("variant", cases, indirect=True)

@@ -1,6 +1,8 @@
-"""`python -m tests.soak`: the long form. Ctrl-C ends the load early; what was accepted is still drained, judged and reported.
+"""`python -m tests.soak`: the long form. Ctrl-C ends the load early; what was accepted is still
+drained, judged and reported.
 
-It runs in a session of its own, so that Ctrl-C in a terminal reaches it alone and not the processes that it started.
+It runs in a session of its own, so that Ctrl-C in a terminal reaches it alone and not the
+processes that it started.
 """
 
 from __future__ import annotations
@@ -24,11 +26,24 @@ OUTPUT: Final = ROOT / "build" / "soak"
 
 
 def main() -> int:
-    """Run it; 0 if nothing was lost, changed or miscounted, and neither memory nor descriptors have grown."""
+    """Run it; 0 if nothing was lost, changed or miscounted, and neither memory nor descriptors
+    have grown.
+    """
     parser = options("tests.soak")
     parser.add_argument("--minutes", type=float, default=60.0, help="of load (default 60)")
-    parser.add_argument("--rate", type=float, default=300.0, help="events a second, of all sources together (default 300)")
-    parser.add_argument("--output", type=Path, default=OUTPUT, metavar="DIR", help="of text and picture (default build/soak)")
+    parser.add_argument(
+        "--rate",
+        type=float,
+        default=300.0,
+        help="events a second, of all sources together (default 300)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=OUTPUT,
+        metavar="DIR",
+        help="of text and picture (default build/soak)",
+    )
     given = parser.parse_args()
     chosen = Options(given.seed, 60 * given.minutes, given.rate)
     output: Path = given.output
@@ -43,19 +58,27 @@ def main() -> int:
             raise CrashFailure(f"{text}\n{len(failed)} problems")
         return text
 
-    title = f"seed {given.seed}, {given.minutes:g} minutes of {given.rate:g} events/s; Ctrl-C ends it early, with its report"
+    title = (
+        f"seed {given.seed}, {given.minutes:g} minutes of {given.rate:g} events/s; Ctrl-C "
+        "ends it early, with its report"
+    )
     return conduct([Run(title, lambda root, say: run(chosen, root, say), finish)], keep=given.keep)
 
 
 async def run(chosen: Options, root: Path, say: Say) -> SoakReport:
-    """One soak on a broker of its own. The first SIGINT or SIGTERM ends its load, another one ends it at once."""
+    """One soak on a broker of its own. The first SIGINT or SIGTERM ends its load, another one ends
+    it at once.
+    """
     with Broker() as broker:
         soak = Soak(chosen, root, broker.bootstrap, say)
         task = asyncio.create_task(soak.run())
 
         def end() -> None:
             if soak.stop():
-                say("the load ends; what was accepted is delivered and checked. Another signal ends it at once")
+                say(
+                    "the load ends; what was accepted is delivered and checked. Another signal "
+                    "ends it at once"
+                )
             else:
                 task.cancel()
 

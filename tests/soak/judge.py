@@ -1,8 +1,10 @@
-"""The judge of a soak: whether each event that was accepted over HTTP arrived or is a dead letter, and how long it took; and whether the
-daemon grew. Topics and imports are judged by their crash tests' judges.
+"""The judge of a soak: whether each event that was accepted over HTTP arrived or is a dead letter,
+and how long it took; and whether the daemon grew. Topics and imports are judged by their crash
+tests' judges.
 
-A request that was answered 200 is accepted; one without an answer may have been. Of an accepted request each event is at the sandbox as it
-was sent, with the sender's address, or, if it has no name, among the dead letters; what was rejected is nowhere.
+A request that was answered 200 is accepted; one without an answer may have been. Of an accepted
+request each event is at the sandbox as it was sent, with the sender's address, or, if it has no
+name, among the dead letters; what was rejected is nowhere.
 """
 
 from __future__ import annotations
@@ -28,13 +30,17 @@ from tests.soak.sender import AnswerEntry
 SHOWN: Final = 8
 """How many problems of one kind are told."""
 MEMORY: Final = (1.1, 16_000_000)
-"""What a daemon's memory may be in the last quarter of the load: so many times what it was in the second, and bytes more."""
+"""What a daemon's memory may be in the last quarter of the load: so many times what it was in the
+second, and bytes more.
+"""
 DESCRIPTORS: Final = (1.0, 8)
 KEPT: Final = 16
-"""Descriptors that may be open at rest after a load, and weren't before it: connections that are kept for the next request upstream, and
-files that were opened when they were first needed."""
+"""Descriptors that may be open at rest after a load, and weren't before it: connections that are
+kept for the next request upstream, and files that were opened when they were first needed.
+"""
 _ARRIVALS: Final = """
-SELECT events.kind, events.uuid, events.raw, requests.received_at FROM events JOIN requests ON requests.id = events.request
+SELECT events.kind, events.uuid, events.raw, requests.received_at FROM events JOIN requests ON \
+requests.id = events.request
 WHERE events.api_key = ? ORDER BY events.id
 """
 
@@ -71,7 +77,12 @@ def soak_arrivals(database: Path, api_key: str) -> Iterator[SoakArrival]:
         yield from map(SoakArrival._make, connection.execute(_ARRIVALS, [api_key]))
 
 
-def judge_http(plan: SdkPlan, entries: Iterable[AnswerEntry], arrived: Iterable[SoakArrival], letters: Iterable[Letter]) -> SoakVerdict:
+def judge_http(
+    plan: SdkPlan,
+    entries: Iterable[AnswerEntry],
+    arrived: Iterable[SoakArrival],
+    letters: Iterable[Letter],
+) -> SoakVerdict:
     """What is wrong, once there will be no more arrivals. `entries` is the whole journal."""
     judging = _Judging(plan, entries)
     for arrival in arrived:
@@ -103,7 +114,9 @@ class _Judging:
         else:
             self._came[event] = 1
             self._found.distinct += 1
-            self._found.deliveries.append((entry.due, datetime.fromisoformat(arrival.received_at).timestamp() - entry.due))
+            self._found.deliveries.append(
+                (entry.due, datetime.fromisoformat(arrival.received_at).timestamp() - entry.due)
+            )
             if msgspec.json.decode(arrival.raw) != self._plan.expected(event):
                 self._tell("was changed", f"{event}: {arrival.raw[:300]!r}")
 
@@ -135,7 +148,9 @@ class _Judging:
                 for event in range(first, first + events):
                     if not self._came[event]:
                         self._tell("was accepted and is lost", f"{event}, due at {entry.due:.3f}")
-        found.problems += [f"{what}: {count} in all" for what, count in self._counts.items() if count > SHOWN]
+        found.problems += [
+            f"{what}: {count} in all" for what, count in self._counts.items() if count > SHOWN
+        ]
         return found
 
     def _tell(self, what: str, which: str) -> None:

@@ -1,8 +1,10 @@
-"""What a soak sends over HTTP, and which faults the upstream has when: all of it follows from a seed.
+"""What a soak sends over HTTP, and which faults the upstream has when: all of it follows from a
+seed.
 
-Bodies are those of the official Python SDK (`benchmarks.bodies`), of different sizes, round and round; each event gets a uuid that names
-the request and the event's place in it, so that nothing that was sent has to be kept. Now and then a body's last event has no name: it
-becomes a dead letter.
+Bodies are those of the official Python SDK (`benchmarks.bodies`), of different sizes, round and
+round; each event gets a uuid that names the request and the event's place in it, so that nothing
+that was sent has to be kept. Now and then a body's last event has no name: it becomes a dead
+letter.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class SdkRequest(Request):
 
 
 class SdkPlan:
-    """Everything that a seed leads to, and when it began, in seconds since 1970: the time of the events."""
+    """Everything that a seed leads to, and when it began, in seconds since 1970: the time of the
+    events.
+    """
 
     def __init__(self, seed: int, began: float) -> None:
         self._seed = seed & 0xFFFFFFFF
@@ -48,10 +52,15 @@ class SdkPlan:
         made = [
             request
             for events, count in SIZES
-            for request in ring(Variant.SDK, events, limit=events * count * 700, beginning=beginning)[:count]
+            for request in ring(
+                Variant.SDK, events, limit=events * count * 700, beginning=beginning
+            )[:count]
         ]
         chance.shuffle(made)
-        self.requests = [_prepared(request, nameless=number % NAMELESS == 0) for number, request in enumerate(made)]
+        self.requests = [
+            _prepared(request, nameless=number % NAMELESS == 0)
+            for number, request in enumerate(made)
+        ]
         self._events: dict[int, list[dict[str, Any]]] = {}
 
     @property
@@ -89,7 +98,11 @@ class SdkPlan:
         if template not in self._events:
             self._events[template] = msgspec.json.decode(self.requests[template].body())["batch"]
         found = self._events[template][event % MAX_EVENTS]
-        return {**found, "uuid": self.uuid(event), "properties": {**found["properties"], "$ip": SENDER}}
+        return {
+            **found,
+            "uuid": self.uuid(event),
+            "properties": {**found["properties"], "$ip": SENDER},
+        }
 
 
 def _prepared(request: Request, *, nameless: bool) -> SdkRequest:
@@ -120,7 +133,9 @@ FAULTS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """A fault of the sandbox: what it is called, when it begins, in seconds from the soak's beginning, and when it ends."""
+    """A fault of the sandbox: what it is called, when it begins, in seconds from the soak's
+    beginning, and when it ends.
+    """
 
     name: str
     begins: float
@@ -130,12 +145,18 @@ class PlannedFault:
 
 
 def planned_faults(seed: int, seconds: float) -> list[PlannedFault]:
-    """The faults of a soak, each kind in turn, from a kind that the seed chooses; the last one ends before the load does."""
+    """The faults of a soak, each kind in turn, from a kind that the seed chooses; the last one
+    ends before the load does.
+    """
     every = min(EVERY[1], max(EVERY[0], seconds / 10))
     first = seed % len(FAULTS)
     found = []
     for number in range(int(seconds / every)):
         name, request = FAULTS[(first + number) % len(FAULTS)]
         begins = every * (number + 0.5)
-        found.append(PlannedFault(name, begins, begins + every * LASTS, {**request, "seconds": every * LASTS}))
+        found.append(
+            PlannedFault(
+                name, begins, begins + every * LASTS, {**request, "seconds": every * LASTS}
+            )
+        )
     return found

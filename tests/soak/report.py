@@ -27,27 +27,55 @@ def soak_text(report: SoakReport) -> str:
     rows: list[tuple[str | int, ...]] = [
         ("", "sent", "accepted", "at the sandbox", "dead letters", "came again"),
         ("HTTP, SDK's bodies", http.sent, http.accepted, http.distinct, http.dead, http.repeats),
-        ("Kafka", report.kafka_events, report.kafka_events, report.kafka.distinct, 0, report.kafka.repeats),
-        ("import", report.import_events, report.import_events, report.imported.distinct, 0, report.imported.repeats),
+        (
+            "Kafka",
+            report.kafka_events,
+            report.kafka_events,
+            report.kafka.distinct,
+            0,
+            report.kafka.repeats,
+        ),
+        (
+            "import",
+            report.import_events,
+            report.import_events,
+            report.imported.distinct,
+            0,
+            report.imported.repeats,
+        ),
     ]
     failed = report.failed()
     quiet = [entry for entry in report.answers if not _in_fault(report, entry.due - report.began)]
-    delivered = sorted(seconds for due, seconds in http.deliveries if not _in_fault(report, due - report.began))
+    delivered = sorted(
+        seconds for due, seconds in http.deliveries if not _in_fault(report, due - report.began)
+    )
     lines = [
-        f"{_length(report.seconds)}{ended}, {options.rate:.0f} events/s, {len(report.faults)} faults upstream, seed {options.seed}",
+        (
+            f"{_length(report.seconds)}{ended}, {options.rate:.0f} events/s, {len(report.faults)} "
+            f"faults upstream, seed {options.seed}"
+        ),
         *_aligned(rows),
         f"flags: {_statuses(report.flags)}",
-        f"answers: {_percentiles([each.seconds for each in report.answers if each.status], 1000, 'ms')}; "
-        f"outside of faults {_percentiles([each.seconds for each in quiet if each.status], 1000, 'ms')}",
-        f"from receipt to delivery: {_percentiles([seconds for _, seconds in http.deliveries], 1, 's')}; "
+        "answers: "
+        f"{_percentiles([each.seconds for each in report.answers if each.status], 1000, 'ms')}; "
+        "outside of faults "
+        f"{_percentiles([each.seconds for each in quiet if each.status], 1000, 'ms')}",
+        "from receipt to delivery: "
+        f"{_percentiles([seconds for _, seconds in http.deliveries], 1, 's')}; "
         f"outside of faults {_percentiles(delivered, 1, 's')}",
-        f"memory: {_growth(report.memory, 1e6, ' MB')}, {max((look.memory for look in report.looks), default=0) / 1e6:.0f} MB at most; "
-        f"the import {max((look.import_memory for look in report.looks), default=0) / 1e6:.0f} MB at most",
-        f"descriptors: {_growth(report.descriptors, 1, '')}, {max((look.descriptors for look in report.looks), default=0)} at most; "
+        f"memory: {_growth(report.memory, 1e6, ' MB')}, "
+        f"{max((look.memory for look in report.looks), default=0) / 1e6:.0f} MB at most; "
+        f"the import {max((look.import_memory for look in report.looks), default=0) / 1e6:.0f} MB "
+        "at most",
+        f"descriptors: {_growth(report.descriptors, 1, '')}, "
+        f"{max((look.descriptors for look in report.looks), default=0)} at most; "
         f"at rest {report.before} before the load, {report.after} after it",
         "books at the end:",
         *(f"  {line}" for line in report.books),
-        *([f"FAILED: {each}" for each in failed] or ["nothing was lost, changed or miscounted, and nothing has grown"]),
+        *(
+            [f"FAILED: {each}" for each in failed]
+            or ["nothing was lost, changed or miscounted, and nothing has grown"]
+        ),
     ]
     return "\n".join(lines)
 
@@ -55,22 +83,35 @@ def soak_text(report: SoakReport) -> str:
 def _aligned(rows: Sequence[tuple[str | int, ...]]) -> list[str]:
     cells = [[each if isinstance(each, str) else f"{each:,}" for each in row] for row in rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
-    return ["  " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells]
+    return [
+        "  " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
+        for row in cells
+    ]
 
 
 def _percentiles(values: Sequence[float], factor: float, unit: str) -> str:
     if not values:
         return "none"
-    return ", ".join(f"{name} {factor * percentile(values, share):.{1 if factor > 1 else 2}f} {unit}" for share, name in SHARES.items())
+    return ", ".join(
+        f"{name} {factor * percentile(values, share):.{1 if factor > 1 else 2}f} {unit}"
+        for share, name in SHARES.items()
+    )
 
 
 def _growth(figures: Growth, factor: float, unit: str) -> str:
-    return f"{figures.early / factor:.0f}{unit} in the second quarter, {figures.late / factor:.0f}{unit} in the last"
+    return (
+        f"{figures.early / factor:.0f}{unit} in the second quarter, "
+        f"{figures.late / factor:.0f}{unit} in the last"
+    )
 
 
 def _statuses(entries: Sequence[AnswerEntry]) -> str:
     counts = Counter(entry.status for entry in entries)
-    others = [f"{count:,} {_status(status)}" for status, count in sorted(counts.items()) if status != PROMISED]
+    others = [
+        f"{count:,} {_status(status)}"
+        for status, count in sorted(counts.items())
+        if status != PROMISED
+    ]
     return f"{len(entries):,} calls, {', '.join([f'{counts[PROMISED]:,} answered 200', *others])}"
 
 
@@ -84,7 +125,9 @@ def _in_fault(report: SoakReport, at: float) -> bool:
 
 
 def draw_soak(report: SoakReport, path: Path) -> None:
-    """Write the picture: what went through, latencies, memory and descriptors over time, with the faults shaded."""
+    """Write the picture: what went through, latencies, memory and descriptors over time, with the
+    faults shaded.
+    """
     seconds = max(report.seconds, 1.0)
     x = _time_axis(seconds)
     unit = x.high / seconds
@@ -95,45 +138,85 @@ def draw_soak(report: SoakReport, path: Path) -> None:
         return Line(name, [(look.at * unit, figure(number)) for number, look in enumerate(looks)])
 
     def rate(total: Callable[[int], int]) -> Callable[[int], float]:
-        return lambda number: (total(number) - total(max(0, number - 5))) / max(0.001, looks[number].at - looks[max(0, number - 5)].at)
+        return lambda number: (
+            (total(number) - total(max(0, number - 5)))
+            / max(0.001, looks[number].at - looks[max(0, number - 5)].at)
+        )
 
-    received, delivered = looked("received", rate(lambda n: looks[n].received)), looked("delivered", rate(lambda n: looks[n].delivered))
-    memory = [looked("daemon", lambda n: looks[n].memory / 1e6), looked("import, highest", lambda n: looks[n].import_memory / 1e6)]
-    descriptors, buffered = looked("open", lambda n: looks[n].descriptors), looked("buffered", lambda n: looks[n].buffered)
-    answers = [(entry.due - report.began, 1000 * entry.seconds) for entry in report.answers if entry.status]
+    received, delivered = (
+        looked("received", rate(lambda n: looks[n].received)),
+        looked("delivered", rate(lambda n: looks[n].delivered)),
+    )
+    memory = [
+        looked("daemon", lambda n: looks[n].memory / 1e6),
+        looked("import, highest", lambda n: looks[n].import_memory / 1e6),
+    ]
+    descriptors, buffered = (
+        looked("open", lambda n: looks[n].descriptors),
+        looked("buffered", lambda n: looks[n].buffered),
+    )
+    answers = [
+        (entry.due - report.began, 1000 * entry.seconds) for entry in report.answers if entry.status
+    ]
     deliveries = [(due - report.began, 1000 * taken) for due, taken in report.http.deliveries]
     panels = [
-        Panel("Events a second through the daemon", x, _above(received, delivered), [received, delivered], spans),
+        Panel(
+            "Events a second through the daemon",
+            x,
+            _above(received, delivered),
+            [received, delivered],
+            spans,
+        ),
         Panel("Buffered events", x, _above(buffered), [buffered], spans),
         _latencies("From when a request was due to its answer", x, answers, spans, unit),
         _latencies("From then to its events' arrival upstream", x, deliveries, spans, unit),
         Panel("Memory, MB", x, _above(*memory), memory, spans),
         Panel("Open descriptors", x, _above(descriptors), [descriptors], spans),
     ]
-    path.write_text(picture(f"{_length(seconds)} of mixed load; the upstream fails in the shaded spans", panels))
+    path.write_text(
+        picture(f"{_length(seconds)} of mixed load; the upstream fails in the shaded spans", panels)
+    )
 
 
 def _length(seconds: float) -> str:
     return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds / 60:.0f} minutes"
 
 
-def _latencies(title: str, x: Axis, values: Sequence[tuple[float, float]], spans: Sequence[tuple[float, float]], unit: float) -> Panel:
+def _latencies(
+    title: str,
+    x: Axis,
+    values: Sequence[tuple[float, float]],
+    spans: Sequence[tuple[float, float]],
+    unit: float,
+) -> Panel:
     """Percentiles of latencies, in milliseconds, over time."""
     width = max(2.0, x.high / unit / BINS)
     bins: dict[int, list[float]] = {}
     for at, value in values:
         bins.setdefault(int(at / width), []).append(value)
     times = {number: (number + 0.5) * width * unit for number in sorted(bins)}
-    lines = [Line(name, [(at, percentile(bins[number], share)) for number, at in times.items()]) for share, name in SHARES.items()]
+    lines = [
+        Line(name, [(at, percentile(bins[number], share)) for number, at in times.items()])
+        for share, name in SHARES.items()
+    ]
     found = [value for line in lines for _, value in line.points if value is not None] or [1.0]
     low = max(each for each in _DECADES if each <= max(0.1, min(found)))
     high = min((each for each in _DECADES if each >= max(found)), default=_DECADES[-1])
-    ticks = [(each, f"{each:g} ms" if each < 1000 else f"{each / 1000:g} s") for each in _DECADES if low <= each <= high]
+    ticks = [
+        (each, f"{each:g} ms" if each < 1000 else f"{each / 1000:g} s")
+        for each in _DECADES
+        if low <= each <= high
+    ]
     return Panel(title, x, Axis(low, max(high, 10 * low), ticks, logarithmic=True), lines, spans)
 
 
 def _above(*lines: Line) -> Axis:
-    return upper_axis(max((value for line in lines for _, value in line.points if value is not None), default=1.0), "")
+    return upper_axis(
+        max(
+            (value for line in lines for _, value in line.points if value is not None), default=1.0
+        ),
+        "",
+    )
 
 
 def _time_axis(seconds: float) -> Axis:

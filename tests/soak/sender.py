@@ -1,8 +1,10 @@
-"""A load of a soak, in a process of its own: `python -m tests.soak.sender events|flags SEED BEGAN JOURNAL PORT RATE`.
+"""A load of a soak, in a process of its own: `python -m tests.soak.sender events|flags SEED BEGAN
+JOURNAL PORT RATE`.
 
 It obeys `stop`.
 
-Requests come at their times, whatever the daemon does (`benchmarks.load`); the journal says of each what came of it.
+Requests come at their times, whatever the daemon does (`benchmarks.load`); the journal says of
+each what came of it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ FOREVER: Final = 7 * 86_400.0
 
 
 class AnswerEntry(NamedTuple):
-    """What came of a request: its status (`UNKNOWN` without an answer), when it was due, by the system's clock, and how long it took."""
+    """What came of a request: its status (`UNKNOWN` without an answer), when it was due, by the
+    system's clock, and how long it took.
+    """
 
     number: int
     status: int
@@ -59,14 +63,23 @@ class JournalWatch:
 async def main() -> None:
     """Send until it is told to stop, or the parent closes the input."""
     parser = argparse.ArgumentParser()
-    for name, kind in (("what", str), ("seed", int), ("began", float), ("journal", Path), ("port", int), ("rate", float)):
+    for name, kind in (
+        ("what", str),
+        ("seed", int),
+        ("began", float),
+        ("journal", Path),
+        ("port", int),
+        ("rate", float),
+    ):
         parser.add_argument(name, type=kind)
     given = parser.parse_args()
     journal = JournalWriter(given.journal, ANSWERS)
     plan = SdkPlan(given.seed, given.began) if given.what == "events" else None
     requests = plan.requests if plan else [flag_call()]
     watch = JournalWatch(journal, plan)
-    load = Load(requests, CONNECTIONS, given.port, longest_pause=LONGEST_PAUSE, rate=given.rate, watch=watch)
+    load = Load(
+        requests, CONNECTIONS, given.port, longest_pause=LONGEST_PAUSE, rate=given.rate, watch=watch
+    )
     sending = asyncio.create_task(asyncio.to_thread(load.run, FOREVER))
 
     async def handle(_: Message) -> Message:

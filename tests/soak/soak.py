@@ -1,7 +1,9 @@
-"""The soak itself: for a long time the daemon gets a mixed load while the upstream fails now and then; then all is drained and judged.
+"""The soak itself: for a long time the daemon gets a mixed load while the upstream fails now and
+then; then all is drained and judged.
 
-The load: bodies of the official SDK and calls for flags over HTTP, a Kafka topic, and an import beside the daemon. The upstream is a
-sandbox that keeps everything; its faults come by a plan. Nothing is killed: that is what the crash tests are for.
+The load: bodies of the official SDK and calls for flags over HTTP, a Kafka topic, and an import
+beside the daemon. The upstream is a sandbox that keeps everything; its faults come by a plan.
+Nothing is killed: that is what the crash tests are for.
 """
 
 from __future__ import annotations
@@ -35,7 +37,16 @@ from tests.crash.journal import PROMISED, JournalReader
 from tests.crash.kafka import judge as kafka_judge
 from tests.crash.kafka.plan import CONFIGURED, HEADER, LANES, RecordPlan
 from tests.crash.process import Killable
-from tests.soak.judge import DESCRIPTORS, KEPT, MEMORY, Growth, SoakVerdict, growth, judge_http, soak_arrivals
+from tests.soak.judge import (
+    DESCRIPTORS,
+    KEPT,
+    MEMORY,
+    Growth,
+    SoakVerdict,
+    growth,
+    judge_http,
+    soak_arrivals,
+)
 from tests.soak.plan import PlannedFault, SdkPlan, planned_faults
 from tests.soak.sender import ANSWERS, AnswerEntry
 from tests.support.admin import resident, total
@@ -62,7 +73,9 @@ DRAIN_LIMIT: Final = 240.0
 INTERRUPTED: Final = 130
 """Exit code of an import that was interrupted."""
 SLACK: Final = 10.0
-"""Seconds after a fault in which calls may still fail: a circuit that has opened closes again by then."""
+"""Seconds after a fault in which calls may still fail: a circuit that has opened closes again by
+then.
+"""
 AT_REST: Final = 2.0
 """Seconds from the last answer until idle connections are counted."""
 
@@ -135,11 +148,19 @@ class SoakReport:
         found = [*self.problems, *self.http.problems, *self.kafka.problems, *self.imported.problems]
         memory, descriptors = self.memory, self.descriptors
         if memory.has_grown:
-            found.append(f"memory has grown from {memory.early / 1e6:.0f} MB to {memory.late / 1e6:.0f} MB")
+            found.append(
+                f"memory has grown from {memory.early / 1e6:.0f} MB to {memory.late / 1e6:.0f} MB"
+            )
         if descriptors.has_grown:
-            found.append(f"open descriptors have grown from {descriptors.early:.0f} to {descriptors.late:.0f}")
+            found.append(
+                f"open descriptors have grown from {descriptors.early:.0f} to "
+                f"{descriptors.late:.0f}"
+            )
         if self.after > self.before + KEPT:
-            found.append(f"{self.after} descriptors were open at rest after the load, {self.before} before it")
+            found.append(
+                f"{self.after} descriptors were open at rest after the load, {self.before} before "
+                "it"
+            )
         return found
 
 
@@ -155,8 +176,12 @@ class Soak:
         self._began = time.time()
         self._sdk = SdkPlan(options.seed, self._began)
         self._stream = Stream(bootstrap, unique("soak"))
-        self._records = RecordPlan(options.seed, math.ceil(self._rate("kafka") * options.seconds) + PARTITIONS)
-        self._imported = EventPlan(options.seed, max(100, round(self._rate("import") * options.seconds * IMPORT_UNTIL)))
+        self._records = RecordPlan(
+            options.seed, math.ceil(self._rate("kafka") * options.seconds) + PARTITIONS
+        )
+        self._imported = EventPlan(
+            options.seed, max(100, round(self._rate("import") * options.seconds * IMPORT_UNTIL))
+        )
         self._source, self._state = root / "events.jsonl.gz", root / "import"
         self._stopping = asyncio.Event()
         self._importing: Killable | None = None
@@ -164,7 +189,9 @@ class Soak:
         """The loop's time when the load began."""
 
     def stop(self) -> bool:
-        """End the load now; what was accepted is still drained and judged. Whether there was a load to end."""
+        """End the load now; what was accepted is still drained and judged. Whether there was a
+        load to end.
+        """
         if self._stopping.is_set():
             return False
         self.report.interrupted = True
@@ -172,7 +199,9 @@ class Soak:
         return True
 
     async def run(self) -> SoakReport:
-        """Do it all. What is wrong is in the report. Cancellation ends all processes but the broker."""
+        """Do it all. What is wrong is in the report. Cancellation ends all processes but the
+        broker.
+        """
         database = self._root / "sandbox.db"
         async with contextlib.AsyncExitStack() as stack:
             arguments = ("--listen", "127.0.0.1:0", "--database", str(database), "--strict")
@@ -181,10 +210,16 @@ class Soak:
             self._client = await stack.enter_async_context(aiohttp.ClientSession())
             await create_topic(self._stream.bootstrap, self._stream.topic, PARTITIONS)
             members = await stack.enter_async_context(self._members())
-            http = {"trusted_proxies": ["127.0.0.1"]}  # the SDK's bodies come through one, which names the sender
-            daemon = await members.spawn("daemon", upstream={"url": self._url}, sources={"http": http})
+            # the SDK's bodies come through one, which names the sender
+            http = {"trusted_proxies": ["127.0.0.1"]}
+            daemon = await members.spawn(
+                "daemon", upstream={"url": self._url}, sources={"http": http}
+            )
             listening = await daemon.logged("listening")
-            daemon.admin, port = listening["admin"], int(listening["ingestion"][0].rpartition(":")[2])
+            daemon.admin, port = (
+                listening["admin"],
+                int(listening["ingestion"][0].rpartition(":")[2]),
+            )
             await self._stream.joined(1)
             self.report.before = _descriptors(daemon)
             async with self._load(daemon, port):
@@ -195,8 +230,17 @@ class Soak:
         return self.report
 
     def _members(self) -> Members:
-        cluster = {"bootstrap_servers": self._stream.bootstrap, "topics": [self._stream.topic], "group_id": self._stream.topic}
-        read = {"api_key": CONFIGURED, "api_key_header": HEADER, "key_is_distinct_id": True, "commit": "disk"}
+        cluster = {
+            "bootstrap_servers": self._stream.bootstrap,
+            "topics": [self._stream.topic],
+            "group_id": self._stream.topic,
+        }
+        read = {
+            "api_key": CONFIGURED,
+            "api_key_header": HEADER,
+            "key_is_distinct_id": True,
+            "commit": "disk",
+        }
         return Members(
             self._root,
             {**cluster, **read},
@@ -218,15 +262,26 @@ class Soak:
 
     @contextlib.asynccontextmanager
     async def _load(self, daemon: Member, port: int) -> AsyncIterator[None]:
-        """All of the load, until the block ends; then faults are over, and what was sent is answered."""
+        """All of the load, until the block ends; then faults are over, and what was sent is
+        answered.
+        """
         await in_thread(lambda: write_import(self._imported, self._source))
         self.report.import_events = self._imported.count
-        calls, requests = self._options.rate * FLAG_CALLS, self._rate("http") / self._sdk.request_events
-        async with self._child("events", port, requests) as events, self._child("flags", port, calls) as flags:
+        calls, requests = (
+            self._options.rate * FLAG_CALLS,
+            self._rate("http") / self._sdk.request_events,
+        )
+        async with (
+            self._child("events", port, requests) as events,
+            self._child("flags", port, calls) as flags,
+        ):
             self._clock, self.report.began = asyncio.get_running_loop().time(), time.time()
             async with asyncio.TaskGroup() as group:
                 importing = group.create_task(self._import())
-                beside = [group.create_task(each) for each in (self._fail(), self._watch(daemon), self._write())]
+                beside = [
+                    group.create_task(each)
+                    for each in (self._fail(), self._watch(daemon), self._write())
+                ]
                 try:
                     yield
                 finally:
@@ -257,9 +312,13 @@ class Soak:
             if not await self._goes_on(fault.begins - self._now()):
                 return
             begins = self._now()
-            async with self._client.post(f"{self._url}/sandbox/faults", json=fault.request) as response:
+            async with self._client.post(
+                f"{self._url}/sandbox/faults", json=fault.request
+            ) as response:
                 assert response.status == 201, await response.text()
-            self.report.faults.append(PlannedFault(fault.name, begins, begins + fault.ends - fault.begins, fault.request))
+            self.report.faults.append(
+                PlannedFault(fault.name, begins, begins + fault.ends - fault.begins, fault.request)
+            )
 
     async def _write(self) -> None:
         """Write the topic, at its rate."""
@@ -270,7 +329,9 @@ class Soak:
             self.report.records = due
 
     async def _import(self) -> None:
-        """Import beside the daemon; when the load ends early it is interrupted, and resumed as fast as it can."""
+        """Import beside the daemon; when the load ends early it is interrupted, and resumed as
+        fast as it can.
+        """
         rate = f"{max(1, round(self._rate('import')))}"
         async with self._importer(rate) as self._importing:
             while not self._importing.ended and await self._goes_on(1.0):
@@ -285,18 +346,43 @@ class Soak:
             self.report.problems.append(f"the import ended with {code}")
 
     def _importer(self, rate: str) -> contextlib.AbstractAsyncContextManager[Killable]:
-        upstream = ("--upstream", self._url, "--api-key", IMPORT_KEY, "--state", str(self._state), "--rate", rate, "--yes")
-        return Killable.living(("import", "native", str(self._source), *upstream), self._evidence.log)
+        upstream = (
+            "--upstream",
+            self._url,
+            "--api-key",
+            IMPORT_KEY,
+            "--state",
+            str(self._state),
+            "--rate",
+            rate,
+            "--yes",
+        )
+        return Killable.living(
+            ("import", "native", str(self._source), *upstream), self._evidence.log
+        )
 
     async def _watch(self, daemon: Member) -> None:
-        """Look at the daemon; report progress now and then. Its end, or books that don't balance, end the load."""
-        every, reader = max(1.0, self._options.seconds / LOOKS), JournalReader(self._root / "events", ANSWERS)
+        """Look at the daemon; report progress now and then. Its end, or books that don't balance,
+        end the load.
+        """
+        every, reader = (
+            max(1.0, self._options.seconds / LOOKS),
+            JournalReader(self._root / "events", ANSWERS),
+        )
         said = 0.0
         while await self._goes_on(every):
             try:
                 self.report.looks.append(self._look(await daemon.status(), daemon))
-            except (AssertionError, aiohttp.ClientError, ForwarderError, OSError, TimeoutError) as error:
-                self.report.problems.append(f"after {self._now():.0f} s the daemon can't be looked at: {error!r}")
+            except (
+                AssertionError,
+                aiohttp.ClientError,
+                ForwarderError,
+                OSError,
+                TimeoutError,
+            ) as error:
+                self.report.problems.append(
+                    f"after {self._now():.0f} s the daemon can't be looked at: {error!r}"
+                )
                 self._stopping.set()
                 return
             if self._now() - said >= max(10.0, self._options.seconds / 120):
@@ -319,11 +405,17 @@ class Soak:
 
     def _progress(self, new: list[AnswerEntry]) -> str:
         look, now = self.report.looks[-1], self._now()
-        fault = next((fault.name for fault in self.report.faults if fault.begins <= now < fault.ends), "no fault")
+        fault = next(
+            (fault.name for fault in self.report.faults if fault.begins <= now < fault.ends),
+            "no fault",
+        )
         answered = [entry.seconds for entry in new if entry.status]
-        late = f"answers p99 {1000 * percentile(answered, 0.99):.1f} ms" if answered else "no answers"
+        late = (
+            f"answers p99 {1000 * percentile(answered, 0.99):.1f} ms" if answered else "no answers"
+        )
         return (
-            f"{int(now) // 60:3}:{int(now) % 60:02}  {look.received:,} received, {look.delivered:,} delivered, {look.buffered:,} buffered; "
+            f"{int(now) // 60:3}:{int(now) % 60:02}  {look.received:,} received, "
+            f"{look.delivered:,} delivered, {look.buffered:,} buffered; "
             f"{late}; {look.memory / 1e6:.0f} MB, {look.descriptors} descriptors; {fault}"
         )
 
@@ -335,7 +427,13 @@ class Soak:
             await pause(AT_REST)
             self.report.after = _descriptors(daemon)
             return await daemon.status()
-        except (AssertionError, aiohttp.ClientError, ForwarderError, OSError, TimeoutError) as error:
+        except (
+            AssertionError,
+            aiohttp.ClientError,
+            ForwarderError,
+            OSError,
+            TimeoutError,
+        ) as error:
             self.report.problems.append(f"not everything was delivered: {error!r}")
             return None
 
@@ -344,18 +442,30 @@ class Soak:
             self.report.problems.append(f"the daemon ended with {daemon.process.returncode}")
         audit = await forwarder("audit", "--config", str(daemon.home / "forwarder.yaml"))
         if audit.code:
-            self.report.problems.append(f"`forwarder audit` ended with {audit.code}: {audit.out}{audit.err}")
+            self.report.problems.append(
+                f"`forwarder audit` ended with {audit.code}: {audit.out}{audit.err}"
+            )
 
     def _judge(self, database: Path, home: Path, final: Snapshot | None) -> None:
         report = self.report
         report.answers = JournalReader(self._root / "events", ANSWERS).more()
         report.flags = JournalReader(self._root / "flags", ANSWERS).more()
-        letters = [letter for path in home.glob("state/worker-*/dead-letters.db") for letter in read_letters(path)]
-        report.http = judge_http(self._sdk, report.answers, soak_arrivals(database, API_KEY), letters)
+        letters = [
+            letter
+            for path in home.glob("state/worker-*/dead-letters.db")
+            for letter in read_letters(path)
+        ]
+        report.http = judge_http(
+            self._sdk, report.answers, soak_arrivals(database, API_KEY), letters
+        )
         self._records.end_at(report.records)
         report.kafka_events = len(self._records.events())
-        report.kafka = kafka_judge.judge(self._records, kafka_judge.arrivals(database), ordered=False)
-        report.imported = import_judge.judge(self._imported, import_judge.arrivals(database, IMPORT_KEY))
+        report.kafka = kafka_judge.judge(
+            self._records, kafka_judge.arrivals(database), ordered=False
+        )
+        report.imported = import_judge.judge(
+            self._imported, import_judge.arrivals(database, IMPORT_KEY)
+        )
         report.problems += self._wrong_flags()
         if final is not None:
             report.books = [_books(lane) for lane in final.lanes]
@@ -366,25 +476,48 @@ class Soak:
         http = self.report.http
         own = lanes.get(lane_label(Lane(API_KEY)))
         topic = [lanes[label] for each in LANES if (label := lane_label(Lane(each))) in lanes]
-        found = [f"events are left or were dropped: {_books(lane)}" for lane in lanes.values() if lane.buffered or lane.dropped]
+        found = [
+            f"events are left or were dropped: {_books(lane)}"
+            for lane in lanes.values()
+            if lane.buffered or lane.dropped
+        ]
         if own is None or not http.accepted <= own.total_received <= http.accepted + http.uncertain:
-            found.append(f"{http.accepted} events were accepted over HTTP, {http.uncertain} perhaps; the books say {own and _books(own)}")
+            found.append(
+                f"{http.accepted} events were accepted over HTTP, {http.uncertain} perhaps; the "
+                f"books say {own and _books(own)}"
+            )
         if own is not None and (own.delivered, own.total_dead) != (http.distinct, http.dead):
-            found.append(f"{http.distinct} events of HTTP are at the sandbox, {http.dead} dead letters; the books say {_books(own)}")
+            found.append(
+                f"{http.distinct} events of HTTP are at the sandbox, {http.dead} dead letters; "
+                f"the books say {_books(own)}"
+            )
         delivered = sum(lane.delivered for lane in topic)
         if delivered != self.report.kafka_events:
-            found.append(f"the topic has {self.report.kafka_events} events; the books say {[_books(lane) for lane in topic]}")
+            found.append(
+                f"the topic has {self.report.kafka_events} events; the books say "
+                f"{[_books(lane) for lane in topic]}"
+            )
         return found
 
     def _wrong_flags(self) -> list[str]:
         """Calls for flags that failed while nothing was wrong upstream."""
-        spans = [(self.report.began + fault.begins, self.report.began + fault.ends + SLACK) for fault in self.report.faults]
+        spans = [
+            (self.report.began + fault.begins, self.report.began + fault.ends + SLACK)
+            for fault in self.report.faults
+        ]
         failed = [
             entry
             for entry in self.report.flags
-            if entry.status != PROMISED and not any(begins <= entry.due + entry.seconds and entry.due <= ends for begins, ends in spans)
+            if entry.status != PROMISED
+            and not any(
+                begins <= entry.due + entry.seconds and entry.due <= ends for begins, ends in spans
+            )
         ]
-        return [f"{len(failed)} calls for flags failed outside of faults: {failed[:3]}"] if failed else []
+        return (
+            [f"{len(failed)} calls for flags failed outside of faults: {failed[:3]}"]
+            if failed
+            else []
+        )
 
 
 def _descriptors(daemon: Member) -> int:
@@ -392,8 +525,11 @@ def _descriptors(daemon: Member) -> int:
 
 
 def _books(lane: LaneSnapshot) -> str:
-    dropped = f", {sum(lane.dropped.values()):,} dropped {dict(lane.dropped)}" if lane.dropped else ""
+    dropped = (
+        f", {sum(lane.dropped.values()):,} dropped {dict(lane.dropped)}" if lane.dropped else ""
+    )
     return (
-        f"{lane.label}: {lane.total_received:,} received = {lane.delivered:,} delivered + {lane.buffered:,} buffered "
+        f"{lane.label}: {lane.total_received:,} received = {lane.delivered:,} delivered + "
+        f"{lane.buffered:,} buffered "
         f"+ {lane.total_dead:,} dead-lettered{dropped}"
     )

@@ -26,8 +26,16 @@ from tests.support.cases import cases
 STRANGE = "01900000-0000-7000-8000-000000000001"
 BEGAN = 1_790_000_000.0
 PLAN = SdkPlan(7, BEGAN)
-NAMED = next(number for number, request in enumerate(PLAN.requests) if request.events == 10 and not request.nameless)
-NAMELESS_ONE = next(number for number, request in enumerate(PLAN.requests) if request.events > 1 and request.nameless)
+NAMED = next(
+    number
+    for number, request in enumerate(PLAN.requests)
+    if request.events == 10 and not request.nameless
+)
+NAMELESS_ONE = next(
+    number
+    for number, request in enumerate(PLAN.requests)
+    if request.events > 1 and request.nameless
+)
 
 
 def entry(number: int, status: int = PROMISED) -> AnswerEntry:
@@ -37,7 +45,9 @@ def entry(number: int, status: int = PROMISED) -> AnswerEntry:
 
 def arrival(event: int, kind: str = "new") -> SoakArrival:
     """An event that arrived as it should, two seconds after it was due."""
-    at = datetime.fromtimestamp(BEGAN + event // MAX_EVENTS + 2, UTC).isoformat(timespec="milliseconds")
+    at = datetime.fromtimestamp(BEGAN + event // MAX_EVENTS + 2, UTC).isoformat(
+        timespec="milliseconds"
+    )
     return SoakArrival(kind, PLAN.uuid(event), msgspec.json.encode(PLAN.expected(event)), at)
 
 
@@ -47,7 +57,9 @@ def events_of(number: int) -> list[int]:
 
 
 def test_bodies_are_valid_and_differ_in_each_event() -> None:
-    """Each request has uuids of its own, however often its body comes round; the announced length is right; a plan can be made again."""
+    """Each request has uuids of its own, however often its body comes round; the announced length
+    is right; a plan can be made again.
+    """
     seen: set[str] = set()
     again = SdkPlan(7, BEGAN)
     for number in (3, 3 + len(PLAN.requests)):
@@ -72,13 +84,17 @@ def test_some_events_have_no_name() -> None:
     assert sum(request.nameless for request in PLAN.requests) == ceil(len(PLAN.requests) / NAMELESS)
     events = json.loads(PLAN.request(NAMELESS_ONE).body())["batch"]
     assert ["event" in event for event in events] == [True] * (len(events) - 1) + [False]
-    assert [PLAN.is_nameless(event) for event in events_of(NAMELESS_ONE)] == [False] * (len(events) - 1) + [True]
+    assert [PLAN.is_nameless(event) for event in events_of(NAMELESS_ONE)] == [False] * (
+        len(events) - 1
+    ) + [True]
     assert PLAN.number(STRANGE) is None
 
 
 @cases("seconds", [30.0, 600.0, 3600.0])
 def test_faults_come_and_go_within_the_load(seconds: float) -> None:
-    """Each kind in turn, none beside another, all over before the end; as many in ten minutes as there are kinds, and more."""
+    """Each kind in turn, none beside another, all over before the end; as many in ten minutes as
+    there are kinds, and more.
+    """
     faults = planned_faults(3, seconds)
     assert all(fault.begins < fault.ends < seconds for fault in faults)
     assert all(one.ends < two.begins for one, two in pairwise(faults))
@@ -87,14 +103,27 @@ def test_faults_come_and_go_within_the_load(seconds: float) -> None:
 
 
 def test_what_arrived_as_it_was_sent_is_right() -> None:
-    """Events without a name are dead letters, a repeat is no loss, and what had no answer may be there or not."""
+    """Events without a name are dead letters, a repeat is no loss, and what had no answer may be
+    there or not.
+    """
     named, nameless, maybe = events_of(NAMED), events_of(NAMELESS_ONE), NAMED + len(PLAN.requests)
-    entries = [entry(NAMED), entry(NAMELESS_ONE), entry(maybe, UNKNOWN), entry(maybe + len(PLAN.requests), 503)]
-    arrived = [arrival(event) for event in (*named, *nameless[:-1], events_of(maybe)[0])] + [arrival(named[0], "duplicate")]
+    entries = [
+        entry(NAMED),
+        entry(NAMELESS_ONE),
+        entry(maybe, UNKNOWN),
+        entry(maybe + len(PLAN.requests), 503),
+    ]
+    arrived = [arrival(event) for event in (*named, *nameless[:-1], events_of(maybe)[0])] + [
+        arrival(named[0], "duplicate")
+    ]
     letter = Letter(msgspec.json.encode({"uuid": PLAN.uuid(nameless[-1])}))
     verdict = judge_http(PLAN, entries, arrived, [letter])
     assert verdict.problems == []
-    assert (verdict.sent, verdict.accepted, verdict.uncertain) == (30 + len(nameless), 10 + len(nameless), 10)
+    assert (verdict.sent, verdict.accepted, verdict.uncertain) == (
+        30 + len(nameless),
+        10 + len(nameless),
+        10,
+    )
     assert (verdict.distinct, verdict.repeats, verdict.dead) == (10 + len(nameless), 1, 1)
     assert {round(seconds, 3) for _, seconds in verdict.deliveries} == {2.0}
 
@@ -111,22 +140,34 @@ def _changed(arrived: list[SoakArrival]) -> list[SoakArrival]:
         (lambda arrived: arrived[:-1], PROMISED, "was accepted and is lost"),
         (lambda arrived: arrived, 503, "came and wasn't accepted"),
         (_changed, PROMISED, "was changed"),
-        (lambda arrived: [*arrived, arrived[0]._replace(kind="conflict")], PROMISED, "came again with other bytes"),
         (
-            lambda arrived: [*arrived, arrived[0]._replace(uuid="01900000-0000-7000-8000-000000000001")],
+            lambda arrived: [*arrived, arrived[0]._replace(kind="conflict")],
+            PROMISED,
+            "came again with other bytes",
+        ),
+        (
+            lambda arrived: [
+                *arrived,
+                arrived[0]._replace(uuid="01900000-0000-7000-8000-000000000001"),
+            ],
             PROMISED,
             "came and wasn't accepted",
         ),
     ],
 )
-def test_what_is_wrong_is_said(spoil: Callable[[list[SoakArrival]], list[SoakArrival]], status: int, problem: str) -> None:
+def test_what_is_wrong_is_said(
+    spoil: Callable[[list[SoakArrival]], list[SoakArrival]], status: int, problem: str
+) -> None:
     """A loss, a change, a conflict, and what was never accepted."""
     arrived = spoil([arrival(event) for event in events_of(NAMED)])
     found = judge_http(PLAN, [entry(NAMED, status)], arrived, []).problems
     assert [each.partition(":")[0] for each in found][:1] == [problem]
 
 
-@cases("data", [b"{", b"[]", b'{"event": "x"}', msgspec.json.encode({"uuid": PLAN.uuid(NAMED * MAX_EVENTS)})])
+@cases(
+    "data",
+    [b"{", b"[]", b'{"event": "x"}', msgspec.json.encode({"uuid": PLAN.uuid(NAMED * MAX_EVENTS)})],
+)
 def test_a_dead_letter_that_should_be_none_is_said(data: bytes) -> None:
     """Only events without a name are refused."""
     arrived = [arrival(event) for event in events_of(NAMED)]
@@ -152,8 +193,13 @@ def report() -> SoakReport:
     """Of a minute that went well."""
     found = SoakReport(Options(7, 60.0, 100.0), began=BEGAN, seconds=60.0, before=20, after=22)
     found.faults = planned_faults(7, 60.0)
-    found.looks = [Look(float(at), 100 * at, 99 * at, 0, at % 7, 60_000_000, 40, 50_000_000) for at in range(1, 60)]
-    found.answers = [AnswerEntry(number, PROMISED, BEGAN + number / 10, 0.002) for number in range(600)]
+    found.looks = [
+        Look(float(at), 100 * at, 99 * at, 0, at % 7, 60_000_000, 40, 50_000_000)
+        for at in range(1, 60)
+    ]
+    found.answers = [
+        AnswerEntry(number, PROMISED, BEGAN + number / 10, 0.002) for number in range(600)
+    ]
     found.http.deliveries = [(BEGAN + number / 10, 0.7) for number in range(600)]
     return found
 
@@ -173,13 +219,24 @@ def test_a_good_report_says_so(tmp_path: Path) -> None:
     ("spoiled", "problem"),
     [
         (replace(report(), problems=["the daemon ended with 1"]), "the daemon ended with 1"),
-        (replace(report(), after=20 + KEPT + 1), "37 descriptors were open at rest after the load, 20 before it"),
         (
-            replace(report(), looks=[replace(look, memory=round(60e6 + 2e6 * look.at)) for look in report().looks]),
+            replace(report(), after=20 + KEPT + 1),
+            "37 descriptors were open at rest after the load, 20 before it",
+        ),
+        (
+            replace(
+                report(),
+                looks=[
+                    replace(look, memory=round(60e6 + 2e6 * look.at)) for look in report().looks
+                ],
+            ),
             "memory has grown from 103 MB to 165 MB",
         ),
         (
-            replace(report(), looks=[replace(look, descriptors=40 + round(look.at)) for look in report().looks]),
+            replace(
+                report(),
+                looks=[replace(look, descriptors=40 + round(look.at)) for look in report().looks],
+            ),
             "open descriptors have grown from 62 to 92",
         ),
     ],

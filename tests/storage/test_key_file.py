@@ -48,7 +48,11 @@ def test_a_bounded_number_is_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(key_file, "MAX_KEYS", 3)
     merge_keys(path, ["phc_1", "phc_2"])
     found = merge_keys(path, ["phc_3", "phc_4"])
-    assert [key for key in ("phc_1", "phc_2", "phc_3", "phc_4") if key in found] == ["phc_2", "phc_3", "phc_4"]
+    assert [key for key in ("phc_1", "phc_2", "phc_3", "phc_4") if key in found] == [
+        "phc_2",
+        "phc_3",
+        "phc_4",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +66,9 @@ def test_a_bounded_number_is_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -
         b'{"version":1,"salt":"00","keys":["x"]}',
     ],
 )
-def test_a_damaged_file_is_begun_anew(path: Path, content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_file_is_begun_anew(
+    path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
     """With a warning; keys are verified again in time."""
     path.write_bytes(content)
     assert read_keys(path) is None
@@ -73,7 +79,9 @@ def test_a_damaged_file_is_begun_anew(path: Path, content: bytes, capsys: pytest
 
 
 def test_a_file_that_can_not_be_replaced_stays(path: Path) -> None:
-    """A crash while it is written leaves the old one; a link that somebody prepared is not followed."""
+    """A crash while it is written leaves the old one; a link that somebody prepared is not
+    followed.
+    """
     merge_keys(path, ["phc_one"])
     target = path.with_name("victim")
     target.write_text("mine")

@@ -12,7 +12,14 @@ import pytest
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.storage.directory import LockedDirectory
-from forwarder.storage.private import NotPrivate, atomic_file, make_directories, make_directory, make_file, open_file
+from forwarder.storage.private import (
+    NotPrivate,
+    atomic_file,
+    make_directories,
+    make_directory,
+    make_file,
+    open_file,
+)
 from tests.support.cases import cases
 
 UMASKS = ("0o000", "0o022", "0o077", "0o277", "0o777")
@@ -37,20 +44,29 @@ def mode(path: Path) -> int:
 
 @cases("umask", UMASKS)
 def test_the_umask_changes_nothing(tmp_path: Path, umask: str) -> None:
-    """Each directory that is made is 0700 and each file 0600: the missing ones above as well, and with any umask."""
-    subprocess.run([sys.executable, "-c", MAKE, str(tmp_path), umask], check=True, timeout=60)  # a umask is a process's
+    """Each directory that is made is 0700 and each file 0600: the missing ones above as well, and
+    with any umask.
+    """
+    # a umask is a process's
+    subprocess.run([sys.executable, "-c", MAKE, str(tmp_path), umask], check=True, timeout=60)
     found = {str(path.relative_to(tmp_path)): oct(mode(path)) for path in tmp_path.rglob("*")}
     directories = dict.fromkeys(("deep", "deep/state", "deep/state/worker-0"), "0o700")
-    assert found == directories | {f"deep/state/worker-0/{name}": "0o600" for name in ("lock", "database", "whole")}
+    assert found == directories | {
+        f"deep/state/worker-0/{name}": "0o600" for name in ("lock", "database", "whole")
+    }
 
 
 def test_a_prepared_link_is_rejected(tmp_path: Path) -> None:
-    """Nothing is made where a symbolic link in a state directory leads; the error names the link."""
+    """Nothing is made where a symbolic link in a state directory leads; the error
+    names the link.
+    """
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     link = tmp_path / "worker-0"
     link.symlink_to(elsewhere)
-    with pytest.raises(ConfigurationError, match=rf"buffer\.path: {link} can't be used: it is a symbolic link"):
+    with pytest.raises(
+        ConfigurationError, match=rf"buffer\.path: {link} can't be used: it is a symbolic link"
+    ):
         LockedDirectory.acquire(link, "buffer.path", own=1)
     assert list(elsewhere.iterdir()) == []
 
@@ -81,7 +97,9 @@ def test_the_users_own_link_is_followed(tmp_path: Path) -> None:
 
 
 @cases(("permissions", "ok"), [(0o700, True), (0o755, True), (0o777, False), (0o1777, True)])
-def test_a_directory_that_others_may_write_in_is_rejected(tmp_path: Path, permissions: int, *, ok: bool) -> None:
+def test_a_directory_that_others_may_write_in_is_rejected(
+    tmp_path: Path, permissions: int, *, ok: bool
+) -> None:
     """Other users could have put anything there, unless it is sticky."""
     directory = tmp_path / "worker-0"
     directory.mkdir()
@@ -94,7 +112,9 @@ def test_a_directory_that_others_may_write_in_is_rejected(tmp_path: Path, permis
 
 
 def test_a_volumes_group_may_write(tmp_path: Path) -> None:
-    """An orchestrator that lets a group of this process write in all of a volume doesn't stop the next start."""
+    """An orchestrator that lets a group of this process write in all of a volume doesn't stop the
+    next start.
+    """
     directory = tmp_path / "worker-0"
     directory.mkdir()
     os.chown(directory, -1, os.getegid())
@@ -104,7 +124,9 @@ def test_a_volumes_group_may_write(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
 def test_another_users_directory_is_rejected(tmp_path: Path) -> None:
-    """A directory that another user made is not used; one whose owner has the state directory as well is."""
+    """A directory that another user made is not used; one whose owner has the state directory as
+    well is.
+    """
     directory = tmp_path / "worker-0"
     directory.mkdir()
     os.chown(directory, 12345, -1)
@@ -138,7 +160,9 @@ def test_a_file_that_is_there_keeps_its_content(tmp_path: Path) -> None:
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
-    """Until then nothing has its name; then it can be read by this user alone, and nothing else is left."""
+    """Until then nothing has its name; then it can be read by this user alone, and nothing else is
+    left.
+    """
     target = tmp_path / "out"
     with atomic_file(target, replace=False) as file:
         file.write(b"all of it")
@@ -164,10 +188,16 @@ def test_what_fails_halfway_leaves_nothing(tmp_path: Path) -> None:
 def test_a_file_is_replaced_only_when_that_is_asked_for(tmp_path: Path) -> None:
     """One that is there, or that somebody made meanwhile, stays."""
     target = tmp_path / "out"
-    with pytest.raises(ConfigurationError, match="already exists") as caught, atomic_file(target, replace=False):
+    with (
+        pytest.raises(ConfigurationError, match="already exists") as caught,
+        atomic_file(target, replace=False),
+    ):
         target.write_text("somebody else's")
     assert "--force" in caught.value.hint
-    with pytest.raises(ConfigurationError, match="already exists"), atomic_file(target, replace=False):
+    with (
+        pytest.raises(ConfigurationError, match="already exists"),
+        atomic_file(target, replace=False),
+    ):
         pytest.fail("it doesn't even begin")
     assert target.read_text() == "somebody else's"
     with atomic_file(target, replace=True) as file:

@@ -1,4 +1,6 @@
-"""What a daemon's admin server says, for tests: its status, whose books must balance each time, and its metrics."""
+"""What a daemon's admin server says, for tests: its status, whose books must balance each time,
+and its metrics.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Admin:
     async def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's samples that have these labels; 0 if there is none."""
         families = text_string_to_metric_families(await self.metrics())
-        samples = [sample for family in families for sample in family.samples if sample.name == name]
+        samples = [
+            sample for family in families for sample in family.samples if sample.name == name
+        ]
         return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
 
     async def reaches(self, name: str, value: float, limit: float = LIMIT) -> None:
@@ -82,4 +86,7 @@ def dropped(snapshot: Snapshot, reason: str) -> int:
 def resident(process: int) -> int:
     """Bytes of memory that a process holds."""
     status = Path(f"/proc/{process}/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmRSS:")).split()[1]) * 1024
+    return (
+        int(next(line for line in status.splitlines() if line.startswith("VmRSS:")).split()[1])
+        * 1024
+    )

@@ -29,15 +29,27 @@ class Answered:
 
 
 async def answered(client: Client, *, head: bool = False) -> Answered:
-    """Read one answer with all of its body, however that is framed. Raises `asyncio.IncompleteReadError` for one that is cut."""
+    """Read one answer with all of its body, however that is framed. Raises
+    `asyncio.IncompleteReadError` for one that is cut.
+    """
     raw = await asyncio.wait_for(client.reader.readuntil(b"\r\n\r\n"), LIMIT)
     first, *rest = raw.decode("utf-8").rstrip("\r\n").split("\r\n")
     version, status, reason = (first + " ").split(" ", 2)
     assert version == "HTTP/1.1"
-    answer = Answered(int(status), reason.strip(), [(name, value) for name, _, value in (line.partition(": ") for line in rest)], b"")
+    answer = Answered(
+        int(status),
+        reason.strip(),
+        [(name, value) for name, _, value in (line.partition(": ") for line in rest)],
+        b"",
+    )
     if head or answer.status in (204, 304):
         return answer
-    return Answered(answer.status, answer.reason, answer.lines, await asyncio.wait_for(_body(client, answer), LIMIT))
+    return Answered(
+        answer.status,
+        answer.reason,
+        answer.lines,
+        await asyncio.wait_for(_body(client, answer), LIMIT),
+    )
 
 
 async def _body(client: Client, answer: Answered) -> bytes:
@@ -64,4 +76,7 @@ async def asked(client: Client, request: bytes) -> Answered:
 
 def get(target: str, *headers: str, method: str = "GET") -> bytes:
     """A request without a body."""
-    return "\r\n".join([f"{method} {target} HTTP/1.1", "Host: app.local", *headers]).encode() + b"\r\n\r\n"
+    return (
+        "\r\n".join([f"{method} {target} HTTP/1.1", "Host: app.local", *headers]).encode()
+        + b"\r\n\r\n"
+    )

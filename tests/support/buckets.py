@@ -1,4 +1,6 @@
-"""An object store for tests, as a process of its own: what it leaves open is no test's. A folder's `conftest.py` imports the fixtures."""
+"""An object store for tests, as a process of its own: what it leaves open is no test's. A folder's
+`conftest.py` imports the fixtures.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ async def _begin() -> None:
     await obstore.put_async(MemoryStore(), "x", b"1")
 
 
-obstore.list(MemoryStore()).collect()  # its runtimes have files of their own, for the whole process: opened before any test
+# its runtimes have files of their own, for the whole process: opened before any test
+obstore.list(MemoryStore()).collect()
 asyncio.run(_begin())
 _SERVER: Final = """
 import logging, sys
@@ -49,7 +52,13 @@ class Bucket:
     def config(self, **changes: Any) -> dict[str, Any]:
         """The config of a destination that is this bucket."""
         keys = {"aws_access_key_id": ACCESS_KEY, "aws_secret_access_key": SECRET}
-        return {"bucket_name": self.name, "region": "eu-west-1", "endpoint_url": self.endpoint, **keys, **changes}
+        return {
+            "bucket_name": self.name,
+            "region": "eu-west-1",
+            "endpoint_url": self.endpoint,
+            **keys,
+            **changes,
+        }
 
     def contents(self) -> dict[str, bytes]:
         """The objects, by their keys."""
@@ -66,15 +75,26 @@ class Bucket:
         return S3Store(self.name, endpoint=self.endpoint, **self._access())
 
     def _access(self) -> dict[str, Any]:
-        client = {"allow_http": True, "pool_max_idle_per_host": "0", "timeout": timedelta(seconds=30)}
-        return {"region": "us-east-1", "access_key_id": ACCESS_KEY, "secret_access_key": SECRET, "client_options": client}
+        client = {
+            "allow_http": True,
+            "pool_max_idle_per_host": "0",
+            "timeout": timedelta(seconds=30),
+        }
+        return {
+            "region": "us-east-1",
+            "access_key_id": ACCESS_KEY,
+            "secret_access_key": SECRET,
+            "client_options": client,
+        }
 
 
 @pytest.fixture(scope="session")
 def object_store() -> Iterator[str]:
     """A server; its address."""
     command = [sys.executable, "-c", _SERVER]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
         assert server.stdout is not None
         yield f"http://127.0.0.1:{int(server.stdout.readline())}"
         server.kill()

@@ -1,7 +1,8 @@
-"""A table of cases as one test. Each parametrized test is collected, set up and reported by itself, in every process; of thousands of small
-ones, that is most of what they cost.
+"""A table of cases as one test. Each parametrized test is collected, set up and reported by
+itself, in every process; of thousands of small ones, that is most of what they cost.
 
-Invariants: every case runs, whatever became of those before it; the error of a case that fails names it.
+Invariants: every case runs, whatever became of those before it; the error of a case that fails
+names it.
 """
 
 from __future__ import annotations
@@ -31,15 +32,24 @@ class Case(NamedTuple):
 
 
 def cases(
-    parameters: str | Sequence[str], values: Iterable[Any], *, ids: Iterable[object] | Callable[[Any], object] | None = None
+    parameters: str | Sequence[str],
+    values: Iterable[Any],
+    *,
+    ids: Iterable[object] | Callable[[Any], object] | None = None,
 ) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """Run the test once for each of `values`, as `pytest.mark.parametrize` does, but all in one test.
+    """Run the test once for each of `values`, as `pytest.mark.parametrize` does, but all in one
+    test.
 
-    The cases share the test's fixtures, except `tmp_path`, of which each has a folder: a test that changes another one belongs to
-    `parametrize`. So does one that skips. Several tables, one above the other, are multiplied. Raises `ValueError` for a table without
-    cases, a case with marks or of another length.
+    The cases share the test's fixtures, except `tmp_path`, of which each has a folder: a test that
+    changes another one belongs to `parametrize`. So does one that skips. Several tables, one above
+    the other, are multiplied. Raises `ValueError` for a table without cases, a case with marks or
+    of another length.
     """
-    names = [each.strip() for each in parameters.split(",")] if isinstance(parameters, str) else list(parameters)
+    names = (
+        [each.strip() for each in parameters.split(",")]
+        if isinstance(parameters, str)
+        else list(parameters)
+    )
     table = _table(names, list(values), ids)
 
     def decorate(test: Callable[..., Result]) -> Callable[..., Result]:
@@ -64,7 +74,9 @@ def cases(
         every = functools.wraps(test)(run)
         signature = inspect.signature(test)
         every.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=[parameter for name, parameter in signature.parameters.items() if name not in names]
+            parameters=[
+                parameter for name, parameter in signature.parameters.items() if name not in names
+            ]
         )
         return every  # type: ignore[return-value]
 
@@ -80,7 +92,11 @@ def _own(fixtures: dict[str, Any], case: Case) -> dict[str, Any]:
     return {**fixtures, "tmp_path": folder}
 
 
-def _table(names: Sequence[str], values: Sequence[Any], ids: Iterable[object] | Callable[[Any], object] | None) -> list[Case]:
+def _table(
+    names: Sequence[str],
+    values: Sequence[Any],
+    ids: Iterable[object] | Callable[[Any], object] | None,
+) -> list[Case]:
     if not values:
         raise ValueError("a table without cases")
     given_names = list(ids) if ids is not None and not callable(ids) else []
@@ -97,7 +113,13 @@ def _table(names: Sequence[str], values: Sequence[Any], ids: Iterable[object] | 
             name = "-".join(str(ids(each)) for each in arguments)
         elif name is None and given_names:
             name = given_names[number]
-        table.append(Case(number, str(name) if name is not None else _shown(arguments), dict(zip(names, arguments, strict=True))))
+        table.append(
+            Case(
+                number,
+                str(name) if name is not None else _shown(arguments),
+                dict(zip(names, arguments, strict=True)),
+            )
+        )
     return table
 
 
@@ -107,11 +129,16 @@ def _shown(arguments: Sequence[object]) -> str:
 
 @contextmanager
 def _kept(case: Case, failed: list[BaseException]) -> Iterator[None]:
-    """Name the case in its error, and keep the error of one that fails; what ends the test ends it."""
+    """Name the case in its error, and keep the error of one that fails; what ends the
+    test ends it.
+    """
     try:
         yield
     except pytest.skip.Exception:
-        raise AssertionError(f"the case {case.name} is skipped, and those after it would be: this belongs to parametrize") from None
+        raise AssertionError(
+            f"the case {case.name} is skipped, and those after it would be: this belongs to "
+            "parametrize"
+        ) from None
     except (Exception, pytest.fail.Exception) as error:
         error.add_note(f"case: {case.name}")
         failed.append(error)

@@ -34,13 +34,20 @@ class Authority:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _named(name)
-        own = _builder(self._name, self._name, self._key.public_key(), DAY).add_extension(_AN_AUTHORITY, critical=True)
+        own = _builder(self._name, self._name, self._key.public_key(), DAY).add_extension(
+            _AN_AUTHORITY, critical=True
+        )
         self.ca_file = folder / "ca.pem"
-        self.ca_file.write_bytes(own.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+        self.ca_file.write_bytes(
+            own.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        )
 
-    def issue(self, name: str, *, local: bool = True, life: datetime.timedelta = DAY) -> Certificate:
-        """A certificate for `name`, and for localhost and 127.0.0.1 if it is `local`, in NAME.cert.pem and NAME.key.pem. One whose `life`
-        is negative has ended that long ago."""
+    def issue(
+        self, name: str, *, local: bool = True, life: datetime.timedelta = DAY
+    ) -> Certificate:
+        """A certificate for `name`, and for localhost and 127.0.0.1 if it is `local`, in
+        NAME.cert.pem and NAME.key.pem. One whose `life` is negative has ended that long ago.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         names = [x509.DNSName(name), *(_LOCAL if local else ())]
         builder = _builder(_named(name), self._name, key.public_key(), life)
@@ -49,10 +56,14 @@ class Authority:
 
 
 def make_certificate(folder: Path, name: str = "localhost") -> Certificate:
-    """A certificate for `name`, `localhost` and 127.0.0.1, signed by itself, good for a day, in `cert.pem` and `key.pem`."""
+    """A certificate for `name`, `localhost` and 127.0.0.1, signed by itself, good for a day, in
+    `cert.pem` and `key.pem`.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     builder = _builder(_named(name), _named(name), key.public_key(), DAY)
-    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name), *_LOCAL]), critical=False)
+    builder = builder.add_extension(
+        x509.SubjectAlternativeName([x509.DNSName(name), *_LOCAL]), critical=False
+    )
     builder = builder.add_extension(_AN_AUTHORITY, critical=True)
     return _written(builder.sign(key, hashes.SHA256()), key, folder, "")
 
@@ -64,15 +75,27 @@ def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, life: datetime.timedelta) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, life: datetime.timedelta
+) -> x509.CertificateBuilder:
     end = datetime.datetime.now(datetime.UTC) + life
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
-    return builder.serial_number(x509.random_serial_number()).not_valid_before(end - abs(life) - HOUR).not_valid_after(end)
+    return (
+        builder.serial_number(x509.random_serial_number())
+        .not_valid_before(end - abs(life) - HOUR)
+        .not_valid_after(end)
+    )
 
 
-def _written(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey, folder: Path, prefix: str) -> Certificate:
+def _written(
+    certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey, folder: Path, prefix: str
+) -> Certificate:
     cert_file, key_file = folder / f"{prefix}cert.pem", folder / f"{prefix}key.pem"
     cert_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     unencrypted = serialization.NoEncryption()
-    key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, unencrypted))
+    key_file.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, unencrypted
+        )
+    )
     return Certificate(cert_file, key_file, certificate.public_bytes(serialization.Encoding.DER))

@@ -1,6 +1,8 @@
-"""The schema of the chart's values: forwarder's own for what is configuration, and by hand for what is the chart's.
+"""The schema of the chart's values: forwarder's own for what is configuration, and by hand for
+what is the chart's.
 
-.venv/bin/python -m tests.support.chart_schema      writes deploy/helm/forwarder/values.schema.json again
+.venv/bin/python -m tests.support.chart_schema      writes deploy/helm/forwarder/values.schema.json
+again
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ _LEFT_OUT: Final = {"$schema", "$defs", "title", "description", "default", "form
 
 
 def current() -> str:
-    """The file as it should be: what is written in it by hand, with forwarder's present settings."""
+    """The file as it should be: what is written in it by hand, with forwarder's
+    present settings.
+    """
     schema = json.loads(FILE.read_text())
     configuration = json_schema()
     schema["definitions"]["reference"] = _plain(configuration["$defs"]["reference"])
@@ -32,7 +36,9 @@ def _plain(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema.replace("#/$defs/", "#/definitions/") if isinstance(schema, str) else schema
     return {
-        name: {key: _plain(each) for key, each in value.items()} if name == "properties" else _plain(value)
+        name: {key: _plain(each) for key, each in value.items()}
+        if name == "properties"
+        else _plain(value)
         for name, value in schema.items()
         if name not in _LEFT_OUT
     }

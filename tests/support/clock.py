@@ -1,7 +1,8 @@
 """A clock that stands still until a test turns it.
 
-Time is kept in whole nanoseconds, so that ten steps of 0.1 seconds end where one step of a second does. Timers that are due at
-the same instant fire in the order in which they were set, as asyncio's own do.
+Time is kept in whole nanoseconds, so that ten steps of 0.1 seconds end where one step of a second
+does. Timers that are due at the same instant fire in the order in which they were set, as
+asyncio's own do.
 """
 
 from __future__ import annotations
@@ -16,14 +17,18 @@ from forwarder.core.clock import Timer
 
 NANOSECONDS: Final = 1_000_000_000
 TURNS: Final = 40
-"""Turns of the event loop that count as "settled": more than any chain of callbacks and awaits in forwarder is long."""
+"""Turns of the event loop that count as "settled": more than any chain of callbacks and awaits in
+forwarder is long.
+"""
 
 MIDNIGHT: Final = 1_767_225_600.0
 """2026-01-01T00:00:00Z, where a fake clock begins unless told otherwise."""
 
 
 async def settle(turns: int = TURNS) -> None:
-    """Let the loop run what is ready, and what that makes ready in its turn. Takes no time on any clock."""
+    """Let the loop run what is ready, and what that makes ready in its turn. Takes no time on any
+    clock.
+    """
     for _ in range(turns):
         await asyncio.sleep(0)
 
@@ -44,8 +49,12 @@ class FakeTimer:
 class FakeClock:
     """A `forwarder.core.clock.Clock` whose time passes in `advance` alone."""
 
-    def __init__(self, now: float = MIDNIGHT, monotonic: float = 1000.0, *, turns: int = TURNS) -> None:
-        """`turns`: of the loop after each timer; few make hours pass quickly, where no chain of callbacks has to end at once."""
+    def __init__(
+        self, now: float = MIDNIGHT, monotonic: float = 1000.0, *, turns: int = TURNS
+    ) -> None:
+        """`turns`: of the loop after each timer; few make hours pass quickly, where no chain of
+        callbacks has to end at once.
+        """
         self._turns = turns
         self._wall = round(now * NANOSECONDS)
         self._monotonic = round(monotonic * NANOSECONDS)
@@ -66,14 +75,18 @@ class FakeClock:
         return sum(1 for timer in self._timers if timer.callback)
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
-        """See `Clock.call_later`. A delay of zero or less fires in the next `advance`, even by zero seconds."""
+        """See `Clock.call_later`. A delay of zero or less fires in the next `advance`, even by
+        zero seconds.
+        """
         self._set += 1
         timer = FakeTimer(self._monotonic + max(0, round(delay * NANOSECONDS)), self._set, callback)
         heapq.heappush(self._timers, timer)
         return timer
 
     async def sleep(self, seconds: float) -> None:
-        """See `Clock.sleep`. Zero seconds or less give way to the loop once, as asyncio's own sleep does."""
+        """See `Clock.sleep`. Zero seconds or less give way to the loop once, as asyncio's own
+        sleep does.
+        """
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -85,7 +98,9 @@ class FakeClock:
             timer.cancel()
 
     async def advance(self, seconds: float) -> None:
-        """Let `seconds` pass: fire what falls due, in order, each at its own time, and let the loop settle after each."""
+        """Let `seconds` pass: fire what falls due, in order, each at its own time, and let the
+        loop settle after each.
+        """
         end = self._monotonic + round(seconds * NANOSECONDS)
         await settle(self._turns)
         while (timer := self._next(end)) is not None:
@@ -98,7 +113,9 @@ class FakeClock:
         await settle(self._turns)
 
     def step(self, seconds: float) -> None:
-        """Set the wall clock forward or back, as an administrator or NTP does: no time passes and no timer fires."""
+        """Set the wall clock forward or back, as an administrator or NTP does: no time passes and
+        no timer fires.
+        """
         self._wall += round(seconds * NANOSECONDS)
 
     def _next(self, end: int) -> FakeTimer | None:

@@ -1,4 +1,6 @@
-"""The `forwarder` command as a user has it: a process of its own, whose output is waited for with a limit."""
+"""The `forwarder` command as a user has it: a process of its own, whose output is waited for with
+a limit.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class Running:
         self.lines: list[str] = []
 
     async def line(self, *texts: str) -> str:
-        """The next line that holds all of `texts`. Fails when the process ends first, or after `LIMIT` seconds."""
+        """The next line that holds all of `texts`. Fails when the process ends first, or after
+        `LIMIT` seconds.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LIMIT):
                 while line := await self._next():
@@ -63,11 +67,17 @@ class Running:
             return await self.process.wait()
 
 
-async def forwarder(*args: str, env: Mapping[str, str] | None = None, limit: float = LIMIT) -> Finished:
-    """Run `forwarder` with `args` to its end, within `limit` seconds; of the surroundings' `FORWARDER_…` variables it sees those of
-    `env` alone."""
+async def forwarder(
+    *args: str, env: Mapping[str, str] | None = None, limit: float = LIMIT
+) -> Finished:
+    """Run `forwarder` with `args` to its end, within `limit` seconds; of the surroundings'
+    `FORWARDER_…` variables it sees those of `env` alone.
+    """
     process = await asyncio.create_subprocess_exec(
-        *command_line(args), env=environment(env), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        *command_line(args),
+        env=environment(env),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
     try:
         async with asyncio.timeout(limit):
@@ -79,8 +89,8 @@ async def forwarder(*args: str, env: Mapping[str, str] | None = None, limit: flo
 
 
 async def invoked(*args: str, env: Mapping[str, str] | None = None) -> Finished:
-    """The same in this process, in a thread: for a command that ends by itself and not by a signal. A process spends most of its time on
-    imports.
+    """The same in this process, in a thread: for a command that ends by itself and not by a
+    signal. A process spends most of its time on imports.
 
     Another thread's output is the command's as well: not for tests whose own parts log.
     """
@@ -89,7 +99,9 @@ async def invoked(*args: str, env: Mapping[str, str] | None = None) -> Finished:
 
 def invoke(*args: str, env: Mapping[str, str] | None = None) -> Finished:
     """Run `forwarder` with `args` in this thread."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    out, err = (
+        io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)
+    )
     with contextlib.ExitStack() as stack:
         for target, name, value in (
             (sys, "argv", ["forwarder", *args]),
@@ -111,9 +123,14 @@ def invoke(*args: str, env: Mapping[str, str] | None = None) -> Finished:
 
 @contextlib.asynccontextmanager
 async def running(*args: str, env: Mapping[str, str] | None = None) -> AsyncIterator[Running]:
-    """`forwarder` with `args` in the background, both outputs in one; killed at the end if it still runs."""
+    """`forwarder` with `args` in the background, both outputs in one; killed at the end if it
+    still runs.
+    """
     process = await asyncio.create_subprocess_exec(
-        *command_line(args), env=environment(env), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        *command_line(args),
+        env=environment(env),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
     )
     try:
         yield Running(process)
@@ -128,7 +145,9 @@ def command_line(args: Sequence[str]) -> list[str]:
 
 def environment(env: Mapping[str, str] | None) -> dict[str, str]:
     """What a command sees: the surroundings without their `FORWARDER_…` variables, and `env`."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("FORWARDER_")}
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("FORWARDER_")
+    }
     return {**inherited, "COLUMNS": "200", **(env or {})}
 
 

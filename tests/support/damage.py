@@ -30,7 +30,9 @@ class SegmentFile:
 
     def records(self, kind: RecordKind | None = None) -> list[FoundRecord]:
         """Its whole records, of that kind."""
-        found = [item for item in records(self.data, self.generation) if isinstance(item, FoundRecord)]
+        found = [
+            item for item in records(self.data, self.generation) if isinstance(item, FoundRecord)
+        ]
         return [item for item in found if kind in (None, item.header.kind)]
 
     def write(self, at: int, data: bytes) -> None:
@@ -66,7 +68,11 @@ def segments(directory: Path) -> list[SegmentFile]:
 
 def aside(directory: Path) -> dict[str, bytes]:
     """What lies aside, by name, without the README."""
-    return {path.name: path.read_bytes() for path in _files(directory / "aside") if path.name != "README"}
+    return {
+        path.name: path.read_bytes()
+        for path in _files(directory / "aside")
+        if path.name != "README"
+    }
 
 
 def notes(directory: Path) -> list[str]:
@@ -76,4 +82,8 @@ def notes(directory: Path) -> list[str]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    return iter(sorted(path for path in folder.iterdir() if path.is_file())) if folder.exists() else iter(())
+    return (
+        iter(sorted(path for path in folder.iterdir() if path.is_file()))
+        if folder.exists()
+        else iter(())
+    )

@@ -1,4 +1,6 @@
-"""Decoders that do their work in this process, when a test says so; and senders that wait for large requests."""
+"""Decoders that do their work in this process, when a test says so; and senders that wait for
+large requests.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class HereDecoder:
         """Work."""
         self._gate.set()
 
-    async def decode(self, head: bytes, body: bytes, accept: Callable[[int], None]) -> tuple[bytes, list[bytes]]:
+    async def decode(
+        self, head: bytes, body: bytes, accept: Callable[[int], None]
+    ) -> tuple[bytes, list[bytes]]:
         """See `intake.large.Decoder`."""
         self.bodies.append(body)
         await self._gate.wait()

@@ -1,4 +1,6 @@
-"""What deploy/ says, parsed: manifests, containers, their environment; and what the code says about it."""
+"""What deploy/ says, parsed: manifests, containers, their environment; and what the code says
+about it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ USER: Final = 10001
 POD: Final = "forwarder-0"
 """The name of a pod, where a container asks for it."""
 MARGIN: Final = 5.0
-"""Seconds that a grace period must be longer than the daemon's own stop: it closes files and says goodbye after the drain."""
+"""Seconds that a grace period must be longer than the daemon's own stop: it closes files and says
+goodbye after the drain.
+"""
 
 Document = dict[str, Any]
 
@@ -52,7 +56,9 @@ def of_kind(objects: Iterable[Document], kind: str) -> list[Document]:
 
 def pods(objects: Iterable[Document]) -> list[Document]:
     """The pods' specifications among them."""
-    return [each["spec"]["template"]["spec"] for each in objects if "template" in each.get("spec", {})]
+    return [
+        each["spec"]["template"]["spec"] for each in objects if "template" in each.get("spec", {})
+    ]
 
 
 def containers(pod: Document) -> list[Document]:
@@ -66,18 +72,30 @@ def forwarders(pod: Document) -> list[Document]:
 
 
 def environment(container: Document) -> dict[str, str]:
-    """The container's own variables; one that comes from elsewhere has a value that can be used: a node's name, a pod's, or a proxy."""
-    return {each["name"]: each.get("value") or _elsewhere(each) for each in container.get("env", ())}
+    """The container's own variables; one that comes from elsewhere has a value that can be used: a
+    node's name, a pod's, or a proxy.
+    """
+    return {
+        each["name"]: each.get("value") or _elsewhere(each) for each in container.get("env", ())
+    }
 
 
 def _elsewhere(variable: Document) -> str:
     field = variable["valueFrom"].get("fieldRef", {}).get("fieldPath")
-    return {"spec.nodeName": "node-1", "metadata.name": POD, None: "http://proxy.example.com:3128"}[field]
+    return {"spec.nodeName": "node-1", "metadata.name": POD, None: "http://proxy.example.com:3128"}[
+        field
+    ]
 
 
-def settings(file: Path | None, environ: Mapping[str, str], image: Mapping[str, str] | None = None) -> Settings:
-    """The effective settings, with what the image sets below what the container sets. Fails as `forwarder run` would."""
-    return load_settings(file, {**(image or {}), **environ}, default_file=Path("/nonexistent")).settings
+def settings(
+    file: Path | None, environ: Mapping[str, str], image: Mapping[str, str] | None = None
+) -> Settings:
+    """The effective settings, with what the image sets below what the container sets. Fails as
+    `forwarder run` would.
+    """
+    return load_settings(
+        file, {**(image or {}), **environ}, default_file=Path("/nonexistent")
+    ).settings
 
 
 def holds(seconds: float, stop: Settings) -> bool:
@@ -101,7 +119,9 @@ def seconds(text: str) -> int:
     """A time as Compose writes it: `40s`, `1m30s`."""
     parts = re.findall(r"(\d+)(ms|s|m|h)", text)
     assert "".join(number + unit for number, unit in parts) == text
-    return math.ceil(sum(int(number) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[unit] for number, unit in parts))
+    return math.ceil(
+        sum(int(number) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[unit] for number, unit in parts)
+    )
 
 
 def texts() -> Iterator[tuple[Path, str]]:

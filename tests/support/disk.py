@@ -1,4 +1,6 @@
-"""A disk buffer without threads, on a disk that forgets what wasn't synced: everything happens when a test says so."""
+"""A disk buffer without threads, on a disk that forgets what wasn't synced: everything happens
+when a test says so.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ class InlineCommitter(Committer):
             if not self.due:
                 return
             self.due = False
-            jobs = [(part, job) for part in self._participants if (job := part.prepare()) is not None]
+            jobs = [
+                (part, job) for part in self._participants if (job := part.prepare()) is not None
+            ]
             failed = False
             done: list[tuple[CommitParticipant, Any, Exception | None]] = []
             for part, job in jobs:
@@ -93,7 +97,9 @@ class InlineLoader(Loader):
 class NoLetters:
     """There are no dead letters, or those that a test says."""
 
-    def __init__(self, places: Collection[tuple[int, int]] = (), gone: dict[Lane, int] | None = None) -> None:
+    def __init__(
+        self, places: Collection[tuple[int, int]] = (), gone: dict[Lane, int] | None = None
+    ) -> None:
         self._places = places
         self._gone = gone or {}
         self.forgotten: set[int] = set()
@@ -125,7 +131,9 @@ class LossyDisk:
             self._synced[path] = path.read_bytes()
 
     def crash(self, directory: Path) -> None:
-        """The power is gone: of each file only what was synced is left (a new file is, its maker syncs it himself)."""
+        """The power is gone: of each file only what was synced is left (a new file is, its maker
+        syncs it himself).
+        """
         for path in directory.glob("*.segment"):
             path.write_bytes(self._synced.get(path) or _new_file(path.stat().st_size))
 
@@ -158,7 +166,9 @@ class DiskRig:
         self.letters = letters or NoLetters()
         self.clock = StillClock()
         self.committer = InlineCommitter(self.clock)
-        self.buffer: DiskBuffer = open_buffer(self.directory, self.committer, self.clock, self._policy, self.letters)
+        self.buffer: DiskBuffer = open_buffer(
+            self.directory, self.committer, self.clock, self._policy, self.letters
+        )
         self.buffer.loader = InlineLoader()
         self.committer.pump()
 
@@ -191,9 +201,12 @@ class DiskRig:
     def events(self, lane: Lane) -> list[bytes]:
         """Every event of the lane that waits, those on disk alone too; all waits on."""
         buffer, taken = self.buffer, []
-        while (holding := buffer.holdings.get(lane)) is not None and (holding.queue or holding.runs):
+        while (holding := buffer.holdings.get(lane)) is not None and (
+            holding.queue or holding.runs
+        ):
             used, in_memory = buffer.memory.used, holding.in_memory
-            buffer.memory.used = holding.in_memory = 0  # as if what was taken had gone: all of a long backlog is to be seen
+            # as if what was taken had gone: all of a long backlog is to be seen
+            buffer.memory.used = holding.in_memory = 0
             queue = buffer.queue(lane)
             buffer.memory.used += used
             holding.in_memory += in_memory

@@ -39,12 +39,24 @@ class LogWriter:
         self.directory = worker_directory(root, worker)
         (self.directory / LOG).mkdir(parents=True)
         self.path = self.directory / LOG / "00000001.segment"
-        self.path.write_bytes(encode_segment_header(SegmentHeader(version, SEGMENT, 1, 1000.0)).ljust(SEGMENT, b"\0"))
+        self.path.write_bytes(
+            encode_segment_header(SegmentHeader(version, SEGMENT, 1, 1000.0)).ljust(SEGMENT, b"\0")
+        )
         self.at = SEGMENT_HEADER_SIZE
         self.sequence = 0
-        self._put(RecordKind.CHECKPOINT, msgspec.json.encode({"oldest": 1, "next": 1, "books": LogBooks().plain()}))
+        self._put(
+            RecordKind.CHECKPOINT,
+            msgspec.json.encode({"oldest": 1, "next": 1, "books": LogBooks().plain()}),
+        )
 
-    def events(self, lane: Lane, events: Sequence[bytes], *, received_at: float = 1_767_225_600.0, source: str = "http") -> int:
+    def events(
+        self,
+        lane: Lane,
+        events: Sequence[bytes],
+        *,
+        received_at: float = 1_767_225_600.0,
+        source: str = "http",
+    ) -> int:
         """A record of these events; where in the file it begins."""
         self.sequence += 1
         return self._put(
@@ -60,7 +72,13 @@ class LogWriter:
     def settle(self, lane: Lane, sequence: int, count: int, fate: str = Fate.DELIVERED) -> None:
         """Marks that settle a whole record of `count` events."""
         body = struct.pack("<QQ", sequence, ALL)
-        self._put(RecordKind.MARKS, body, meta=encode_meta(fate, lane.api_key), flags=HISTORICAL if lane.historical else 0, count=count)
+        self._put(
+            RecordKind.MARKS,
+            body,
+            meta=encode_meta(fate, lane.api_key),
+            flags=HISTORICAL if lane.historical else 0,
+            count=count,
+        )
 
     def flip(self, at: int) -> None:
         """Turn a bit of the file."""
@@ -105,7 +123,10 @@ def write_letters(directory: Path, letters: Sequence[DeadLetter]) -> None:
     """Dead letters in a worker's directory, numbered from 1."""
     file = DeadLetterDatabase(directory / DEAD_LETTERS)
     try:
-        numbered = [NumberedDeadLetter(number, letter, receipt=False) for number, letter in enumerate(letters, 1)]
+        numbered = [
+            NumberedDeadLetter(number, letter, receipt=False)
+            for number, letter in enumerate(letters, 1)
+        ]
         DeadLetterCommit(file, logged=True, letters=numbered).run(alone=False)
     finally:
         file.close()

@@ -15,7 +15,11 @@ class Dockerfile:
 
     def __init__(self, path: Path) -> None:
         self.text = re.sub(r"\\\n\s*", "", path.read_text())
-        self.instructions = [line.split(maxsplit=1) for line in self.text.splitlines() if line and not line.startswith("#")]
+        self.instructions = [
+            line.split(maxsplit=1)
+            for line in self.text.splitlines()
+            if line and not line.startswith("#")
+        ]
 
     @property
     def stages(self) -> list[tuple[str, str, list[list[str]]]]:
@@ -29,15 +33,21 @@ class Dockerfile:
         return found
 
     def last(self, instruction: str, target: str = "") -> list[str]:
-        """What follows each use of an instruction in the image: in a stage, the last one by default, and in those that it is based on."""
+        """What follows each use of an instruction in the image: in a stage, the last one by
+        default, and in those that it is based on.
+        """
         known = {name: (base, lines) for name, base, lines in self.stages}
         base, lines = known[target]
-        return (self.last(instruction, base) if base in known else []) + [line[1] for line in lines if line[0] == instruction]
+        return (self.last(instruction, base) if base in known else []) + [
+            line[1] for line in lines if line[0] == instruction
+        ]
 
     @property
     def copied(self) -> list[str]:
         """What is copied from outside, over all stages: the arguments of each COPY."""
-        return [each[1] for each in self.instructions if each[0] == "COPY" and "--from" not in each[1]]
+        return [
+            each[1] for each in self.instructions if each[0] == "COPY" and "--from" not in each[1]
+        ]
 
     @property
     def environment(self) -> dict[str, str]:

@@ -25,7 +25,9 @@ def page(title: str) -> Path:
 
 def text_of(*documents: Path | str) -> str:
     """The text of documents, one after the other, by their files or their names."""
-    return "\n".join((each if isinstance(each, Path) else page(each)).read_text("utf-8") for each in documents)
+    return "\n".join(
+        (each if isinstance(each, Path) else page(each)).read_text("utf-8") for each in documents
+    )
 
 
 GUIDES: Final = tuple(
@@ -72,7 +74,9 @@ def shown_in(path: str) -> frozenset[str]:
     if not file.exists():
         return frozenset()
     body = ast.parse(file.read_text("utf-8")).body
-    functions = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [
+        node.name for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
     return frozenset(name for name in functions if name.startswith("test_"))
 
 
@@ -97,7 +101,9 @@ def links(file: Path) -> Iterator[tuple[Path, str]]:
 def anchors(file: Path) -> frozenset[str]:
     """What a link into a document can name, as forges spell it."""
     headings = re.findall(r"^#+ (.+)$", _CODE.sub("", text_of(file)), re.MULTILINE)
-    return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings)
+    return frozenset(
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings
+    )
 
 
 def spans(text: str) -> set[str]:

@@ -1,6 +1,8 @@
-"""Workers' processes that do nothing but say what a test wants them to: as cheap as an interpreter, and as real as their signals.
+"""Workers' processes that do nothing but say what a test wants them to: as cheap as an
+interpreter, and as real as their signals.
 
-`FAKE_WORKER` in their environment is a JSON object from a worker's number to how it behaves; `{}` stands for one that just works.
+`FAKE_WORKER` in their environment is a JSON object from a worker's number to how it behaves; `{}`
+stands for one that just works.
 """
 
 from __future__ import annotations
@@ -54,9 +56,11 @@ while head := line.recv(3):
         if not how.get("mute"):
             say(b"=", shown)
     elif head[:1] == b"f":
-        say(b"=", json.dumps([{"lane": "lane", "where": "worker " + number, "since": 1.0}]).encode())
+        say(b"=", json.dumps([{"lane": "lane", "where": "worker " + number, "since": \
+1.0}]).encode())
     elif head[:1] == b"t":
-        say(b"=", json.dumps({"events": [json.loads(text)], "skipped": 2, "lost": int(number)}).encode())
+        say(b"=", json.dumps({"events": [json.loads(text)], "skipped": 2, "lost": \
+int(number)}).encode())
     elif head[:1] == b"r":
         shown = json.dumps({**how["shown"], "warnings": ["reloaded"]}).encode()
     elif head[:1] == b"s":
@@ -66,12 +70,17 @@ while head := line.recv(3):
 
 
 def fake(shown: Snapshot, **workers: Mapping[str, Any]) -> Launch:
-    """How to start such processes: each shows `shown`, unless `w<number>` says `shown`, `fails`, `exits`, `code`, `mute`,
-    `input` (it reads standard input, which is empty, to its end), `late` (it never says that it works), `deaf` (it does nothing at all),
-    `idle` or `log` (a file for its role)."""
+    """How to start such processes: each shows `shown`, unless `w<number>` says `shown`, `fails`,
+    `exits`, `code`, `mute`, `input` (it reads standard input, which is empty, to its end), `late`
+    (it never says that it works), `deaf` (it does nothing at all), `idle` or `log` (a file for its
+    role).
+    """
     behaviour = {str(number): {"shown": _plain(shown)} for number in range(10)}
     for name, how in workers.items():
-        told = {key: _plain(value) if isinstance(value, Snapshot) else value for key, value in how.items()}
+        told = {
+            key: _plain(value) if isinstance(value, Snapshot) else value
+            for key, value in how.items()
+        }
         behaviour[name.removeprefix("w")].update(told)
     return Launch([sys.executable, "-S", "-c", _SCRIPT], {"FAKE_WORKER": json.dumps(behaviour)})
 

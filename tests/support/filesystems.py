@@ -1,4 +1,6 @@
-"""File systems of a test's own, where it may mount them: small ones, and ones that nothing can be written to."""
+"""File systems of a test's own, where it may mount them: small ones, and ones that nothing can be
+written to.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class Mounted:
         self._mount(0)
 
     def read_only(self, *, so: bool) -> None:
-        """Let nothing be written to it, or let it be again. Raises `OSError` while a file there is open for writing."""
+        """Let nothing be written to it, or let it be again. Raises `OSError` while a file there is
+        open for writing.
+        """
         self._mount(_REMOUNT | (_READ_ONLY if so else 0))
 
     def fill(self) -> Path:
@@ -47,7 +51,9 @@ class Mounted:
 
 @contextlib.contextmanager
 def mounted(path: Path, size: int) -> Iterator[Mounted]:
-    """A tmpfs of `size` bytes at `path`, which is made. Raises `OSError` where this process may not mount."""
+    """A tmpfs of `size` bytes at `path`, which is made. Raises `OSError` where this process may
+    not mount.
+    """
     path.mkdir()
     place = Mounted(path, size)
     try:

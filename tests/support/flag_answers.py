@@ -1,4 +1,6 @@
-"""A project's flags in a sandbox, and what is answered about them: by its endpoints, and by the Python SDK from the definitions alone."""
+"""A project's flags in a sandbox, and what is answered about them: by its endpoints, and by the
+Python SDK from the definitions alone.
+"""
 
 from __future__ import annotations
 
@@ -38,19 +40,27 @@ class FlagAnswers:
 
 async def define(session: aiohttp.ClientSession, url: str, key: str, project: FlagProject) -> None:
     """Give a sandbox's project these flags and cohorts, and its types of groups in their order."""
-    await _send(session, "PUT", f"{url}/sandbox/group-types?api_key={key}", list(project.group_types))
+    await _send(
+        session, "PUT", f"{url}/sandbox/group-types?api_key={key}", list(project.group_types)
+    )
     for cohort in project.cohorts:
         await _send(session, "PUT", f"{url}/sandbox/cohorts/{cohort['id']}?api_key={key}", cohort)
     for flag in project.flags:
         await set_flag(session, url, key, flag)
 
 
-async def set_flag(session: aiohttp.ClientSession, url: str, key: str, flag: Mapping[str, Any]) -> None:
+async def set_flag(
+    session: aiohttp.ClientSession, url: str, key: str, flag: Mapping[str, Any]
+) -> None:
     """Set one flag."""
-    await _send(session, "PUT", f"{url}/sandbox/flags/{quote(flag['key'], safe='')}?api_key={key}", flag)
+    await _send(
+        session, "PUT", f"{url}/sandbox/flags/{quote(flag['key'], safe='')}?api_key={key}", flag
+    )
 
 
-async def ask_all(session: aiohttp.ClientSession, url: str, key: str, path: str, visitors: Iterable[Visitor]) -> list[FlagAnswers]:
+async def ask_all(
+    session: aiohttp.ClientSession, url: str, key: str, path: str, visitors: Iterable[Visitor]
+) -> list[FlagAnswers]:
     """What a path answers about each visitor."""
     permits = asyncio.Semaphore(_AT_ONCE)
 
@@ -61,7 +71,14 @@ async def ask_all(session: aiohttp.ClientSession, url: str, key: str, path: str,
     return await asyncio.gather(*(ask_about(visitor) for visitor in visitors))
 
 
-async def ask(session: aiohttp.ClientSession, url: str, key: str, path: str, request: Mapping[str, Any], **headers: str) -> FlagAnswers:
+async def ask(
+    session: aiohttp.ClientSession,
+    url: str,
+    key: str,
+    path: str,
+    request: Mapping[str, Any],
+    **headers: str,
+) -> FlagAnswers:
     """What `/decide?v=3` or `/flags/?v=2` answers."""
     body = await _send(session, "POST", url + path, {"api_key": key, **request}, headers)
     return read_flags(body) if "flags" in body else read_decide(body)
@@ -86,18 +103,35 @@ def read_flags(body: Mapping[str, Any]) -> FlagAnswers:
 
 
 async def _send(
-    session: aiohttp.ClientSession, method: str, url: str, body: Mapping[str, Any] | list[str], headers: Mapping[str, str] | None = None
+    session: aiohttp.ClientSession,
+    method: str,
+    url: str,
+    body: Mapping[str, Any] | list[str],
+    headers: Mapping[str, str] | None = None,
 ) -> Any:
     data = io.BytesIO(json.dumps(body).encode())
-    async with session.request(method, url, data=data, headers={"Content-Type": "application/json", **(headers or {})}) as response:
-        assert response.status in {200, 201}, f"{method} {url}: {response.status} {await response.text()}"
+    async with session.request(
+        method, url, data=data, headers={"Content-Type": "application/json", **(headers or {})}
+    ) as response:
+        assert response.status in {200, 201}, (
+            f"{method} {url}: {response.status} {await response.text()}"
+        )
         return await response.json()
 
 
 @contextmanager
 def python_sdk(host: str, key: str, secret: str | None = SECRET) -> Iterator[Posthog]:
-    """The SDK, closed at the end. With a secret key it has fetched the definitions; without, it asks the service."""
-    client = Posthog(key, host=host, secret_key=secret, enable_local_evaluation=False, feature_flags_request_timeout_seconds=30, send=False)
+    """The SDK, closed at the end. With a secret key it has fetched the definitions; without, it
+    asks the service.
+    """
+    client = Posthog(
+        key,
+        host=host,
+        secret_key=secret,
+        enable_local_evaluation=False,
+        feature_flags_request_timeout_seconds=30,
+        send=False,
+    )
     try:
         if secret is not None:
             client.load_feature_flags()  # type: ignore[no-untyped-call]
@@ -108,8 +142,12 @@ def python_sdk(host: str, key: str, secret: str | None = SECRET) -> Iterator[Pos
         reset_sessions()
 
 
-def decide(client: Posthog, visitors: Sequence[Visitor], *, locally: bool = True) -> list[FlagAnswers]:
-    """What the SDK says about each visitor: from the definitions alone, where flags that it can't decide are absent, or as it is told."""
+def decide(
+    client: Posthog, visitors: Sequence[Visitor], *, locally: bool = True
+) -> list[FlagAnswers]:
+    """What the SDK says about each visitor: from the definitions alone, where flags that it can't
+    decide are absent, or as it is told.
+    """
     return [_decide(client, visitor, locally=locally) for visitor in visitors]
 
 
@@ -122,18 +160,28 @@ def _decide(client: Posthog, visitor: Visitor, *, locally: bool) -> FlagAnswers:
         only_evaluate_locally=locally,
         disable_geoip=True,
     )
-    payloads = {key: json.loads(payload) for key, payload in (said["featureFlagPayloads"] or {}).items()}
+    payloads = {
+        key: json.loads(payload) for key, payload in (said["featureFlagPayloads"] or {}).items()
+    }
     return FlagAnswers(said["featureFlags"] or {}, payloads)
 
 
-def differences(expected: Sequence[FlagAnswers], answered: Sequence[FlagAnswers], visitors: Sequence[Visitor]) -> list[str]:
-    """Where answers differ from what an SDK decided; flags that it couldn't decide count nothing."""
+def differences(
+    expected: Sequence[FlagAnswers], answered: Sequence[FlagAnswers], visitors: Sequence[Visitor]
+) -> list[str]:
+    """Where answers differ from what an SDK decided; flags that it couldn't decide
+    count nothing.
+    """
     found = []
     for visitor, decided, got in zip(visitors, expected, answered, strict=True):
         for key, value in decided.values.items():
-            one, other = (value, decided.payloads.get(key)), (got.values.get(key), got.payloads.get(key))
+            one, other = (
+                (value, decided.payloads.get(key)),
+                (got.values.get(key), got.payloads.get(key)),
+            )
             if one != other or type(value) is not type(got.values.get(key)):
                 found.append(
-                    f"{key} of {visitor.distinct_id}: expected {one}, answered {other}; {visitor.person_properties} {visitor.groups}"
+                    f"{key} of {visitor.distinct_id}: expected {one}, answered {other}; "
+                    f"{visitor.person_properties} {visitor.groups}"
                 )
     return found

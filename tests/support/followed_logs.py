@@ -1,4 +1,6 @@
-"""A directory of logs that is followed, for tests: what is read of each file is kept, under the identity that it was read with."""
+"""A directory of logs that is followed, for tests: what is read of each file is kept, under the
+identity that it was read with.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,14 @@ WAIT = 30.0
 def policy_of(*paths: str, max_line: int, **settings: object) -> LogPolicy:
     """A source that follows these; `split`, `format` and `mapping` don't matter for that."""
     unused = cast("Mapping", None), cast("LineFormat", None)
-    made = LogPolicy(name="logs", paths=paths, max_line=max_line, split=partial(_split, max_line), mapping=unused[0], line_format=unused[1])
+    made = LogPolicy(
+        name="logs",
+        paths=paths,
+        max_line=max_line,
+        split=partial(_split, max_line),
+        mapping=unused[0],
+        line_format=unused[1],
+    )
     return replace(made, rotate_wait=WAIT, **settings)  # type: ignore[arg-type]
 
 
@@ -36,11 +45,18 @@ class FollowedLogs:
     """One follower after the other on one store."""
 
     def __init__(
-        self, root: Path, *globs: str, split: Callable[[int], Splitter] | None = None, max_line: int = 1000, **settings: object
+        self,
+        root: Path,
+        *globs: str,
+        split: Callable[[int], Splitter] | None = None,
+        max_line: int = 1000,
+        **settings: object,
     ) -> None:
         self.folder = root / "log"
         self.folder.mkdir()
-        self.policy = policy_of(*[f"{self.folder}/{glob}" for glob in globs or ("*",)], max_line=max_line, **settings)
+        self.policy = policy_of(
+            *[f"{self.folder}/{glob}" for glob in globs or ("*",)], max_line=max_line, **settings
+        )
         if split is not None:
             self.policy = replace(self.policy, split=split)
         self.passed = 0.0
@@ -54,7 +70,9 @@ class FollowedLogs:
         """All that was ever read, by identity, generation and offset."""
 
     def _begin(self) -> Follower:
-        return Follower(self.policy, self.store, lambda: MIDNIGHT + self.passed, lambda: 1000.0 + self.passed)
+        return Follower(
+            self.policy, self.store, lambda: MIDNIGHT + self.passed, lambda: 1000.0 + self.passed
+        )
 
     def write(self, name: str, text: str, *, mode: str = "a") -> Path:
         """Append to a file."""

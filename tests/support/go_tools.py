@@ -1,9 +1,10 @@
-"""Programs that tests ask for their opinion and that come as Go modules: found on the path, or built once where Go is.
+"""Programs that tests ask for their opinion and that come as Go modules: found on the path, or
+built once where Go is.
 
     .venv/bin/python -m tests.support.go_tools      builds all of them into .venv/tools
 
-Building takes minutes of processor time, at low priority. Tests build helm themselves where they must; promtool, the larger one, they only
-look for.
+Building takes minutes of processor time, at low priority. Tests build helm themselves where they
+must; promtool, the larger one, they only look for.
 """
 
 from __future__ import annotations
@@ -40,10 +41,15 @@ class GoTool:
     """Whether a test that needs it builds it."""
 
     def path(self) -> str:
-        """Where it is. Skips the test where it can't be had; in continuous integration a build that fails fails the test."""
+        """Where it is. Skips the test where it can't be had; in continuous integration a build
+        that fails fails the test.
+        """
         found = shutil.which(self.name) or self._built()
         if found or not (self.builds and shutil.which("go")):
-            return found or pytest.skip(f"{self.name} isn't on the path (`python -m tests.support.go_tools` builds it where Go is)")
+            return found or pytest.skip(
+                f"{self.name} isn't on the path (`python -m tests.support.go_tools` builds it "
+                "where Go is)"
+            )
         try:
             return self.build()
         except CannotBuild as error:
@@ -63,7 +69,9 @@ class GoTool:
         return str(self._program) if self._program.exists() else None
 
     def _build(self) -> str:
-        """Make it in a module of its own: `go install` would refuse one that replaces some of what it needs."""
+        """Make it in a module of its own: `go install` would refuse one that replaces some of what
+        it needs.
+        """
         place = self._program.with_name(self._program.name + ".module")
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
@@ -76,12 +84,21 @@ class GoTool:
 
 
 HELM: Final = GoTool("helm", "helm.sh/helm/v3/cmd/helm", "v3.21.4")
-PROMTOOL: Final = GoTool("promtool", "github.com/prometheus/prometheus/cmd/promtool", "v0.305.1", builds=False)
+PROMTOOL: Final = GoTool(
+    "promtool", "github.com/prometheus/prometheus/cmd/promtool", "v0.305.1", builds=False
+)
 
 
 def _go(place: Path, *args: str) -> None:
     try:
-        done = subprocess.run(["nice", "go", *args], cwd=place, capture_output=True, text=True, timeout=BUILDING, check=False)
+        done = subprocess.run(
+            ["nice", "go", *args],
+            cwd=place,
+            capture_output=True,
+            text=True,
+            timeout=BUILDING,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotBuild(f"go {args[0]}: {error}") from error
     if done.returncode:

@@ -1,4 +1,5 @@
-"""`python -m tests.support.highest_offset run …`: forwarder with a fault, so that a test can show that it would be noticed.
+"""`python -m tests.support.highest_offset run …`: forwarder with a fault, so that a test can show
+that it would be noticed.
 
 It commits the highest offset of which anything is settled, not the one up to which everything is.
 """

@@ -1,4 +1,6 @@
-"""`python -m tests.support.hurried run …`: forwarder that looks at its cluster twice a second: for tests that wait for what it sees."""
+"""`python -m tests.support.hurried run …`: forwarder that looks at its cluster twice a second: for
+tests that wait for what it sees.
+"""
 
 from __future__ import annotations
 

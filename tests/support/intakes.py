@@ -1,4 +1,6 @@
-"""An intake over a real buffer, real dead letters and real books, and the events that it let through."""
+"""An intake over a real buffer, real dead letters and real books, and the events that it let
+through.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ NOW = "2026-01-01T00:00:00.000Z"
 
 def compiled_rules(*rules: Mapping[str, Any], max_event: int = 1_000_000) -> EventRules | None:
     """Rules as they are configured; None if there are none."""
-    return compile_rules([RuleSettings.parse(each) for each in rules], IdFiles(FakeClock()), max_event)
+    return compile_rules(
+        [RuleSettings.parse(each) for each in rules], IdFiles(FakeClock()), max_event
+    )
 
 
 class AllKnown(KnownKeys):
@@ -88,7 +92,9 @@ class IntakeRig:
         )
         self.intake = Intake(
             self.admission,
-            policy=IntakePolicy(self.max_body, self.max_event, 1.0, ack=self.ack, durable=self.durable),
+            policy=IntakePolicy(
+                self.max_body, self.max_event, 1.0, ack=self.ack, durable=self.durable
+            ),
             ordering_of=lambda _lane: self.ordering,
             headroom=self.headroom,
             decoder=self.decoder,
@@ -135,10 +141,17 @@ class IntakeRig:
         (event,) = self.events()
         return unique(event)
 
-    def figures(self, lane: Lane | None) -> tuple[int, int, dict[Reason, int], dict[DropCause, int]]:
+    def figures(
+        self, lane: Lane | None
+    ) -> tuple[int, int, dict[Reason, int], dict[DropCause, int]]:
         """A lane's account: received, buffered, dead-lettered, dropped."""
         account = self.books.accounts[lane]
-        return sum(account.received.values()), account.buffered, dict(account.dead_lettered), dict(account.dropped)
+        return (
+            sum(account.received.values()),
+            account.buffered,
+            dict(account.dead_lettered),
+            dict(account.dropped),
+        )
 
     def balanced(self) -> bool:
         """Whether what the books leave as buffered is what the buffer holds, for every lane."""
@@ -148,7 +161,13 @@ class IntakeRig:
     def untouched(self) -> bool:
         """Whether nothing was taken and nothing counted."""
         counted = any(account.received for account in self.books.accounts.values())
-        return not (counted or self.buffer.used or self.buffer.holdings or self.dead_letters.letters or self.woken)
+        return not (
+            counted
+            or self.buffer.used
+            or self.buffer.holdings
+            or self.dead_letters.letters
+            or self.woken
+        )
 
 
 def unique(event: bytes) -> dict[str, Any]:
@@ -166,7 +185,14 @@ def unique(event: bytes) -> dict[str, Any]:
 
 def stamped_event(**changes: Any) -> dict[str, Any]:
     """An event that needs no stamp, with changes; None takes a member out."""
-    event = {"event": "click", "distinct_id": "ann", "uuid": UUID, "timestamp": "2025-12-31T12:00:00Z", "properties": {"a": 1}, **changes}
+    event = {
+        "event": "click",
+        "distinct_id": "ann",
+        "uuid": UUID,
+        "timestamp": "2025-12-31T12:00:00Z",
+        "properties": {"a": 1},
+        **changes,
+    }
     return {key: value for key, value in event.items() if value is not None}
 
 

@@ -1,7 +1,8 @@
 """A real Kafka for tests, what they put into it, and what they read of it.
 
-Fixtures, registered in tests/conftest.py: `kafka`, one broker for each process that runs tests, or the one at KAFKA_BOOTSTRAP_SERVERS; and
-`topic`, which makes topics. A test that uses them is marked `slow`. Its groups and topics have names of their own (`unique`).
+Fixtures, registered in tests/conftest.py: `kafka`, one broker for each process that runs tests, or
+the one at KAFKA_BOOTSTRAP_SERVERS; and `topic`, which makes topics. A test that uses them is
+marked `slow`. Its groups and topics have names of their own (`unique`).
 """
 
 from __future__ import annotations
@@ -43,14 +44,18 @@ class Kafka:
 
     @property
     def broker(self) -> Broker:
-        """To stop, kill and restart it; its methods block, so `await in_thread(kafka.broker.restart)`. Skips the test where the
-        broker isn't ours. A test that stops it starts it again, whatever happens."""
+        """To stop, kill and restart it; its methods block, so `await
+        in_thread(kafka.broker.restart)`. Skips the test where the broker isn't ours. A test that
+        stops it starts it again, whatever happens.
+        """
         return self.own or pytest.skip(f"the broker at {EXTERNAL} isn't ours to stop")
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a test produces. Without a `partition` the key chooses, as with every Kafka client; `timestamp` is in milliseconds."""
+    """What a test produces. Without a `partition` the key chooses, as with every Kafka client;
+    `timestamp` is in milliseconds.
+    """
 
     value: bytes | None
     key: bytes | None = None
@@ -101,7 +106,9 @@ def unique(name: str) -> str:
 @asynccontextmanager
 async def admin(bootstrap: str, **options: Any) -> AsyncIterator[AIOKafkaAdminClient]:
     """A client for what an operator does."""
-    client = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=int(LIMIT * 1000), **options)
+    client = AIOKafkaAdminClient(
+        bootstrap_servers=bootstrap, request_timeout_ms=int(LIMIT * 1000), **options
+    )
     async with asyncio.timeout(LIMIT):
         await client.start()
     try:
@@ -114,7 +121,10 @@ async def create_topic(bootstrap: str, name: str, partitions: int = 1, **configs
     """Create a topic of exactly this name."""
     settings = {key.replace("_", "."): value for key, value in configs.items()}
     async with admin(bootstrap) as client:
-        _check(await client.create_topics([NewTopic(name, partitions, 1, topic_configs=settings)]), "topic_errors")
+        _check(
+            await client.create_topics([NewTopic(name, partitions, 1, topic_configs=settings)]),
+            "topic_errors",
+        )
 
 
 async def add_partitions(bootstrap: str, name: str, total: int) -> None:
@@ -124,23 +134,40 @@ async def add_partitions(bootstrap: str, name: str, total: int) -> None:
 
 
 async def produce(
-    bootstrap: str, topic: str, records: Iterable[Record | bytes], compression: str | None = None, **options: Any
+    bootstrap: str,
+    topic: str,
+    records: Iterable[Record | bytes],
+    compression: str | None = None,
+    **options: Any,
 ) -> list[tuple[int, int]]:
-    """Append records, acknowledged by the broker, in order within a partition; the (partition, offset) of each. A hundred thousand a
-    second. `compression`: gzip, snappy, lz4 or zstd. `options` are aiokafka's."""
+    """Append records, acknowledged by the broker, in order within a partition; the (partition,
+    offset) of each. A hundred thousand a second. `compression`: gzip, snappy, lz4 or zstd.
+    `options` are aiokafka's.
+    """
     producer = AIOKafkaProducer(
-        bootstrap_servers=bootstrap, enable_idempotence=True, max_batch_size=BATCH_BYTES, compression_type=compression, **options
+        bootstrap_servers=bootstrap,
+        enable_idempotence=True,
+        max_batch_size=BATCH_BYTES,
+        compression_type=compression,
+        **options,
     )
     async with asyncio.timeout(LIMIT):
         await producer.start()
     try:
         partitions = sorted(await producer.partitions_for(topic))
-        return await _append(producer, topic, partitions, [each if isinstance(each, Record) else Record(each) for each in records])
+        return await _append(
+            producer,
+            topic,
+            partitions,
+            [each if isinstance(each, Record) else Record(each) for each in records],
+        )
     finally:
         await producer.stop()
 
 
-async def _append(producer: AIOKafkaProducer, topic: str, partitions: list[int], records: list[Record]) -> list[tuple[int, int]]:
+async def _append(
+    producer: AIOKafkaProducer, topic: str, partitions: list[int], records: list[Record]
+) -> list[tuple[int, int]]:
     """Fill a batch for each partition, send it when it is full, and take another."""
     choose = DefaultPartitioner()
     open_batches: dict[int, tuple[Any, list[int]]] = {}
@@ -148,16 +175,27 @@ async def _append(producer: AIOKafkaProducer, topic: str, partitions: list[int],
 
     async def close(partition: int) -> None:
         batch, places = open_batches.pop(partition)
-        sent.append((partition, await producer.send_batch(batch, topic, partition=partition), places))
+        sent.append(
+            (partition, await producer.send_batch(batch, topic, partition=partition), places)
+        )
 
     for place, record in enumerate(records):
-        partition = choose(record.key, partitions, partitions) if record.partition is None else record.partition
+        partition = (
+            choose(record.key, partitions, partitions)
+            if record.partition is None
+            else record.partition
+        )
         for _ in range(2):
             if partition not in open_batches:
                 open_batches[partition] = (producer.create_batch(), [])
             batch, places = open_batches[partition]
             headers = list(record.headers)
-            if batch.append(timestamp=record.timestamp, key=record.key, value=record.value, headers=headers) is not None:
+            if (
+                batch.append(
+                    timestamp=record.timestamp, key=record.key, value=record.value, headers=headers
+                )
+                is not None
+            ):
                 places.append(place)
                 break
             await close(partition)
@@ -168,7 +206,9 @@ async def _append(producer: AIOKafkaProducer, topic: str, partitions: list[int],
     return await _places(sent, len(records))
 
 
-async def _places(sent: list[tuple[int, asyncio.Future[Any], list[int]]], count: int) -> list[tuple[int, int]]:
+async def _places(
+    sent: list[tuple[int, asyncio.Future[Any], list[int]]], count: int
+) -> list[tuple[int, int]]:
     found = [(-1, -1)] * count
     for partition, future, places in sent:
         base = (await future).offset
@@ -178,10 +218,16 @@ async def _places(sent: list[tuple[int, asyncio.Future[Any], list[int]]], count:
 
 
 async def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:
-    """The offset that a group has committed for each partition of a topic; those without one are missing."""
+    """The offset that a group has committed for each partition of a topic; those without one are
+    missing.
+    """
     async with admin(bootstrap) as client:
         offsets = await _answered(lambda: client.list_consumer_group_offsets(group))
-    return {place.partition: entry.offset for place, entry in offsets.items() if place.topic == topic and entry.offset >= 0}
+    return {
+        place.partition: entry.offset
+        for place, entry in offsets.items()
+        if place.topic == topic and entry.offset >= 0
+    }
 
 
 async def ends(bootstrap: str, topic: str) -> dict[int, int]:
@@ -193,7 +239,10 @@ async def ends(bootstrap: str, topic: str) -> dict[int, int]:
         async with admin(bootstrap) as client:
             described = await client.describe_topics([topic])
         places = [TopicPartition(topic, each["partition"]) for each in described[0]["partitions"]]
-        return {place.partition: offset for place, offset in (await consumer.end_offsets(places)).items()}
+        return {
+            place.partition: offset
+            for place, offset in (await consumer.end_offsets(places)).items()
+        }
     finally:
         await consumer.stop()
 
@@ -202,11 +251,18 @@ async def members(bootstrap: str, group: str) -> dict[str, str]:
     """The members of a group as the broker sees them: member id → client id."""
     async with admin(bootstrap) as client:
         answers = await _answered(lambda: client.describe_consumer_groups([group]))
-    return {member[0]: member[1] for answer in answers for described in answer.groups for member in described[5]}
+    return {
+        member[0]: member[1]
+        for answer in answers
+        for described in answer.groups
+        for member in described[5]
+    }
 
 
 async def _answered(ask: Callable[[], Awaitable[Any]]) -> Any:
-    """Ask until the broker can say: the topic that keeps offsets is made when it is needed first."""
+    """Ask until the broker can say: the topic that keeps offsets is made when it is
+    needed first.
+    """
     async with asyncio.timeout(LIMIT):
         while True:
             try:

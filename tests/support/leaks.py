@@ -1,7 +1,8 @@
-"""What a test has left behind: tasks of its loop, threads, open files and sockets, HTTP sessions, each named so that it can be found; and
-what it configured for the whole process, which is undone.
+"""What a test has left behind: tasks of its loop, threads, open files and sockets, HTTP sessions,
+each named so that it can be found; and what it configured for the whole process, which is undone.
 
-Something that is about to end (a cancelled task, a thread past its last line) gets a moment to do so; what then remains is a leak.
+Something that is about to end (a cancelled task, a thread past its last line) gets a moment to do
+so; what then remains is a leak.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ Files: TypeAlias = dict[int, str]
 """Open file descriptors of this process, and what each stands for."""
 
 SPARE: Final = "/dev/null"
-"""libuv keeps a descriptor of it in reserve for each loop that has listened, until the loop object itself is gone."""
+"""libuv keeps a descriptor of it in reserve for each loop that has listened, until the loop object
+itself is gone.
+"""
 
 Sessions: TypeAlias = dict[aiohttp.ClientSession, str]
 """Open sessions of HTTP clients, and where each was made."""
@@ -47,13 +50,19 @@ DESCRIPTORS: Final = Path("/proc/self/fd") if Path("/proc/self/fd").is_dir() els
 
 @contextmanager
 def logging_restored() -> Iterator[None]:
-    """Undo `configure_logging` at the end: a command that runs in this process would else decide what later tests find in the log."""
+    """Undo `configure_logging` at the end: a command that runs in this process would else decide
+    what later tests find in the log.
+    """
     root, access = logging.getLogger(), logging.getLogger("aiohttp.access")
     handlers, levels = list(root.handlers), (root.level, access.level)
     try:
         yield
     finally:
-        for handler in [each for each in root.handlers if isinstance(each, StandardErrorHandler) and each not in handlers]:
+        for handler in [
+            each
+            for each in root.handlers
+            if isinstance(each, StandardErrorHandler) and each not in handlers
+        ]:
             root.removeHandler(handler)
             handler.close()  # its timer would be another test's thread
         root.setLevel(levels[0])
@@ -63,14 +72,17 @@ def logging_restored() -> Iterator[None]:
 
 
 def forget_applications() -> None:
-    """Drop the up to 1,024 handlers that aiohttp remembers of applications with middlewares. Each keeps its application alive: hundreds of
-    sandboxes, which every search for garbage would walk through.
+    """Drop the up to 1,024 handlers that aiohttp remembers of applications with middlewares. Each
+    keeps its application alive: hundreds of sandboxes, which every search for garbage would walk
+    through.
     """
     web_app._cached_build_middleware.cache_clear()
 
 
 def open_files() -> Files:
-    """The descriptors that are open now, without the standard streams: those are whoever captures output's."""
+    """The descriptors that are open now, without the standard streams: those are whoever captures
+    output's.
+    """
     found: Files = {}
     for entry in list(DESCRIPTORS.iterdir()):
         if int(entry.name) <= 2:
@@ -83,18 +95,25 @@ def open_files() -> Files:
 
 
 def leaked_files(before: Files) -> list[str]:
-    """What is open now and was not `before`, after the garbage is collected. Threads that aren't Python's close theirs a moment later."""
+    """What is open now and was not `before`, after the garbage is collected. Threads that aren't
+    Python's close theirs a moment later.
+    """
     if not _opened_since(before):
         return []
     gc.collect()
     until = time.monotonic() + GRACE
     while _opened_since(before) and time.monotonic() < until:
         threading.Event().wait(0.01)  # nothing tells when a library's own thread has ended
-    return [f"file {number}: {_describe(number, target)}" for number, target in _opened_since(before).items()]
+    return [
+        f"file {number}: {_describe(number, target)}"
+        for number, target in _opened_since(before).items()
+    ]
 
 
 def open_signal_pipe() -> None:
-    """Let libuv open the pipe that the first of its loops opens and that stays for the process: it is no test's."""
+    """Let libuv open the pipe that the first of its loops opens and that stays for the process: it
+    is no test's.
+    """
     uvloop.new_event_loop().close()
 
 
@@ -108,8 +127,9 @@ def leaked_threads(before: Iterable[threading.Thread]) -> list[str]:
 
 
 def watch_sessions() -> None:
-    """Remember the sessions that are made from now on. One that isn't closed may have no socket any more, and warns only when its garbage
-    is collected, which fails whatever test runs then."""
+    """Remember the sessions that are made from now on. One that isn't closed may have no socket
+    any more, and warns only when its garbage is collected, which fails whatever test runs then.
+    """
     make = aiohttp.ClientSession.__init__
 
     @functools.wraps(make)
@@ -128,7 +148,11 @@ def open_sessions() -> Sessions:
 
 def leaked_sessions(before: Sessions) -> list[str]:
     """The sessions that are open now and were not `before`."""
-    return [f"HTTP session made in {place}" for session, place in open_sessions().items() if session not in before]
+    return [
+        f"HTTP session made in {place}"
+        for session, place in open_sessions().items()
+        if session not in before
+    ]
 
 
 async def leaked_tasks() -> list[str]:
@@ -140,7 +164,11 @@ async def leaked_tasks() -> list[str]:
 
 
 def _opened_since(before: Files) -> Files:
-    return {number: target for number, target in open_files().items() if target not in {before.get(number), SPARE}}
+    return {
+        number: target
+        for number, target in open_files().items()
+        if target not in {before.get(number), SPARE}
+    }
 
 
 def _place(task: asyncio.Task[Any]) -> str:

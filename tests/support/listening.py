@@ -1,4 +1,6 @@
-"""A listener on real sockets for tests: a scripted intake, a raw client, and answers as they came."""
+"""A listener on real sockets for tests: a scripted intake, a raw client, and answers
+as they came.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ LIMIT = 10.0
 
 @dataclass
 class FakeIntake:
-    """Keeps what it is offered, or raises what it is told to; what is `later` waits in `waiters`."""
+    """Keeps what it is offered, or raises what it is told to; what is `later` waits in
+    `waiters`.
+    """
 
     taken: list[Incoming] = field(default_factory=list)
     refuse: Callable[[Incoming], Exception | None] = lambda _: None
@@ -70,7 +74,9 @@ class Client:
         self.writer = writer
 
     async def send(self, *pieces: bytes) -> None:
-        """Write the pieces, each read by the listener before the next is written (as far as that can be arranged)."""
+        """Write the pieces, each read by the listener before the next is written (as far as that
+        can be arranged).
+        """
         for number, piece in enumerate(pieces):
             if number:
                 await turns()
@@ -101,10 +107,14 @@ class Client:
         start, *lines = raw.decode("latin-1").rstrip("\r\n").split("\r\n")
         version, status, _ = start.split(" ", 2)
         assert version == "HTTP/1.1", start
-        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+        headers = {
+            name.lower(): value for name, _, value in (line.partition(": ") for line in lines)
+        }
         assert len(headers) == len(lines), lines
         length = 0 if head else int(headers.get("content-length", "0"))
-        return Reply(int(status), headers, await asyncio.wait_for(self.reader.readexactly(length), LIMIT))
+        return Reply(
+            int(status), headers, await asyncio.wait_for(self.reader.readexactly(length), LIMIT)
+        )
 
 
 @dataclass
@@ -149,7 +159,9 @@ class Listening:
                 await asyncio.sleep(0)
 
     async def pass_time(self, seconds: float) -> None:
-        """Turn the clock second by second, as the sweep looks at connections about once a second."""
+        """Turn the clock second by second, as the sweep looks at connections about
+        once a second.
+        """
         for _ in range(int(seconds)):
             await self.clock.advance(1)
 
@@ -172,17 +184,23 @@ async def listening(
     load: WorkerLoad | None = None,
     **options: Any,
 ) -> AsyncIterator[Listening]:
-    """A started listener. At the end nothing may be left of its connections, and the loop may have had nothing to complain about.
+    """A started listener. At the end nothing may be left of its connections, and the loop may have
+    had nothing to complain about.
 
     `path`: what recognizes a loop. `load`: its part of the workers' loads.
-    `bugs` is how many requests may have been answered 500. With `passthrough`, calls that bring no events are passed through by it.
+    `bugs` is how many requests may have been answered 500. With `passthrough`, calls that bring no
+    events are passed through by it.
     """
     clock = FakeClock()
     intake = FakeIntake()
     passed = None if passthrough is None else PassThrough(passthrough, clock)
-    listener = HttpListener(policy or HttpPolicy(), intake, clock, headroom, passed, path=path, load=load)
+    listener = HttpListener(
+        policy or HttpPolicy(), intake, clock, headroom, passed, path=path, load=load
+    )
     under_test = Listening(listener, intake, clock, passed)
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: under_test.failures.append(context))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: under_test.failures.append(context)
+    )
     await under_test.listener.start(listen, **options)
     try:
         yield under_test
@@ -202,11 +220,20 @@ async def listening(
 
 def post(path: str = "/batch/", body: bytes = b"{}", *headers: str, version: str = "1.1") -> bytes:
     """A usual request."""
-    lines = [f"POST {path} HTTP/{version}", "Host: localhost", f"Content-Length: {len(body)}", *headers]
+    lines = [
+        f"POST {path} HTTP/{version}",
+        "Host: localhost",
+        f"Content-Length: {len(body)}",
+        *headers,
+    ]
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
 
 
 def chunked(*chunks: bytes, path: str = "/batch/", trailer: bytes = b"") -> bytes:
     """A request whose body comes in chunks."""
     coded = b"".join([b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks])
-    return b"POST %b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n%b0\r\n%b\r\n" % (path.encode(), coded, trailer)
+    return b"POST %b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n%b0\r\n%b\r\n" % (
+        path.encode(),
+        coded,
+        trailer,
+    )

@@ -49,7 +49,11 @@ class LogFile:
         self.mark = Watermark(0)
 
     def block(
-        self, lines: Sequence[bytes], overlong: Sequence[tuple[int, bytes]] = (), at: float = MIDNIGHT, reference: float = MIDNIGHT
+        self,
+        lines: Sequence[bytes],
+        overlong: Sequence[tuple[int, bytes]] = (),
+        at: float = MIDNIGHT,
+        reference: float = MIDNIGHT,
     ) -> Block:
         """The next block, of these lines."""
         first = end = self.mark.read
@@ -61,4 +65,15 @@ class LogFile:
         records = LogRecords(lines, offsets, end, overlong, len(lines) + len(overlong))
         span = self.mark.open(first, end, records.lines)
         file = self.file
-        return Block(file, file.identity, file.generation, first, records, reference, at, span, self.mark, end - first)
+        return Block(
+            file,
+            file.identity,
+            file.generation,
+            first,
+            records,
+            reference,
+            at,
+            span,
+            self.mark,
+            end - first,
+        )

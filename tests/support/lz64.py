@@ -1,7 +1,9 @@
-"""A tiny LZ-String encoder, so that tests can make `compression=lz64` bodies as old browser libraries do.
+"""A tiny LZ-String encoder, so that tests can make `compression=lz64` bodies as old browser
+libraries do.
 
-Written from the format's description alone and sharing nothing with the decoder: an LZ78 dictionary over UTF-16 units, codes of growing
-width with the least significant bit first, six bits a base64 digit, padded with `=` to a multiple of four digits.
+Written from the format's description alone and sharing nothing with the decoder: an LZ78
+dictionary over UTF-16 units, codes of growing width with the least significant bit first, six bits
+a base64 digit, padded with `=` to a multiple of four digits.
 """
 
 from __future__ import annotations

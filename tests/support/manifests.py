@@ -1,4 +1,6 @@
-"""What must hold for Kubernetes objects that run forwarder, whoever wrote them: a person, or helm."""
+"""What must hold for Kubernetes objects that run forwarder, whoever wrote them: a
+person, or helm.
+"""
 
 from __future__ import annotations
 
@@ -49,29 +51,44 @@ def admin_paths() -> set[str]:
 
 
 def assert_known_to_kubernetes(objects: Iterable[Document]) -> None:
-    """Each object is one that these versions of Kubernetes know, with no field that they don't. Skips the test without the schemas."""
-    schemas = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate isn't installed")
+    """Each object is one that these versions of Kubernetes know, with no field that they don't.
+    Skips the test without the schemas.
+    """
+    schemas = pytest.importorskip(
+        "kubernetes_validate", reason="kubernetes-validate isn't installed"
+    )
     for each in objects:
-        if not each["apiVersion"].startswith(("monitoring.coreos.com/", "keda.sh/")):  # the Prometheus operator's own, and KEDA's
+        # the Prometheus operator's own, and KEDA's
+        if not each["apiVersion"].startswith(("monitoring.coreos.com/", "keda.sh/")):
             for version in (OLDEST, NEWEST):
                 schemas.validate(each, version, strict=True)
 
 
 def assert_confined(pod: Document, *, root: bool = False) -> None:
-    """No container has privileges, a writable root or root's number (but where `root` needs it), and nobody gets a token of the cluster."""
+    """No container has privileges, a writable root or root's number (but where `root` needs it),
+    and nobody gets a token of the cluster.
+    """
     assert pod["automountServiceAccountToken"] is False
     assert pod["enableServiceLinks"] is False
     assert pod["securityContext"].get("runAsNonRoot", False) is not root
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     for each in containers(pod):
         own = each["securityContext"]
-        assert (own["readOnlyRootFilesystem"], own["allowPrivilegeEscalation"], own["capabilities"]) == (True, False, {"drop": ["ALL"]})
+        assert (
+            own["readOnlyRootFilesystem"],
+            own["allowPrivilegeEscalation"],
+            own["capabilities"],
+        ) == (True, False, {"drop": ["ALL"]})
         assert (own.get("runAsUser", pod["securityContext"].get("runAsUser", 0)) == 0) is root
-        assert quantity(each["resources"]["limits"]["memory"]) >= quantity(each["resources"]["requests"]["memory"])
+        assert quantity(each["resources"]["limits"]["memory"]) >= quantity(
+            each["resources"]["requests"]["memory"]
+        )
 
 
 def assert_runs_forwarder(pod: Document, file: Path | None) -> Settings:
-    """Its forwarder is configured, probed where it answers, has its volume, and the time to stop; the settings that it will have."""
+    """Its forwarder is configured, probed where it answers, has its volume, and the time to stop;
+    the settings that it will have.
+    """
     [container] = forwarders(pod)
     assert container["image"] == IMAGE
     found = settings(file, environment(container), FORWARDER.environment)
@@ -86,11 +103,17 @@ def assert_runs_forwarder(pod: Document, file: Path | None) -> Settings:
 
 
 def assert_reads_logs(pod: Document, found: Settings) -> None:
-    """It sees the node's logs and can't change them; buffer and positions are on the node; uuids and paths are what the mounts give."""
+    """It sees the node's logs and can't change them; buffer and positions are on the node; uuids
+    and paths are what the mounts give.
+    """
     [container] = forwarders(pod)
     mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
-    hosts = {each["name"]: each["hostPath"]["path"] for each in pod["volumes"] if "hostPath" in each}
-    assert {path for path, each in mounts.items() if each["name"] in hosts and not each.get("readOnly")} == {STATE}
+    hosts = {
+        each["name"]: each["hostPath"]["path"] for each in pod["volumes"] if "hostPath" in each
+    }
+    assert {
+        path for path, each in mounts.items() if each["name"] in hosts and not each.get("readOnly")
+    } == {STATE}
     assert {path: hosts[mounts[path]["name"]] for path in LOGS} == {path: path for path in LOGS}
     assert found.buffer.kind == "disk"
     for source in found.sources.logs:
@@ -100,9 +123,11 @@ def assert_reads_logs(pod: Document, found: Settings) -> None:
 
 
 def assert_imports_in_shards(job: Document, file: Path) -> Settings:
-    """Each index imports its own shard, as often as it takes, into a folder on the claim; the settings that it will have.
+    """Each index imports its own shard, as often as it takes, into a folder on the claim; the
+    settings that it will have.
 
-    The key and the configuration are mounted where they are looked for, the source's files can't be changed.
+    The key and the configuration are mounted where they are looked for, the source's files can't
+    be changed.
     """
     spec, pod = job["spec"], job["spec"]["template"]["spec"]
     [container] = pod["containers"]
@@ -111,7 +136,14 @@ def assert_imports_in_shards(job: Document, file: Path) -> Settings:
     assert spec["parallelism"] <= spec["completions"]
     assert spec["backoffLimitPerIndex"] > 0
     tries = {rule["action"]: rule.get("onExitCodes") for rule in spec["podFailurePolicy"]["rules"]}
-    assert tries == {"Ignore": None, "FailIndex": {"containerName": container["name"], "operator": "In", "values": [ExitCode.NO]}}
+    assert tries == {
+        "Ignore": None,
+        "FailIndex": {
+            "containerName": container["name"],
+            "operator": "In",
+            "values": [ExitCode.NO],
+        },
+    }
     for index in range(spec["completions"]):
         words = [word.replace("$(JOB_COMPLETION_INDEX)", str(index)) for word in container["args"]]
         typed = command(words).make_context("import", words[2:]).params
@@ -131,7 +163,9 @@ def assert_imports_in_shards(job: Document, file: Path) -> Settings:
 
 
 def assert_ports(container: Document, found: Settings) -> None:
-    """Each named port is that of an address it listens on, which others can reach; an address without a port is the pod's own."""
+    """Each named port is that of an address it listens on, which others can reach; an address
+    without a port is the pod's own.
+    """
     named = {each["name"]: each["containerPort"] for each in container["ports"]}
     for name, listen in (("http", found.sources.http.listen), ("admin", found.admin.listen)):
         if listen.startswith("127.0.0.1:"):
@@ -141,7 +175,9 @@ def assert_ports(container: Document, found: Settings) -> None:
 
 
 def assert_probes(container: Document) -> None:
-    """Each probe asks the admin server for a path that it has: life for life, readiness for readiness."""
+    """Each probe asks the admin server for a path that it has: life for life, readiness for
+    readiness.
+    """
     probes = {name: each["httpGet"] for name, each in container.items() if name.endswith("Probe")}
     assert {"startupProbe", "livenessProbe"} <= set(probes)
     assert {each["port"] for each in probes.values()} == {"admin"}
@@ -151,7 +187,9 @@ def assert_probes(container: Document) -> None:
 
 
 def assert_stops_in_time(pod: Document, found: Settings, application: float = 0.0) -> None:
-    """The grace period holds the daemon's stop, a margin, and `application` seconds for who is stopped before it."""
+    """The grace period holds the daemon's stop, a margin, and `application` seconds for who is
+    stopped before it.
+    """
     needed = application + found.shutdown.delay + found.shutdown.drain_timeout + MARGIN
     assert pod["terminationGracePeriodSeconds"] >= needed
     assert all("preStop" not in each.get("lifecycle", {}) for each in containers(pod))
@@ -163,29 +201,53 @@ def assert_room(volume: str | int, found: Settings) -> None:
 
 
 def assert_selected(objects: list[Document]) -> None:
-    """Services, budgets and policies select the pods, and services lead to ports that these name."""
-    labels = [each["spec"]["template"]["metadata"]["labels"] for each in objects if "template" in each.get("spec", {})]
-    ports = {each["name"] for pod in pods(objects) for container in forwarders(pod) for each in container["ports"]}
+    """Services, budgets and policies select the pods, and services lead to ports that
+    these name.
+    """
+    labels = [
+        each["spec"]["template"]["metadata"]["labels"]
+        for each in objects
+        if "template" in each.get("spec", {})
+    ]
+    ports = {
+        each["name"]
+        for pod in pods(objects)
+        for container in forwarders(pod)
+        for each in container["ports"]
+    }
     for service in of_kind(objects, "Service"):
         assert [_selects(service["spec"]["selector"], each) for each in labels] == [True]
         assert {each["targetPort"] for each in service["spec"]["ports"]} <= ports
     for each in of_kind(objects, "PodDisruptionBudget"):
         assert [_selects(each["spec"]["selector"]["matchLabels"], pod) for pod in labels] == [True]
     for each in of_kind(objects, "NetworkPolicy"):
-        assert [_selects(each["spec"]["podSelector"]["matchLabels"], pod) for pod in labels] == [True]
+        assert [_selects(each["spec"]["podSelector"]["matchLabels"], pod) for pod in labels] == [
+            True
+        ]
 
 
 def assert_policy(policy: Document, found: Settings) -> None:
-    """Only the addresses that it listens on can be reached, each by its own peers; names and the service can be asked."""
-    opened = [(bool(each["from"]), [allowed["port"] for allowed in each["ports"]]) for each in policy["spec"]["ingress"]]
+    """Only the addresses that it listens on can be reached, each by its own peers; names and the
+    service can be asked.
+    """
+    opened = [
+        (bool(each["from"]), [allowed["port"] for allowed in each["ports"]])
+        for each in policy["spec"]["ingress"]
+    ]
     assert opened == [(True, [port(found.sources.http.listen)]), (True, [port(found.admin.listen)])]
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
-    allowed = {(each["protocol"], each["port"]) for rule in policy["spec"]["egress"] for each in rule["ports"]}
+    allowed = {
+        (each["protocol"], each["port"])
+        for rule in policy["spec"]["egress"]
+        for each in rule["ports"]
+    }
     assert {("UDP", 53), ("TCP", 53), ("TCP", 443)} <= allowed
 
 
 def assert_scaled(scaled: Document, workload: Document, found: Settings) -> None:
-    """KEDA scales this workload by the lag of each of its groups, as the formulas say, and by CPU; pods go slowly, and one stays."""
+    """KEDA scales this workload by the lag of each of its groups, as the formulas say, and by CPU;
+    pods go slowly, and one stays.
+    """
     spec, target = scaled["spec"], scaled["spec"]["scaleTargetRef"]
     assert (target["kind"], target["name"]) == (workload["kind"], workload["metadata"]["name"])
     assert 1 <= spec["minReplicaCount"] < spec["maxReplicaCount"]
@@ -198,10 +260,21 @@ def assert_scaled(scaled: Document, workload: Document, found: Settings) -> None
         asked = trigger["metadata"]
         topic = {"topic": cluster.topics[0]} if len(cluster.topics) == 1 else {}
         group = {"consumerGroup": cluster.group_id, "offsetResetPolicy": cluster.auto_offset_reset}
-        assert asked == {"bootstrapServers": ",".join(cluster.bootstrap_servers), **group, **topic, "lagThreshold": asked["lagThreshold"]}
-        assert int(asked["lagThreshold"]) == pytest.approx(lag_threshold(Load(rate=1.0, source=LoadSource.KAFKA), found), rel=0.25)
+        assert asked == {
+            "bootstrapServers": ",".join(cluster.bootstrap_servers),
+            **group,
+            **topic,
+            "lagThreshold": asked["lagThreshold"],
+        }
+        assert int(asked["lagThreshold"]) == pytest.approx(
+            lag_threshold(Load(rate=1.0, source=LoadSource.KAFKA), found), rel=0.25
+        )
     assert {each["type"] for each in lags} == {"kafka"}
-    assert cpu == {"type": "cpu", "metricType": "AverageValue", "metadata": {"value": f"{1000 // RESERVE}m"}}
+    assert cpu == {
+        "type": "cpu",
+        "metricType": "AverageValue",
+        "metadata": {"value": f"{1000 // RESERVE}m"},
+    }
 
 
 def _selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:

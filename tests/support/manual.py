@@ -1,6 +1,8 @@
-"""Makes the manual page of the commands: `python -m tests.support.manual` writes man/forwarder.1, which the wheel installs.
+"""Makes the manual page of the commands: `python -m tests.support.manual` writes man/forwarder.1,
+which the wheel installs.
 
-Commands that come in dozens (`manage RESOURCE VERB`, `import FORMAT`) are listed, and their options stand there once.
+Commands that come in dozens (`manage RESOURCE VERB`, `import FORMAT`) are listed, and their
+options stand there once.
 """
 
 from __future__ import annotations
@@ -26,7 +28,13 @@ _NOTES: Final = {
         ("/var/lib/forwarder", "Buffer, dead letters and positions of a daemon, by default."),
     ),
     "ENVIRONMENT": (
-        ("FORWARDER_SECTION__KEY", "A key of the configuration, such as FORWARDER_UPSTREAM__URL; it takes precedence over the file."),
+        (
+            "FORWARDER_SECTION__KEY",
+            (
+                "A key of the configuration, such as FORWARDER_UPSTREAM__URL; it takes precedence "
+                "over the file."
+            ),
+        ),
         ("PAGER", "The program by which `forwarder help TOPIC` shows a document."),
         ("NO_COLOR", "If set, nothing is coloured."),
     ),
@@ -48,10 +56,21 @@ def manual() -> str:
             r"\fICOMMAND\fR [\fIOPTIONS\fR]",
             ".SH DESCRIPTION",
             *_paragraphs([summary, example]),
-            *_paragraphs(["`forwarder help` lists the documents that come with it, and `forwarder help TOPIC` shows one."]),
+            *_paragraphs(
+                [
+                    (
+                        "`forwarder help` lists the documents that come with it, and `forwarder "
+                        "help TOPIC` shows one."
+                    )
+                ]
+            ),
             ".SH COMMANDS",
             *_commands(),
-            *(line for title, entries in _NOTES.items() for line in (f".SH {title}", *_entries(entries))),
+            *(
+                line
+                for title, entries in _NOTES.items()
+                for line in (f".SH {title}", *_entries(entries))
+            ),
             ".SH EXIT STATUS",
             *_paragraphs([codes.removeprefix("Exit codes: ")]),
             "",
@@ -62,7 +81,11 @@ def manual() -> str:
 def _commands() -> Iterator[str]:
     for name in get_command(app).commands:  # type: ignore[attr-defined]
         leaves = dict(_leaves(name, load(name)))
-        together = {path: command for path, command in leaves.items() if name in TOGETHER and path not in ALONE}
+        together = {
+            path: command
+            for path, command in leaves.items()
+            if name in TOGETHER and path not in ALONE
+        }
         if together:
             yield from _group(name, load(name), together)
         for path, command in leaves.items():
@@ -81,7 +104,11 @@ def _leaves(path: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _command(path: str, command: Any) -> Iterator[str]:
-    given = [(each.metavar or each.name.upper(), each.required) for each in command.params if each.param_type_name == "argument"]
+    given = [
+        (each.metavar or each.name.upper(), each.required)
+        for each in command.params
+        if each.param_type_name == "argument"
+    ]
     words = [path, *(name if required else f"[{name}]" for name, required in given)]
     yield f".SS forwarder {_escaped(' '.join(words))}"
     yield from _paragraphs(_help(command))
@@ -102,7 +129,11 @@ def _group(name: str, group: Any, leaves: dict[str, Any]) -> Iterator[str]:
 
 def _options(path: str, command: Any) -> dict[str, str]:
     """What help says of each option; of the fields of single endpoints nothing."""
-    shown = [each for each in command.params if each.param_type_name != "argument" and getattr(each, "rich_help_panel", None) != _FIELDS]
+    shown = [
+        each
+        for each in command.params
+        if each.param_type_name != "argument" and getattr(each, "rich_help_panel", None) != _FIELDS
+    ]
     records = [each.get_help_record(_context(path, command)) for each in shown]
     return {names: words for names, words in filter(None, records) if names != "-h, --help"}
 

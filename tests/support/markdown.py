@@ -1,13 +1,15 @@
-"""Fenced blocks of Markdown, and the steps of a page that a reader follows: what is typed, and what the terminal shows then.
+"""Fenced blocks of Markdown, and the steps of a page that a reader follows: what is typed, and
+what the terminal shows then.
 
-A block of `sh` is pasted; a block of `text` or `json`, or without a language, has lines that the last command shows, in this order, with
-`…` for any text. A comment in a line of its own, which no reader sees, says how a block is used where that isn't so:
+A block of `sh` is pasted; a block of `text` or `json`, or without a language, has lines that the
+last command shows, in this order, with `…` for any text. A comment in a line of its own, which no
+reader sees, says how a block is used where that isn't so:
 
-    <!-- terminal NAME -->   the next block runs in a terminal of its own, and the page continues once it has shown its lines
-    <!-- interrupt NAME -->  Ctrl-C in that terminal; lines that follow are what it shows as it ends
-    <!-- file NAME -->       the next block, of any language, is saved under this name
-    <!-- exit CODE -->       the next block ends with this exit code, which is 0 otherwise
-    <!-- skip -->            the next block isn't followed
+    <!-- terminal NAME -->   the next block runs in a terminal of its own, and the page continues
+    once it has shown its lines <!-- interrupt NAME -->  Ctrl-C in that terminal; lines that follow
+    are what it shows as it ends <!-- file NAME -->       the next block, of any language, is saved
+    under this name <!-- exit CODE -->       the next block ends with this exit code, which is 0
+    otherwise <!-- skip -->            the next block isn't followed
 """
 
 from __future__ import annotations
@@ -19,7 +21,10 @@ from typing import Final, Literal, TypeAlias
 Action: TypeAlias = Literal["run", "start", "interrupt", "save"]
 
 _BLOCK: Final = re.compile(r"^```([\w-]*)[^\n]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
-_STEP: Final = re.compile(rf"^<!-- (terminal|interrupt|file|exit|skip)(?: (\S+))? -->$|{_BLOCK.pattern}", re.DOTALL | re.MULTILINE)
+_STEP: Final = re.compile(
+    rf"^<!-- (terminal|interrupt|file|exit|skip)(?: (\S+))? -->$|{_BLOCK.pattern}",
+    re.DOTALL | re.MULTILINE,
+)
 SHELL: Final = "sh"
 SHOWN: Final = frozenset({"", "text", "json"})
 """Languages of blocks that show what a command writes."""
@@ -27,7 +32,9 @@ SHOWN: Final = frozenset({"", "text", "json"})
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block: its language, or nothing, its text, and the line of the page on which the text begins."""
+    """A fenced block: its language, or nothing, its text, and the line of the page on which the
+    text begins.
+    """
 
     language: str
     text: str
@@ -36,7 +43,9 @@ class Block:
 
 @dataclass(slots=True)
 class Step:
-    """What a reader does: runs or starts `text`, interrupts the terminal `name`, or saves `text` as the file `name`."""
+    """What a reader does: runs or starts `text`, interrupts the terminal `name`, or saves `text`
+    as the file `name`.
+    """
 
     action: Action
     text: str
@@ -50,7 +59,9 @@ class Step:
 
 def blocks(text: str, *languages: str) -> list[Block]:
     """The blocks of a page in these languages, or all."""
-    found = [Block(match[1], match[2], _line(text, match.start(2))) for match in _BLOCK.finditer(text)]
+    found = [
+        Block(match[1], match[2], _line(text, match.start(2))) for match in _BLOCK.finditer(text)
+    ]
     return [block for block in found if not languages or block.language in languages]
 
 
@@ -60,7 +71,9 @@ def texts(text: str, *languages: str) -> list[str]:
 
 
 def steps(text: str) -> list[Step]:
-    """What a reader of the page does, in this order. Raises `ValueError` for a comment that doesn't fit what follows it."""
+    """What a reader of the page does, in this order. Raises `ValueError` for a comment that
+    doesn't fit what follows it.
+    """
     found: list[Step] = []
     pending: dict[str, str] = {}
     for match in _STEP.finditer(text):
@@ -84,18 +97,36 @@ def _add(found: list[Step], block: Block, pending: dict[str, str]) -> None:
         found.append(Step("save", block.text, pending["file"], block.line))
     elif block.language == SHELL:
         terminal = pending.get("terminal", "")
-        found.append(Step("start" if terminal else "run", block.text, terminal, block.line, code=int(pending.get("exit", "0"))))
+        found.append(
+            Step(
+                "start" if terminal else "run",
+                block.text,
+                terminal,
+                block.line,
+                code=int(pending.get("exit", "0")),
+            )
+        )
     elif pending:
-        raise ValueError(f"line {block.line}: {pending} stands before a block of {block.language!r}")
+        raise ValueError(
+            f"line {block.line}: {pending} stands before a block of {block.language!r}"
+        )
     elif block.language in SHOWN and found:
         found[-1].shows += tuple(line for line in block.text.splitlines() if line.strip())
 
 
 def unseen(shows: tuple[str, ...], output: str) -> str:
-    """The first of the lines of a page that isn't in an output after those before it; nothing if all are. How many spaces there are
-    doesn't matter."""
+    """The first of the lines of a page that isn't in an output after those before it; nothing if
+    all are. How many spaces there are doesn't matter.
+    """
     rest = iter(output.splitlines())
-    return next((line for line in shows if not any(_pattern(line).fullmatch(_plain(other)) for other in rest)), "")
+    return next(
+        (
+            line
+            for line in shows
+            if not any(_pattern(line).fullmatch(_plain(other)) for other in rest)
+        ),
+        "",
+    )
 
 
 def _pattern(line: str) -> re.Pattern[str]:

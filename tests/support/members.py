@@ -1,6 +1,8 @@
-"""Forwarder processes that read one Kafka topic together: members of a group, that are killed, stopped for a while and replaced.
+"""Forwarder processes that read one Kafka topic together: members of a group, that are killed,
+stopped for a while and replaced.
 
-Each has a directory of its own in the test's, with its configuration, its log and its files, which stay for whoever looks into a failure.
+Each has a directory of its own in the test's, with its configuration, its log and its files, which
+stay for whoever looks into a failure.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ Section = Mapping[str, Any]
 LOOK_EVERY: Final = 0.02
 """Seconds between two looks at the books."""
 HURRIED: Final = (sys.executable, "-m", "tests.support.hurried", "run")
-"""The program that looks at the cluster again and again, where the command waits for many seconds."""
+"""The program that looks at the cluster again and again, where the command waits for many seconds.
+"""
 
 DEFAULTS: Final[Mapping[str, Section]] = {
     "upstream": {"verify_keys": False},
@@ -42,7 +45,13 @@ DEFAULTS: Final[Mapping[str, Section]] = {
 class Member(Admin):
     """One of them, which runs. `program` starts it in place of the command."""
 
-    def __init__(self, home: Path, process: asyncio.subprocess.Process, client: aiohttp.ClientSession, log_from: int) -> None:
+    def __init__(
+        self,
+        home: Path,
+        process: asyncio.subprocess.Process,
+        client: aiohttp.ClientSession,
+        log_from: int,
+    ) -> None:
         super().__init__("", client)
         self.process = process
         self.home = home
@@ -51,8 +60,14 @@ class Member(Admin):
         self._looked_at = 0
 
     async def logged(self, event: str, limit: float = LIMIT) -> dict[str, Any]:
-        """The next line of its log of that name, after the last that was asked for. Fails when it ends first, or after `limit` seconds."""
-        await eventually(lambda: self._find(event) or self.process.returncode is not None, limit, told=lambda: self._told(event))
+        """The next line of its log of that name, after the last that was asked for. Fails when it
+        ends first, or after `limit` seconds.
+        """
+        await eventually(
+            lambda: self._find(event) or self.process.returncode is not None,
+            limit,
+            told=lambda: self._told(event),
+        )
         found = self._find(event)
         assert found is not None, self._told(event)
         self._looked_at = self._said.index(found) + 1
@@ -88,10 +103,14 @@ class Member(Admin):
             return await self.process.wait()
 
     def _find(self, event: str) -> dict[str, Any] | None:
-        return next((line for line in self.said()[self._looked_at :] if line.get("event") == event), None)
+        return next(
+            (line for line in self.said()[self._looked_at :] if line.get("event") == event), None
+        )
 
     def _told(self, event: str) -> str:
-        return f"no line {event!r} came from {self.home.name}:\n" + "\n".join(map(str, self.said()[-40:]))
+        return f"no line {event!r} came from {self.home.name}:\n" + "\n".join(
+            map(str, self.said()[-40:])
+        )
 
 
 def _line(raw: bytes) -> dict[str, Any]:
@@ -106,7 +125,8 @@ def _line(raw: bytes) -> dict[str, Any]:
 class Members:
     """Starts members in a directory, all of which are gone at its end.
 
-    `sections` is the configuration that they share, on top of `DEFAULTS`; `kafka` are the keys of its one cluster.
+    `sections` is the configuration that they share, on top of `DEFAULTS`; `kafka` are the keys of
+    its one cluster.
     """
 
     def __init__(self, root: Path, kafka: Section, **sections: Section) -> None:
@@ -127,15 +147,28 @@ class Members:
     async def __aexit__(self, *_: object) -> None:
         await self._running.aclose()
 
-    async def spawn(self, name: str, *, program: Sequence[str] | None = None, kafka: Section | None = None, **sections: Any) -> Member:
-        """Start one under a name, whose files are those of the last one of that name; it needn't listen yet."""
+    async def spawn(
+        self,
+        name: str,
+        *,
+        program: Sequence[str] | None = None,
+        kafka: Section | None = None,
+        **sections: Any,
+    ) -> Member:
+        """Start one under a name, whose files are those of the last one of that name; it needn't
+        listen yet.
+        """
         home = self._root / name
         home.mkdir(exist_ok=True)
         state = str(home / "state")
         sources = {"http": {"listen": "127.0.0.1:0"}, "kafka": [{**self._kafka, **(kafka or {})}]}
         own = {"dead_letters": {"path": state}, "buffer": {"path": state}, "sources": sources}
-        (home / "forwarder.yaml").write_text(yaml.safe_dump(merged(merged(self._sections, own), sections)))
-        member = await self._running.enter_async_context(_spawned(home, program or command_line(("run",)), self._client))
+        (home / "forwarder.yaml").write_text(
+            yaml.safe_dump(merged(merged(self._sections, own), sections))
+        )
+        member = await self._running.enter_async_context(
+            _spawned(home, program or command_line(("run",)), self._client)
+        )
         self.all.append(member)
         return member
 
@@ -146,9 +179,13 @@ class Members:
         return member
 
     async def watch(self) -> None:
-        """Look at the books of all that run, again and again until cancelled; what was wrong goes to `problems`."""
+        """Look at the books of all that run, again and again until cancelled; what was wrong goes
+        to `problems`.
+        """
         while True:
-            for member in [each for each in self.all if each.admin and each.process.returncode is None]:
+            for member in [
+                each for each in self.all if each.admin and each.process.returncode is None
+            ]:
                 try:
                     self.looks += 1
                     await member.status()
@@ -160,11 +197,18 @@ class Members:
 
 
 @contextlib.asynccontextmanager
-async def _spawned(home: Path, program: Sequence[str], client: aiohttp.ClientSession) -> AsyncIterator[Member]:
+async def _spawned(
+    home: Path, program: Sequence[str], client: aiohttp.ClientSession
+) -> AsyncIterator[Member]:
     with (home / "log").open("ab") as log:
         log_from = log.tell()
         process = await asyncio.create_subprocess_exec(
-            *program, "--config", str(home / "forwarder.yaml"), env=environment({}), stdout=log, stderr=log
+            *program,
+            "--config",
+            str(home / "forwarder.yaml"),
+            env=environment({}),
+            stdout=log,
+            stderr=log,
         )
     try:
         yield Member(home, process, client, log_from)
@@ -175,9 +219,14 @@ async def _spawned(home: Path, program: Sequence[str], client: aiohttp.ClientSes
 
 
 def merged(below: Section, above: Section) -> dict[str, Any]:
-    """Both, one key within the other: where both have a section its keys are put together, else `above` has its way."""
+    """Both, one key within the other: where both have a section its keys are put together, else
+    `above` has its way.
+    """
     both = {**below, **above}
     for key in below.keys() & above.keys():
         if isinstance(below[key], Mapping) and isinstance(above[key], Mapping):
             both[key] = merged(below[key], above[key])
-    return {key: merged(value, {}) if isinstance(value, Mapping) else value for key, value in both.items()}
+    return {
+        key: merged(value, {}) if isinstance(value, Mapping) else value
+        for key, value in both.items()
+    }

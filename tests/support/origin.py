@@ -1,4 +1,6 @@
-"""The upstream of calls that are passed through: a server on 127.0.0.1 on which a test reads and writes every byte itself."""
+"""The upstream of calls that are passed through: a server on 127.0.0.1 on which a test reads and
+writes every byte itself.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ class Asked:
 
     def reset(self) -> None:
         """Reset the connection."""
-        self.writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.get_extra_info("socket").setsockopt(
+            SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0)
+        )
         self.writer.transport.abort()
 
 
@@ -88,11 +92,19 @@ async def hang(asked: Asked) -> None:
 
 def whole(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
     """An answer with its length."""
-    return "\r\n".join([f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers]).encode("latin-1") + b"\r\n\r\n" + body
+    return (
+        "\r\n".join([f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers]).encode(
+            "latin-1"
+        )
+        + b"\r\n\r\n"
+        + body
+    )
 
 
 class Origin:
-    """The server. `handler` is called with each request; when it returns, the connection can be used for the next."""
+    """The server. `handler` is called with each request; when it returns, the connection can be
+    used for the next.
+    """
 
     def __init__(self, handler: Handler = ok) -> None:
         self.handler = handler
@@ -114,7 +126,9 @@ class Origin:
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
         """Listen, on the same port as before."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=tls, backlog=512)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", self.port, ssl=tls, backlog=512
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
@@ -136,7 +150,13 @@ class Origin:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("utf-8").rstrip("\r\n")
                 first, *lines = head.split("\r\n")
                 method, target, _ = first.split(" ")
-                asked = Asked(method, target, [(n.lower(), v) for n, _, v in (line.partition(": ") for line in lines)], reader, writer)
+                asked = Asked(
+                    method,
+                    target,
+                    [(n.lower(), v) for n, _, v in (line.partition(": ") for line in lines)],
+                    reader,
+                    writer,
+                )
                 self.asked.append(asked)
                 await self.handler(asked)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
@@ -160,5 +180,11 @@ async def origin(handler: Handler = ok) -> AsyncIterator[Origin]:
 
 
 def through(upstream: Origin, assets: Origin | None = None, **options: Any) -> PassThroughPolicy:
-    """The policy that passes calls to it. Connecting may take as long as a busy machine needs: that time runs on the real clock."""
-    return PassThroughPolicy(url=upstream.url, assets_url=(assets or upstream).url, **{"connect_timeout": LIMIT, **options})
+    """The policy that passes calls to it. Connecting may take as long as a busy machine needs:
+    that time runs on the real clock.
+    """
+    return PassThroughPolicy(
+        url=upstream.url,
+        assets_url=(assets or upstream).url,
+        **{"connect_timeout": LIMIT, **options},
+    )

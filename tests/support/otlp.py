@@ -1,7 +1,8 @@
 """Export requests of OpenTelemetry's log records, in both encodings, from one description.
 
-A value is described as Python has it: text, bytes, a boolean, an integer, a float, a list, a `dict`, or None for one that is unset.
-A record has the members of the schema, by their names there; its attributes are a `dict`, or pairs where a name comes twice.
+A value is described as Python has it: text, bytes, a boolean, an integer, a float, a list, a
+`dict`, or None for one that is unset. A record has the members of the schema, by their names
+there; its attributes are a `dict`, or pairs where a name comes twice.
 """
 
 from __future__ import annotations
@@ -25,19 +26,32 @@ _LONG: Final = ("time_unix_nano", "observed_time_unix_nano")
 
 def record(body: Any = "hello", **members: Any) -> dict[str, Any]:
     """A log record at `AT` of the user `ann`, with changes."""
-    return {"time_unix_nano": AT, "event_name": "clicked", "attributes": {"user": "ann"}, "body": body, **members}
+    return {
+        "time_unix_nano": AT,
+        "event_name": "clicked",
+        "attributes": {"user": "ann"},
+        "body": body,
+        **members,
+    }
 
 
 def export(
-    *records: Mapping[str, Any], protobuf: bool, resource: Any = (("service.name", "shop"),), scope: Mapping[str, Any] | None = None
+    *records: Mapping[str, Any],
+    protobuf: bool,
+    resource: Any = (("service.name", "shop"),),
+    scope: Mapping[str, Any] | None = None,
 ) -> bytes:
     """The body of a request with these records of one resource and scope."""
     groups = [(resource, scope, records)]
     return in_protobuf(groups) if protobuf else in_json(groups)
 
 
-def in_protobuf(groups: Sequence[tuple[Any, Mapping[str, Any] | None, Sequence[Mapping[str, Any]]]]) -> bytes:
-    """A request of groups, each with its resource's attributes, its scope and its records, as protobuf."""
+def in_protobuf(
+    groups: Sequence[tuple[Any, Mapping[str, Any] | None, Sequence[Mapping[str, Any]]]],
+) -> bytes:
+    """A request of groups, each with its resource's attributes, its scope and its records, as
+    protobuf.
+    """
     request = ExportLogsServiceRequest()
     for resource, scope, records in groups:
         of_resource = request.resource_logs.add()
@@ -81,12 +95,19 @@ def _set(message: Any, value: Any) -> None:
         setattr(message, kind, value)
 
 
-def in_json(groups: Sequence[tuple[Any, Mapping[str, Any] | None, Sequence[Mapping[str, Any]]]]) -> bytes:
+def in_json(
+    groups: Sequence[tuple[Any, Mapping[str, Any] | None, Sequence[Mapping[str, Any]]]],
+) -> bytes:
     """The same as JSON."""
     written = [
         {
             "resource": {"attributes": _json_pairs(resource)},
-            "scopeLogs": [{**({} if scope is None else {"scope": _members(scope)}), "logRecords": [_members(each) for each in records]}],
+            "scopeLogs": [
+                {
+                    **({} if scope is None else {"scope": _members(scope)}),
+                    "logRecords": [_members(each) for each in records],
+                }
+            ],
         }
         for resource, scope, records in groups
     ]
@@ -129,7 +150,15 @@ def _json_value(value: Any) -> dict[str, Any]:
 
 
 def _kind(value: Any) -> str | None:
-    kinds = ((bool, "bool"), (int, "int"), (float, "double"), (str, "string"), (bytes, "bytes"), (list, "array"), (dict, "kvlist"))
+    kinds = (
+        (bool, "bool"),
+        (int, "int"),
+        (float, "double"),
+        (str, "string"),
+        (bytes, "bytes"),
+        (list, "array"),
+        (dict, "kvlist"),
+    )
     return next((f"{kind}_value" for of, kind in kinds if isinstance(value, of)), None)
 
 

@@ -32,13 +32,17 @@ def tarred(members: Mapping[str, bytes], mode: str = "w") -> bytes:
     return made.getvalue()
 
 
-def read_all(paths: Sequence[Path | str], options: ReadOptions | None = None) -> tuple[dict[str, list[bytes]], list[BrokenSource]]:
+def read_all(
+    paths: Sequence[Path | str], options: ReadOptions | None = None
+) -> tuple[dict[str, list[bytes]], list[BrokenSource]]:
     """The records of each file by its name without the folder, and what was broken."""
     found: dict[str, list[bytes]] = {}
     broken: list[BrokenSource] = []
     with open_source([str(path) for path in paths], options) as source:
         for file in source.files():
-            records = found.setdefault(file.name.rpartition("/")[2] if "!" not in file.name else _short(file.name), [])
+            records = found.setdefault(
+                file.name.rpartition("/")[2] if "!" not in file.name else _short(file.name), []
+            )
             try:
                 for block in source.blocks(file):
                     records += block.records
@@ -54,13 +58,21 @@ def _short(name: str) -> str:
 
 def numbered(blocks: Sequence[RecordBlock]) -> list[tuple[int, bytes]]:
     """The records of blocks with their lines."""
-    return [(line, record) for block in blocks for line, record in zip(block.lines, block.records, strict=True)]
+    return [
+        (line, record)
+        for block in blocks
+        for line, record in zip(block.lines, block.records, strict=True)
+    ]
 
 
 class Watched:
-    """A stream that gives at most `most` bytes at once, notes what was asked for, and may fail at its end."""
+    """A stream that gives at most `most` bytes at once, notes what was asked for, and may fail at
+    its end.
+    """
 
-    def __init__(self, content: bytes, most: int = 1 << 30, failure: Exception | None = None) -> None:
+    def __init__(
+        self, content: bytes, most: int = 1 << 30, failure: Exception | None = None
+    ) -> None:
         self._content, self._most, self._failure = content, most, failure
         self._position = 0
         self.asked: list[int] = []

@@ -17,7 +17,9 @@ from tests.support.snapshots import FULL
 
 
 class FakePipeline:
-    """Implements `forwarder.daemon.daemon.Runnable`; `done` lists the calls, `settings` are those in use."""
+    """Implements `forwarder.daemon.daemon.Runnable`; `done` lists the calls, `settings` are those
+    in use.
+    """
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self.settings = settings

@@ -28,7 +28,9 @@ PLACES: Final[Mapping[str, NamedPlace]] = {
 
 def write_places(path: Path, places: Mapping[str, NamedPlace] = PLACES) -> Path:
     """Write the database, with the members of a record that a city database has."""
-    writer = MMDBWriter(ip_version=6, database_type="GeoLite2-City", languages=["en"], ipv4_compatible=True)
+    writer = MMDBWriter(
+        ip_version=6, database_type="GeoLite2-City", languages=["en"], ipv4_compatible=True
+    )
     for network, place in places.items():
         record = {
             "city": {"names": {"en": place.city}},

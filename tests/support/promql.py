@@ -1,4 +1,6 @@
-"""The metrics and labels that a PromQL expression speaks of, as a parser of the language understands it."""
+"""The metrics and labels that a PromQL expression speaks of, as a parser of the language
+understands it.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,20 @@ import pytest
 
 
 def selectors(expression: str) -> list[tuple[str, set[str]]]:
-    """Each metric that is selected, with the labels that are matched. Skips the test without the parser; fails if this is no PromQL."""
+    """Each metric that is selected, with the labels that are matched. Skips the test without the
+    parser; fails if this is no PromQL.
+    """
     found = []
     for node in _nodes(expression):
         selector = getattr(node, "vector_selector", node)
         if type(selector).__name__ == "VectorSelector":
             matchers = selector.matchers
-            found.append((str(selector.name), {str(each.name) for each in getattr(matchers, "matchers", matchers)}))
+            found.append(
+                (
+                    str(selector.name),
+                    {str(each.name) for each in getattr(matchers, "matchers", matchers)},
+                )
+            )
     return found
 
 
@@ -27,7 +36,11 @@ def grouping_labels(expression: str) -> set[str]:
             continue
         labels |= {str(each) for each in getattr(modifier, "labels", ())}
         matching = getattr(modifier, "matching", None)
-        labels |= {str(each) for each in getattr(matching, "labels", ())} if matching is not None else set()
+        labels |= (
+            {str(each) for each in getattr(matching, "labels", ())}
+            if matching is not None
+            else set()
+        )
     return labels
 
 

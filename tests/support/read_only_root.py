@@ -1,7 +1,7 @@
 """The `forwarder` command with a root file system that can't be written to, as containers are run.
 
-In a mount namespace of its own, where this machine lets us have one; without capabilities, so that root's own don't hide what a plain
-user could not do.
+In a mount namespace of its own, where this machine lets us have one; without capabilities, so that
+root's own don't hide what a plain user could not do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ state=$1; shift
 mount --make-rprivate /
 mount --bind "$state" "$state"
 while read -r _ _ _ _ place _; do
-  case "$place" in "$state"|/proc|/proc/*|/sys|/sys/*|/dev|/dev/pts|/dev/mqueue) ;; *) mount -o remount,bind,ro "$place" ;; esac
+  case "$place" in "$state"|/proc|/proc/*|/sys|/sys/*|/dev|/dev/pts|/dev/mqueue) ;; *) mount -o \
+remount,bind,ro "$place" ;; esac
 done < /proc/self/mountinfo
 cd /
 exec setpriv --inh-caps=-all --bounding-set=-all --no-new-privs -- "$@"
@@ -38,11 +39,21 @@ def _command(state: Path, *command: str) -> list[str]:
 
 
 def needs_read_only_root(state: Path) -> None:
-    """Skip the test where there is no way to a read-only root; fail it if that root can be written to after all."""
+    """Skip the test where there is no way to a read-only root; fail it if that root can be written
+    to after all.
+    """
     outside = state.parent / "outside"
     try:
         tried = subprocess.run(
-            _command(state, "sh", "-c", f"echo here; touch {state}/inside; touch {outside} /dev/shm/outside 2>/dev/null && echo writable"),
+            _command(
+                state,
+                "sh",
+                "-c",
+                (
+                    f"echo here; touch {state}/inside; touch {outside} /dev/shm/outside "
+                    "2>/dev/null && echo writable"
+                ),
+            ),
             capture_output=True,
             text=True,
             timeout=LIMIT,
@@ -59,10 +70,17 @@ def needs_read_only_root(state: Path) -> None:
 
 @contextlib.asynccontextmanager
 async def confined(state: Path, *args: str, env: Mapping[str, str]) -> AsyncIterator[Running]:
-    """`forwarder` with `args`, which may write to `state` and nowhere else, with this environment alone."""
+    """`forwarder` with `args`, which may write to `state` and nowhere else, with this environment
+    alone.
+    """
     process = await asyncio.create_subprocess_exec(
         *_command(state, sys.executable, "-m", "forwarder", *args),
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": os.environ.get("PYTHONPATH", ""), "COLUMNS": "200", **env},
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+            "COLUMNS": "200",
+            **env,
+        },
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )

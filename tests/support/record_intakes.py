@@ -1,4 +1,6 @@
-"""A `core.records.RecordIntake` that does as it is told, and records in the shape of the client's."""
+"""A `core.records.RecordIntake` that does as it is told, and records in the shape of
+the client's.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class FakeAccepted:
 
 @dataclass(slots=True)
 class FakeIntake:
-    """Takes everything, unless `refuses` says why not; settles nothing by itself, unless `settles`."""
+    """Takes everything, unless `refuses` says why not; settles nothing by itself,
+    unless `settles`.
+    """
 
     refuses: Backpressure | None = None
     most: int = 10_000
@@ -69,7 +73,13 @@ class FakeIntake:
     on_take: Callable[[], None] | None = None
     """Called with each batch."""
 
-    def accept(self, records: RecordBatch, callback: AckCallback, level: AckLevel, given_up: Collection[Lane] = ()) -> AcceptedBatch | None:
+    def accept(
+        self,
+        records: RecordBatch,
+        callback: AckCallback,
+        level: AckLevel,
+        given_up: Collection[Lane] = (),
+    ) -> AcceptedBatch | None:
         """See `RecordIntake`."""
         self.tries += 1
         if self.on_take is not None:

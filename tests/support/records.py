@@ -38,7 +38,9 @@ class RecordList:
     def facts(self, index: int) -> RecordFacts:
         """See `core.records.RecordBatch`."""
         self.asked.append(index)
-        return RecordFacts(f"{PLACE}/{self.offset + index}", self.at, self.header_key, self.distinct_id)
+        return RecordFacts(
+            f"{PLACE}/{self.offset + index}", self.at, self.header_key, self.distinct_id
+        )
 
     def names(self, indexes: Sequence[int]) -> list[str]:
         """See `core.records.RecordBatch`."""
@@ -50,7 +52,15 @@ class RecordList:
 
     def attributes(self, index: int) -> str:
         """See `core.records.RecordBatch`."""
-        return json.dumps({"topic": "events", "partition": 0, "offset": self.offset + index, "key": None, "headers": []})
+        return json.dumps(
+            {
+                "topic": "events",
+                "partition": 0,
+                "offset": self.offset + index,
+                "key": None,
+                "headers": [],
+            }
+        )
 
 
 class Idle:
@@ -75,9 +85,16 @@ class RecordsRig(IntakeRig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.idle = Idle()
-        self.records = SourceIntake(self.admission, [Branch(self.admission, self.idle, self.idle)], self.intake, source="kafka")
+        self.records = SourceIntake(
+            self.admission,
+            [Branch(self.admission, self.idle, self.idle)],
+            self.intake,
+            source="kafka",
+        )
 
 
 def record_list(*records: Any, **more: Any) -> RecordList:
     """Neighbouring records: bytes as they are, anything else as JSON."""
-    return RecordList([each if isinstance(each, bytes) else json.dumps(each).encode() for each in records], **more)
+    return RecordList(
+        [each if isinstance(each, bytes) else json.dumps(each).encode() for each in records], **more
+    )

@@ -1,4 +1,6 @@
-"""An upstream that fails as it is told, and hands on what it takes to a real service behind it, whose answers it brings back."""
+"""An upstream that fails as it is told, and hands on what it takes to a real service behind it,
+whose answers it brings back.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class _Body(msgspec.Struct):
 
 
 class Relay(Upstream):
-    """See the module. An answer that `accepts` stands for what the service behind says. Keeps no request."""
+    """See the module. An answer that `accepts` stands for what the service behind says. Keeps no
+    request.
+    """
 
     def __init__(self, answer: Decide, target: str, seen: set[str]) -> None:
         """`seen` gets the uuids of all events that the service takes."""
@@ -46,7 +50,13 @@ class Relay(Upstream):
         await super()._close()
         await self._client.close()
 
-    async def _act(self, request: Request, answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _act(
+        self,
+        request: Request,
+        answer: Answer,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> bool:
         if answer.accepts:
             answer = await self._hand_on(request)
             await self._keep_back()
@@ -58,12 +68,18 @@ class Relay(Upstream):
         """What the service says to the request. While it isn't there: 502."""
         headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
         try:
-            async with self._client.post(f"{self._target}{request.path}", data=request.wire, headers=headers) as response:
-                answer = Answer(response.status, await response.read(), {"Content-Type": response.content_type})
+            async with self._client.post(
+                f"{self._target}{request.path}", data=request.wire, headers=headers
+            ) as response:
+                answer = Answer(
+                    response.status, await response.read(), {"Content-Type": response.content_type}
+                )
         except aiohttp.ClientError as error:
             return Answer(502, str(error).encode())
         if answer.accepts:
-            self._seen.update(event.uuid for event in msgspec.json.decode(request.body, type=_Body).batch)
+            self._seen.update(
+                event.uuid for event in msgspec.json.decode(request.body, type=_Body).batch
+            )
         return answer
 
     async def _keep_back(self) -> None:

@@ -11,7 +11,17 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
-CACHES: Final = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".import_linter_cache", ".cache"})
+CACHES: Final = frozenset(
+    {
+        "__pycache__",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".pytest_cache",
+        ".hypothesis",
+        ".import_linter_cache",
+        ".cache",
+    }
+)
 NOT_OURS: Final = CACHES | {".git", ".venv", "build", "dist"}
 """Folders that are made, not written."""
 PICTURE: Final = ".png"
@@ -42,12 +52,16 @@ class SourceText(NamedTuple):
 
 @cache
 def source_texts() -> list[SourceText]:
-    """The string constants of the product's modules. Several tests read them, and it takes a second to find them."""
+    """The string constants of the product's modules. Several tests read them, and it takes a
+    second to find them.
+    """
     return [text for path, tree in trees("forwarder") for text in _texts(path, tree)]
 
 
 def trees(under: str, *words: str) -> Iterator[tuple[Path, ast.Module]]:
-    """The modules in the folder `under` that have one of `words` in them, parsed. Without words: all modules."""
+    """The modules in the folder `under` that have one of `words` in them, parsed. Without words:
+    all modules.
+    """
     for path in files(".py", under):
         text = path.read_text("utf-8")
         if not words or any(word in text for word in words):
@@ -69,5 +83,7 @@ def _texts(path: Path, tree: ast.Module) -> Iterator[SourceText]:
 
 def _walk(folder: Path) -> Iterator[Path]:
     for place, folders, names in os.walk(folder):
-        folders[:] = [each for each in folders if each not in NOT_OURS and not each.endswith(".egg-info")]
+        folders[:] = [
+            each for each in folders if each not in NOT_OURS and not each.endswith(".egg-info")
+        ]
         yield from (Path(place) / each for each in names if not each.endswith(PICTURE))

@@ -45,17 +45,35 @@ def carried() -> str:
         ("Kafka", core_rate(kafka, MEMORY)),
         ("Kafka, without them", core_rate(replace(kafka, unstamped=True), MEMORY)),
         ("import, `native`", import_capacity(MigrationLoad(events=1), DISK).shard_rate),
-        ("import, `mixpanel`", import_capacity(MigrationLoad(events=1, form="mixpanel"), DISK).shard_rate),
+        (
+            "import, `mixpanel`",
+            import_capacity(MigrationLoad(events=1, form="mixpanel"), DISK).shard_rate,
+        ),
     ]
-    cells = [[name, *[about(rate * cores) for cores in (1, WORKERS, 10 * WORKERS, 100 * WORKERS)]] for name, rate in rows]
+    cells = [
+        [name, *[about(rate * cores) for cores in (1, WORKERS, 10 * WORKERS, 100 * WORKERS)]]
+        for name, rate in rows
+    ]
     return table(["events a second", "one core", "one machine", "ten", "a hundred"], cells)
 
 
 def outage() -> str:
     """What a buffer needs for an outage, by rate."""
     times = {"1 h": HOUR, "8 h": 8 * HOUR, "3 d": 72 * HOUR}
-    head = ["events a second", *[f"{kind}, {name}" for kind in ("disk", "memory") for name in times]]
-    return table(head, [[f"{rate:,}", *[_held(rate, kept, time) for kept in (DISK, MEMORY) for time in times.values()]] for rate in RATES])
+    head = [
+        "events a second",
+        *[f"{kind}, {name}" for kind in ("disk", "memory") for name in times],
+    ]
+    return table(
+        head,
+        [
+            [
+                f"{rate:,}",
+                *[_held(rate, kept, time) for kept in (DISK, MEMORY) for time in times.values()],
+            ]
+            for rate in RATES
+        ],
+    )
 
 
 RATES: Final = (1_000, 10_000, 50_000, 200_000)
@@ -77,8 +95,25 @@ def requests() -> str:
     for rate in RATES[:-1]:
         for keys in (1, 100):
             found = capacity_of(Load(rate=rate, keys=keys, outage=0.0), DISK)
-            rows.append([f"{rate:,}", str(keys), about(found.batch), about(found.requests), about(found.in_flight)])
-    return table(["events a second", "project keys", "events in a request", "requests a second", "in flight"], rows)
+            rows.append(
+                [
+                    f"{rate:,}",
+                    str(keys),
+                    about(found.batch),
+                    about(found.requests),
+                    about(found.in_flight),
+                ]
+            )
+    return table(
+        [
+            "events a second",
+            "project keys",
+            "events in a request",
+            "requests a second",
+            "in flight",
+        ],
+        rows,
+    )
 
 
 def balancer() -> str:
@@ -102,7 +137,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-TABLES: Final[dict[str, Callable[[], str]]] = {each.__name__: each for each in (carried, outage, requests, balancer, migration)}
+TABLES: Final[dict[str, Callable[[], str]]] = {
+    each.__name__: each for each in (carried, outage, requests, balancer, migration)
+}
 
 
 def current(text: str) -> str:

@@ -1,4 +1,6 @@
-"""A Kafka cluster without Kafka: a client that does what a test says (`forwarder.sources.kafka.client.Client`), on the test's clock."""
+"""A Kafka cluster without Kafka: a client that does what a test says
+(`forwarder.sources.kafka.client.Client`), on the test's clock.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,13 @@ from tests.support.record_intakes import records
 
 
 class ScriptedClient:
-    """One client. What the brokers have is the cluster's; this one has its assignment, its pauses, and how far it has come."""
+    """One client. What the brokers have is the cluster's; this one has its assignment, its pauses,
+    and how far it has come.
+    """
 
-    def __init__(self, cluster: ScriptedCluster, listener: RebalanceListener, policy: KafkaPolicy) -> None:
+    def __init__(
+        self, cluster: ScriptedCluster, listener: RebalanceListener, policy: KafkaPolicy
+    ) -> None:
         self.cluster = cluster
         self.listener = listener
         self.policy = policy
@@ -62,11 +68,17 @@ class ScriptedClient:
         await self.listener.on_revoked()
         self.assigned = frozenset(TopicPartition(*key) for key in keys)
         self.stopped = set()
-        self.positions = {key: self.cluster.committed[key] for key in self.assigned if key in self.cluster.committed}
+        self.positions = {
+            key: self.cluster.committed[key]
+            for key in self.assigned
+            if key in self.cluster.committed
+        }
         await self.listener.on_assigned(self.assigned)
         self._came.set()
 
-    async def getmany(self, *, timeout_ms: int, max_records: int) -> Mapping[PartitionKey, Sequence[KafkaRecord]]:
+    async def getmany(
+        self, *, timeout_ms: int, max_records: int
+    ) -> Mapping[PartitionKey, Sequence[KafkaRecord]]:
         """What is there of partitions that aren't paused, or nothing after a while."""
         if self.errors:
             raise self.errors.pop(0)
@@ -155,7 +167,9 @@ class ScriptedClient:
 
 
 class ScriptedCluster:
-    """The brokers (`forwarder.sources.kafka.client.Brokers`): what they keep, and whether they answer."""
+    """The brokers (`forwarder.sources.kafka.client.Brokers`): what they keep, and whether they
+    answer.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock

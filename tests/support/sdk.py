@@ -21,12 +21,23 @@ class RecordingSdk:
 
     def alias(self, *, previous_id: str, distinct_id: str, uuid: str) -> None:
         """Keep an alias."""
-        self._keep({"event": "$create_alias", "distinct_id": previous_id, "properties": {"alias": distinct_id}, "uuid": uuid})
+        self._keep(
+            {
+                "event": "$create_alias",
+                "distinct_id": previous_id,
+                "properties": {"alias": distinct_id},
+                "uuid": uuid,
+            }
+        )
 
-    def group_identify(self, *, group_type: str, group_key: str, properties: dict[str, Any], uuid: str) -> None:
+    def group_identify(
+        self, *, group_type: str, group_key: str, properties: dict[str, Any], uuid: str
+    ) -> None:
         """Keep a group."""
         group = {"$group_type": group_type, "$group_key": group_key, "$group_set": properties}
-        self._keep({"event": "$groupidentify", "distinct_id": group_key, "properties": group, "uuid": uuid})
+        self._keep(
+            {"event": "$groupidentify", "distinct_id": group_key, "properties": group, "uuid": uuid}
+        )
 
     def shutdown(self) -> None:
         """Nothing is queued."""
@@ -37,9 +48,16 @@ class RecordingSdk:
 
 
 class PostingSdk(RecordingSdk):
-    """Sends everything in one request when it is shut down, after `spoil` has had its way with the events."""
+    """Sends everything in one request when it is shut down, after `spoil` has had its way with the
+    events.
+    """
 
-    def __init__(self, host: str, api_key: str, spoil: Callable[[list[dict[str, Any]]], object] = lambda _: None) -> None:
+    def __init__(
+        self,
+        host: str,
+        api_key: str,
+        spoil: Callable[[list[dict[str, Any]]], object] = lambda _: None,
+    ) -> None:
         super().__init__()
         self._host = host.removeprefix("http://")
         self._api_key = api_key
@@ -50,7 +68,9 @@ class PostingSdk(RecordingSdk):
         self._spoil(self.events)
         connection = http.client.HTTPConnection(self._host, timeout=10)
         try:
-            connection.request("POST", "/batch/", json.dumps({"api_key": self._api_key, "batch": self.events}))
+            connection.request(
+                "POST", "/batch/", json.dumps({"api_key": self._api_key, "batch": self.events})
+            )
             assert connection.getresponse().read() == b'{"status":"Ok"}'
         finally:
             connection.close()

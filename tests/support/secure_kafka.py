@@ -1,7 +1,8 @@
 """A broker with a listener for each way to be let in, and rules about who may read what.
 
-Fixtures, registered in tests/conftest.py: `secure_kafka`, one broker for each process that runs such tests, and `access`, the settings that
-let one in. Its user may read everything but in the group `FORBIDDEN_GROUP` and of the topics `FORBIDDEN_TOPIC` and `VISIBLE_TOPIC`.
+Fixtures, registered in tests/conftest.py: `secure_kafka`, one broker for each process that runs
+such tests, and `access`, the settings that let one in. Its user may read everything but in the
+group `FORBIDDEN_GROUP` and of the topics `FORBIDDEN_TOPIC` and `VISIBLE_TOPIC`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from tests.support.kafka import EXTERNAL, admin, create_topic
 
 USER: Final = "reader"
 PASSWORD: Final = "pä ss=w'örd "
-"""With whatever somebody could forget to escape or strip, but for a comma and a quote, which Kafka's storage tool doesn't take."""
+"""With whatever somebody could forget to escape or strip, but for a comma and a quote, which
+Kafka's storage tool doesn't take.
+"""
 
 FORBIDDEN_GROUP: Final = "forbidden-group"
 FORBIDDEN_TOPIC: Final = "forbidden-topic"
@@ -68,8 +71,9 @@ class SecureKafka:
         return self.broker.bootstrap
 
     def address(self, listener: str) -> str:
-        """PLAIN, TLS, MUTUAL, LOGIN (SASL_PLAINTEXT), SECURE (SASL_SSL), SCRAMONLY (SASL_SSL), EXPIRED (TLS), STRANGER (TLS),
-        FARAWAY (which says that it is where nobody listens)."""
+        """PLAIN, TLS, MUTUAL, LOGIN (SASL_PLAINTEXT), SECURE (SASL_SSL), SCRAMONLY (SASL_SSL),
+        EXPIRED (TLS), STRANGER (TLS), FARAWAY (which says that it is where nobody listens).
+        """
         return self.broker.address(listener)
 
 
@@ -83,16 +87,24 @@ class Access:
         self.token_file = folder / "token"
         self.token_file.write_text(token() + "\n")
 
-    def security(self, *, protocol: str, mechanism: str | None = None, certificate: bool = False) -> Security:
+    def security(
+        self, *, protocol: str, mechanism: str | None = None, certificate: bool = False
+    ) -> Security:
         """Settings that let one in."""
         found = Security(protocol=protocol, mechanism=mechanism)
         if protocol.endswith("SSL"):
             found = dataclasses.replace(found, ca_file=self.kafka.authority.ca_file)
         if certificate:
-            found = dataclasses.replace(found, cert_file=self.kafka.client.cert_file, key_file=self.kafka.client.key_file)
+            found = dataclasses.replace(
+                found, cert_file=self.kafka.client.cert_file, key_file=self.kafka.client.key_file
+            )
         if mechanism == "OAUTHBEARER":
             return dataclasses.replace(found, token_file=self.token_file)
-        return dataclasses.replace(found, username=USER, password_file=self.password_file) if mechanism else found
+        return (
+            dataclasses.replace(found, username=USER, password_file=self.password_file)
+            if mechanism
+            else found
+        )
 
     def mode(self, name: str) -> tuple[str, Security]:
         """Address and settings of one of `MODES`."""
@@ -102,7 +114,11 @@ class Access:
     @staticmethod
     def section(security: Security) -> dict[str, str]:
         """Settings as a configuration has them."""
-        return {key: str(value) for key, value in dataclasses.asdict(security).items() if value is not None}
+        return {
+            key: str(value)
+            for key, value in dataclasses.asdict(security).items()
+            if value is not None
+        }
 
 
 @pytest.fixture
@@ -135,9 +151,15 @@ def _base64(value: object) -> str:
 
 def _options(authority: Authority, folder: Path) -> BrokerOptions:
     usual = _keystore(authority.issue("broker"), folder / "broker.pem")
-    expired = _keystore(authority.issue("expired", life=-datetime.timedelta(days=1)), folder / "expired.pem")
+    expired = _keystore(
+        authority.issue("expired", life=-datetime.timedelta(days=1)), folder / "expired.pem"
+    )
     stranger = _keystore(authority.issue("elsewhere.example", local=False), folder / "stranger.pem")
-    clients = {"ssl.client.auth": "required", "ssl.truststore.type": "PEM", "ssl.truststore.location": str(authority.ca_file)}
+    clients = {
+        "ssl.client.auth": "required",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority.ca_file),
+    }
     listeners = (
         BrokerListener("PLAIN"),
         BrokerListener("TLS", "SSL", usual),
@@ -169,14 +191,19 @@ def _login(mechanisms: tuple[str, ...]) -> dict[str, str]:
         "PLAIN": f'{_MODULE}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";',
         "SCRAM-SHA-256": f"{_MODULE}.scram.ScramLoginModule required;",
         "SCRAM-SHA-512": f"{_MODULE}.scram.ScramLoginModule required;",
-        "OAUTHBEARER": f'{_MODULE}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";',
+        "OAUTHBEARER": (
+            f"{_MODULE}.oauthbearer.OAuthBearerLoginModule required "
+            'unsecuredLoginStringClaim_sub="broker";'
+        ),
     }
     told = {f"{each.lower()}.sasl.jaas.config": modules[each] for each in mechanisms}
     return told | {"sasl.enabled.mechanisms": ",".join(mechanisms)}
 
 
 async def _prepare(bootstrap: str) -> None:
-    """Nobody but `somebody` may use the forbidden ones: where there is a rule, who isn't named in it is refused."""
+    """Nobody but `somebody` may use the forbidden ones: where there is a rule, who isn't named in
+    it is refused.
+    """
     await create_topic(bootstrap, FORBIDDEN_TOPIC)
     await create_topic(bootstrap, VISIBLE_TOPIC)
     await create_topic(bootstrap, TOPIC)
@@ -188,5 +215,7 @@ async def _prepare(bootstrap: str) -> None:
     )
     async with admin(bootstrap) as client:
         for kind, name, user, what in rules:
-            answer = await client._send_to_controller(CreateAclsRequest(kind, name, literal, f"User:{user}", "*", what, allow))
+            answer = await client._send_to_controller(
+                CreateAclsRequest(kind, name, literal, f"User:{user}", "*", what, allow)
+            )
             assert answer.creation_responses[0][0] == 0, answer

@@ -1,4 +1,6 @@
-"""Shell blocks of documents, run as a reader would: in a folder of their own, with `forwarder` and `jq` at hand."""
+"""Shell blocks of documents, run as a reader would: in a folder of their own, with `forwarder` and
+`jq` at hand.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ text = "".join(open(file).read() for file in files) if files else sys.stdin.read
 found = jq.compile(program).input_text(text).all()
 for each in found:
     compact = "-c" in options
-    print(each if "-r" in options and isinstance(each, str) else json.dumps(each, separators=(",", ":") if compact else None))
+    print(each if "-r" in options and isinstance(each, str) else json.dumps(each, \
+separators=(",", ":") if compact else None))
 sys.exit("-e" in options and not (found and found[-1]))
 """
 """What the pages need of jq, for machines that haven't got it."""
@@ -53,8 +56,14 @@ class Shell:
         tools.mkdir()
         if shutil.which("jq") is None:
             self._program(tools / "jq", JQ)
-        for name, module in (("forwarder", "-m forwarder"), ("pytest", "-m pytest"), ("python", "")):
-            self._program(tools / name, f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {module} "$@"\n')
+        for name, module in (
+            ("forwarder", "-m forwarder"),
+            ("pytest", "-m pytest"),
+            ("python", ""),
+        ):
+            self._program(
+                tools / name, f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {module} "$@"\n'
+            )
 
     @staticmethod
     def _program(path: Path, text: str) -> None:
@@ -62,7 +71,9 @@ class Shell:
         path.chmod(0o700)
 
     async def started(self, block: str, *, alone: bool = False) -> asyncio.subprocess.Process:
-        """A bash that runs a block and ends at the first command that fails; both outputs are pipes. `alone`: in a session of its own."""
+        """A bash that runs a block and ends at the first command that fails; both outputs are
+        pipes. `alone`: in a session of its own.
+        """
         path = f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
         return await asyncio.create_subprocess_exec(
             *("bash", "-euo", "pipefail", "-c", block),
@@ -95,7 +106,9 @@ class Shell:
 
 
 def _hear_interrupts() -> None:
-    """Ctrl-C ends a program that was started from a terminal; tests that run in the background would let it be ignored."""
+    """Ctrl-C ends a program that was started from a terminal; tests that run in the background
+    would let it be ignored.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -44,7 +44,13 @@ KAFKA = KafkaCluster(
     note="topic <b>late</b> isn't there",
     partitions=(
         KafkaPartition("events", 0, position=1100, lag=120),
-        KafkaPartition("events", 1, position=900, lag=4000, paused="31.0 MiB of records aren't settled (max_in_flight)"),
+        KafkaPartition(
+            "events",
+            1,
+            position=900,
+            lag=4000,
+            paused="31.0 MiB of records aren't settled (max_in_flight)",
+        ),
         KafkaPartition("orders", 0),
     ),
     in_flight_bytes=32_505_856,
@@ -60,7 +66,16 @@ LOGS = LogSourceState(
     why="1 file can't be opened: permission denied: /var/log/<b>/secret.log",
     hint="Let forwarder's user read it.",
     files=(
-        LogFile("/var/log/nginx/access.log", "ab12", 9_000, 10_000, 1_000, 'GET /<script>"', 1_767_229_260.0, open=True),
+        LogFile(
+            "/var/log/nginx/access.log",
+            "ab12",
+            9_000,
+            10_000,
+            1_000,
+            'GET /<script>"',
+            1_767_229_260.0,
+            open=True,
+        ),
         LogFile("/var/log/nginx/access.log.1.gz", "cd34", 5_000, 700),
     ),
     followed=12,
@@ -103,7 +118,19 @@ FULL = Snapshot(
     buffer_found=70,
     dead_letters_path="/var/lib/forwarder",
     dead_letters_wanted=3,
-    kafka=(KAFKA, KafkaCluster("other", "forwarder", "down", "bootstrap_servers: nothing listens on b:9092", next_try=1_767_229_270.0)),
+    kafka=(
+        KAFKA,
+        KafkaCluster(
+            "other",
+            "forwarder",
+            "down",
+            "bootstrap_servers: nothing listens on b:9092",
+            next_try=1_767_229_270.0,
+        ),
+    ),
     logs=(LOGS, LogSourceState("stdin", "ended", lines={"taken": 9})),
-    workers=(Worker("worker-0", "running", 4711, received=1000), Worker("worker-1", "away", restarts=2, why="it was ended by SIGKILL")),
+    workers=(
+        Worker("worker-0", "running", 4711, received=1000),
+        Worker("worker-1", "away", restarts=2, why="it was ended by SIGKILL"),
+    ),
 )

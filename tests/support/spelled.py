@@ -1,6 +1,8 @@
-"""Events in every spelling that JSON allows, with a reference of what stamping may change in them, to the byte.
+"""Events in every spelling that JSON allows, with a reference of what stamping may change in them,
+to the byte.
 
-An event is drawn as the list of its members' spellings, so that the reference never has to parse JSON: it knows where everything is.
+An event is drawn as the list of its members' spellings, so that the reference never has to parse
+JSON: it knows where everything is.
 """
 
 from __future__ import annotations
@@ -13,14 +15,49 @@ from hypothesis import strategies as st
 
 SPACE: Final = st.sampled_from(["", "", "", " ", "\n", "\t ", "\r\n  "])
 UUID: Final = "0190a0a0-1111-7222-8333-444455556666"
-VALID_UUIDS: Final = [UUID, UUID.upper(), UUID.replace("-", ""), "{" + UUID + "}", "urn:uuid:" + UUID]
-VALID_TIMES: Final = ["2025-12-31T12:00:00Z", "2025-12-31T12:00:00.123456+03:00", "2025-12-31 12:00:00", "2025-12-31"]
+VALID_UUIDS: Final = [
+    UUID,
+    UUID.upper(),
+    UUID.replace("-", ""),
+    "{" + UUID + "}",
+    "urn:uuid:" + UUID,
+]
+VALID_TIMES: Final = [
+    "2025-12-31T12:00:00Z",
+    "2025-12-31T12:00:00.123456+03:00",
+    "2025-12-31 12:00:00",
+    "2025-12-31",
+]
 
-NUMBERS: Final = st.sampled_from(["0", "-0", "1.0", "1e5", "1E+5", "-0.0", "123456789012345678901234567890", "0.1000", "1e-400", "1e999"])
+NUMBERS: Final = st.sampled_from(
+    [
+        "0",
+        "-0",
+        "1.0",
+        "1e5",
+        "1E+5",
+        "-0.0",
+        "123456789012345678901234567890",
+        "0.1000",
+        "1e-400",
+        "1e999",
+    ]
+)
 STRINGS: Final = st.one_of(
     st.text(max_size=12).map(lambda text: json.dumps(text, ensure_ascii=False)),
     st.text(max_size=12).map(json.dumps),
-    st.sampled_from([r'"\u00e9\/\b"', r'"\ud83d\ude00"', '"\\"offset\\":5,"', '"NaN"', '"},{"', r'"\\"', '"\x7f"', '"\u2028"']),
+    st.sampled_from(
+        [
+            r'"\u00e9\/\b"',
+            r'"\ud83d\ude00"',
+            '"\\"offset\\":5,"',
+            '"NaN"',
+            '"},{"',
+            r'"\\"',
+            '"\x7f"',
+            '"\u2028"',
+        ]
+    ),
 )
 SCALARS: Final = st.one_of(NUMBERS, STRINGS, st.sampled_from(["true", "false", "null"]))
 
@@ -32,12 +69,28 @@ def _array(values: list[str], space: str) -> str:
 @st.composite
 def spelled_object(draw: st.DrawFn, values: st.SearchStrategy[str]) -> str:
     """An object with odd spacing, in which keys may come twice."""
-    keys = draw(st.lists(st.sampled_from(['"a"', '"a"', r'"\u0061"', '"uuid"', '"timestamp"', '"offset"', '"é"']), max_size=4))
-    return "{" + ",".join(draw(SPACE) + key + draw(SPACE) + ":" + draw(SPACE) + draw(values) + draw(SPACE) for key in keys) + "}"
+    keys = draw(
+        st.lists(
+            st.sampled_from(
+                ['"a"', '"a"', r'"\u0061"', '"uuid"', '"timestamp"', '"offset"', '"é"']
+            ),
+            max_size=4,
+        )
+    )
+    return (
+        "{"
+        + ",".join(
+            draw(SPACE) + key + draw(SPACE) + ":" + draw(SPACE) + draw(values) + draw(SPACE)
+            for key in keys
+        )
+        + "}"
+    )
 
 
 VALUES: Final = st.recursive(
-    SCALARS, lambda inner: st.builds(_array, st.lists(inner, max_size=3), SPACE) | spelled_object(inner), max_leaves=8
+    SCALARS,
+    lambda inner: st.builds(_array, st.lists(inner, max_size=3), SPACE) | spelled_object(inner),
+    max_leaves=8,
 )
 
 
@@ -54,7 +107,10 @@ class Member:
 
     def text(self, value: str | None = None) -> str:
         """Its text, with another value."""
-        return f"{self.before}{self.key}{self.middle}{self.value if value is None else value}{self.after}"
+        return (
+            f"{self.before}{self.key}{self.middle}{self.value if value is None else value}"
+            f"{self.after}"
+        )
 
 
 @dataclass
@@ -82,7 +138,16 @@ class Spelled:
             parts.append(f'"timestamp":"{timestamp}"')
         if ip is not None and "properties" not in named:
             parts.append(f'"properties":{{"$ip":"{ip}"}}')
-        return "{" + ",".join([*parts, *[self._stamped_member(member, uuid, timestamp, ip) for member in self.members]]) + "}"
+        return (
+            "{"
+            + ",".join(
+                [
+                    *parts,
+                    *[self._stamped_member(member, uuid, timestamp, ip) for member in self.members],
+                ]
+            )
+            + "}"
+        )
 
     def _stamped_member(self, member: Member, uuid: str, timestamp: str, ip: str | None) -> str:
         if member.name == "uuid" and not self.has_uuid:
@@ -116,7 +181,12 @@ def _properties(draw: st.DrawFn) -> tuple[str, str | None]:
     extra = {
         "ip": ['"$ip":null', '"$ip":"9.9.9.9"', r'"\u0024ip": ""'],
         "geoip": ['"$geoip_disable":true', '"$geoip_disable" : 1'],
-        "second": ['"alias":"b"', '"$anon_distinct_id": 5.0', '"alias":"a","$geoip_disable":false', '"$anon_distinct_id":" "'],
+        "second": [
+            '"alias":"b"',
+            '"$anon_distinct_id": 5.0',
+            '"alias":"a","$geoip_disable":false',
+            '"$anon_distinct_id":" "',
+        ],
         "object": [""],
     }[kind]
     member = draw(st.sampled_from(extra))
@@ -125,16 +195,30 @@ def _properties(draw: st.DrawFn) -> tuple[str, str | None]:
 
 
 @st.composite
-def spelled_events(draw: st.DrawFn, *, complete: bool = False, with_properties: bool = False) -> Spelled:
-    """An event that has a name and an id; complete ones need no uuid and no timestamp, in the usual forms."""
+def spelled_events(
+    draw: st.DrawFn, *, complete: bool = False, with_properties: bool = False
+) -> Spelled:
+    """An event that has a name and an id; complete ones need no uuid and no timestamp, in the
+    usual forms.
+    """
     values = {
-        "event": json.dumps(draw(st.text(min_size=1, max_size=8)), ensure_ascii=draw(st.booleans())),
+        "event": json.dumps(
+            draw(st.text(min_size=1, max_size=8)), ensure_ascii=draw(st.booleans())
+        ),
         "distinct_id": json.dumps(draw(st.text(max_size=8)) + "x")
         if complete
         else draw(st.sampled_from(['"x"', "5", '["x"]', r'"\u0078"'])),
     }
-    uuid = draw(st.sampled_from(VALID_UUIDS[:2])) if complete else draw(st.sampled_from([*VALID_UUIDS, None, "", "not-a-uuid", UUID[:-1]]))
-    time = draw(st.sampled_from(VALID_TIMES[:2])) if complete else draw(st.sampled_from([*VALID_TIMES, None, "", "no time"]))
+    uuid = (
+        draw(st.sampled_from(VALID_UUIDS[:2]))
+        if complete
+        else draw(st.sampled_from([*VALID_UUIDS, None, "", "not-a-uuid", UUID[:-1]]))
+    )
+    time = (
+        draw(st.sampled_from(VALID_TIMES[:2]))
+        if complete
+        else draw(st.sampled_from([*VALID_TIMES, None, "", "no time"]))
+    )
     present = complete or draw(st.booleans())
     if uuid or present:
         values["uuid"] = json.dumps(uuid)

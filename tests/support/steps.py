@@ -1,4 +1,6 @@
-"""How much work a call is, without a clock: the instructions that the interpreter runs, in all Python code that is called."""
+"""How much work a call is, without a clock: the instructions that the interpreter runs, in all
+Python code that is called.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from typing import Any
 
 
 def count_steps(call: Callable[[], object]) -> int:
-    """The instructions that a call takes. What a C function does isn't counted, however long it takes."""
+    """The instructions that a call takes. What a C function does isn't counted, however long it
+    takes.
+    """
     steps = 0
 
     def trace(frame: FrameType, event: str, _arg: Any) -> Any:

@@ -1,4 +1,6 @@
-"""A topic and the group that reads it, which has the topic's name: how forwarders are told of them, and how far the group is."""
+"""A topic and the group that reads it, which has the topic's name: how forwarders are told of
+them, and how far the group is.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class Stream:
             "revocation_timeout": "1s",
         }
 
-    async def write(self, records: Iterable[Record | bytes], compression: str | None = None) -> list[tuple[int, int]]:
+    async def write(
+        self, records: Iterable[Record | bytes], compression: str | None = None
+    ) -> list[tuple[int, int]]:
         """Append records; the partition and the offset of each."""
         return await produce(self.bootstrap, self.topic, records, compression)
 
@@ -49,7 +53,9 @@ class Stream:
         return await ends(self.bootstrap, self.topic)
 
     async def members(self) -> list[str]:
-        """The ids of those that are in the group now; empty while it is being rebalanced, or the broker can't say."""
+        """The ids of those that are in the group now; empty while it is being rebalanced, or the
+        broker can't say.
+        """
         try:
             async with admin(self.bootstrap) as client:
                 (answer,) = await client.describe_consumer_groups([self.topic])
@@ -68,7 +74,9 @@ class Stream:
                 while len(members := await self.members()) != count:
                     await pause(ASK_EVERY)
         except TimeoutError:
-            raise AssertionError(f"{members} are in the group after {limit:g} s, not {count}") from None
+            raise AssertionError(
+                f"{members} are in the group after {limit:g} s, not {count}"
+            ) from None
         return members
 
     async def settled(self, limit: float = LIMIT) -> None:

@@ -1,4 +1,6 @@
-"""An upstream whose JSON parser is stricter than ours: it answers 400 for a whole request in which it finds anything that it rejects."""
+"""An upstream whose JSON parser is stricter than ours: it answers 400 for a whole request in which
+it finds anything that it rejects.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,16 @@ _MAX_DEPTH: Final = 128
 
 def strict(request: Request) -> Answer:
     """The answer to a request, by Python's parser and its own rules for numbers, depth and NUL."""
-    text = gzip.decompress(request.wire) if request.headers.get("content-encoding") == "gzip" else request.wire
+    text = (
+        gzip.decompress(request.wire)
+        if request.headers.get("content-encoding") == "gzip"
+        else request.wire
+    )
     try:
-        _check(json.loads(text, parse_float=_double, parse_int=_integer, parse_constant=_no_constant), 0)
+        _check(
+            json.loads(text, parse_float=_double, parse_int=_integer, parse_constant=_no_constant),
+            0,
+        )
     except ValueError as error:
         return plain(400, f"invalid json: {error}")
     return OK

@@ -1,4 +1,6 @@
-"""A supervised daemon as a user has it: `forwarder run` with several workers, real processes and real signals."""
+"""A supervised daemon as a user has it: `forwarder run` with several workers, real processes and
+real signals.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +29,34 @@ ENVIRONMENT: Final = {
 
 
 class Supervised(Admin):
-    """A daemon that runs. Each request has a connection of its own, so that the kernel spreads them over the workers."""
+    """A daemon that runs. Each request has a connection of its own, so that the kernel spreads
+    them over the workers.
+    """
 
-    def __init__(self, command: Running, listening: dict[str, Any], client: aiohttp.ClientSession, unix: str | None) -> None:
+    def __init__(
+        self,
+        command: Running,
+        listening: dict[str, Any],
+        client: aiohttp.ClientSession,
+        unix: str | None,
+    ) -> None:
         self.command = command
         self.ingestion = "http://localhost" if unix else f"http://{listening['ingestion'][0]}"
         super().__init__(listening["admin"], client)
-        self._sender = client if unix is None else aiohttp.ClientSession(connector=aiohttp.UnixConnector(unix, force_close=True))
+        self._sender = (
+            client
+            if unix is None
+            else aiohttp.ClientSession(connector=aiohttp.UnixConnector(unix, force_close=True))
+        )
 
     async def send(self, *names: str, distinct_id: str | None = "someone") -> int:
-        """Send events of those names; the status code. Without `distinct_id` they become dead letters."""
-        body = {"api_key": KEY, "batch": [{"event": name, "distinct_id": distinct_id} for name in names]}
+        """Send events of those names; the status code. Without `distinct_id` they become dead
+        letters.
+        """
+        body = {
+            "api_key": KEY,
+            "batch": [{"event": name, "distinct_id": distinct_id} for name in names],
+        }
         async with self._sender.post(f"{self.ingestion}/batch/", json=body) as response:
             return response.status
 
@@ -58,14 +77,24 @@ class Supervised(Admin):
 
 
 @contextlib.asynccontextmanager
-async def supervised(upstream: str, *, unix: Path | None = None, **env: str) -> AsyncIterator[Supervised]:
+async def supervised(
+    upstream: str, *, unix: Path | None = None, **env: str
+) -> AsyncIterator[Supervised]:
     """`forwarder run`, once it listens; `unix` is the socket that it is to listen on."""
     environment = {**ENVIRONMENT, "FORWARDER_UPSTREAM__URL": upstream, **env}
     if unix is not None:
         environment["FORWARDER_SOURCES__HTTP__LISTEN"] = f"unix:{unix}"
     connector = aiohttp.TCPConnector(force_close=True)
-    async with running("run", env=environment) as command, aiohttp.ClientSession(connector=connector) as client:
-        daemon = Supervised(command, json.loads(await command.line('"event": "listening"')), client, str(unix) if unix else None)
+    async with (
+        running("run", env=environment) as command,
+        aiohttp.ClientSession(connector=connector) as client,
+    ):
+        daemon = Supervised(
+            command,
+            json.loads(await command.line('"event": "listening"')),
+            client,
+            str(unix) if unix else None,
+        )
         try:
             yield daemon
         finally:
@@ -79,7 +108,9 @@ def worker(snapshot: Snapshot, name: str) -> Worker:
 
 
 def is_there(process: int) -> bool:
-    """Whether a process, not of this one's children, runs; one that waits for its parent to see its end doesn't."""
+    """Whether a process, not of this one's children, runs; one that waits for its parent to see
+    its end doesn't.
+    """
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -9,7 +9,9 @@ from urllib.parse import urlsplit
 
 
 class Switch:
-    """Listens on a free port, as an asynchronous context manager, and pipes every connection to its target. A new target ends them."""
+    """Listens on a free port, as an asynchronous context manager, and pipes every connection to
+    its target. A new target ends them.
+    """
 
     def __init__(self) -> None:
         self.url = ""
@@ -28,7 +30,12 @@ class Switch:
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._server.close()
         for task in self._piping:
             task.cancel()
@@ -47,7 +54,10 @@ class Switch:
             with contextlib.suppress(OSError):
                 behind, onward = await asyncio.open_connection(*self._target)
                 ends.append(onward)
-                ways = [asyncio.ensure_future(_copy(reader, onward)), asyncio.ensure_future(_copy(behind, writer))]
+                ways = [
+                    asyncio.ensure_future(_copy(reader, onward)),
+                    asyncio.ensure_future(_copy(behind, writer)),
+                ]
                 try:
                     await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
                 finally:

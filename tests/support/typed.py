@@ -1,4 +1,6 @@
-"""What can be typed: forwarder's commands and their options, as a document's or a manifest's words name them."""
+"""What can be typed: forwarder's commands and their options, as a document's or a manifest's words
+name them.
+"""
 
 from __future__ import annotations
 

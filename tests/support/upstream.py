@@ -1,8 +1,10 @@
-"""A scripted upstream: a server on 127.0.0.1 that answers each request as the test says, and keeps what it was sent.
+"""A scripted upstream: a server on 127.0.0.1 that answers each request as the test says, and keeps
+what it was sent.
 
-Raw asyncio, so that it can do what a decent server wouldn't: reset a connection in the middle of a body, promise more bytes than it sends,
-answer before it has read, never answer. Requests are kept in the order in which they began to arrive; `began` and `ended` are
-positions in one sequence over all requests, so a test can say which overlapped.
+Raw asyncio, so that it can do what a decent server wouldn't: reset a connection in the middle of a
+body, promise more bytes than it sends, answer before it has read, never answer. Requests are kept
+in the order in which they began to arrive; `began` and `ended` are positions in one sequence over
+all requests, so a test can say which overlapped.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ class Fault(Enum):
 
     NONE = auto()
     RESET_IN_REQUEST = auto()
-    """Reset the connection after half of the request's body (from the script only: nobody has read the request yet)."""
+    """Reset the connection after half of the request's body (from the script only: nobody has read
+    the request yet).
+    """
     RESET = auto()
     """Read all of the request, then reset the connection."""
     CLOSE = auto()
@@ -42,7 +46,8 @@ class Fault(Enum):
     TRUNCATE = auto()
     """Answer with a Content-Length above what is sent, and close."""
     EARLY = auto()
-    """Answer after the request's head, without reading the body, and close (from the script only)."""
+    """Answer after the request's head, without reading the body, and close (from the script only).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +63,14 @@ class Answer:
 
     @property
     def accepts(self) -> bool:
-        """Whether it tells the sender that the events were taken: 200, whole, and not a web page."""
-        return self.status == 200 and self.fault is Fault.NONE and not self.headers.get("Content-Type", "").startswith("text/html")
+        """Whether it tells the sender that the events were taken: 200, whole, and not
+        a web page.
+        """
+        return (
+            self.status == 200
+            and self.fault is Fault.NONE
+            and not self.headers.get("Content-Type", "").startswith("text/html")
+        )
 
 
 OK: Final = Answer()
@@ -79,7 +90,9 @@ def failing(fault: Fault) -> Answer:
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """One request as it was received. `ended` is None until it was answered (or the connection failed)."""
+    """One request as it was received. `ended` is None until it was answered (or the connection
+    failed).
+    """
 
     path: str
     headers: Mapping[str, str]
@@ -91,7 +104,11 @@ class Request:
     @property
     def body(self) -> bytes:
         """The decoded body."""
-        return gzip.decompress(self.wire) if self.headers.get("content-encoding") == "gzip" else self.wire
+        return (
+            gzip.decompress(self.wire)
+            if self.headers.get("content-encoding") == "gzip"
+            else self.wire
+        )
 
     @property
     def json(self) -> Any:
@@ -120,13 +137,19 @@ Decide = Callable[[Request], Answer]
 class Upstream:
     """The server, as an asynchronous context manager.
 
-    `script` is answered first, one answer a request; then `answer` decides. `/decide` has its own: `decide`. `in_flight` and
-    `most_in_flight` count requests to `/batch/` between the end of their head and their answer. With `keeps` false it keeps no request:
-    for long runs, in which `answer` takes what it needs.
+    `script` is answered first, one answer a request; then `answer` decides. `/decide` has its own:
+    `decide`. `in_flight` and `most_in_flight` count requests to `/batch/` between the end of their
+    head and their answer. With `keeps` false it keeps no request: for long runs, in which `answer`
+    takes what it needs.
     """
 
     def __init__(
-        self, answer: Decide = lambda _: OK, *, decide: Decide = lambda _: OK, tls: ssl.SSLContext | None = None, keeps: bool = True
+        self,
+        answer: Decide = lambda _: OK,
+        *,
+        decide: Decide = lambda _: OK,
+        tls: ssl.SSLContext | None = None,
+        keeps: bool = True,
     ) -> None:
         self.answer = answer
         self.decide = decide
@@ -158,17 +181,26 @@ class Upstream:
 
     async def __aenter__(self) -> Upstream:
         self._answered: list[Request] = []
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self._tls, limit=_MAX_HEAD)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", self.port, ssl=self._tls, limit=_MAX_HEAD
+        )
         self.port = self._server.sockets[0].getsockname()[1]
         self._release()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self._close()
         self._release()
 
     async def stop(self) -> None:
-        """Refuse and close all connections. Entering again opens the same port, which nobody else gets meanwhile: tests run beside this."""
+        """Refuse and close all connections. Entering again opens the same port, which nobody else
+        gets meanwhile: tests run beside this.
+        """
         if self._server is None:
             return
         await self._close()
@@ -192,8 +224,9 @@ class Upstream:
         self._server = None
 
     async def until(self, condition: Callable[[], bool], limit: float = LIMIT_SECONDS) -> None:
-        """Wait until `condition` holds; it is asked again after each step of any request. Raises `TimeoutError` after `limit` real
-        seconds."""
+        """Wait until `condition` holds; it is asked again after each step of any request. Raises
+        `TimeoutError` after `limit` real seconds.
+        """
         async with asyncio.timeout(limit):
             while not condition():
                 self._changed.clear()
@@ -217,7 +250,10 @@ class Upstream:
         """Serve one request; whether the connection can serve another."""
         head = await reader.readuntil(b"\r\n\r\n")
         line, *fields = head.decode("latin-1").strip().split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
+        headers = {
+            name.lower(): value.strip()
+            for name, _, value in (field.partition(":") for field in fields)
+        }
         request = Request(line.split(" ")[1], headers, self._step())
         is_decide = request.path.startswith("/decide")
         if self._keeps:
@@ -232,7 +268,13 @@ class Upstream:
             self.in_flight -= 1
             request.ended = self._step()
 
-    async def _respond(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, decide: Decide) -> bool:
+    async def _respond(
+        self,
+        request: Request,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        decide: Decide,
+    ) -> bool:
         length = int(request.headers.get("content-length", "0"))
         scripted = self.script.popleft() if self.script and decide is self.answer else None
         if scripted is None or scripted.fault not in (Fault.EARLY, Fault.RESET_IN_REQUEST):
@@ -244,7 +286,13 @@ class Upstream:
             await answer.when.wait()
         return await self._act(request, answer, reader, writer)
 
-    async def _act(self, request: Request, answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _act(
+        self,
+        request: Request,
+        answer: Answer,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> bool:
         if answer.fault in (Fault.RESET, Fault.RESET_IN_REQUEST):
             _reset(writer)
             return False
@@ -273,11 +321,16 @@ class Upstream:
 
 def _head(answer: Answer) -> bytes:
     fields = {**answer.headers, "Content-Length": str(len(answer.body))}
-    lines = [f"HTTP/1.1 {answer.status} {'OK' if answer.status == 200 else 'No'}", *(f"{name}: {value}" for name, value in fields.items())]
+    lines = [
+        f"HTTP/1.1 {answer.status} {'OK' if answer.status == 200 else 'No'}",
+        *(f"{name}: {value}" for name, value in fields.items()),
+    ]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
     """Close with a reset in place of an orderly end."""
-    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.get_extra_info("socket").setsockopt(
+        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+    )
     writer.transport.abort()

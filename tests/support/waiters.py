@@ -1,4 +1,6 @@
-"""Who waits for an answer of the intake, and what it was told; and stores that keep what they get when a test says so."""
+"""Who waits for an answer of the intake, and what it was told; and stores that keep what they get
+when a test says so.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class Told:
 
 
 class SlowBuffer(MemoryBuffer):
-    """Like a buffer on disk: holds what it is offered with a `held` only when `hold` is called, or never, when `fail` is."""
+    """Like a buffer on disk: holds what it is offered with a `held` only when `hold` is called, or
+    never, when `fail` is.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(max_bytes)
@@ -73,7 +77,9 @@ class SlowBuffer(MemoryBuffer):
 
 
 class SlowDeadLetters(MemoryDeadLetters):
-    """Dead letters that are as durable as they can be; or, if `slow`, only when `write` is called."""
+    """Dead letters that are as durable as they can be; or, if `slow`, only when
+    `write` is called.
+    """
 
     slow = False
 

@@ -12,17 +12,24 @@ from forwarder.core.clock import Timer
 from tests.support.clock import MIDNIGHT
 
 LIMIT: Final = 20.0
-"""Seconds of real time after which a condition that should come true has failed: far more than it takes on a busy machine."""
+"""Seconds of real time after which a condition that should come true has failed: far more than it
+takes on a busy machine.
+"""
 
 Result = TypeVar("Result")
 
 TICK: Final = 0.001
-"""Seconds after which a condition is asked again, if the loop has nothing else to do: without it waiting would keep a core busy."""
+"""Seconds after which a condition is asked again, if the loop has nothing else to do: without it
+waiting would keep a core busy.
+"""
 
 
-async def eventually(condition: Callable[[], object], limit: float = LIMIT, *, told: Callable[[], object] = str) -> None:
-    """Return as soon as `condition` holds; it is asked again after iterations of the loop. Fails after `limit` seconds, with what
-    `told` says then. Cancellation ends the wait at once."""
+async def eventually(
+    condition: Callable[[], object], limit: float = LIMIT, *, told: Callable[[], object] = str
+) -> None:
+    """Return as soon as `condition` holds; it is asked again after iterations of the loop. Fails
+    after `limit` seconds, with what `told` says then. Cancellation ends the wait at once.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + limit
     while not condition():
@@ -36,7 +43,9 @@ async def tick() -> None:
 
 
 async def pause(seconds: float) -> None:
-    """Let some time pass, where something has a pace: a load, or looks at what goes on. No test waits for anything by it."""
+    """Let some time pass, where something has a pace: a load, or looks at what goes on. No test
+    waits for anything by it.
+    """
     passed = asyncio.get_running_loop().create_future()
     timer = asyncio.get_running_loop().call_later(seconds, passed.set_result, None)
     try:
@@ -46,15 +55,19 @@ async def pause(seconds: float) -> None:
 
 
 async def in_thread(function: Callable[[], Result]) -> Result:
-    """Call a function that blocks in a thread of its own, which is gone when this returns. Cancellation waits for its end."""
+    """Call a function that blocks in a thread of its own, which is gone when this returns.
+    Cancellation waits for its end.
+    """
     with ThreadPoolExecutor(1) as executor:
         return await asyncio.get_running_loop().run_in_executor(executor, function)
 
 
 class FastClock:
-    """A `forwarder.core.clock.Clock` that runs `speed` times as fast as the real one, from midnight on.
+    """A `forwarder.core.clock.Clock` that runs `speed` times as fast as the real one, from
+    midnight on.
 
-    For tests over real sockets in which pauses of seconds occur: they happen in their right order and proportion, and nobody waits.
+    For tests over real sockets in which pauses of seconds occur: they happen in their right order
+    and proportion, and nobody waits.
     """
 
     def __init__(self, speed: float = 40.0) -> None:

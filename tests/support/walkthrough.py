@@ -1,4 +1,6 @@
-"""Follows the steps of a page: pastes commands, keeps terminals open, interrupts them, and compares what they show with the page."""
+"""Follows the steps of a page: pastes commands, keeps terminals open, interrupts them, and
+compares what they show with the page.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class _Terminal:
         self.changed.set()
 
     async def showing(self, shows: tuple[str, ...], limit: float) -> None:
-        """Return once it has shown these lines; fails when it ends before, or after `limit` seconds."""
+        """Return once it has shown these lines; fails when it ends before, or after `limit`
+        seconds.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit):
                 while unseen(shows, self.output) and not self.ended:
@@ -49,7 +53,8 @@ class _Terminal:
 
 
 class Walkthrough:
-    """Follows steps in a shell's folder. `replaced`: words of the page and what stands for them here, such as free ports.
+    """Follows steps in a shell's folder. `replaced`: words of the page and what stands for them
+    here, such as free ports.
 
     An asynchronous context manager: what still runs at its end is killed.
     """
@@ -57,7 +62,9 @@ class Walkthrough:
     def __init__(self, shell: Shell, replaced: Mapping[str, str]) -> None:
         self.shell = shell
         self._replaced = dict(replaced)
-        self._words = re.compile("|".join(map(re.escape, sorted(replaced, key=len, reverse=True))) or r"(?!)")
+        self._words = re.compile(
+            "|".join(map(re.escape, sorted(replaced, key=len, reverse=True))) or r"(?!)"
+        )
         self._terminals: dict[str, _Terminal] = {}
         self._tasks = asyncio.TaskGroup()
 
@@ -72,20 +79,26 @@ class Walkthrough:
         await self._tasks.__aexit__(None, None, None)
 
     async def follow(self, steps: Iterable[Step]) -> None:
-        """Do all of it; an `AssertionError` names the line of the page on which something else happens."""
+        """Do all of it; an `AssertionError` names the line of the page on which something else
+        happens.
+        """
         for step in steps:
             try:
                 await self._do(step)
             except (AssertionError, TimeoutError) as error:
                 why = str(error) or f"it isn't over after {self.shell.limit:g} s"
-                raise AssertionError(f"line {step.line}: {step.text or step.name}\n{why}") from error
+                raise AssertionError(
+                    f"line {step.line}: {step.text or step.name}\n{why}"
+                ) from error
 
     async def _do(self, step: Step) -> None:
         text, shows = self._here(step.text), tuple(map(self._here, step.shows))
         if step.action == "save":
             (self.shell.folder / step.name).write_text(text)
         elif step.action == "start":
-            terminal = self._terminals[step.name] = _Terminal(await self.shell.started(f"exec 2>&1\n{text}", alone=True))
+            terminal = self._terminals[step.name] = _Terminal(
+                await self.shell.started(f"exec 2>&1\n{text}", alone=True)
+            )
             self._tasks.create_task(terminal.read())
             await terminal.showing(shows, self.shell.limit)
         elif step.action == "interrupt":

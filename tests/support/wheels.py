@@ -1,4 +1,6 @@
-"""forwarder's wheel, built as the image builds it, its source archive, and environments that have it installed."""
+"""forwarder's wheel, built as the image builds it, its source archive, and environments that have
+it installed.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def build_wheel(folder: Path) -> Path:
     """The wheel, made in a folder by the Dockerfile's own command from the files that it copies."""
     for *sources, target in (line.split() for line in FORWARDER.copied):
         for source in sources:
-            _copy(ROOT / source, folder / target / ("" if source.endswith("/") else Path(source).name))
+            _copy(
+                ROOT / source, folder / target / ("" if source.endswith("/") else Path(source).name)
+            )
     [command] = re.findall(r"\bpip (wheel [^&]*[^&\s])", FORWARDER.text)
     _pip(*command.split(), cwd=folder)
     [made] = (folder / "wheels").iterdir()
@@ -30,7 +34,14 @@ def build_sdist(folder: Path) -> Path:
     for path in files():
         _copy(path, folder / path.relative_to(ROOT))
     command = "import setuptools.build_meta as build; build.build_sdist('dist')"
-    done = subprocess.run([sys.executable, "-c", command], cwd=folder, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     [made] = (folder / "dist").iterdir()
     return made
@@ -38,19 +49,30 @@ def build_sdist(folder: Path) -> Path:
 
 def wheel_of(sdist: Path, folder: Path) -> Path:
     """The wheel, made of a source archive in a folder, with what is installed here to build it."""
-    _pip("wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", "wheels", str(sdist), cwd=folder)
+    _pip(
+        "wheel",
+        "--no-deps",
+        "--no-index",
+        "--no-build-isolation",
+        "--wheel-dir",
+        "wheels",
+        str(sdist),
+        cwd=folder,
+    )
     [made] = (folder / "wheels").iterdir()
     return made
 
 
 def install_wheel(wheel: Path, folder: Path) -> str:
-    """A new environment that has the wheel; its Python. What the wheel depends on is that of the running environment, so nothing is
-    fetched."""
+    """A new environment that has the wheel; its Python. What the wheel depends on is that of the
+    running environment, so nothing is fetched.
+    """
     venv.create(folder, with_pip=False)
     python = folder / "bin" / "python"
     _pip("--python", str(python), "install", "--no-deps", "--no-index", str(wheel), cwd=folder)
     [packages] = folder.glob("lib/python*/site-packages")
-    (packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")  # after its own: the wheel's forwarder comes first
+    # after its own: the wheel's forwarder comes first
+    (packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
     return str(python)
 
 

@@ -1,4 +1,6 @@
-"""The whole pipeline in this process: the real listener on a free port, everything behind it, and a sender beside it."""
+"""The whole pipeline in this process: the real listener on a free port, everything behind it, and
+a sender beside it.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ STEP: Final = 0.25
 
 
 def settings(url: str, **sections: Any) -> Settings:
-    """Settings for tests: free ports, no key checks unless asked for; a section's keys are added to those. Lists stay as they are."""
+    """Settings for tests: free ports, no key checks unless asked for; a section's keys are added
+    to those. Lists stay as they are.
+    """
     base: dict[str, Any] = {
         "upstream": {"url": url, "verify_keys": False},
         "sources": {"http": {"listen": "127.0.0.1:0"}},
@@ -58,12 +62,16 @@ def settings(url: str, **sections: Any) -> Settings:
 
 
 class Whole:
-    """A pipeline from start to close, as an asynchronous context manager. `left` is what was undelivered at its end.
+    """A pipeline from start to close, as an asynchronous context manager. `left` is what was
+    undelivered at its end.
 
-    A disk buffer without a `path` gets a directory of its own, which is gone at the end. `window`: bytes of its memory for events at hand.
+    A disk buffer without a `path` gets a directory of its own, which is gone at the end. `window`:
+    bytes of its memory for events at hand.
     """
 
-    def __init__(self, url: str, clock: Clock | None = None, *, window: int = WINDOW, **sections: Any) -> None:
+    def __init__(
+        self, url: str, clock: Clock | None = None, *, window: int = WINDOW, **sections: Any
+    ) -> None:
         self.clock = clock or FastClock()
         self.left: list[DeadLetter] = []
         self._client: Client | None = None
@@ -99,7 +107,12 @@ class Whole:
             raise
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self._hang_up()
         self.left = await self.pipeline.close()
         self._clean_up()
@@ -110,8 +123,9 @@ class Whole:
             await client.close()
 
     async def restart(self, *, crash: bool = False) -> None:
-        """End the pipeline and start another one on the same files. With `crash` the end is one without a word to anybody: what no
-        group commit has written by now, or is writing, is lost."""
+        """End the pipeline and start another one on the same files. With `crash` the end is one
+        without a word to anybody: what no group commit has written by now, or is writing, is lost.
+        """
         await self._hang_up()
         await (self._abandon() if crash else self._close())
         self.pipeline = self._build()
@@ -173,7 +187,9 @@ class Whole:
 
     @property
     def at_work(self) -> bool:
-        """Whether something is under way that takes real time: a request to the upstream, a commit, a read from the disk."""
+        """Whether something is under way that takes real time: a request to the upstream, a
+        commit, a read from the disk.
+        """
         stores = self.pipeline._parts.destinations[0].stores
         reading = stores.disk_buffer is not None and bool(stores.disk_buffer.loader._tasks)
         return bool(self.snapshot.in_flight) or stores.committer._busy or reading
@@ -191,7 +207,9 @@ class Whole:
     async def connect(self, **options: Any) -> Client:
         """A connection of its own; the caller closes it."""
         if self.address.startswith("unix:"):
-            return Client(*await asyncio.open_unix_connection(self.address.removeprefix("unix:"), **options))
+            return Client(
+                *await asyncio.open_unix_connection(self.address.removeprefix("unix:"), **options)
+            )
         host, _, port = self.address.rpartition(":")
         return Client(*await asyncio.open_connection(host, int(port), **options))
 
@@ -211,13 +229,17 @@ class Whole:
         assert (reply.status, reply.body) == (200, b'{"status":"Ok"}')
 
     async def until(self, condition: Callable[[], object], limit: float = LIMIT) -> None:
-        """Wait for `condition`. A clock that stands still is turned whenever nothing is under way that takes real time."""
+        """Wait for `condition`. A clock that stands still is turned whenever nothing is under way
+        that takes real time.
+        """
         deadline = asyncio.get_running_loop().time() + limit
         if not isinstance(self.clock, FakeClock):
             await eventually(condition, limit, told=lambda: self.snapshot)
             return
         while not condition():
-            assert asyncio.get_running_loop().time() < deadline, f"not so after {limit:g} s: {self.snapshot}"
+            assert asyncio.get_running_loop().time() < deadline, (
+                f"not so after {limit:g} s: {self.snapshot}"
+            )
             await (tick() if self.at_work else self.clock.advance(STEP))
 
     async def emptied(self, limit: float = LIMIT) -> None:
@@ -226,7 +248,10 @@ class Whole:
 
     async def written(self) -> None:
         """Wait until the disk buffer's log says everything that was settled."""
-        commits, committer = self.disk.commits, self.pipeline._parts.destinations[0].stores.committer
+        commits, committer = (
+            self.disk.commits,
+            self.pipeline._parts.destinations[0].stores.committer,
+        )
         await self.until(lambda: not (commits.marks or commits._tally.lanes or committer._busy))
 
     async def letters(self) -> list[tuple[bytes, str]]:
@@ -248,7 +273,10 @@ class Whole:
 def event(name: str, person: str | None = None, *, properties: bytes = b"{}") -> bytes:
     """A complete event: whatever stamps it changes nothing."""
     uuid = str(uuid5(NAMESPACE_OID, name))
-    return b'{"event":%b,"distinct_id":%b,"uuid":"%b","timestamp":"2025-12-31T23:00:00Z","properties":%b}' % (
+    return (
+        b'{"event":%b,"distinct_id":%b,"uuid":"%b","timestamp":"2025-12-31T23:00:00Z","propert'
+        b'ies":%b}'
+    ) % (
         json.dumps(name).encode(),
         json.dumps(person or f"id-of-{name}").encode(),
         uuid.encode(),
@@ -258,7 +286,10 @@ def event(name: str, person: str | None = None, *, properties: bytes = b"{}") ->
 
 def events(count: int, prefix: str = "e", *, padding: int = 0) -> list[bytes]:
     """So many events, of as many persons."""
-    return [event(f"{prefix}{number}", properties=b'{"p":"%b"}' % (b"x" * padding)) for number in range(count)]
+    return [
+        event(f"{prefix}{number}", properties=b'{"p":"%b"}' % (b"x" * padding))
+        for number in range(count)
+    ]
 
 
 def batch(raw: Iterable[bytes], key: str = KEY, more: bytes = b"") -> bytes:
@@ -282,7 +313,8 @@ class _Batch(msgspec.Struct):
 
 @contextmanager
 def always_balanced(watched: Pipeline | Whole) -> Iterator[list[Snapshot]]:
-    """Take a snapshot after every single callback of the loop, and fail at the end if the books of one didn't balance.
+    """Take a snapshot after every single callback of the loop, and fail at the end if the books of
+    one didn't balance.
 
     What it yields gets every snapshot that didn't. Of a `Whole` it is the pipeline that runs.
     """

@@ -20,13 +20,22 @@ from forwarder.telemetry.attention import (
     source_health,
     worker_health,
 )
-from forwarder.telemetry.snapshot import KafkaCluster, KafkaPartition, LaneSnapshot, LogSourceState, State, Worker
+from forwarder.telemetry.snapshot import (
+    KafkaCluster,
+    KafkaPartition,
+    LaneSnapshot,
+    LogSourceState,
+    State,
+    Worker,
+)
 from tests.support.cases import cases
 from tests.support.repository import ROOT
 from tests.support.snapshots import FULL, GOOD, HALTED
 
 ALERTS = (ROOT / "deploy" / "helm" / "forwarder" / "files" / "alerts.yaml").read_text()
-BUSY = LaneSnapshot("busy", received={"http": 1_000_000}, delivered=995_000, buffered=5_000, oldest_age=0.8)
+BUSY = LaneSnapshot(
+    "busy", received={"http": 1_000_000}, delivered=995_000, buffered=5_000, oldest_age=0.8
+)
 
 
 @cases(
@@ -40,17 +49,24 @@ BUSY = LaneSnapshot("busy", received={"http": 1_000_000}, delivered=995_000, buf
     ],
 )
 def test_a_busy_lane_needs_nobody(lane: LaneSnapshot, word: str, severity: Severity) -> None:
-    """Events in the buffer are normal work; only old ones need a person, and a halt needs one now."""
+    """Events in the buffer are normal work; only old ones need a person, and a halt
+    needs one now.
+    """
     assert lane_health(lane) == (word, severity)
 
 
 def test_books_that_are_off_need_a_person() -> None:
     """Whatever else the lane does."""
-    assert (lane_severity(GOOD), lane_severity(replace(GOOD, buffered=39))) == (Severity.GOOD, Severity.CRITICAL)
+    assert (lane_severity(GOOD), lane_severity(replace(GOOD, buffered=39))) == (
+        Severity.GOOD,
+        Severity.CRITICAL,
+    )
 
 
 def test_thresholds_are_those_of_the_alerts() -> None:
-    """A page is amber where an alert would fire: old events, a buffer that fills, drops that lose events."""
+    """A page is amber where an alert would fire: old events, a buffer that fills, drops that lose
+    events.
+    """
     age, filling, harmless = (
         re.search(r'forwarder_oldest_event_age_seconds\{job="forwarder"\}\) > (\d+)', ALERTS),
         re.search(r'forwarder_buffer_limit_bytes\{job="forwarder"\} > ([\d.]+)', ALERTS),
@@ -59,12 +75,22 @@ def test_thresholds_are_those_of_the_alerts() -> None:
     assert age is not None
     assert filling is not None
     assert harmless is not None
-    assert (float(age[1]), float(filling[1]), set(harmless[1].split("|"))) == (EVENTS_OLD, BUFFER_FILLING, set(map(str, HARMLESS_DROPS)))
+    assert (float(age[1]), float(filling[1]), set(harmless[1].split("|"))) == (
+        EVENTS_OLD,
+        BUFFER_FILLING,
+        set(map(str, HARMLESS_DROPS)),
+    )
 
 
 @cases(
     ("used", "severity"),
-    [(0, Severity.GOOD), (80, Severity.GOOD), (81, Severity.WARNING), (100, Severity.CRITICAL), (101, Severity.CRITICAL)],
+    [
+        (0, Severity.GOOD),
+        (80, Severity.GOOD),
+        (81, Severity.WARNING),
+        (100, Severity.CRITICAL),
+        (101, Severity.CRITICAL),
+    ],
 )
 def test_a_buffer_that_fills(used: int, severity: Severity) -> None:
     """Over four fifths a person should look; without room senders are rejected."""
@@ -72,8 +98,13 @@ def test_a_buffer_that_fills(used: int, severity: Severity) -> None:
 
 
 def test_dead_letters_and_drops() -> None:
-    """Dead letters are there until a person decides; a drop needs one only if events are lost by it."""
-    assert (dead_letter_severity({"refused": 0}), dead_letter_severity({"refused": 1})) == (Severity.NEUTRAL, Severity.WARNING)
+    """Dead letters are there until a person decides; a drop needs one only if events are lost by
+    it.
+    """
+    assert (dead_letter_severity({"refused": 0}), dead_letter_severity({"refused": 1})) == (
+        Severity.NEUTRAL,
+        Severity.WARNING,
+    )
     lost = {reason for reason in DropReason if drop_severity({reason.value: 1}) is Severity.WARNING}
     assert lost == {
         DropReason.INVALID_OVERFLOW,
@@ -102,7 +133,10 @@ def test_a_start_and_a_stop_need_nobody(state: State, ready: bool, severity: Sev
 @cases(
     ("source", "severity"),
     [
-        (KafkaCluster("m", state="reading", partitions=(KafkaPartition("t", 0, paused="full"),)), Severity.GOOD),
+        (
+            KafkaCluster("m", state="reading", partitions=(KafkaPartition("t", 0, paused="full"),)),
+            Severity.GOOD,
+        ),
         (KafkaCluster("m", state="joining"), Severity.NEUTRAL),
         (KafkaCluster("m", state="waiting", why="topic x isn't there"), Severity.WARNING),
         (KafkaCluster("m", state="reading", note="topic x isn't there"), Severity.WARNING),
@@ -114,7 +148,9 @@ def test_a_start_and_a_stop_need_nobody(state: State, ready: bool, severity: Sev
     ],
 )
 def test_sources(source: KafkaCluster | LogSourceState, severity: Severity) -> None:
-    """A source that isn't read needs a person, one that says why it is only partly read, too; a paused partition doesn't."""
+    """A source that isn't read needs a person, one that says why it is only partly read, too; a
+    paused partition doesn't.
+    """
     assert source_health(source) == (source.state, severity)
 
 
@@ -124,7 +160,11 @@ def test_sources(source: KafkaCluster | LogSourceState, severity: Severity) -> N
         (Worker("w", "running"), "running", Severity.GOOD),
         (Worker("w", "starting"), "starting", Severity.NEUTRAL),
         (Worker("w", "running", silent_since=1.0), "not responding", Severity.WARNING),
-        (Worker("w", "away", why="it was ended by SIGKILL"), "away: it was ended by SIGKILL", Severity.WARNING),
+        (
+            Worker("w", "away", why="it was ended by SIGKILL"),
+            "away: it was ended by SIGKILL",
+            Severity.WARNING,
+        ),
     ],
 )
 def test_workers(worker: Worker, word: str, severity: Severity) -> None:

@@ -33,7 +33,11 @@ def test_lanes_have_accounts_of_their_own() -> None:
     books = Books()
     for number, lane in enumerate((LANE, OTHER, None), 1):
         books.receive(lane, "http", number)
-    assert {lane: account.buffered for lane, account in books.accounts.items()} == {LANE: 1, OTHER: 2, None: 3}
+    assert {lane: account.buffered for lane, account in books.accounts.items()} == {
+        LANE: 1,
+        OTHER: 2,
+        None: 3,
+    }
 
 
 def test_a_fresh_account_balances() -> None:
@@ -41,7 +45,13 @@ def test_a_fresh_account_balances() -> None:
     assert Account().buffered == 0
 
 
-steps = st.lists(st.tuples(st.sampled_from(["receive", "deliver", "bury", "drop"]), st.sampled_from([LANE, OTHER]), st.integers(1, 1000)))
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["receive", "deliver", "bury", "drop"]),
+        st.sampled_from([LANE, OTHER]),
+        st.integers(1, 1000),
+    )
+)
 
 
 @given(steps)
@@ -62,7 +72,9 @@ def test_buffered_is_what_the_other_figures_leave(verbs: list[tuple[str, Lane, i
 
 
 def test_idle_accounts_are_put_together() -> None:
-    """However many keys come by, the accounts are bounded, those with something buffered stay, and no figure is lost."""
+    """However many keys come by, the accounts are bounded, those with something buffered stay, and
+    no figure is lost.
+    """
     accounts = Accounts(limit=10)
     for number in range(100):
         account = accounts[Lane(f"phc_{number}")]
@@ -79,7 +91,9 @@ def test_idle_accounts_are_put_together() -> None:
 
 
 def test_made_up_keys_grow_nothing() -> None:
-    """However many lanes there were, accounts are bounded, no event goes uncounted, and a lane with something buffered keeps its own."""
+    """However many lanes there were, accounts are bounded, no event goes uncounted, and a lane
+    with something buffered keeps its own.
+    """
     books = Books()
     books.receive(LANE, "http", 5)
     for number in range(3 * MAX_ACCOUNTS):
@@ -92,18 +106,28 @@ def test_made_up_keys_grow_nothing() -> None:
     assert books.accounts[LANE].buffered == 5
     assert sum(sum(account.received.values()) for account in accounts) == 5 + 6 * MAX_ACCOUNTS
     assert sum(account.buffered for account in accounts) == 5
-    assert books.accounts.others.dead_lettered[Reason.MISSING_EVENT] == books.accounts.others.dropped[DropReason.INVALID_OVERFLOW] > 0
+    assert (
+        books.accounts.others.dead_lettered[Reason.MISSING_EVENT]
+        == books.accounts.others.dropped[DropReason.INVALID_OVERFLOW]
+        > 0
+    )
 
 
 def test_dead_letters_leave_by_three_doors() -> None:
-    """Replayed they are buffered again, dropped by hand they are counted as that, and one that was counted twice is counted once."""
+    """Replayed they are buffered again, dropped by hand they are counted as that, and one that was
+    counted twice is counted once.
+    """
     books = Books()
     books.receive(LANE, "http", 4)
     books.bury(LANE, Reason.REFUSED, 4)
     books.revive(LANE, Reason.REFUSED, 1)
     books.discard(LANE, Reason.REFUSED, 2)
     account = books.accounts[LANE]
-    assert (account.buffered, account.dead_lettered, account.dropped) == (1, {Reason.REFUSED: 1}, {DropReason.OPERATOR: 2})
+    assert (account.buffered, account.dead_lettered, account.dropped) == (
+        1,
+        {Reason.REFUSED: 1},
+        {DropReason.OPERATOR: 2},
+    )
     books.bury(LANE, Reason.REFUSED, 1)
     books.unbury(LANE, Reason.REFUSED, 1)
     assert (account.buffered, account.dead_lettered) == (1, {Reason.REFUSED: 1})

@@ -32,7 +32,9 @@ def test_short_key_shows_none_of_itself() -> None:
 
 @given(st.text(max_size=80))
 def test_label_never_holds_the_key(key: str) -> None:
-    """Whatever a sender uses as a key, the label shows at most four of its characters, and only harmless ones."""
+    """Whatever a sender uses as a key, the label shows at most four of its characters, and only
+    harmless ones.
+    """
     label = lane_label(Lane(key))
     assert len(label) <= len("phc_…1234#123456")
     assert label.isprintable()
@@ -57,4 +59,7 @@ def test_undecodable_takes_no_place() -> None:
 def test_made_up_keys_make_no_more_than_the_limit() -> None:
     """Ten thousand made-up keys get 200 labels and `other`."""
     labels = LaneLabels()
-    assert len({labels.label(Lane(f"phc_made_up_{number:09}")) for number in range(10_000)}) == MAX_LABELS + 1
+    assert (
+        len({labels.label(Lane(f"phc_made_up_{number:09}")) for number in range(10_000)})
+        == MAX_LABELS + 1
+    )

@@ -18,7 +18,9 @@ from tests.support.cases import cases
 from tests.support.clock import FakeClock
 
 
-def record(event: str = "events became dead letters", level: int = logging.WARNING, **fields: Any) -> logging.LogRecord:
+def record(
+    event: str = "events became dead letters", level: int = logging.WARNING, **fields: Any
+) -> logging.LogRecord:
     """A line as structlog hands it to the standard library."""
     return logging.LogRecord("forwarder.test", level, "", 0, {"event": event, **fields}, None, None)
 
@@ -32,16 +34,25 @@ def fields(line: logging.LogRecord) -> dict[str, Any]:
 def test_the_first_lines_are_written_and_the_others_counted() -> None:
     """610 warnings become ten, and one with the number of the rest: the last of them."""
     limiter = LogLimiter()
-    written = [number for number in range(610) if limiter.admit(record(lane="a", events=number), 0.0)]
+    written = [
+        number for number in range(610) if limiter.admit(record(lane="a", events=number), 0.0)
+    ]
     assert written == list(range(BURST))
     assert limiter.due() == INTERVAL
     assert limiter.reports(INTERVAL - 0.1) == []
     (line,) = limiter.reports(INTERVAL)
-    assert fields(line) == {"event": "events became dead letters", "lane": "a", "events": 609, "suppressed": 599}
+    assert fields(line) == {
+        "event": "events became dead letters",
+        "lane": "a",
+        "events": 609,
+        "suppressed": 599,
+    }
 
 
 def test_while_they_keep_coming_there_is_one_line_an_interval() -> None:
-    """A flood that lasts is reported each minute; when it is over, lines are written as they come again."""
+    """A flood that lasts is reported each minute; when it is over, lines are written as they come
+    again.
+    """
     limiter = LogLimiter()
     for _ in range(BURST + 1):
         limiter.admit(record(), 0.0)
@@ -66,7 +77,9 @@ def test_while_they_keep_coming_there_is_one_line_an_interval() -> None:
     ids=["message", "level", "lane", "reason", "error", "library"],
 )
 def test_a_flood_hides_nothing_of_another_kind(other: logging.LogRecord) -> None:
-    """Another message, level, lane, reason or error is written at once, and what goes with each line makes no kind."""
+    """Another message, level, lane, reason or error is written at once, and what goes with each
+    line makes no kind.
+    """
     limiter = LogLimiter()
     for number in range(1000):
         limiter.admit(record(events=number, why=f"why {number}"), 0.0)
@@ -77,7 +90,9 @@ def test_a_flood_hides_nothing_of_another_kind(other: logging.LogRecord) -> None
 def test_ever_new_lanes_are_bounded_too() -> None:
     """One message about 5,000 made-up lanes is written for the first, then counted."""
     limiter = LogLimiter()
-    written = [limiter.admit(record("lane halted", lane=str(number)), 0.0) for number in range(5000)]
+    written = [
+        limiter.admit(record("lane halted", lane=str(number)), 0.0) for number in range(5000)
+    ]
     assert sum(written) == MESSAGE_BURST
     (line,) = limiter.reports(INTERVAL)
     assert (fields(line)["lane"], fields(line)["suppressed"]) == ("4999", 5000 - MESSAGE_BURST - 1)
@@ -86,11 +101,18 @@ def test_ever_new_lanes_are_bounded_too() -> None:
 def test_ever_new_messages_are_bounded_too() -> None:
     """A library that puts addresses into its messages can't fill the memory."""
     limiter = LogLimiter()
-    lines = [logging.LogRecord("lib", logging.ERROR, "", 0, f"at {number}", None, None) for number in range(MAX_MESSAGES + 500)]
+    lines = [
+        logging.LogRecord("lib", logging.ERROR, "", 0, f"at {number}", None, None)
+        for number in range(MAX_MESSAGES + 500)
+    ]
     assert sum([limiter.admit(line, 0.0) for line in lines]) == MAX_MESSAGES + BURST
 
 
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.floats(0, 30)), max_size=300))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.floats(0, 30)), max_size=300
+    )
+)
 def test_every_line_is_written_or_counted(steps: list[tuple[str, str, float]]) -> None:
     """Written lines and `suppressed` add up to what was logged."""
     limiter, now, written, suppressed = LogLimiter(), 0.0, 0, 0
@@ -116,14 +138,18 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 def limited() -> FakeClock:
     """Let the configured handler's time be a fake clock's."""
     root, clock = logging.getLogger(), FakeClock()
-    (configured,) = [handler for handler in root.handlers if isinstance(handler, StandardErrorHandler)]
+    (configured,) = [
+        handler for handler in root.handlers if isinstance(handler, StandardErrorHandler)
+    ]
     handler = StandardErrorHandler(LogLimiter(), clock)
     handler.setFormatter(configured.formatter)
     root.handlers[root.handlers.index(configured)] = handler
     return clock
 
 
-async def test_the_count_is_written_when_the_interval_is_over(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_count_is_written_when_the_interval_is_over(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Also if nothing else is logged; forwarder's own lines and those of libraries."""
     configure_logging("json")
     clock = limited()
@@ -140,7 +166,9 @@ async def test_the_count_is_written_when_the_interval_is_over(capsys: pytest.Cap
 
 
 def test_the_count_is_written_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    """A process that ends, or configures its log again, doesn't keep it to itself; no thread stays."""
+    """A process that ends, or configures its log again, doesn't keep it to itself; no
+    thread stays.
+    """
     configure_logging("json")
     for _ in range(BURST + 5):
         structlog.get_logger().error("poison", exc_info=ValueError("x"))

@@ -11,14 +11,19 @@ from typing import Final
 
 from tests.support.repository import ROOT, name, trees
 
-LEVELS: Final = {"exception": "error", **{level: level for level in ("debug", "info", "warning", "error")}}
+LEVELS: Final = {
+    "exception": "error",
+    **{level: level for level in ("debug", "info", "warning", "error")},
+}
 ROW: Final = re.compile(r"^\| `([^`]+)` \| ([a-z, ]+) \| ([^|]*)\| ([^|]+) \|$", re.MULTILINE)
 PAGE: Final = (ROOT / "docs" / "reference" / "log-lines.md").read_text("utf-8")
 
 
 @dataclass
 class LoggedKind:
-    """Lines with one event: their levels, the fields that the calls name, and whether a call may add others."""
+    """Lines with one event: their levels, the fields that the calls name, and whether a call may
+    add others.
+    """
 
     levels: set[str] = field(default_factory=set)
     fields: set[str] = field(default_factory=set)
@@ -40,7 +45,9 @@ def calls() -> list[tuple[str, ast.Call, str]]:
         found += [
             (f"{name(path)}:{node.lineno}", node, node.func.attr)
             for node in ast.walk(tree)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") in loggers
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and getattr(node.func.value, "id", "") in loggers
         ]
     return found
 
@@ -57,7 +64,9 @@ def logged() -> dict[str, LoggedKind]:
 
 
 def test_every_event_is_a_fixed_text() -> None:
-    """What differs between lines of one kind is in fields; the text is no sentence: it has neither a capital nor a full stop."""
+    """What differs between lines of one kind is in fields; the text is no sentence: it has neither
+    a capital nor a full stop.
+    """
     assert len(calls()) > 100
     wrong = [
         where
@@ -72,7 +81,10 @@ def test_every_event_is_a_fixed_text() -> None:
 
 def test_the_page_has_every_line() -> None:
     """With its levels and its fields, what to do, and no other."""
-    rows = {event: (set(levels.split(", ")), set(re.findall(r"`(\w+)`", fields))) for event, levels, fields, _ in ROW.findall(PAGE)}
+    rows = {
+        event: (set(levels.split(", ")), set(re.findall(r"`(\w+)`", fields)))
+        for event, levels, fields, _ in ROW.findall(PAGE)
+    }
     assert len(rows) == len(ROW.findall(PAGE))
     assert rows.keys() == logged().keys()
     for event, kind in logged().items():

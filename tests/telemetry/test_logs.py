@@ -25,7 +25,9 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 def test_lines_are_json_with_time_level_and_logger(capsys: pytest.CaptureFixture[str]) -> None:
     """One object a line, times in UTC."""
     configure_logging("json")
-    structlog.get_logger("forwarder.test").info("started", addresses=["127.0.0.1:1"], size=3, label="phc_…last#0")
+    structlog.get_logger("forwarder.test").info(
+        "started", addresses=["127.0.0.1:1"], size=3, label="phc_…last#0"
+    )
     (line,) = lines(capsys)
     assert list(line)[:3] == ["level", "timestamp", "event"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", line.pop("timestamp"))
@@ -39,7 +41,9 @@ def test_lines_are_json_with_time_level_and_logger(capsys: pytest.CaptureFixture
     }
 
 
-def test_the_standard_librarys_loggers_write_the_same_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_standard_librarys_loggers_write_the_same_lines(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """What aiohttp, asyncio and warnings say is not lost, nor in another form."""
     configure_logging("json")
     logging.getLogger("asyncio").error("task %d failed", 7)
@@ -48,7 +52,11 @@ def test_the_standard_librarys_loggers_write_the_same_lines(capsys: pytest.Captu
         warnings.warn("old", DeprecationWarning, stacklevel=1)
     first, second = lines(capsys)
     assert list(first)[:3] == list(second)[:3] == ["level", "timestamp", "event"]
-    assert (first["event"], first["level"], first["logger"]) == ("task 7 failed", "error", "asyncio")
+    assert (first["event"], first["level"], first["logger"]) == (
+        "task 7 failed",
+        "error",
+        "asyncio",
+    )
     assert (second["level"], second["logger"]) == ("warning", "py.warnings")
     assert "timestamp" in second
 
@@ -82,7 +90,10 @@ def test_it_can_be_configured_again(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("json", "info")
     log.info("yes")
     assert [line["event"] for line in lines(capsys)] == ["yes"]
-    assert sum(isinstance(handler, StandardErrorHandler) for handler in logging.getLogger().handlers) == 1
+    assert (
+        sum(isinstance(handler, StandardErrorHandler) for handler in logging.getLogger().handlers)
+        == 1
+    )
 
 
 def test_without_a_terminal_lines_are_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +103,9 @@ def test_without_a_terminal_lines_are_json(capsys: pytest.CaptureFixture[str]) -
     assert lines(capsys)[0]["event"] == "hello"
 
 
-def test_on_a_terminal_lines_are_for_people(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_lines_are_for_people(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The default suits a person too."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     configure_logging()
@@ -109,7 +122,12 @@ def test_no_secret_is_written(form: LogFormat, capsys: pytest.CaptureFixture[str
     configure_logging(form, "debug")
     log = structlog.get_logger("forwarder.test")
     log.info(
-        f"key {KEY}", key=KEY, nested={"keys": [KEY, {KEY: 1}]}, raw=KEY.encode(), proxy="http://u:hunter2@proxy:1/", text=f"line\n{KEY}"
+        f"key {KEY}",
+        key=KEY,
+        nested={"keys": [KEY, {KEY: 1}]},
+        raw=KEY.encode(),
+        proxy="http://u:hunter2@proxy:1/",
+        text=f"line\n{KEY}",
     )
     logging.getLogger("aiohttp").warning("got %s", KEY)
     try:
@@ -154,12 +172,18 @@ VALUES: dict[str, tuple[object, object, str]] = {
     "a mapping": ({"kind": "memory"}, {"kind": "memory"}, "'kind: memory'"),
     "a set": ({"b", "a"}, ["a", "b"], "'a, b'"),
     "bytes": (b"ab", "ab", "ab"),
-    "an error": (ConnectionRefusedError(111, "Connect call failed ('::1', 1)"), "Connection refused", "'Connection refused'"),
+    "an error": (
+        ConnectionRefusedError(111, "Connect call failed ('::1', 1)"),
+        "Connection refused",
+        "'Connection refused'",
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_values_are_not_written_as_python_does(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_values_are_not_written_as_python_does(
+    kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """JSON has its own forms; the console's are for people."""
     value, in_json, on_console = VALUES[kind]
     configure_logging("json")

@@ -5,7 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, get_type_hints
 
-from forwarder.telemetry.merging import ANY, COMMON_PATH, FIRST, MAXIMUM, MINIMUM, SUM, SUM_BY_KEY, UNION, MergeRule, merge_figures, running
+from forwarder.telemetry.merging import (
+    ANY,
+    COMMON_PATH,
+    FIRST,
+    MAXIMUM,
+    MINIMUM,
+    SUM,
+    SUM_BY_KEY,
+    UNION,
+    MergeRule,
+    merge_figures,
+    running,
+)
 from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, LogSourceState, Snapshot
 from tests.support.cases import cases
 
@@ -25,18 +37,50 @@ class Figures:
     path: Annotated[str, COMMON_PATH] = ""
 
 
-ONE = Figures("one", 1, 10, {"a": 1}, 5.0, None, refusing=False, addresses=("x", "y"), path="/srv/state/worker-0")
-OTHER = Figures("other", 2, 20, {"a": 2, "b": 3}, None, 7.0, refusing=True, addresses=("y", "z"), path="/srv/state/worker-1")
+ONE = Figures(
+    "one",
+    1,
+    10,
+    {"a": 1},
+    5.0,
+    None,
+    refusing=False,
+    addresses=("x", "y"),
+    path="/srv/state/worker-0",
+)
+OTHER = Figures(
+    "other",
+    2,
+    20,
+    {"a": 2, "b": 3},
+    None,
+    7.0,
+    refusing=True,
+    addresses=("y", "z"),
+    path="/srv/state/worker-1",
+)
 
 
 def test_each_field_is_merged_as_it_says() -> None:
     """Sums, bounds of what is known, unions and the directory above."""
     merged = merge_figures([(ONE, True), (OTHER, True)])
-    assert merged == Figures("one", 3, 30, {"a": 3, "b": 3}, 5.0, 7.0, refusing=True, addresses=("x", "y", "z"), path="/srv/state")
+    assert merged == Figures(
+        "one",
+        3,
+        30,
+        {"a": 3, "b": 3},
+        5.0,
+        7.0,
+        refusing=True,
+        addresses=("x", "y", "z"),
+        path="/srv/state",
+    )
 
 
 def test_what_was_counted_stays_and_what_only_a_running_process_has_goes() -> None:
-    """A process that is away counts for what it did, and not for what is open; the first of those that run names the whole."""
+    """A process that is away counts for what it did, and not for what is open; the first of those
+    that run names the whole.
+    """
     merged = merge_figures([(ONE, False), (OTHER, True)])
     assert (merged.name, merged.total, merged.open, merged.refusing) == ("other", 3, 20, True)
     nobody = merge_figures([(ONE, False), (OTHER, False)])
@@ -52,5 +96,8 @@ def test_one_alone_is_itself() -> None:
 def test_every_field_says_how_it_is_merged(kind: type[Any]) -> None:
     """A field without a rule would be lost where a daemon has several workers."""
     types = get_type_hints(kind, include_extras=True)
-    found = {each.name: [rule for rule in types[each.name].__metadata__ if isinstance(rule, MergeRule)] for each in fields(kind)}
+    found = {
+        each.name: [rule for rule in types[each.name].__metadata__ if isinstance(rule, MergeRule)]
+        for each in fields(kind)
+    }
     assert [name for name, rules in found.items() if len(rules) != 1] == []

@@ -14,23 +14,40 @@ from tests.support.snapshots import FULL, GOOD
 LATER = replace(FULL, now=FULL.now + 10)
 
 
-@cases(("before", "after"), [(None, FULL), (FULL, FULL), (replace(FULL, started_at=1.0), LATER)], ids=["first", "no time", "another run"])
-def test_there_are_none_without_two_snapshots_of_one_run(before: Snapshot | None, after: Snapshot) -> None:
+@cases(
+    ("before", "after"),
+    [(None, FULL), (FULL, FULL), (replace(FULL, started_at=1.0), LATER)],
+    ids=["first", "no time", "another run"],
+)
+def test_there_are_none_without_two_snapshots_of_one_run(
+    before: Snapshot | None, after: Snapshot
+) -> None:
     """One snapshot has no rate, and counters of different runs aren't compared."""
     assert rates_between(before, after) is None
 
 
 def test_lanes_have_rates_of_their_own() -> None:
-    """A new lane counts from zero, and one whose figures went back, because its worker was restarted, has none."""
-    new, fallen = LaneSnapshot("new", received={"http": 50}, delivered=20), replace(GOOD, received={"http": 7}, delivered=1250)
+    """A new lane counts from zero, and one whose figures went back, because its worker was
+    restarted, has none.
+    """
+    new, fallen = (
+        LaneSnapshot("new", received={"http": 50}, delivered=20),
+        replace(GOOD, received={"http": 7}, delivered=1250),
+    )
     rates = rates_between(FULL, replace(LATER, lanes=(new, fallen)))
     assert rates is not None
-    assert (rates.lane("new"), rates.lane(GOOD.label), rates.lane("gone")) == (LaneRates(5, 2), LaneRates(0, 10), LaneRates())
+    assert (rates.lane("new"), rates.lane(GOOD.label), rates.lane("gone")) == (
+        LaneRates(5, 2),
+        LaneRates(0, 10),
+        LaneRates(),
+    )
     assert (rates.received, rates.delivered) == (5, 12)
 
 
 def test_latency_is_that_of_the_requests_in_between() -> None:
-    """Earlier requests don't count; a quantile lies within its bucket, and there is none without requests."""
+    """Earlier requests don't count; a quantile lies within its bucket, and there is none without
+    requests.
+    """
     slow = Histogram((0.1, 1.0), (10, 12, 3), 12.5)
     rates = rates_between(FULL, replace(LATER, request_duration=slow))
     assert rates is not None

@@ -6,13 +6,33 @@ from forwarder.telemetry.readable import duration, line_excerpt, plural, relativ
 from tests.support.cases import cases
 
 
-@cases(("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (64 * 2**20, "64.0 MiB"), (3 * 2**30, "3.0 GiB")])
+@cases(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1536, "1.5 KiB"),
+        (64 * 2**20, "64.0 MiB"),
+        (3 * 2**30, "3.0 GiB"),
+    ],
+)
 def test_sizes(count: int, text: str) -> None:
     """Sizes are told in the largest unit that they fill."""
     assert size(count) == text
 
 
-@cases(("seconds", "text"), [(0, "0s"), (-5, "0s"), (59.6, "1m"), (61, "1m 1s"), (3600, "1h"), (93_784, "1d 2h"), (86_405, "1d 5s")])
+@cases(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (-5, "0s"),
+        (59.6, "1m"),
+        (61, "1m 1s"),
+        (3600, "1h"),
+        (93_784, "1d 2h"),
+        (86_405, "1d 5s"),
+    ],
+)
 def test_durations(seconds: float, text: str) -> None:
     """Durations are told in their two largest parts, never negative (a clock may be set back)."""
     assert duration(seconds) == text
@@ -28,7 +48,9 @@ def test_durations(seconds: float, text: str) -> None:
     ],
 )
 def test_plurals(count: int, nouns: tuple[str, ...], text: str) -> None:
-    """One is singular, everything else plural; a noun whose plural isn't made by an s has it given."""
+    """One is singular, everything else plural; a noun whose plural isn't made by an s
+    has it given.
+    """
     assert plural(count, *nouns) == text
 
 
@@ -63,7 +85,10 @@ def test_moments_are_seen_from_now(age: float, text: str) -> None:
         (b"GET / 200", "GET / 200"),
         (b"a\tb\x1b[31mred\x00", "a b\N{REPLACEMENT CHARACTER}[31mred\N{REPLACEMENT CHARACTER}"),
         (b"\xff\xe2\x80\xaeabc", "\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}abc"),
-        (b"key phc_abcdefghijklmnop from postgres://me:secret@db/x", "key phc_…mnop from postgres://…@db/x"),
+        (
+            b"key phc_abcdefghijklmnop from postgres://me:secret@db/x",
+            "key phc_…mnop from postgres://…@db/x",
+        ),
         (b"a" * 200, "a" * 200),
         (b"a" * 201, "a" * 197 + "…"),
         ("é".encode() * 150, "é" * 98 + "…"),
@@ -76,7 +101,9 @@ def test_lines_of_other_programs(line: bytes, shown: str) -> None:
 
 
 def test_a_secret_that_was_cut_off_is_no_longer_recognized_as_one() -> None:
-    """An address whose credentials reach the cut isn't shown from there on: the sign that ends them is missing."""
+    """An address whose credentials reach the cut isn't shown from there on: the sign that ends
+    them is missing.
+    """
     line = b"x" * 170 + b" postgres://me:secretsecretsecretsecretsecret@db/x"
     assert "secret" not in line_excerpt(line)
     assert "secret" not in line_excerpt(line[:200])

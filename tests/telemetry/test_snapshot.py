@@ -7,7 +7,14 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.telemetry.snapshot import Histogram, LaneSnapshot, balanced, by_label, unbalanced, without_credentials
+from forwarder.telemetry.snapshot import (
+    Histogram,
+    LaneSnapshot,
+    balanced,
+    by_label,
+    unbalanced,
+    without_credentials,
+)
 from tests.support.snapshots import FULL, GOOD, HALTED
 
 counts = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(0, 1000), max_size=3)
@@ -24,7 +31,9 @@ lanes = st.builds(
 
 
 def test_books_that_balance() -> None:
-    """The books balance when received is delivered, buffered, dead-lettered and dropped together."""
+    """The books balance when received is delivered, buffered, dead-lettered and
+    dropped together.
+    """
     assert balanced(FULL)
 
 
@@ -44,13 +53,26 @@ def test_an_event_counted_twice_is_found() -> None:
 
 @given(st.lists(lanes, max_size=12))
 def test_lanes_of_one_label_are_put_together(several: list[LaneSnapshot]) -> None:
-    """Putting together lanes of one label loses no event, gives each label once, and keeps the oldest age."""
+    """Putting together lanes of one label loses no event, gives each label once, and keeps the
+    oldest age.
+    """
     merged = by_label(several)
     assert len({lane.label for lane in merged}) == len(merged)
     assert [lane.label for lane in merged] == list(dict.fromkeys(lane.label for lane in several))
-    for figure in ("total_received", "delivered", "buffered", "total_dead", "total_dropped", "difference"):
-        assert sum(getattr(lane, figure) for lane in merged) == sum(getattr(lane, figure) for lane in several)
-    assert max((lane.oldest_age or 0 for lane in merged), default=0) == max((lane.oldest_age or 0 for lane in several), default=0)
+    for figure in (
+        "total_received",
+        "delivered",
+        "buffered",
+        "total_dead",
+        "total_dropped",
+        "difference",
+    ):
+        assert sum(getattr(lane, figure) for lane in merged) == sum(
+            getattr(lane, figure) for lane in several
+        )
+    assert max((lane.oldest_age or 0 for lane in merged), default=0) == max(
+        (lane.oldest_age or 0 for lane in several), default=0
+    )
 
 
 def test_a_halt_is_kept_when_lanes_are_put_together() -> None:
@@ -69,4 +91,7 @@ def test_histogram_accumulates() -> None:
 
 def test_credentials_are_cut_off() -> None:
     """An upstream's address is shown without user, password and query."""
-    assert without_credentials("https://user:secret@example.com:8443/x?key=secret#y") == "https://example.com:8443/x"
+    assert (
+        without_credentials("https://user:secret@example.com:8443/x?key=secret#y")
+        == "https://example.com:8443/x"
+    )

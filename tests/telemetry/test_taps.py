@@ -14,7 +14,15 @@ from forwarder.core.ports import DeadLetter, Reason
 from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.telemetry import taps
 from forwarder.telemetry.labels import key_label
-from forwarder.telemetry.taps import FORGOTTEN_AFTER, QUEUE_BYTES, TapBatch, TapFilter, TapRequest, Taps, merged
+from forwarder.telemetry.taps import (
+    FORGOTTEN_AFTER,
+    QUEUE_BYTES,
+    TapBatch,
+    TapFilter,
+    TapRequest,
+    Taps,
+    merged,
+)
 from tests.support.cases import cases
 from tests.support.clock import NANOSECONDS, FakeClock
 
@@ -23,7 +31,10 @@ KEY = "phc_tappedtappedtapped1234"
 
 def chunk(*names: str, source: str = "http", key: str = KEY, more: str = "") -> Chunk:
     """Events of these names."""
-    data = ",".join(f'{{"event":{json.dumps(name)},"distinct_id":"a","properties":{{"password":"x"{more}}}}}' for name in names)
+    data = ",".join(
+        f'{{"event":{json.dumps(name)},"distinct_id":"a","properties":{{"password":"x"{more}}}}}'
+        for name in names
+    )
     return Chunk(Lane(key), data.encode(), len(names), NO_IDS, 0.0, source)
 
 
@@ -49,7 +60,9 @@ class Tapped:
         """End it."""
         self._taps.poll(TapRequest("one"))
 
-    def see(self, *chunks: Chunk, outcome: TapOutcome = TapOutcome.RECEIVED, reason: str = "") -> None:
+    def see(
+        self, *chunks: Chunk, outcome: TapOutcome = TapOutcome.RECEIVED, reason: str = ""
+    ) -> None:
         """Let chunks pass."""
         assert self.point.tap is not None
         self.point.tap.chunks(outcome, chunks, reason)
@@ -66,7 +79,9 @@ def names(batch: TapBatch) -> list[str]:
 
 
 def test_an_event_is_shown_without_its_secrets() -> None:
-    """With time, outcome, label and source; secrets are hidden, and the reason of a drop is there."""
+    """With time, outcome, label and source; secrets are hidden, and the reason of a
+    drop is there.
+    """
     tapped = Tapped(TapFilter())
     tapped.see(chunk("e"), outcome=TapOutcome.DROPPED, reason="withdrawn")
     (event,) = shown(tapped.batch())
@@ -94,16 +109,24 @@ def test_an_event_is_shown_without_its_secrets() -> None:
     ],
 )
 def test_filters(wanted: TapFilter, seen: list[str]) -> None:
-    """Names, however they are spelled in JSON, patterns, outcomes, sources and keys; what isn't wanted isn't counted either."""
+    """Names, however they are spelled in JSON, patterns, outcomes, sources and keys; what isn't
+    wanted isn't counted either.
+    """
     tapped = Tapped(wanted)
-    tapped.see(chunk("start", "order placed"), chunk("Größe", "ab", "/ab"), chunk("from kafka", source="kafka"))
+    tapped.see(
+        chunk("start", "order placed"),
+        chunk("Größe", "ab", "/ab"),
+        chunk("from kafka", source="kafka"),
+    )
     tapped.see(chunk("of another", key="phc_otherother9876"), chunk("order paid"))
     batch = tapped.batch()
     assert (names(batch), batch.skipped) == (seen, 0)
 
 
 def test_the_rate_holds_for_each_outcome() -> None:
-    """Beyond it events are counted; many of one outcome don't hide the few of another; the allowance comes back with time."""
+    """Beyond it events are counted; many of one outcome don't hide the few of another; the
+    allowance comes back with time.
+    """
     tapped = Tapped(TapFilter(rate=3))
     tapped.see(*[chunk("a", "b", "c", "d")] * 5)
     tapped.see(chunk("d"), outcome=TapOutcome.DELIVERED)
@@ -115,7 +138,9 @@ def test_the_rate_holds_for_each_outcome() -> None:
 
 
 def test_time_is_limited_too() -> None:
-    """What takes long is paid for by not looking: events are counted until the tap's share of the time has made up for it."""
+    """What takes long is paid for by not looking: events are counted until the tap's share of the
+    time has made up for it.
+    """
     tapped = Tapped(TapFilter(events=("rare",), rate=1000))
     real = split_events
 
@@ -145,7 +170,11 @@ def test_a_queue_that_nobody_fetches_stays_bounded() -> None:
     assert sum(map(len, map(bytes, batch.events))) < 2 * QUEUE_BYTES
 
 
-@pytest.mark.parametrize("end", [Tapped.close, lambda tapped: tapped.turn(FORGOTTEN_AFTER + 1)], ids=["closed", "forgotten"])
+@pytest.mark.parametrize(
+    "end",
+    [Tapped.close, lambda tapped: tapped.turn(FORGOTTEN_AFTER + 1)],
+    ids=["closed", "forgotten"],
+)
 def test_a_tap_ends(end: Callable[[Tapped], None]) -> None:
     """Closed, or not asked for a minute, it is gone, and nothing looks at events any more."""
     tapped = Tapped(TapFilter())
@@ -157,16 +186,29 @@ def test_a_tap_ends(end: Callable[[Tapped], None]) -> None:
 
 @cases(
     ("data", "excerpt"),
-    [(b'{"no json, phc_aaaaaaaaaaaa1234', '{"no json, phc_…1234'), (b"[1]", "[1]"), (b"[" * 90_000, None), (b"\xff\x1b", "\ufffd\ufffd")],
+    [
+        (b'{"no json, phc_aaaaaaaaaaaa1234', '{"no json, phc_…1234'),
+        (b"[1]", "[1]"),
+        (b"[" * 90_000, None),
+        (b"\xff\x1b", "\ufffd\ufffd"),
+    ],
 )
 def test_a_dead_letter_that_is_no_event(data: bytes, excerpt: str | None) -> None:
-    """Of what a source couldn't read, an excerpt is shown that is safe to print; its lane is unknown."""
+    """Of what a source couldn't read, an excerpt is shown that is safe to print; its lane is
+    unknown.
+    """
     tapped = Tapped(TapFilter())
     assert tapped.point.tap is not None
-    letter = DeadLetter(Reason.UNDECODABLE, None, data, 0.0, why="not JSON, phc_aaaaaaaaaaaa1234\x1b")
+    letter = DeadLetter(
+        Reason.UNDECODABLE, None, data, 0.0, why="not JSON, phc_aaaaaaaaaaaa1234\x1b"
+    )
     tapped.point.tap.letters(TapOutcome.DEAD_LETTERED, [letter])
     (event,) = shown(tapped.batch())
-    assert (event["lane"], event["reason"], event["why"]) == ("none", "undecodable", "not JSON, phc_…1234\ufffd")
+    assert (event["lane"], event["reason"], event["why"]) == (
+        "none",
+        "undecodable",
+        "not JSON, phc_…1234\ufffd",
+    )
     assert event["data"] == excerpt if excerpt else len(event["data"]) <= 200
 
 
@@ -191,7 +233,10 @@ def test_a_dead_letter_is_found_by_its_name() -> None:
     tapped = Tapped(TapFilter(events=("a",)))
     assert tapped.point.tap is not None
     huge = b'{"event":"a","p":"%b"}' % (b"x" * taps.LARGEST_EVENT)
-    letters = [DeadLetter(Reason.REFUSED, None, data, 0.0) for data in (b'{"event":"a"}', b'{"event":"b"}', b'"a" {', huge)]
+    letters = [
+        DeadLetter(Reason.REFUSED, None, data, 0.0)
+        for data in (b'{"event":"a"}', b'{"event":"b"}', b'"a" {', huge)
+    ]
     tapped.point.tap.letters(TapOutcome.DEAD_LETTERED, letters)
     assert names(tapped.batch()) == ["a"]
 

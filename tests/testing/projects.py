@@ -26,7 +26,10 @@ class ProjectRun:
     def outcomes(self) -> dict[str, int]:
         """How many tests passed, failed or had an error, by the summary."""
         summary = self.text.rstrip().splitlines()[-1]
-        return {what: int(count) for count, what in re.findall(r"(\d+) (passed|failed|error|skipped)", summary)}
+        return {
+            what: int(count)
+            for count, what in re.findall(r"(\d+) (passed|failed|error|skipped)", summary)
+        }
 
 
 def write(folder: Path, files: Mapping[str, str]) -> None:
@@ -35,14 +38,44 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
         (folder / name).write_text(text, "utf-8")
 
 
-def run_tests(folder: Path, *options: str, python: str = sys.executable, plugins: tuple[str, ...] | None = ()) -> ProjectRun:
-    """Run a project's tests with these plugins besides ours, and no others; with None with those of the environment alone."""
-    names = ["-p", "forwarder.testing.plugin", *(part for name in plugins for part in ("-p", name))] if plugins is not None else []
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "FORWARDER_"))}
+def run_tests(
+    folder: Path, *options: str, python: str = sys.executable, plugins: tuple[str, ...] | None = ()
+) -> ProjectRun:
+    """Run a project's tests with these plugins besides ours, and no others; with None with those
+    of the environment alone.
+    """
+    names = (
+        ["-p", "forwarder.testing.plugin", *(part for name in plugins for part in ("-p", name))]
+        if plugins is not None
+        else []
+    )
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTEST_", "FORWARDER_"))
+    }
     alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} if plugins is not None else {}
     strict = ("-W", "error") if plugins is not None else ()
-    command = [python, "-P", *strict, "-m", "pytest", "-q", "-p", "no:cacheprovider", *names, *options]
+    command = [
+        python,
+        "-P",
+        *strict,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *names,
+        *options,
+    ]
     done = subprocess.run(
-        command, cwd=folder, env={**kept, **alone}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT, check=False
+        command,
+        cwd=folder,
+        env={**kept, **alone},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT,
+        check=False,
     )
     return ProjectRun(done.returncode, done.stdout)

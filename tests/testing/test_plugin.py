@@ -14,8 +14,10 @@ SEND = """
 import json, urllib.request
 
 def send(url, event, api_key="phc_an_application_with_a_fixed_key", **properties):
-    body = json.dumps({"api_key": api_key, "event": event, "distinct_id": "ann", "properties": properties}).encode()
-    with urllib.request.urlopen(urllib.request.Request(url + "/capture/", body), timeout=20) as answer:
+    body = json.dumps({"api_key": api_key, "event": event, "distinct_id": "ann", "properties": \
+properties}).encode()
+    with urllib.request.urlopen(urllib.request.Request(url + "/capture/", body), timeout=20) as \
+answer:
         return answer.status
 """
 ISOLATED = """
@@ -26,7 +28,8 @@ SEEN = set()
 
 @pytest.mark.parametrize("turn", range(2))
 def test_every_test_begins_anew(analytics_sandbox, turn):
-    assert analytics_sandbox.events() == [] and analytics_sandbox.persons() == [] and analytics_sandbox.faults() == []
+    assert analytics_sandbox.events() == [] and analytics_sandbox.persons() == [] and \
+analytics_sandbox.faults() == []
     assert abs(analytics_sandbox.clock.timestamp() - time.time()) < 60
     assert analytics_sandbox.api_key not in SEEN
     SEEN.add(analytics_sandbox.api_key)
@@ -69,7 +72,8 @@ from send import send
 
 @pytest.fixture
 def forwarder_settings():
-    return {"buffer": {"max_bytes": "32MiB"}, "log": {"format": "console", "level": "error"}, "batch": {"max_events": 10}}
+    return {"buffer": {"max_bytes": "32MiB"}, "log": {"format": "console", "level": "error"}, \
+"batch": {"max_events": 10}}
 
 @pytest.fixture
 def analytics_sandbox_api_key():
@@ -100,7 +104,8 @@ class TestWithADisk:
     @pytest.mark.forwarder({"batch": {"max_events": 20}})
     def test_it_survives_a_kill(self, analytics_sandbox, forwarder_daemon):
         url, settings = forwarder_daemon.url, forwarder_daemon.settings
-        assert (settings["buffer"]["kind"], settings["buffer"]["max_bytes"], settings["batch"]["max_events"]) == ("disk", "32MiB", 20)
+        assert (settings["buffer"]["kind"], settings["buffer"]["max_bytes"], \
+settings["batch"]["max_events"]) == ("disk", "32MiB", 20)
         analytics_sandbox.fail_next(503, seconds=600)
         send(url, "seen")
         forwarder_daemon.kill()
@@ -116,29 +121,56 @@ def test_a_service_that_stays_down_delays_no_run(analytics_sandbox, forwarder_da
 
 
 def test_loading_it_costs_nothing() -> None:
-    """In an environment with forwarder every run of pytest loads it: it imports no other module of forwarder, and no library but pytest."""
-    script = "import pytest, sys; before = set(sys.modules); import forwarder.testing.plugin; print(*sorted(set(sys.modules) - before))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30)
+    """In an environment with forwarder every run of pytest loads it: it imports no other module of
+    forwarder, and no library but pytest.
+    """
+    script = (
+        "import pytest, sys; before = set(sys.modules); import forwarder.testing.plugin; "
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30
+    )
     assert done.stdout.split() == ["forwarder", "forwarder.testing", "forwarder.testing.plugin"]
 
 
 @pytest.mark.slow
 def test_tests_are_isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each has an empty sandbox at the present time with a key of its own; a run has one address, and each of two processes another."""
+    """Each has an empty sandbox at the present time with a key of its own; a run has one address,
+    and each of two processes another.
+    """
     monkeypatch.setenv("ADDRESSES", str(tmp_path / "addresses"))
-    write(tmp_path, {"send.py": SEND, "test_one.py": ISOLATED, "test_two.py": ISOLATED, "pytest.ini": "[pytest]\npythonpath = .\n"})
-    run = run_tests(tmp_path, "--strict-markers", "-n", "2", "--dist", "loadfile", plugins=("xdist",))
+    write(
+        tmp_path,
+        {
+            "send.py": SEND,
+            "test_one.py": ISOLATED,
+            "test_two.py": ISOLATED,
+            "pytest.ini": "[pytest]\npythonpath = .\n",
+        },
+    )
+    run = run_tests(
+        tmp_path, "--strict-markers", "-n", "2", "--dist", "loadfile", plugins=("xdist",)
+    )
     assert (run.code, run.outcomes) == (0, {"passed": 6}), run.text
     assert len(set((tmp_path / "addresses").read_text().split())) == 2
 
 
 @pytest.mark.slow
 def test_what_fails_says_why(tmp_path: Path) -> None:
-    """An expectation, with what did arrive and the forwarder's log; a wrong marker; settings that don't exist; a daemon that has ended."""
-    write(tmp_path, {"send.py": SEND, "test_failing.py": FAILING, "pytest.ini": "[pytest]\npythonpath = .\n"})
+    """An expectation, with what did arrive and the forwarder's log; a wrong marker; settings that
+    don't exist; a daemon that has ended.
+    """
+    write(
+        tmp_path,
+        {"send.py": SEND, "test_failing.py": FAILING, "pytest.ini": "[pytest]\npythonpath = .\n"},
+    )
     run = run_tests(tmp_path)
     assert (run.code, run.outcomes) == (1, {"failed": 1, "passed": 1, "error": 3}), run.text
-    assert "AssertionError: 0 of 2 events with event 'signup' arrived within 0.05 s. The sandbox has 1 event: seen 1." in run.text
+    assert (
+        "AssertionError: 0 of 2 events with event 'signup' arrived within 0.05 s. The sandbox "
+        "has 1 event: seen 1."
+    ) in run.text
     assert "log of forwarder_daemon" in run.text
     assert '"event": "listening"' in run.text
     assert "write the marker as @pytest.mark.forwarder(settings={…})" in run.text
@@ -149,7 +181,12 @@ def test_what_fails_says_why(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_forwarder_before_the_sandbox(tmp_path: Path) -> None:
-    """It delivers, retries, survives a kill with a disk buffer, and has the settings of fixture and markers; no test waits for its end."""
-    write(tmp_path, {"send.py": SEND, "test_daemon.py": DAEMON, "pytest.ini": "[pytest]\npythonpath = .\n"})
+    """It delivers, retries, survives a kill with a disk buffer, and has the settings of fixture
+    and markers; no test waits for its end.
+    """
+    write(
+        tmp_path,
+        {"send.py": SEND, "test_daemon.py": DAEMON, "pytest.ini": "[pytest]\npythonpath = .\n"},
+    )
     run = run_tests(tmp_path, "--durations=0")
     assert (run.code, run.outcomes) == (0, {"passed": 5}), run.text

@@ -13,7 +13,13 @@ import pytest
 
 from forwarder.sandbox.flags.definitions import parse_flag
 from forwarder.testing.process import ServerFailed
-from forwarder.testing.sandbox import FILTERS, AnalyticsSandbox, SandboxEvent, flag_definition, running_sandbox
+from forwarder.testing.sandbox import (
+    FILTERS,
+    AnalyticsSandbox,
+    SandboxEvent,
+    flag_definition,
+    running_sandbox,
+)
 from tests.support.cases import cases
 from tests.support.documents import page
 
@@ -41,9 +47,23 @@ def post(sandbox: AnalyticsSandbox, path: str, body: object) -> Any:
         return json.loads(answer.read())
 
 
-def send(sandbox: AnalyticsSandbox, event: str, properties: Mapping[str, object], distinct_id: str = "ann") -> None:
+def send(
+    sandbox: AnalyticsSandbox,
+    event: str,
+    properties: Mapping[str, object],
+    distinct_id: str = "ann",
+) -> None:
     """Send an event."""
-    post(sandbox, "/capture/", {"api_key": sandbox.api_key, "event": event, "distinct_id": distinct_id, "properties": properties})
+    post(
+        sandbox,
+        "/capture/",
+        {
+            "api_key": sandbox.api_key,
+            "event": event,
+            "distinct_id": distinct_id,
+            "properties": properties,
+        },
+    )
 
 
 @pytest.mark.slow
@@ -51,12 +71,23 @@ def test_what_arrived_is_shown(sandbox: AnalyticsSandbox) -> None:
     """Events by member and by key, those that match, persons, groups, and requests."""
     send(sandbox, "signup", {"plan": "pro"})
     send(sandbox, "login", {"$set": {"name": "Bob"}}, "bob")
-    send(sandbox, "$groupidentify", {"$group_type": "company", "$group_key": "acme", "$group_set": {"seats": 3}})
+    send(
+        sandbox,
+        "$groupidentify",
+        {"$group_type": "company", "$group_key": "acme", "$group_set": {"seats": 3}},
+    )
     [event] = sandbox.events(event="signup")
-    assert (event.event, event["distinct_id"], event.properties, event.uuid) == ("signup", "ann", {"plan": "pro"}, event["uuid"])
+    assert (event.event, event["distinct_id"], event.properties, event.uuid) == (
+        "signup",
+        "ann",
+        {"plan": "pro"},
+        event["uuid"],
+    )
     assert datetime.fromisoformat(event.timestamp) <= datetime.now(UTC)
     assert [each.event for each in sandbox.wait_for(3)] == ["signup", "login", "$groupidentify"]
-    assert [each.event for each in sandbox.events(distinct_id="bob", api_key=sandbox.api_key)] == ["login"]
+    assert [each.event for each in sandbox.events(distinct_id="bob", api_key=sandbox.api_key)] == [
+        "login"
+    ]
     assert [each["properties"] for each in sandbox.persons(distinct_id="bob")] == [{"name": "Bob"}]
     assert [each["group_key"] for each in sandbox.groups()] == ["acme"]
     assert [each["path"] for each in sandbox.requests(status=200)] == ["/capture/"] * 3
@@ -77,17 +108,29 @@ def test_a_misspelt_filter(sandbox: AnalyticsSandbox) -> None:
 
 def test_filters_are_those_of_the_sandbox() -> None:
     """The names that the documentation of the sandbox lists."""
-    [row] = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("| `GET /sandbox/events` |")]
+    [row] = [
+        line
+        for line in DOCUMENT.read_text().splitlines()
+        if line.startswith("| `GET /sandbox/events` |")
+    ]
     assert set(re.findall("`([a-z_]+)`", row.rsplit("|", 2)[1])) == FILTERS
 
 
 @pytest.mark.slow
-def test_many_events_are_all_shown(sandbox: AnalyticsSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_events_are_all_shown(
+    sandbox: AnalyticsSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However many there are, unless a limit is given."""
     monkeypatch.setattr("forwarder.testing.sandbox.PAGE", 2)
     for number in range(5):
         send(sandbox, "seen", {"number": number})
-    assert [each.properties["number"] for each in sandbox.wait_for(3, event="seen")] == [0, 1, 2, 3, 4]
+    assert [each.properties["number"] for each in sandbox.wait_for(3, event="seen")] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
     assert [each.properties["number"] for each in sandbox.events(limit=3, offset=1)] == [1, 2, 3]
 
 
@@ -95,25 +138,37 @@ def test_many_events_are_all_shown(sandbox: AnalyticsSandbox, monkeypatch: pytes
 def test_waiting_in_vain(sandbox: AnalyticsSandbox) -> None:
     """It says what did arrive; none are there at once."""
     send(sandbox, "login", {})
-    with pytest.raises(AssertionError, match=r"0 of 1 event with event 'signup' .* The sandbox has 1 event: login 1\."):
+    with pytest.raises(
+        AssertionError,
+        match=r"0 of 1 event with event 'signup' .* The sandbox has 1 event: login 1\.",
+    ):
         sandbox.wait_for(event="signup", timeout=0)
     assert sandbox.wait_for(0, event="signup") == []
 
 
-def flags(sandbox: AnalyticsSandbox, distinct_id: str = "ann", **more: object) -> tuple[dict[str, Any], dict[str, Any]]:
+def flags(
+    sandbox: AnalyticsSandbox, distinct_id: str = "ann", **more: object
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a person gets: values and payloads."""
-    answer = post(sandbox, "/decide/?v=3", {"api_key": sandbox.api_key, "distinct_id": distinct_id, **more})
+    answer = post(
+        sandbox, "/decide/?v=3", {"api_key": sandbox.api_key, "distinct_id": distinct_id, **more}
+    )
     return answer["featureFlags"], answer["featureFlagPayloads"]
 
 
 @pytest.mark.slow
 def test_flags_are_set(sandbox: AnalyticsSandbox) -> None:
-    """On, off, a variant with its payload, for some persons, replaced, removed; and all of them are removed with the rest."""
+    """On, off, a variant with its payload, for some persons, replaced, removed; and all of them
+    are removed with the rest.
+    """
     sandbox.set_flag("on")
     sandbox.set_flag("off", False)
     assert sandbox.set_flag("button", "blue", payload={"size": 3})["key"] == "button"
     sandbox.set_flag("team", properties={"plan": ["pro", "team"]})
-    assert flags(sandbox) == ({"on": True, "off": False, "button": "blue", "team": False}, {"button": '{"size": 3}'})
+    assert flags(sandbox) == (
+        {"on": True, "off": False, "button": "blue", "team": False},
+        {"button": '{"size": 3}'},
+    )
     assert flags(sandbox, person_properties={"plan": "team"})[0]["team"] is True
     sandbox.set_flag("on", rollout=0)
     sandbox.remove_flag("button")
@@ -125,7 +180,12 @@ def test_flags_are_set(sandbox: AnalyticsSandbox) -> None:
     sandbox.set_flag("given", {"active": True, "filters": everyone})
     sandbox.set_flag("members", False, filters=everyone)
     sandbox.set_flag("inactive", active=False)
-    assert [flags(sandbox)[0][key] for key in ("whole", "given", "members", "inactive")] == [True, True, True, False]
+    assert [flags(sandbox)[0][key] for key in ("whole", "given", "members", "inactive")] == [
+        True,
+        True,
+        True,
+        False,
+    ]
     with pytest.raises(RuntimeError, match="PUT /sandbox/flags/bad was answered 400: "):
         sandbox.set_flag("bad", rollout=101)
     sandbox.clear()
@@ -141,8 +201,18 @@ def test_faults_and_clock(sandbox: AnalyticsSandbox) -> None:
     sandbox.delay_next(0.5, path="/decide", when="after")
     sandbox.reset_next(seconds=30)
     first, *members = sandbox.faults()
-    assert [first[name] for name in ("status", "times", "retry_after", "body", "when")] == [429, 2, 3, {"a": 1}, "before"]
-    assert (members[0]["delay"], members[0]["path"], members[0]["when"]) == (0.5, ["/decide"], "after")
+    assert [first[name] for name in ("status", "times", "retry_after", "body", "when")] == [
+        429,
+        2,
+        3,
+        {"a": 1},
+        "before",
+    ]
+    assert (members[0]["delay"], members[0]["path"], members[0]["when"]) == (
+        0.5,
+        ["/decide"],
+        "after",
+    )
     assert (members[1]["reset"], members[1]["seconds"]) == (True, 30)
     sandbox.clear_faults()
     assert sandbox.faults() == []
@@ -151,13 +221,21 @@ def test_faults_and_clock(sandbox: AnalyticsSandbox) -> None:
     before = sandbox.clock
     assert sandbox.move_clock("1h") - before >= timedelta(hours=1)
     assert sandbox.move_clock(timedelta(minutes=1)) - before >= timedelta(minutes=61)
-    assert sandbox.move_clock(now=before + timedelta(days=1)) - before < timedelta(days=1, minutes=1)
+    assert sandbox.move_clock(now=before + timedelta(days=1)) - before < timedelta(
+        days=1, minutes=1
+    )
 
 
 @pytest.mark.slow
 def test_a_sandbox_that_does_not_start() -> None:
     """The error has what it said."""
-    with pytest.raises(ServerFailed, match=r"forwarder sandbox ended with exit code 2 instead of starting\.\nIts output:\n.*nonexistent"):
+    with pytest.raises(
+        ServerFailed,
+        match=(
+            r"forwarder sandbox ended with exit code 2 instead of starting\.\nIts output:\n"
+            r".*nonexistent"
+        ),
+    ):
         running_sandbox("--seed", "/nonexistent/seed.yaml").__enter__()
 
 
@@ -167,17 +245,31 @@ def test_a_sandbox_that_has_ended() -> None:
     with running_sandbox() as sandbox:
         assert sandbox._server is not None
         sandbox._server.stop()
-        with pytest.raises(ServerFailed, match=r"does not answer GET /sandbox/events: .*\nIts output:\nSandbox listening on"):
+        with pytest.raises(
+            ServerFailed,
+            match=r"does not answer GET /sandbox/events: .*\nIts output:\nSandbox listening on",
+        ):
             sandbox.events()
 
 
 @cases(
     ("given", "filters"),
     [
-        ({}, {"groups": [{"properties": [], "rollout_percentage": 100, "variant": None}], "payloads": {}, "multivariate": None}),
+        (
+            {},
+            {
+                "groups": [{"properties": [], "rollout_percentage": 100, "variant": None}],
+                "payloads": {},
+                "multivariate": None,
+            },
+        ),
         (
             {"value": False},
-            {"groups": [{"properties": [], "rollout_percentage": 0, "variant": None}], "payloads": {}, "multivariate": None},
+            {
+                "groups": [{"properties": [], "rollout_percentage": 0, "variant": None}],
+                "payloads": {},
+                "multivariate": None,
+            },
         ),
         (
             {"value": "test", "payload": {"a": 1}, "rollout": 50},
@@ -192,7 +284,12 @@ def test_a_sandbox_that_has_ended() -> None:
             {
                 "groups": [{"properties": [], "rollout_percentage": 100, "variant": None}],
                 "payloads": {"a": "1", "b": "2"},
-                "multivariate": {"variants": [{"key": "a", "rollout_percentage": 30}, {"key": "b", "rollout_percentage": 70}]},
+                "multivariate": {
+                    "variants": [
+                        {"key": "a", "rollout_percentage": 30},
+                        {"key": "b", "rollout_percentage": 70},
+                    ]
+                },
             },
         ),
         (
@@ -200,7 +297,14 @@ def test_a_sandbox_that_has_ended() -> None:
             {
                 "groups": [
                     {
-                        "properties": [{"key": "plan", "value": ["pro", "team"], "operator": "exact", "type": "person"}],
+                        "properties": [
+                            {
+                                "key": "plan",
+                                "value": ["pro", "team"],
+                                "operator": "exact",
+                                "type": "person",
+                            }
+                        ],
                         "rollout_percentage": 100,
                         "variant": None,
                     }
@@ -214,7 +318,9 @@ def test_a_sandbox_that_has_ended() -> None:
             {
                 "groups": [
                     {
-                        "properties": [{"key": "age", "value": 18, "operator": "gte", "type": "person"}],
+                        "properties": [
+                            {"key": "age", "value": 18, "operator": "gte", "type": "person"}
+                        ],
                         "rollout_percentage": 100,
                         "variant": None,
                     }
@@ -235,4 +341,8 @@ def test_a_flag_has_the_services_form(given: dict[str, Any], filters: dict[str, 
 def test_an_event_is_a_mapping() -> None:
     """With its members as attributes."""
     event = SandboxEvent({"event": "seen", "properties": {"n": 1}})
-    assert (event.event, event["properties"], dict(event)) == ("seen", {"n": 1}, {"event": "seen", "properties": {"n": 1}})
+    assert (event.event, event["properties"], dict(event)) == (
+        "seen",
+        {"n": 1},
+        {"event": "seen", "properties": {"n": 1}},
+    )

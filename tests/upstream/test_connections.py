@@ -1,4 +1,6 @@
-"""Connections to the upstream: when one is used again, what ends one, and the way through a proxy."""
+"""Connections to the upstream: when one is used again, what ends one, and the way
+through a proxy.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ GET = OutgoingRequest(b"GET", b"/flags?v=2", b"Accept: */*\r\n", 0, None)
 @contextlib.asynccontextmanager
 async def connections(url: str, **options: Any) -> AsyncIterator[UpstreamConnections]:
     """Connections to an address, dropped at the end."""
-    made = UpstreamConnections(url, **{"tls": None, "proxy": None, "connect_timeout": LIMIT, **options})
+    made = UpstreamConnections(
+        url, **{"tls": None, "proxy": None, "connect_timeout": LIMIT, **options}
+    )
     try:
         yield made
     finally:
@@ -52,7 +56,14 @@ async def get(to: UpstreamConnections, method: bytes = b"GET") -> tuple[int, byt
 
 async def test_a_connection_is_used_again() -> None:
     """After whole answers to whole requests, also to HEAD, and after those without a body."""
-    answers = iter([OK, b"HTTP/1.1 304 Not Modified\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n", OK])
+    answers = iter(
+        [
+            OK,
+            b"HTTP/1.1 304 Not Modified\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n",
+            OK,
+        ]
+    )
 
     async def each(request: Asked) -> None:
         await request.write(next(answers))
@@ -65,7 +76,10 @@ async def test_a_connection_is_used_again() -> None:
             (200, b"ok"),
         ]
         assert upstream.connections == 1
-        assert upstream.asked[0].lines == [("host", f"127.0.0.1:{upstream.port}"), ("accept", "*/*")]
+        assert upstream.asked[0].lines == [
+            ("host", f"127.0.0.1:{upstream.port}"),
+            ("accept", "*/*"),
+        ]
 
 
 @cases(
@@ -80,10 +94,16 @@ async def test_a_connection_is_used_again() -> None:
     ids=["close", "1.0", "two answers", "a preliminary answer", "more bytes"],
 )
 async def test_a_connection_that_is_not_used_again(answer: bytes, body: bytes) -> None:
-    """Where the upstream says so, and where it sends what belongs to no answer: that reaches neither this request nor the next."""
+    """Where the upstream says so, and where it sends what belongs to no answer: that reaches
+    neither this request nor the next.
+    """
     async with origin(always(answer)) as upstream, connections(upstream.url) as to:
         first = await to.ask(GET)
-        assert (first.status, first.reason, first.lines[-1]) == (200, b"OK", (b"Content-Length", b"2"))
+        assert (first.status, first.reason, first.lines[-1]) == (
+            200,
+            b"OK",
+            (b"Content-Length", b"2"),
+        )
         assert await content(first) == body
         upstream.handler = ok
         assert await get(to) == (200, b"ok")
@@ -106,9 +126,16 @@ async def test_an_answer_that_ends_with_its_connection() -> None:
 async def test_preliminary_answers_are_skipped() -> None:
     """100 and 103 come before the answer, and are none."""
     early = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
-    async with origin(always(early + whole(b"ok", "X-A: 1"))) as upstream, connections(upstream.url) as to:
+    async with (
+        origin(always(early + whole(b"ok", "X-A: 1"))) as upstream,
+        connections(upstream.url) as to,
+    ):
         answer = await to.ask(GET)
-        assert (answer.status, answer.reason, answer.lines) == (200, b"OK", [(b"Content-Length", b"2"), (b"X-A", b"1")])
+        assert (answer.status, answer.reason, answer.lines) == (
+            200,
+            b"OK",
+            [(b"Content-Length", b"2"), (b"X-A", b"1")],
+        )
         assert await content(answer) == b"ok"
 
 
@@ -116,7 +143,10 @@ async def test_a_head_without_end() -> None:
     """Its bytes are bounded: the answer is broken, and its connection dropped."""
 
     async def endless(request: Asked) -> None:
-        await request.write(b"HTTP/1.1 200 OK\r\n", *[b"X-%d: %b\r\n" % (number, b"x" * 1000) for number in range(MAX_HEAD // 1000 + 100)])
+        await request.write(
+            b"HTTP/1.1 200 OK\r\n",
+            *[b"X-%d: %b\r\n" % (number, b"x" * 1000) for number in range(MAX_HEAD // 1000 + 100)],
+        )
         await request.reader.read()
 
     async with origin(endless) as upstream, connections(upstream.url) as to:
@@ -125,7 +155,9 @@ async def test_a_head_without_end() -> None:
 
 
 async def test_a_trailer_without_end() -> None:
-    """Its bytes are bounded as those of a head: a body of any size comes before it, and none after it."""
+    """Its bytes are bounded as those of a head: a body of any size comes before it, and none after
+    it.
+    """
     body = b"x" * MAX_HEAD
 
     async def endless(request: Asked) -> None:
@@ -151,7 +183,9 @@ async def test_a_trailer_without_end() -> None:
 
 
 async def test_a_kept_connection_that_was_closed() -> None:
-    """A request that only asks goes out again on a new one; one that could do something twice doesn't."""
+    """A request that only asks goes out again on a new one; one that could do something twice
+    doesn't.
+    """
     async with origin() as upstream, connections(upstream.url) as to:
         assert await get(to) == (200, b"ok")
 
@@ -169,7 +203,9 @@ async def test_a_kept_connection_that_was_closed() -> None:
 
 
 async def test_a_kept_connection_that_is_being_closed() -> None:
-    """Nothing is sent on it, so that nothing has to be sent again: not even what could do something twice fails."""
+    """Nothing is sent on it, so that nothing has to be sent again: not even what could do
+    something twice fails.
+    """
     async with origin() as upstream, connections(upstream.url) as to:
         assert await get(to) == (200, b"ok")
         to._kept[0].abort()  # it is lost in the loop's next turn
@@ -196,14 +232,19 @@ async def test_an_old_connection_is_dropped(monkeypatch: pytest.MonkeyPatch) -> 
         loop = asyncio.get_running_loop()
         later = loop.time() + KEPT_SECONDS + 1
         with monkeypatch.context() as patch:
-            patch.setattr("forwarder.upstream.connections.asyncio.get_running_loop", lambda: _Other(loop, time=lambda: later))
+            patch.setattr(
+                "forwarder.upstream.connections.asyncio.get_running_loop",
+                lambda: _Other(loop, time=lambda: later),
+            )
             assert to._take() is None
         assert await get(to) == (200, b"ok")
         assert upstream.connections == 2
 
 
 async def test_one_name_is_looked_up_once_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many connections are made together, for the system answers few questions at once; the next ones ask again."""
+    """However many connections are made together, for the system answers few questions at once;
+    the next ones ask again.
+    """
     asked = []
     loop = asyncio.get_running_loop()
 
@@ -211,9 +252,15 @@ async def test_one_name_is_looked_up_once_at_a_time(monkeypatch: pytest.MonkeyPa
         asked.append(host)
         return loop.getaddrinfo(host, *rest, **named)
 
-    async with origin() as upstream, connections(upstream.url.replace("127.0.0.1", "localhost")) as to:
+    async with (
+        origin() as upstream,
+        connections(upstream.url.replace("127.0.0.1", "localhost")) as to,
+    ):
         with monkeypatch.context() as patch:
-            patch.setattr("forwarder.upstream.connections.asyncio.get_running_loop", lambda: _Other(loop, getaddrinfo=look_up))
+            patch.setattr(
+                "forwarder.upstream.connections.asyncio.get_running_loop",
+                lambda: _Other(loop, getaddrinfo=look_up),
+            )
             assert await asyncio.gather(*[get(to) for _ in range(8)]) == [(200, b"ok")] * 8
             assert (upstream.connections, asked) == (8, ["localhost"])
             to.close()
@@ -223,7 +270,9 @@ async def test_one_name_is_looked_up_once_at_a_time(monkeypatch: pytest.MonkeyPa
 
 
 async def test_an_address_is_not_looked_up() -> None:
-    """It needs no thread of the loop's executor, and works where all of them wait for a name server."""
+    """It needs no thread of the loop's executor, and works where all of them wait for a name
+    server.
+    """
     async with origin() as upstream, connections(upstream.url) as to:
         before = threading.active_count()
         assert await get(to) == (200, b"ok")
@@ -256,7 +305,10 @@ async def test_a_handshake_that_fails_leaves_nothing(tmp_path: Path) -> None:
         await upstream.stop()
         await upstream.start(context)
         async with connections(f"https://localhost:{upstream.port}") as to:
-            with pytest.raises(NoConnection, match="the certificate of localhost isn't trusted: self-signed certificate"):
+            with pytest.raises(
+                NoConnection,
+                match="the certificate of localhost isn't trusted: self-signed certificate",
+            ):
                 await asyncio.wait_for(to.ask(GET), LIMIT)
             assert not to._open
 
@@ -297,7 +349,9 @@ async def test_an_upstream_with_tls_behind_a_proxy_with_tls(tmp_path: Path) -> N
         proxy = await asyncio.start_server(tunnel.serve, "127.0.0.1", 0, ssl=context)
         address = f"https://user:pass%20word@localhost:{proxy.sockets[0].getsockname()[1]}"
         try:
-            async with connections(f"https://localhost:{upstream.port}", tls=trust, proxy=address) as to:
+            async with connections(
+                f"https://localhost:{upstream.port}", tls=trust, proxy=address
+            ) as to:
                 assert [await get(to), await get(to)] == [(200, b"ok")] * 2
         finally:
             proxy.close()
@@ -311,7 +365,9 @@ async def test_an_upstream_without_tls_behind_a_proxy_with_tls(tmp_path: Path) -
     async with origin() as proxy:
         await proxy.stop()
         await proxy.start(context)
-        async with connections("http://upstream.example", tls=trust, proxy=f"https://user:pw@localhost:{proxy.port}") as to:
+        async with connections(
+            "http://upstream.example", tls=trust, proxy=f"https://user:pw@localhost:{proxy.port}"
+        ) as to:
             assert await get(to) == (200, b"ok")
         assert proxy.targets == ["http://upstream.example/flags?v=2"]
         assert proxy.asked[0].headers["proxy-authorization"] == "Basic dXNlcjpwdw=="
@@ -321,13 +377,18 @@ async def test_an_upstream_without_tls_behind_a_proxy_with_tls(tmp_path: Path) -
     ("answer", "refusal"),
     [
         (b"HTTP/1.1 200 Connection established\r\nX-A: 1\r\n\r\n", ""),
-        (b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n", "the proxy refuses the connection: HTTP 407"),
+        (
+            b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n",
+            "the proxy refuses the connection: HTTP 407",
+        ),
         (b"no HTTP\r\n\r\n", "the proxy's answer is no HTTP"),
         (b"", "the proxy closed the connection"),
     ],
     ids=["200", "407", "no HTTP", "closed"],
 )
-async def test_an_upstream_with_tls_behind_a_proxy(answer: bytes, refusal: str, tmp_path: Path) -> None:
+async def test_an_upstream_with_tls_behind_a_proxy(
+    answer: bytes, refusal: str, tmp_path: Path
+) -> None:
     """The proxy connects to it, and sees neither request nor answer; it may ask for a password."""
     context, trust = tls_of(tmp_path)
     async with origin() as upstream:
@@ -338,7 +399,9 @@ async def test_an_upstream_with_tls_behind_a_proxy(answer: bytes, refusal: str, 
         port = proxy.sockets[0].getsockname()[1]
         url = f"https://localhost:{upstream.port}"
         try:
-            async with connections(url, tls=trust, proxy=f"http://user:pass%20word@127.0.0.1:{port}") as to:
+            async with connections(
+                url, tls=trust, proxy=f"http://user:pass%20word@127.0.0.1:{port}"
+            ) as to:
                 if refusal:
                     with pytest.raises(ProxyRefusal, match=refusal):
                         await asyncio.wait_for(to.ask(GET), LIMIT)
@@ -347,7 +410,10 @@ async def test_an_upstream_with_tls_behind_a_proxy(answer: bytes, refusal: str, 
                     assert await get(to) == (200, b"ok")
         finally:
             proxy.close()
-        assert tunnel.heads[0].startswith(b"CONNECT localhost:%d HTTP/1.1\r\nHost: localhost:%d\r\n" % (upstream.port, upstream.port))
+        assert tunnel.heads[0].startswith(
+            b"CONNECT localhost:%d HTTP/1.1\r\nHost: localhost:%d\r\n"
+            % (upstream.port, upstream.port)
+        )
         assert b"Proxy-Authorization: Basic dXNlcjpwYXNzIHdvcmQ=\r\n" in tunnel.heads[0]
         assert len(tunnel.heads) == 1
         assert [asked.target for asked in upstream.asked] == ([] if refusal else ["/flags?v=2"] * 2)

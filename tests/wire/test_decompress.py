@@ -1,4 +1,6 @@
-"""zstd, brotli and deflate: what senders write is read, and nothing that they could write takes more than the limit."""
+"""zstd, brotli and deflate: what senders write is read, and nothing that they could write takes
+more than the limit.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,16 @@ def br(data: bytes) -> bytes:
 
 
 Code = tuple[Callable[[bytes], bytes], Callable[[bytes, int], bytes]]
-CODES: list[Code] = [(zstd, unzstd), (zstd_stream, unzstd), (br, unbrotli), (zlib.compress, inflate), (raw_deflate, inflate)]
-EACH = pytest.mark.parametrize("code", CODES, ids=["zstd", "zstd of unknown length", "br", "deflate", "raw deflate"])
+CODES: list[Code] = [
+    (zstd, unzstd),
+    (zstd_stream, unzstd),
+    (br, unbrotli),
+    (zlib.compress, inflate),
+    (raw_deflate, inflate),
+]
+EACH = pytest.mark.parametrize(
+    "code", CODES, ids=["zstd", "zstd of unknown length", "br", "deflate", "raw deflate"]
+)
 
 
 @EACH

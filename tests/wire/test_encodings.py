@@ -51,7 +51,9 @@ def decode(body: bytes, limit: int = LIMIT, **hints: Any) -> bytes:
         pytest.param(GZIP, {"content_encoding": b"gzip"}, id="gzip by header"),
         pytest.param(GZIP, {"content_encoding": b"GZIP "}, id="gzip by header, odd spelling"),
         pytest.param(GZIP, {"query": b"compression=gzip"}, id="gzip by query"),
-        pytest.param(GZIP, {"query": b"compression=gzip-js&_=1700000000000&ver=1.2"}, id="gzip-js by query"),
+        pytest.param(
+            GZIP, {"query": b"compression=gzip-js&_=1700000000000&ver=1.2"}, id="gzip-js by query"
+        ),
         pytest.param(GZIP, {"content_type": b"text/plain"}, id="gzip by its magic bytes"),
         pytest.param(GZIP, {"query": b"compression=base64"}, id="gzip with a wrong hint"),
         pytest.param(GZIP, {"query": b"compression=lz64"}, id="gzip with another wrong hint"),
@@ -73,42 +75,104 @@ def decode(body: bytes, limit: int = LIMIT, **hints: Any) -> bytes:
         pytest.param(BASE64, {}, id="base64 by its alphabet"),
         pytest.param(BASE64, {"query": b"compression=base64"}, id="base64 by query"),
         pytest.param(GZIP_BASE64, {}, id="base64 of gzip"),
-        pytest.param(GZIP_BASE64, {"content_encoding": b"gzip"}, id="base64 of gzip with gzip's header"),
+        pytest.param(
+            GZIP_BASE64, {"content_encoding": b"gzip"}, id="base64 of gzip with gzip's header"
+        ),
         pytest.param(base64.b64encode(BASE64), {}, id="base64 twice"),
         pytest.param(base64.b64encode(GZIP_BASE64), {}, id="base64 twice of gzip"),
         pytest.param(gzip.compress(BASE64), {}, id="gzip of base64"),
         pytest.param(LZ64, {"query": b"compression=lz64"}, id="lz64 by query"),
         pytest.param(LZ64, {"query": b"compression=lz-string"}, id="lz-string by query"),
         pytest.param(LZ64, {"content_encoding": b"lz64"}, id="lz64 by header"),
-        pytest.param(b"data=" + quote_plus(BASE64).encode(), {"content_type": FORM}, id="form with base64"),
-        pytest.param(b"data=" + BASE64, {"content_type": FORM}, id="form with base64 not percent-encoded: + means a space"),
-        pytest.param(b"data=" + BASE64.replace(b"+", b" "), {"content_type": FORM}, id="form with base64, + sent as a space"),
-        pytest.param(b"data=" + quote_plus(GZIP_BASE64).encode(), {"content_type": FORM}, id="form with base64 of gzip"),
-        pytest.param(b"data=" + quote_plus(EVENT).encode(), {"content_type": FORM}, id="form with JSON, spaces as +"),
-        pytest.param(b"data=" + quote(EVENT).encode(), {"content_type": FORM}, id="form with JSON, percent-encoded"),
-        pytest.param(b"ip=1&data=" + quote_plus(BASE64).encode() + b"&x=2", {"content_type": FORM}, id="form with other fields"),
-        pytest.param(b"data=" + quote_plus(BASE64).encode(), {"content_type": FORM + b"; charset=UTF-8"}, id="form with parameters"),
-        pytest.param(b"data=" + quote_plus(BASE64).encode(), {"content_type": FORM, "query": b"compression=base64"}, id="beacon"),
-        pytest.param(b"data=" + quote_plus(LZ64).encode() + b"&compression=lz64", {"content_type": FORM}, id="form with lz64"),
-        pytest.param(b"data=" + LZ64.replace(b"+", b" ") + b"&compression=lz64", {"content_type": FORM}, id="form with lz64, + as space"),
-        pytest.param(b"", {"query": b"data=" + quote_plus(BASE64).encode()}, id="query with base64"),
+        pytest.param(
+            b"data=" + quote_plus(BASE64).encode(), {"content_type": FORM}, id="form with base64"
+        ),
+        pytest.param(
+            b"data=" + BASE64,
+            {"content_type": FORM},
+            id="form with base64 not percent-encoded: + means a space",
+        ),
+        pytest.param(
+            b"data=" + BASE64.replace(b"+", b" "),
+            {"content_type": FORM},
+            id="form with base64, + sent as a space",
+        ),
+        pytest.param(
+            b"data=" + quote_plus(GZIP_BASE64).encode(),
+            {"content_type": FORM},
+            id="form with base64 of gzip",
+        ),
+        pytest.param(
+            b"data=" + quote_plus(EVENT).encode(),
+            {"content_type": FORM},
+            id="form with JSON, spaces as +",
+        ),
+        pytest.param(
+            b"data=" + quote(EVENT).encode(),
+            {"content_type": FORM},
+            id="form with JSON, percent-encoded",
+        ),
+        pytest.param(
+            b"ip=1&data=" + quote_plus(BASE64).encode() + b"&x=2",
+            {"content_type": FORM},
+            id="form with other fields",
+        ),
+        pytest.param(
+            b"data=" + quote_plus(BASE64).encode(),
+            {"content_type": FORM + b"; charset=UTF-8"},
+            id="form with parameters",
+        ),
+        pytest.param(
+            b"data=" + quote_plus(BASE64).encode(),
+            {"content_type": FORM, "query": b"compression=base64"},
+            id="beacon",
+        ),
+        pytest.param(
+            b"data=" + quote_plus(LZ64).encode() + b"&compression=lz64",
+            {"content_type": FORM},
+            id="form with lz64",
+        ),
+        pytest.param(
+            b"data=" + LZ64.replace(b"+", b" ") + b"&compression=lz64",
+            {"content_type": FORM},
+            id="form with lz64, + as space",
+        ),
+        pytest.param(
+            b"", {"query": b"data=" + quote_plus(BASE64).encode()}, id="query with base64"
+        ),
         pytest.param(b"", {"query": b"ver=1&data=" + quote(EVENT).encode()}, id="query with JSON"),
-        pytest.param(b"", {"query": b"data=" + quote_plus(LZ64).encode() + b"&compression=lz64"}, id="query with lz64"),
-        pytest.param(b'{"event":"loser"}', {"query": b"data=" + quote_plus(BASE64).encode()}, id="the query's data wins over the body"),
-        pytest.param(b"data=e30=", {"content_type": FORM, "query": b"data=" + quote_plus(BASE64).encode()}, id="... and over a form"),
+        pytest.param(
+            b"",
+            {"query": b"data=" + quote_plus(LZ64).encode() + b"&compression=lz64"},
+            id="query with lz64",
+        ),
+        pytest.param(
+            b'{"event":"loser"}',
+            {"query": b"data=" + quote_plus(BASE64).encode()},
+            id="the query's data wins over the body",
+        ),
+        pytest.param(
+            b"data=e30=",
+            {"content_type": FORM, "query": b"data=" + quote_plus(BASE64).encode()},
+            id="... and over a form",
+        ),
         pytest.param(b"\xef\xbb\xbf" + JSON, {}, id="a byte order mark"),
         pytest.param(gzip.compress(b"\xef\xbb\xbf" + JSON), {}, id="a byte order mark in gzip"),
         pytest.param(JSON, {"query": b"mydata=1&data="}, id="an empty data field in the query"),
     ],
 )
 def test_every_encoding_gives_the_same_text(body: bytes, hints: dict[str, Any]) -> None:
-    """However an event is wrapped, with right hints, wrong ones or none, its text comes out byte for byte."""
+    """However an event is wrapped, with right hints, wrong ones or none, its text comes out byte
+    for byte.
+    """
     assert decode(body, **hints).strip() == JSON
 
 
 @pytest.mark.parametrize("text", [b'{\n  "event": "e"}', b'[\n  {"event": "e"}]'])
 def test_indented_json_with_deflate_s_header(text: bytes) -> None:
-    """Its first two bytes pass for a whole text in deflate; what follows them says that it is none."""
+    """Its first two bytes pass for a whole text in deflate; what follows them says
+    that it is none.
+    """
     assert decode(text, content_encoding=b"deflate") == text
 
 
@@ -120,7 +184,18 @@ def test_brotli_that_begins_like_json() -> None:
     assert decode(packed, content_encoding=b"br") == text
 
 
-@cases("body", [b"", b"  \r\n\t ", gzip.compress(b"", mtime=0), gzip.compress(b"  ", mtime=0), b"ICAg", b"\xef\xbb\xbf", compress("")])
+@cases(
+    "body",
+    [
+        b"",
+        b"  \r\n\t ",
+        gzip.compress(b"", mtime=0),
+        gzip.compress(b"  ", mtime=0),
+        b"ICAg",
+        b"\xef\xbb\xbf",
+        compress(""),
+    ],
+)
 def test_an_empty_body_is_refused(body: bytes) -> None:
     """Nothing, or nothing but white space, in whatever encoding, is refused."""
     with pytest.raises(InvalidRequest):
@@ -133,12 +208,18 @@ def test_an_empty_body_is_refused(body: bytes) -> None:
         pytest.param(GZIP[:-9], {}, id="gzip cut off"),
         pytest.param(GZIP[:12], {}, id="gzip cut off early"),
         pytest.param(GZIP[:-8] + b"\0\0\0\0" + GZIP[-4:], {}, id="gzip with a wrong check sum"),
-        pytest.param(GZIP[:15] + b"\xff\xff\xff\xff" + GZIP[19:], {}, id="gzip broken in the middle"),
+        pytest.param(
+            GZIP[:15] + b"\xff\xff\xff\xff" + GZIP[19:], {}, id="gzip broken in the middle"
+        ),
         pytest.param(GZIP + b"rubbish", {}, id="rubbish after gzip"),
         pytest.param(b"\x1f\x8b", {}, id="gzip's magic alone"),
         pytest.param(b"abc=====", {}, id="no base64"),
         pytest.param(b"AAAAAAAA", {"query": b"compression=lz64"}, id="no lz64"),
-        pytest.param(BASE64[: len(BASE64) // 8 * 4], {"query": b"compression=lz64"}, id="plain base64 as lz64"),
+        pytest.param(
+            BASE64[: len(BASE64) // 8 * 4],
+            {"query": b"compression=lz64"},
+            id="plain base64 as lz64",
+        ),
     ],
 )
 def test_a_broken_body_is_refused(body: bytes, hints: dict[str, Any]) -> None:
@@ -149,7 +230,10 @@ def test_a_broken_body_is_refused(body: bytes, hints: dict[str, Any]) -> None:
 
 def test_gzip_of_several_members_is_joined() -> None:
     """A gzip file may have several members, and zeros behind the last."""
-    assert gunzip(gzip.compress(b"[1,") + gzip.compress(b"") + gzip.compress(b"2]") + b"\0\0\0", LIMIT) == b"[1,2]"
+    assert (
+        gunzip(gzip.compress(b"[1,") + gzip.compress(b"") + gzip.compress(b"2]") + b"\0\0\0", LIMIT)
+        == b"[1,2]"
+    )
 
 
 def test_gzip_of_many_members_is_refused() -> None:
@@ -170,7 +254,10 @@ def test_the_limit_is_exact() -> None:
 def test_gzip_round_trips(data: bytes, cuts: int) -> None:
     """Any bytes, in any number of members and at any level, come out as they went in."""
     step = len(data) // (cuts + 1) + 1
-    members = [gzip.compress(data[at : at + step], compresslevel=cuts) for at in range(0, max(len(data), 1), step)]
+    members = [
+        gzip.compress(data[at : at + step], compresslevel=cuts)
+        for at in range(0, max(len(data), 1), step)
+    ]
     assert gunzip(b"".join(members), LIMIT) == data
 
 
@@ -197,7 +284,9 @@ def test_a_gzip_bomb_is_cut_off_while_it_is_decompressed() -> None:
 
 
 def test_many_members_share_one_limit() -> None:
-    """A bomb cut into members, each under the limit, is refused all the same; so is one of very many empty members."""
+    """A bomb cut into members, each under the limit, is refused all the same; so is one of very
+    many empty members.
+    """
     assert peak_of(bomb(1) * 50, 3 * LIMIT) < 12 * LIMIT
     with pytest.raises(InvalidRequest, match="members"):
         decode(gzip.compress(b"") * (encodings._MAX_GZIP_MEMBERS + 1) + gzip.compress(b"[]"))
@@ -205,11 +294,17 @@ def test_many_members_share_one_limit() -> None:
 
 @cases("wrap", [gzip.compress, zstandard.compress], ids=["gzip", "zstd"])
 @cases("between", [bytes, base64.b64encode], ids=["directly", "as base64"])
-def test_what_is_compressed_twice_is_not_small(wrap: Callable[[bytes], bytes], between: Callable[[bytes], bytes]) -> None:
-    """Empty blocks by the million take long to decompress, and would be a few bytes in a second layer; real bodies hardly shrink again."""
+def test_what_is_compressed_twice_is_not_small(
+    wrap: Callable[[bytes], bytes], between: Callable[[bytes], bytes]
+) -> None:
+    """Empty blocks by the million take long to decompress, and would be a few bytes in a second
+    layer; real bodies hardly shrink again.
+    """
     block = zlib.compressobj(9, wbits=31)
     slow = block.flush(zlib.Z_SYNC_FLUSH) + b"\0\0\0\xff\xff" * 30_000 + block.flush()
-    assert decode(wrap(between(gzip.compress(random.Random(1).randbytes(200_000))))) == random.Random(1).randbytes(200_000)
+    assert decode(
+        wrap(between(gzip.compress(random.Random(1).randbytes(200_000))))
+    ) == random.Random(1).randbytes(200_000)
     with pytest.raises(InvalidRequest, match="twice"):
         decode(wrap(between(slow)))
     with pytest.raises(InvalidRequest, match="twice"):
@@ -217,7 +312,9 @@ def test_what_is_compressed_twice_is_not_small(wrap: Callable[[bytes], bytes], b
 
 
 def test_bombs_in_bombs_are_not_unwrapped_for_ever() -> None:
-    """Only as many layers are unwrapped as senders are known to use; what is still wrapped then is left as it is, and is no JSON."""
+    """Only as many layers are unwrapped as senders are known to use; what is still wrapped then is
+    left as it is, and is no JSON.
+    """
     body = JSON
     for _ in range(6):
         body = gzip.compress(body)
@@ -237,7 +334,9 @@ def test_an_lz64_body_counts_in_bytes() -> None:
     """The limit is on the bytes that come out, not on the characters: each of these takes three."""
     with pytest.raises(RequestTooLarge):
         decode(compress("中" * 4000), 10_000, query=b"compression=lz64")
-    assert decode(compress("中" * 3000), 10_000, query=b"compression=lz64") == ("中" * 3000).encode()
+    assert (
+        decode(compress("中" * 3000), 10_000, query=b"compression=lz64") == ("中" * 3000).encode()
+    )
 
 
 def test_a_long_lz64_body_is_refused_unread() -> None:
@@ -247,7 +346,9 @@ def test_a_long_lz64_body_is_refused_unread() -> None:
 
 
 def test_percent_encoding_costs_no_multiple_of_the_body() -> None:
-    """A form in which every character is escaped takes a few times its size, and not a hundred bytes an escape."""
+    """A form in which every character is escaped takes a few times its size, and not a hundred
+    bytes an escape.
+    """
     body = b"data=" + b"%5b" * 400_000
     tracemalloc.start()
     assert decode(body, content_type=FORM) == b"[" * 400_000
@@ -265,19 +366,45 @@ def test_percent_encoding_is_undone_across_pieces(text: str, shift: int) -> None
 
 
 @given(
-    st.binary(max_size=300), st.sampled_from([b"", b"gzip", b"lz64", b"base64", b"x"]), st.sampled_from([b"", FORM]), st.binary(max_size=30)
+    st.binary(max_size=300),
+    st.sampled_from([b"", b"gzip", b"lz64", b"base64", b"x"]),
+    st.sampled_from([b"", FORM]),
+    st.binary(max_size=30),
 )
-def test_no_body_makes_another_error(body: bytes, hint: bytes, content_type: bytes, query: bytes) -> None:
+def test_no_body_makes_another_error(
+    body: bytes, hint: bytes, content_type: bytes, query: bytes
+) -> None:
     """Rubbish is refused or passed on to be refused as JSON; nothing else comes of it."""
     for each in (body, b"\x1f\x8b" + body, b"data=" + body):
         try:
-            decoded = decode(each, content_type=content_type, content_encoding=hint, query=b"data=" + query)
+            decoded = decode(
+                each, content_type=content_type, content_encoding=hint, query=b"data=" + query
+            )
         except (InvalidRequest, RequestTooLarge):
             continue
         assert decoded.strip()
 
 
-TOKENS = [b"%", b"=", b"\0", b"\r", b"\n", b"_", b" ", b"+", b"%41", b"%3d", b"%3D", b"%00", b"%4", b"%zz", b"g", b"F", b"\x18", b"\xff"]
+TOKENS = [
+    b"%",
+    b"=",
+    b"\0",
+    b"\r",
+    b"\n",
+    b"_",
+    b" ",
+    b"+",
+    b"%41",
+    b"%3d",
+    b"%3D",
+    b"%00",
+    b"%4",
+    b"%zz",
+    b"g",
+    b"F",
+    b"\x18",
+    b"\xff",
+]
 VALUES = st.lists(st.sampled_from(TOKENS) | st.binary(max_size=4), max_size=40).map(b"".join)
 
 

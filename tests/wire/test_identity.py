@@ -32,7 +32,10 @@ from tests.support.cases import cases
         ({"distinct_id": "😀" * 201}, {"😀" * 200}),
         ({"distinct_id": ["y" * 300]}, {'["' + "y" * 198}),
         ({"distinct_id": "a", "properties": {"alias": "b"}}, {"a", "b"}),
-        ({"distinct_id": "a", "properties": {"$anon_distinct_id": "c", "alias": "b"}}, {"a", "b", "c"}),
+        (
+            {"distinct_id": "a", "properties": {"$anon_distinct_id": "c", "alias": "b"}},
+            {"a", "b", "c"},
+        ),
         ({"distinct_id": "a", "properties": {"alias": None, "$anon_distinct_id": " "}}, {"a"}),
         ({"distinct_id": "a", "properties": {"alias": "a"}}, {"a"}),
         ({"properties": {"distinct_id": "a", "alias": 7}}, {"a", "7"}),
@@ -42,13 +45,17 @@ from tests.support.cases import cases
     ],
 )
 def test_ids(event: dict[str, Any], ids: set[str]) -> None:
-    """Top level beats `properties`; non-strings are JSON text; NUL is replaced, 200 characters count, white space is missing."""
+    """Top level beats `properties`; non-strings are JSON text; NUL is replaced, 200 characters
+    count, white space is missing.
+    """
     assert ids_of(json.dumps(event).encode()) == ids
 
 
 def test_escapes_do_not_hide_an_id() -> None:
     """Keys and values are compared as text, not as they are spelled."""
-    assert ids_of(b'{"\\u0064istinct_id":"\\u0061nn","properties":{"\\u0024anon_distinct_id":"\\u0078"}}') == {"ann", "x"}
+    assert ids_of(
+        b'{"\\u0064istinct_id":"\\u0061nn","properties":{"\\u0024anon_distinct_id":"\\u0078"}}'
+    ) == {"ann", "x"}
 
 
 @cases("event", [b"[]", b"5", b'"x"', b"{"])

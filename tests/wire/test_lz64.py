@@ -23,7 +23,11 @@ LONE = "".join(chr(unit) for unit in (0xD800,))
     [
         pytest.param("", b"Q===", id="nothing"),
         pytest.param("hello", b"BYUwNmD2Q===", id="ascii"),
-        pytest.param('{"event":"é中😀","n":[1,1,1,1,1]}', b"N4IgpgbmB2AuIC4QEvC0coXg3AAeyANCaiA2gIw6nlkC6AvkA===", id="all planes"),
+        pytest.param(
+            '{"event":"é中😀","n":[1,1,1,1,1]}',
+            b"N4IgpgbmB2AuIC4QEvC0coXg3AAeyANCaiA2gIw6nlkC6AvkA===",
+            id="all planes",
+        ),
         pytest.param("aaaaaaaaaa", b"IY1o", id="one entry growing"),
     ],
 )
@@ -35,7 +39,9 @@ def test_known_streams(text: str, encoded: bytes) -> None:
 
 @given(st.text(max_size=400) | st.text(alphabet='ab"{}:', max_size=2000))
 def test_any_text_round_trips(text: str) -> None:
-    """Texts of all planes, and long ones of few characters (so that codes grow wide), come out as they went in."""
+    """Texts of all planes, and long ones of few characters (so that codes grow wide), come out as
+    they went in.
+    """
     assert decompress(compress(text), LIMIT) == text.encode()
 
 
@@ -46,15 +52,22 @@ def test_lines_and_padding_do_not_matter() -> None:
 
 
 def test_a_lone_surrogate_becomes_its_escape() -> None:
-    """JavaScript strings can hold half a character, UTF-8 can't; in JSON it has an escape, so that its event alone is refused later."""
+    """JavaScript strings can hold half a character, UTF-8 can't; in JSON it has an escape, so that
+    its event alone is refused later.
+    """
     event = f'{{"event":"{LONE}"}}'
     assert decompress(compress(event), LIMIT) == b'{"event":"\\ud800"}'
     assert decompress(compress('{"event":"😀"}'), LIMIT) == '{"event":"😀"}'.encode()
 
 
-@cases("text", [b"", b"A", b"AAAA", b"AAAAAAAA", b"////", b"wwww", compress("hello world")[:-6], b"!!!!"])
+@cases(
+    "text",
+    [b"", b"A", b"AAAA", b"AAAAAAAA", b"////", b"wwww", compress("hello world")[:-6], b"!!!!"],
+)
 def test_rubbish_is_corrupt(text: bytes) -> None:
-    """A stream that ends in the middle, begins with a reference or names an entry that doesn't exist is corrupt."""
+    """A stream that ends in the middle, begins with a reference or names an entry that doesn't
+    exist is corrupt.
+    """
     with pytest.raises(CorruptError):
         decompress(text, LIMIT)
 
@@ -69,7 +82,9 @@ def test_rubbish_ends(text: bytes, limit: int) -> None:
 
 
 def one_by_one(text: bytes) -> str | None:
-    """What the codes stand for, read bit by bit as the format's description says; None if it is no stream."""
+    """What the codes stand for, read bit by bit as the format's description says; None if it is no
+    stream.
+    """
     digits = text.replace(b"\n", b"").rstrip(b"=")
     try:
         data = binascii.a2b_base64(digits + b"A" * (-len(digits) % 4))
@@ -129,5 +144,10 @@ def test_the_limit_is_exact() -> None:
 
 def test_a_batch_survives() -> None:
     """A body of many events is the same JSON afterwards."""
-    body = json.dumps([{"event": f"e{number}", "properties": {"n": number, "t": "Ω" * (number % 7)}} for number in range(300)])
+    body = json.dumps(
+        [
+            {"event": f"e{number}", "properties": {"n": number, "t": "Ω" * (number % 7)}}
+            for number in range(300)
+        ]
+    )
     assert decompress(compress(body), LIMIT) == body.encode()

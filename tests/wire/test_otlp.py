@@ -1,4 +1,6 @@
-"""Export requests become plain records: the same in both encodings, whatever is in them, and in bounded work."""
+"""Export requests become plain records: the same in both encodings, whatever is in them, and in
+bounded work.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from forwarder.core.errors import InvalidRequest, RequestTooLarge, UnsupportedMedia
 from forwarder.core.ports import Incoming
 from forwarder.wire.effort import INLINE, TooMuchWork
-from forwarder.wire.otlp import MAX_DEPTH, decode_otlp_body, export_response, read_logs, status_message
+from forwarder.wire.otlp import (
+    MAX_DEPTH,
+    decode_otlp_body,
+    export_response,
+    read_logs,
+    status_message,
+)
 from tests.support.cases import cases
 from tests.support.otlp import AT, JSON, PROTOBUF, SECOND, export, in_json, in_protobuf, record
 from tests.support.whole import gzipped
@@ -47,7 +55,9 @@ records = st.fixed_dictionaries(
         "event_name": texts,
     },
 )
-scopes = st.none() | st.fixed_dictionaries({}, optional={"name": texts, "version": texts, "attributes": attributes})
+scopes = st.none() | st.fixed_dictionaries(
+    {}, optional={"name": texts, "version": texts, "attributes": attributes}
+)
 
 
 def read(body: bytes, *, protobuf: bool) -> list[dict[str, Any]]:
@@ -83,7 +93,10 @@ def test_a_whole_record(protobuf: bool) -> None:
         span_id=bytes(range(8)),
     )
     scope = {"name": "app.log", "version": "1.2", "attributes": {"s": 1}}
-    (found,) = read(export(whole, protobuf=protobuf, resource={"service.name": "shop", "pid": 7}, scope=scope), protobuf=protobuf)
+    (found,) = read(
+        export(whole, protobuf=protobuf, resource={"service.name": "shop", "pid": 7}, scope=scope),
+        protobuf=protobuf,
+    )
     assert found == {
         "time": "2026-01-01T00:00:00.123456789Z",
         "observed_time": "2026-01-01T00:00:01.000Z",
@@ -105,22 +118,44 @@ def test_an_empty_record_has_the_same_members(protobuf: bool) -> None:
     """What is unset is null; what holds members is empty."""
     (found,) = read(export({}, protobuf=protobuf, resource={}), protobuf=protobuf)
     assert found == {
-        **dict.fromkeys(("time", "observed_time", "severity", "severity_number", "body", "trace_id", "span_id", "event_name")),
-        "attributes": {}, "resource": {}, "scope": NOTHING, "flags": 0,
-    }  # fmt: skip
+        **dict.fromkeys(
+            (
+                "time",
+                "observed_time",
+                "severity",
+                "severity_number",
+                "body",
+                "trace_id",
+                "span_id",
+                "event_name",
+            )
+        ),
+        "attributes": {},
+        "resource": {},
+        "scope": NOTHING,
+        "flags": 0,
+    }
 
 
 @settings(max_examples=150)
 @given(attributes, scopes, st.lists(records, max_size=3))
-def test_both_encodings_give_the_same_records(resource: Any, scope: Any, of_scope: list[dict[str, Any]]) -> None:
+def test_both_encodings_give_the_same_records(
+    resource: Any, scope: Any, of_scope: list[dict[str, Any]]
+) -> None:
     """Byte for byte; and values are those that were put in, the last one of a name."""
-    first = list(read_logs(export(*of_scope, protobuf=True, resource=resource, scope=scope), protobuf=True))
-    second = list(read_logs(export(*of_scope, protobuf=False, resource=resource, scope=scope), protobuf=False))
+    first = list(
+        read_logs(export(*of_scope, protobuf=True, resource=resource, scope=scope), protobuf=True)
+    )
+    second = list(
+        read_logs(export(*of_scope, protobuf=False, resource=resource, scope=scope), protobuf=False)
+    )
     assert first == second
     for made, each in zip(first, of_scope, strict=True):
         found = json.loads(made.data)
         assert found["body"] == plain(each.get("body"))
-        assert found["attributes"] == {name: plain(value) for name, value in each.get("attributes", ())}
+        assert found["attributes"] == {
+            name: plain(value) for name, value in each.get("attributes", ())
+        }
         assert found["resource"] == {name: plain(value) for name, value in resource}
 
 
@@ -139,21 +174,28 @@ def test_both_encodings_give_the_same_records(resource: Any, scope: Any, of_scop
 )
 def test_times(protobuf: bool, nanoseconds: int, time: str | None, at: bytes) -> None:
     """A record's time keeps its digits; an event's is cut to the microsecond. 0 stands for none."""
-    (made,) = read_logs(export({"time_unix_nano": nanoseconds}, protobuf=protobuf), protobuf=protobuf)
+    (made,) = read_logs(
+        export({"time_unix_nano": nanoseconds}, protobuf=protobuf), protobuf=protobuf
+    )
     assert (json.loads(made.data)["time"], made.at) == (time, at)
 
 
 @BOTH
 def test_the_observed_time_stands_in(protobuf: bool) -> None:
     """A record without its own time has the one at which it was first seen."""
-    (made,) = read_logs(export({"observed_time_unix_nano": AT}, protobuf=protobuf), protobuf=protobuf)
+    (made,) = read_logs(
+        export({"observed_time_unix_nano": AT}, protobuf=protobuf), protobuf=protobuf
+    )
     assert made.at == b'"2026-01-01T00:00:00.000Z"'
 
 
 @BOTH
 def test_groups_stay_in_their_order(protobuf: bool) -> None:
     """Each record has the resource and the scope that it stands under."""
-    groups = [({"r": number}, {"name": str(number)}, [record(number), record(number + 10)]) for number in range(3)]
+    groups = [
+        ({"r": number}, {"name": str(number)}, [record(number), record(number + 10)])
+        for number in range(3)
+    ]
     found = read(in_protobuf(groups) if protobuf else in_json(groups), protobuf=protobuf)
     assert [(each["resource"]["r"], each["scope"]["name"], each["body"]) for each in found] == [
         (number, str(number), number + more) for number in range(3) for more in (0, 10)
@@ -161,19 +203,40 @@ def test_groups_stay_in_their_order(protobuf: bool) -> None:
 
 
 def test_what_json_may_write_otherwise() -> None:
-    """Integers as numbers, numbers as strings, null for what is unset, other names beside, and ids in any case."""
-    text = """{"resourceLogs": [{"resource": null, "other": {"a": [1]}, "scopeLogs": [{"scope": null, "schemaUrl": "u", "logRecords": [
-        {"timeUnixNano": 1767225600000000000, "severityNumber": "9", "flags": 1.0, "traceId": "ABCD", "spanId": "not hex", "x": 1,
-         "body": {"intValue": 1.0}, "attributes": [{"key": "a", "value": {"doubleValue": "1e3"}}, {"key": "b", "value": {"intValue": 7}},
-         {"key": "c", "value": null}, {"value": {"stringValue": "nameless"}}, {"key": "d", "value": {"laterValue": 1}},
+    """Integers as numbers, numbers as strings, null for what is unset, other names beside, and ids
+    in any case.
+    """
+    text = """{"resourceLogs": [{"resource": null, "other": {"a": [1]}, "scopeLogs": [{"scope": \
+null, "schemaUrl": "u", "logRecords": [
+        {"timeUnixNano": 1767225600000000000, "severityNumber": "9", "flags": 1.0, "traceId": \
+"ABCD", "spanId": "not hex", "x": 1,
+         "body": {"intValue": 1.0}, "attributes": [{"key": "a", "value": {"doubleValue": "1e3"}}, \
+{"key": "b", "value": {"intValue": 7}},
+         {"key": "c", "value": null}, {"value": {"stringValue": "nameless"}}, {"key": "d", \
+"value": {"laterValue": 1}},
          {"key": "e", "value": {"arrayValue": {}}}, {"key": "f", "value": {"kvlistValue": {"values": null}}}]}]}, {}]}, {}]}"""
     (found,) = read(text.encode(), protobuf=False)
-    assert (found["time"], found["severity_number"], found["flags"]) == ("2026-01-01T00:00:00.000Z", 9, 1)
+    assert (found["time"], found["severity_number"], found["flags"]) == (
+        "2026-01-01T00:00:00.000Z",
+        9,
+        1,
+    )
     assert (found["trace_id"], found["span_id"], found["body"]) == ("abcd", "not hex", 1)
-    assert found["attributes"] == {"a": 1000.0, "b": 7, "c": None, "": "nameless", "d": None, "e": [], "f": {}}
+    assert found["attributes"] == {
+        "a": 1000.0,
+        "b": 7,
+        "c": None,
+        "": "nameless",
+        "d": None,
+        "e": [],
+        "f": {},
+    }
 
 
-@cases("text", [b"{}", b'{"resourceLogs":null}', b'{"resourceLogs":[]}', b'\xef\xbb\xbf{"resourceLogs":[{}]}'])
+@cases(
+    "text",
+    [b"{}", b'{"resourceLogs":null}', b'{"resourceLogs":[]}', b'\xef\xbb\xbf{"resourceLogs":[{}]}'],
+)
 def test_json_without_records(text: bytes) -> None:
     """A request may hold nothing."""
     assert read(text, protobuf=False) == []
@@ -187,20 +250,45 @@ def test_protobuf_without_records() -> None:
 @cases(
     "text",
     [
-        b"", b"x", b"[]", b"null", b'"a"', b"{", b'{"resourceLogs":{}}', b'{"resourceLogs":[null]}', b'{"resourceLogs":[[]]}',
-        b'{"resourceLogs":[{"scopeLogs":[{"logRecords":5}]}]}', b'{"resourceLogs":[{"scopeLogs":[{"logRecords":["a"]}]}]}',
+        b"",
+        b"x",
+        b"[]",
+        b"null",
+        b'"a"',
+        b"{",
+        b'{"resourceLogs":{}}',
+        b'{"resourceLogs":[null]}',
+        b'{"resourceLogs":[[]]}',
+        b'{"resourceLogs":[{"scopeLogs":[{"logRecords":5}]}]}',
+        b'{"resourceLogs":[{"scopeLogs":[{"logRecords":["a"]}]}]}',
         *[
             b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{%b}]}]}]}' % member
             for member in (
-                b'"timeUnixNano":-1', b'"timeUnixNano":"18446744073709551616"', b'"timeUnixNano":"1_0"', b'"timeUnixNano":1.5',
-                b'"timeUnixNano":true', b'"severityText":5', b'"severityNumber":"INFO"', b'"severityNumber":2147483648', b'"flags":-1',
-                b'"body":"text"', b'"body":{"stringValue":5}', b'"body":{"boolValue":"true"}', b'"body":{"intValue":"9223372036854775808"}',
-                b'"body":{"intValue":""}', b'"body":{"intValue":1e30}', b'"body":{"doubleValue":"x"}', b'"body":{"doubleValue":"1_0"}',
-                b'"body":{"arrayValue":[]}', b'"attributes":{"a":1}', b'"attributes":[{"key":5}]', b'"traceId":5',
+                b'"timeUnixNano":-1',
+                b'"timeUnixNano":"18446744073709551616"',
+                b'"timeUnixNano":"1_0"',
+                b'"timeUnixNano":1.5',
+                b'"timeUnixNano":true',
+                b'"severityText":5',
+                b'"severityNumber":"INFO"',
+                b'"severityNumber":2147483648',
+                b'"flags":-1',
+                b'"body":"text"',
+                b'"body":{"stringValue":5}',
+                b'"body":{"boolValue":"true"}',
+                b'"body":{"intValue":"9223372036854775808"}',
+                b'"body":{"intValue":""}',
+                b'"body":{"intValue":1e30}',
+                b'"body":{"doubleValue":"x"}',
+                b'"body":{"doubleValue":"1_0"}',
+                b'"body":{"arrayValue":[]}',
+                b'"attributes":{"a":1}',
+                b'"attributes":[{"key":5}]',
+                b'"traceId":5',
             )
         ],
     ],
-)  # fmt: skip
+)
 def test_what_is_no_request_in_json(text: bytes) -> None:
     """It is rejected whole."""
     with pytest.raises(InvalidRequest):
@@ -208,27 +296,55 @@ def test_what_is_no_request_in_json(text: bytes) -> None:
 
 
 def test_text_that_is_none_in_json() -> None:
-    """Half a surrogate pair, NaN and bytes that are no UTF-8 cost no record: U+FFFD and null take their place."""
-    text = b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"stringValue":"a\\ud800b"}},{"body":{"doubleValue":NaN}}]}]}]}'
+    """Half a surrogate pair, NaN and bytes that are no UTF-8 cost no record: U+FFFD and null take
+    their place.
+    """
+    text = (
+        b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"stringValue":"a\\ud800b"}},{'
+        b'"body":{"doubleValue":NaN}}]}]}]}'
+    )
     assert [each["body"] for each in read(text, protobuf=False)] == ["a\ufffdb", None]
-    assert [each["body"] for each in read(text.replace(b"\\ud800", b"\xff"), protobuf=False)] == ["a\ufffdb", None]
+    assert [each["body"] for each in read(text.replace(b"\\ud800", b"\xff"), protobuf=False)] == [
+        "a\ufffdb",
+        None,
+    ]
 
 
 def test_text_that_is_none_in_protobuf() -> None:
-    """What other programs write into a field of text isn't always text; the rest of the request is what it was."""
-    body = export(record("a?b", severity_text="s?"), record("c", attributes={"n?": "v?"}), protobuf=True, scope={"name": "?"})
+    """What other programs write into a field of text isn't always text; the rest of the request is
+    what it was.
+    """
+    body = export(
+        record("a?b", severity_text="s?"),
+        record("c", attributes={"n?": "v?"}),
+        protobuf=True,
+        scope={"name": "?"},
+    )
     first, second = read(body.replace(b"?", b"\xff"), protobuf=True)
-    assert (first["body"], first["severity"], first["scope"]["name"]) == ("a\ufffdb", "s\ufffd", "\ufffd")
+    assert (first["body"], first["severity"], first["scope"]["name"]) == (
+        "a\ufffdb",
+        "s\ufffd",
+        "\ufffd",
+    )
     assert (second["body"], second["attributes"]) == ("c", {"n\ufffd": "v\ufffd"})
     assert read(body, protobuf=True)[0]["body"] == "a?b"
 
 
 @settings(max_examples=200)
-@given(st.lists(records, min_size=1, max_size=2).map(lambda found: export(*found, protobuf=True)), st.data())
+@given(
+    st.lists(records, min_size=1, max_size=2).map(lambda found: export(*found, protobuf=True)),
+    st.data(),
+)
 def test_hostile_protobuf(body: bytes, data: st.DataObject) -> None:
-    """A body that was cut, or in which a byte was changed, gives records or is rejected; nothing else happens."""
+    """A body that was cut, or in which a byte was changed, gives records or is rejected; nothing
+    else happens.
+    """
     at = data.draw(st.integers(0, len(body) - 1))
-    hostile = data.draw(st.sampled_from([body[:at], body[:at] + bytes([data.draw(st.integers(0, 255))]) + body[at + 1 :]]))
+    hostile = data.draw(
+        st.sampled_from(
+            [body[:at], body[:at] + bytes([data.draw(st.integers(0, 255))]) + body[at + 1 :]]
+        )
+    )
     try:
         found = list(read_logs(hostile, protobuf=True))
     except InvalidRequest:
@@ -247,7 +363,9 @@ def test_any_bytes(body: bytes) -> None:
 
 @BOTH
 def test_what_records_repeat(protobuf: bool) -> None:
-    """A resource or scope that records would repeat beyond the bound is found before the first record is made."""
+    """A resource or scope that records would repeat beyond the bound is found before the first
+    record is made.
+    """
     large = "x" * 1_000_000
     for shared in ({"resource": {"r": large}}, {"scope": {"name": large}}):
         few, many = (export(*[record()] * count, protobuf=protobuf, **shared) for count in (2, 68))
@@ -267,18 +385,25 @@ def nested(depth: int, *, lists: bool) -> Any:
 @BOTH
 @pytest.mark.parametrize("lists", [True, False], ids=["lists", "maps"])
 def test_depth(protobuf: bool, lists: bool) -> None:
-    """Values nest up to a bound, which is the same in both encodings; beyond it the request is rejected, however deep it goes."""
+    """Values nest up to a bound, which is the same in both encodings; beyond it the request is
+    rejected, however deep it goes.
+    """
     deepest = nested(MAX_DEPTH, lists=lists)
     assert read(export(record(deepest), protobuf=protobuf), protobuf=protobuf)[0]["body"] == deepest
     with pytest.raises(InvalidRequest):
-        read(export(record(nested(MAX_DEPTH + 1, lists=lists)), protobuf=protobuf), protobuf=protobuf)
+        read(
+            export(record(nested(MAX_DEPTH + 1, lists=lists)), protobuf=protobuf), protobuf=protobuf
+        )
 
 
 @cases("opening", [b'{"arrayValue":{"values":[', b"[", b'{"a":'])
 def test_json_of_any_depth(opening: bytes) -> None:
     """Brackets without an end are no reason to fail."""
     with pytest.raises(InvalidRequest):
-        read(b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":%b' % (opening * 100_000), protobuf=False)
+        read(
+            b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":%b' % (opening * 100_000),
+            protobuf=False,
+        )
 
 
 def test_protobuf_of_any_depth() -> None:
@@ -325,33 +450,50 @@ def test_what_is_too_much_for_now(body: bytes, protobuf: bool) -> None:
 def test_repairs_are_bounded() -> None:
     """A large text with something that isn't JSON is repaired elsewhere."""
     with pytest.raises(TooMuchWork):
-        list(read_logs(b'{"resourceLogs":[NaN,"%b"]}' % (b"a" * INLINE.repaired), protobuf=False, effort=INLINE))
+        list(
+            read_logs(
+                b'{"resourceLogs":[NaN,"%b"]}' % (b"a" * INLINE.repaired),
+                protobuf=False,
+                effort=INLINE,
+            )
+        )
 
 
 @cases("content_type", [JSON, PROTOBUF, "Application/JSON; charset=utf-8", PROTOBUF + " "])
 def test_content_types(content_type: str) -> None:
     """The two of the protocol, with or without compression."""
     for body, encoding in ((b"abc", b""), (gzipped(b"abc"), b"gzip"), (b"", b"identity")):
-        decoded = decode_otlp_body(Incoming(body, content_type=content_type.encode(), content_encoding=encoding), 100)
+        decoded = decode_otlp_body(
+            Incoming(body, content_type=content_type.encode(), content_encoding=encoding), 100
+        )
         assert decoded == (body if encoding != b"gzip" else b"abc")
 
 
-@cases("content_type", [b"", b"text/plain", b"application/protobuf", b"application/x-www-form-urlencoded"])
+@cases(
+    "content_type",
+    [b"", b"text/plain", b"application/protobuf", b"application/x-www-form-urlencoded"],
+)
 def test_other_content_types(content_type: bytes) -> None:
     """Anything else is unsupported, and so is another compression."""
     with pytest.raises(UnsupportedMedia, match="content type"):
         decode_otlp_body(Incoming(b"{}", content_type=content_type), 100)
     with pytest.raises(UnsupportedMedia, match="content encoding"):
-        decode_otlp_body(Incoming(b"{}", content_type=JSON.encode(), content_encoding=b"snappy"), 100)
+        decode_otlp_body(
+            Incoming(b"{}", content_type=JSON.encode(), content_encoding=b"snappy"), 100
+        )
 
 
 def test_bombs() -> None:
     """What would be too large stops there; what is broken is invalid."""
     bomb = gzipped(b"a" * 1_000_000)
     with pytest.raises(RequestTooLarge):
-        decode_otlp_body(Incoming(bomb, content_type=PROTOBUF.encode(), content_encoding=b"gzip"), 999_999)
+        decode_otlp_body(
+            Incoming(bomb, content_type=PROTOBUF.encode(), content_encoding=b"gzip"), 999_999
+        )
     with pytest.raises(InvalidRequest):
-        decode_otlp_body(Incoming(bomb[:-4], content_type=PROTOBUF.encode(), content_encoding=b"gzip"), 1_000_000)
+        decode_otlp_body(
+            Incoming(bomb[:-4], content_type=PROTOBUF.encode(), content_encoding=b"gzip"), 1_000_000
+        )
 
 
 def test_responses() -> None:
@@ -360,8 +502,13 @@ def test_responses() -> None:
     assert export_response(0, "", protobuf=False) == b"{}"
     why = "é" * 200
     response = ExportLogsServiceResponse.FromString(export_response(300, why, protobuf=True))
-    assert (response.partial_success.rejected_log_records, response.partial_success.error_message) == (300, why)
-    assert json.loads(export_response(3, why, protobuf=False)) == {"partialSuccess": {"rejectedLogRecords": "3", "errorMessage": why}}
+    assert (
+        response.partial_success.rejected_log_records,
+        response.partial_success.error_message,
+    ) == (300, why)
+    assert json.loads(export_response(3, why, protobuf=False)) == {
+        "partialSuccess": {"rejectedLogRecords": "3", "errorMessage": why}
+    }
 
 
 def test_statuses() -> None:

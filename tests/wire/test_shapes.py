@@ -1,4 +1,6 @@
-"""Arrays, batches and single events; every place of a token; what is garbled and what is no request at all."""
+"""Arrays, batches and single events; every place of a token; what is garbled and what is no
+request at all.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def events_of(request: Request) -> Any:
 
 @cases("space", ["", " ", "\n", "\r\n\t "])
 def test_the_three_shapes(space: str) -> None:
-    """An array, a batch and one event are the same array of events, whatever white space is around them."""
+    """An array, a batch and one event are the same array of events, whatever white space is around
+    them.
+    """
     for value in ([EVENT], {"api_key": "k", "batch": [EVENT]}, EVENT):
         request = read_request((space + json.dumps(value) + space).encode())
         assert events_of(request) == [EVENT]
@@ -50,7 +54,9 @@ def test_places_of_the_token(key: str, shape: dict[str, Any]) -> None:
 
 
 def test_which_token_wins() -> None:
-    """`token` before `$token` before `api_key` before `properties.token`; the batch level before its events."""
+    """`token` before `$token` before `api_key` before `properties.token`; the batch level before
+    its events.
+    """
     event = {**EVENT, "api_key": "3", "$token": "2", "token": "1", "properties": {"token": "4"}}
     assert read(event).token == "1"
     del event["token"]
@@ -63,7 +69,9 @@ def test_which_token_wins() -> None:
 
 
 def test_events_bring_their_own_tokens() -> None:
-    """Without a token of their batch, events are parted by their own, in the order of receipt and byte for byte."""
+    """Without a token of their batch, events are parted by their own, in the order of receipt and
+    byte for byte.
+    """
     text = b'[{"token":"a","n":1} , {"n":2.0,"properties":{"token":"b"}},{ "api_key":"a", "n":3e0}]'
     request = read_request(text)
     assert request.token is None
@@ -90,14 +98,25 @@ def test_bad_tokens(token: str) -> None:
         split_by_token(f'[{{"token":"good"}},{{"token":{token}}}]'.encode())
 
 
-@cases("events", [b"[{}]", b'[{"token":"a"},{"event":"x"}]', b'[{"properties":{"token":5}}]', b'[{"token":null}]'])
+@cases(
+    "events",
+    [
+        b"[{}]",
+        b'[{"token":"a"},{"event":"x"}]',
+        b'[{"properties":{"token":5}}]',
+        b'[{"token":null}]',
+    ],
+)
 def test_an_event_without_a_token(events: bytes) -> None:
     """One event without any refuses them all."""
     with pytest.raises(InvalidToken):
         split_by_token(events)
 
 
-@cases("events", [b"[5]", b'[{"token":"a"},null]', b'[{"token":"a"},"x"]', b'[{"token":1e999}]', b"[[]]"])
+@cases(
+    "events",
+    [b"[5]", b'[{"token":"a"},null]', b'[{"token":"a"},"x"]', b'[{"token":1e999}]', b"[[]]"],
+)
 def test_events_that_are_no_objects(events: bytes) -> None:
     """They have no token: refused."""
     with pytest.raises(InvalidRequest):
@@ -152,7 +171,12 @@ def test_deep_nesting(depth: int, opening: bytes) -> None:
 @cases(("value", "historical"), [("true", True), ("false", False), ("null", False)])
 def test_historical(value: str, historical: bool) -> None:
     """Only `true` makes a request historical."""
-    assert read_request(f'{{"api_key":"k","historical_migration": {value} ,"batch":[]}}'.encode()).historical is historical
+    assert (
+        read_request(
+            f'{{"api_key":"k","historical_migration": {value} ,"batch":[]}}'.encode()
+        ).historical
+        is historical
+    )
 
 
 @cases("value", ['"true"', "1", "0", "[true]", "{}", '""'])
@@ -184,7 +208,9 @@ def test_sent_at(value: Any, seconds: float | None) -> None:
 
 def test_numbers_that_are_none() -> None:
     """NaN and Infinity become null and are counted; in strings they stay."""
-    request = read_request(b'{"api_key":"k","batch":[{"a":NaN,"b":[-Infinity,Infinity],"NaN":"NaN,Infinity"}]}')
+    request = read_request(
+        b'{"api_key":"k","batch":[{"a":NaN,"b":[-Infinity,Infinity],"NaN":"NaN,Infinity"}]}'
+    )
     assert events_of(request) == [{"a": None, "b": [None, None], "NaN": "NaN,Infinity"}]
     assert request.nulled == 3
 
@@ -199,14 +225,26 @@ PAIR = rb'{"event":"e","distinct_id":"d","token":"t","x":"\ud83d\ude00"}'
         (LONE, b"[]", [LONE]),
         (b" " + LONE + b"\n", b"[]", [LONE]),
         (b"[" + LONE + b"]", b"[]", [LONE]),
-        (b" [ " + PAIR + b" , " + LONE + b"," + PAIR + b"] ", b"[" + PAIR + b"," + PAIR + b"]", [LONE]),
-        (b'{"api_key":"k","batch":[' + LONE + b"," + PAIR + b"," + LONE + b"]}", b"[" + PAIR + b"]", [LONE, LONE]),
+        (
+            b" [ " + PAIR + b" , " + LONE + b"," + PAIR + b"] ",
+            b"[" + PAIR + b"," + PAIR + b"]",
+            [LONE],
+        ),
+        (
+            b'{"api_key":"k","batch":[' + LONE + b"," + PAIR + b"," + LONE + b"]}",
+            b"[" + PAIR + b"]",
+            [LONE, LONE],
+        ),
         (rb'{"api_key":"k","note":"\ude00","batch":[' + PAIR + b"]}", b"[" + PAIR + b"]", []),
         (PAIR, b"[" + PAIR + b"]", []),
     ],
 )
-def test_lone_surrogates_part_their_event_alone(text: bytes, clean: bytes, garbled: list[bytes]) -> None:
-    """An event with half a character is parted from the others, as it was sent; pairs are no reason."""
+def test_lone_surrogates_part_their_event_alone(
+    text: bytes, clean: bytes, garbled: list[bytes]
+) -> None:
+    """An event with half a character is parted from the others, as it was sent; pairs are no
+    reason.
+    """
     request = read_request(text)
     assert bytes(request.events) == clean
     assert [original for _, original in request.garbled] == garbled
@@ -220,9 +258,17 @@ def test_a_garbled_token_is_none(key: bytes) -> None:
         read_request(b"{" + key + b',"batch":[]}')
 
 
-@pytest.mark.parametrize("events", [b"[" + b",".join([b"{}"] * 1001) + b"]", b"[" + b",".join([b'{"a":[1,{"b":2}]}'] * 1001) + b"]"])
+@pytest.mark.parametrize(
+    "events",
+    [
+        b"[" + b",".join([b"{}"] * 1001) + b"]",
+        b"[" + b",".join([b'{"a":[1,{"b":2}]}'] * 1001) + b"]",
+    ],
+)
 def test_too_many_events_are_refused_before_they_are_parted(events: bytes) -> None:
-    """One event more than the limit is refused; exactly as many pass, and so do fewer with very many members."""
+    """One event more than the limit is refused; exactly as many pass, and so do fewer with very
+    many members.
+    """
     with pytest.raises(RequestTooLarge):
         check_count(events, 1000)
     check_count(events, 1001)
@@ -236,12 +282,36 @@ def test_very_many_scalars_are_refused() -> None:
 
 
 JSONISH = st.recursive(
-    st.sampled_from([b"1", b"NaN", b'"x"', rb'"\ud800"', b"null", b"1e999", b'"k"', b"-0", b'"2026-01-01"', b'"\xff"']),
+    st.sampled_from(
+        [
+            b"1",
+            b"NaN",
+            b'"x"',
+            rb'"\ud800"',
+            b"null",
+            b"1e999",
+            b'"k"',
+            b"-0",
+            b'"2026-01-01"',
+            b'"\xff"',
+        ]
+    ),
     lambda inner: (
         st.lists(inner, max_size=3).map(lambda each: b"[" + b",".join(each) + b"]")
         | st.lists(
             st.tuples(
-                st.sampled_from([b"batch", b"token", b"api_key", b"properties", b"sent_at", b"event", b"historical_migration"]), inner
+                st.sampled_from(
+                    [
+                        b"batch",
+                        b"token",
+                        b"api_key",
+                        b"properties",
+                        b"sent_at",
+                        b"event",
+                        b"historical_migration",
+                    ]
+                ),
+                inner,
             ),
             max_size=4,
         ).map(lambda pairs: b"{" + b",".join(b'"%b":%b' % pair for pair in pairs) + b"}")
@@ -263,7 +333,9 @@ def test_no_text_makes_another_error(text: bytes) -> None:
 
 @given(st.binary(max_size=8), st.integers(-9, 9), st.sampled_from(["x", "é", "€", "😀"]))
 def test_utf8_in_pieces(odd: bytes, shift: int, filler: str) -> None:
-    """Large texts are decoded piece by piece: the answer is that for the whole, wherever a character or something else is cut."""
+    """Large texts are decoded piece by piece: the answer is that for the whole, wherever a
+    character or something else is cut.
+    """
     raw = filler.encode()
     before = b"x" * (shift % 4) + raw * ((128 * 1024 + shift) // len(raw))
     for text in (before + odd + raw * 50_000, before + raw + odd, odd + before + raw):
@@ -277,7 +349,9 @@ def test_utf8_in_pieces(odd: bytes, shift: int, filler: str) -> None:
 
 @cases("member", ["sent_at", "token", "api_key"])
 def test_what_is_no_text_is_not_decoded(member: str) -> None:
-    """A clock or a key that is an array of very many arrays would take fifty times its size as objects."""
+    """A clock or a key that is an array of very many arrays would take fifty times its size as
+    objects.
+    """
     text = b'{"%b":[%b[]],"batch":[]}' % (member.encode(), b"[]," * 200_000)
     tracemalloc.start()
     try:

@@ -1,7 +1,9 @@
-"""A search for bodies that take long: work grows with their bytes, slowly, whatever is in them and however they are wrapped.
+"""A search for bodies that take long: work grows with their bytes, slowly, whatever is in them and
+however they are wrapped.
 
-Work is counted in interpreted instructions, not in time: where one runs for each escape, string or number, a body of 20 MB takes seconds.
-C functions aren't seen so; for them there is a bound on the processor's time that only what isn't linear exceeds.
+Work is counted in interpreted instructions, not in time: where one runs for each escape, string or
+number, a body of 20 MB takes seconds. C functions aren't seen so; for them there is a bound on the
+processor's time that only what isn't linear exceeds.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ LIMIT: Final = 20_000_000
 FORM: Final = b"application/x-www-form-urlencoded"
 SMALL, LARGE = 20_000, 100_000
 STEPS_A_BYTE: Final = 0.5
-"""Decompressing zstd in little pieces takes 0.2; one loop over all escapes takes 5 for each byte of them."""
+"""Decompressing zstd in little pieces takes 0.2; one loop over all escapes takes 5 for each byte
+of them.
+"""
 STEPS_AN_LZ64_BYTE: Final = 100
 STEPS_AN_EVENT: Final = 2500
 SPARE_STEPS: Final = 1000
@@ -68,7 +72,22 @@ FRAMES: Final = [
     (b"", b""),
 ]
 TOKENS: Final = [
-    *(b"%", b"%4", b"%41", b"%zz", b"+", b"=", b"&", b"data=", b" ", b"\r\n", b"\t", b"\0", b"\xef\xbb\xbf", b"\xff"),
+    *(
+        b"%",
+        b"%4",
+        b"%41",
+        b"%zz",
+        b"+",
+        b"=",
+        b"&",
+        b"data=",
+        b" ",
+        b"\r\n",
+        b"\t",
+        b"\0",
+        b"\xef\xbb\xbf",
+        b"\xff",
+    ),
     *(
         b"NaN,",
         b"-Infinity,",
@@ -88,12 +107,33 @@ TOKENS: Final = [
         b"-",
         b"e9",
     ),
-    *(b"\\ud800", b"\\ude00", b"\\ud83d\\ude00", b"\\u0041", b"\\u", b'"a":1,', b'"":{},', b'"token":"t",', b'"sent_at":1,'),
-    *("é".encode(), "中".encode(), "😀".encode(), b"a", b"A", b"/", b"null,", b"true,", b"0.1,", b"1e999,"),
+    *(
+        b"\\ud800",
+        b"\\ude00",
+        b"\\ud83d\\ude00",
+        b"\\u0041",
+        b"\\u",
+        b'"a":1,',
+        b'"":{},',
+        b'"token":"t",',
+        b'"sent_at":1,',
+    ),
+    *(
+        "é".encode(),
+        "中".encode(),
+        "😀".encode(),
+        b"a",
+        b"A",
+        b"/",
+        b"null,",
+        b"true,",
+        b"0.1,",
+        b"1e999,",
+    ),
 ]
-SHAPES: Final = st.tuples(st.sampled_from(FRAMES), st.lists(st.sampled_from(TOKENS), min_size=1, max_size=4)).map(
-    lambda parts: Shape(parts[0][0], b"".join(parts[1]), parts[0][1])
-)
+SHAPES: Final = st.tuples(
+    st.sampled_from(FRAMES), st.lists(st.sampled_from(TOKENS), min_size=1, max_size=4)
+).map(lambda parts: Shape(parts[0][0], b"".join(parts[1]), parts[0][1]))
 
 
 def as_form(text: bytes) -> Incoming:
@@ -111,13 +151,19 @@ WRAPS: Final[dict[str, Callable[[bytes], Incoming]]] = {
     "base64 twice": lambda text: Incoming(base64.b64encode(base64.b64encode(text))),
     "gzip": lambda text: Incoming(gzip.compress(text, 1)),
     "gzip of base64": lambda text: Incoming(gzip.compress(base64.b64encode(text), 1)),
-    "gzip in members": lambda text: Incoming(b"".join(gzip.compress(text[at::8], 1) for at in range(8))),
+    "gzip in members": lambda text: Incoming(
+        b"".join(gzip.compress(text[at::8], 1) for at in range(8))
+    ),
     "gzip of a form": lambda text: as_form(gzip.compress(text, 1)),
     "zstd": lambda text: Incoming(zstandard.compress(text)),
     "br": lambda text: Incoming(brotli.compress(text, quality=1), content_encoding=b"br"),
-    "br of a form": lambda text: Incoming(brotli.compress(b"data=" + text, quality=1), content_type=FORM, content_encoding=b"br"),
+    "br of a form": lambda text: Incoming(
+        brotli.compress(b"data=" + text, quality=1), content_type=FORM, content_encoding=b"br"
+    ),
     "deflate": lambda text: Incoming(zlib.compress(text, 1), content_encoding=b"deflate"),
-    "wrong headers": lambda text: Incoming(text, content_type=FORM, content_encoding=b"deflate", query=b"compression=lz64"),
+    "wrong headers": lambda text: Incoming(
+        text, content_type=FORM, content_encoding=b"deflate", query=b"compression=lz64"
+    ),
 }
 
 
@@ -157,7 +203,9 @@ def test_no_text_takes_a_step_for_each_of_its_parts(shape: Shape, wrap: str) -> 
     """Decoding, decompressing and repairing are left to C, whatever the text is made of."""
     small, large = shape.text(SMALL), shape.text(LARGE)
     one, other = WRAPS[wrap](small), WRAPS[wrap](large)
-    steps = (count_steps(lambda: read(copied(other))) - count_steps(lambda: read(copied(one)))) / (len(large) - len(small))
+    steps = (count_steps(lambda: read(copied(other))) - count_steps(lambda: read(copied(one)))) / (
+        len(large) - len(small)
+    )
     target(steps)
     assert steps < STEPS_A_BYTE
     check_time(lambda: read(copied(other)), len(large))
@@ -182,7 +230,10 @@ def test_no_v1_text_takes_more_than_its_events(shape: Shape) -> None:
     check_time(lambda: run(large), 100 * len(large))
 
 
-@given(st.text(max_size=400) | st.text(alphabet='ab"{}:', max_size=2000), st.binary(max_size=300).map(base64.b64encode))
+@given(
+    st.text(max_size=400) | st.text(alphabet='ab"{}:', max_size=2000),
+    st.binary(max_size=300).map(base64.b64encode),
+)
 def test_no_lz64_text_takes_more_than_its_codes(text: str, rubbish: bytes) -> None:
     """The only loop that is left takes a few steps for each digit."""
 

@@ -48,18 +48,30 @@ def objects(draw: st.DrawFn) -> tuple[bytes, str]:
     """An object with odd spacing, and one of its keys."""
     keys = draw(st.lists(st.sampled_from(KEYS), unique=True, min_size=1))
     pieces = [
-        draw(SPACE) + json.dumps(key).encode() + draw(SPACE) + b":" + draw(SPACE) + json.dumps(draw(VALUE)).encode() + draw(SPACE)
+        draw(SPACE)
+        + json.dumps(key).encode()
+        + draw(SPACE)
+        + b":"
+        + draw(SPACE)
+        + json.dumps(draw(VALUE)).encode()
+        + draw(SPACE)
         for key in keys
     ]
-    return b"{" + b",".join(pieces) + b"}", draw(st.sampled_from([key for key in keys if '"' not in key] or keys))
+    return b"{" + b",".join(pieces) + b"}", draw(
+        st.sampled_from([key for key in keys if '"' not in key] or keys)
+    )
 
 
-VALUE: st.SearchStrategy[Any] = st.sampled_from([1, -0.5, "", '","offset":1', "}", {}, {"offset": [1, {}]}, [], None, "é\\"])
+VALUE: st.SearchStrategy[Any] = st.sampled_from(
+    [1, -0.5, "", '","offset":1', "}", {}, {"offset": [1, {}]}, [], None, "é\\"]
+)
 
 
 @given(objects())
 def test_removing_a_member_leaves_the_others(case: tuple[bytes, str]) -> None:
-    """First, middle, last or only one: key, value and one comma go, and the rest is valid and in order."""
+    """First, middle, last or only one: key, value and one comma go, and the rest is valid and in
+    order.
+    """
     text, key = case
     assume('"' not in key)
     members = members_of(text)
@@ -81,8 +93,14 @@ def test_edits_together(case: tuple[bytes, str], remove: bool) -> None:
         elif each != key:
             edits.replace(locator.span(raw), b'"new"')
     edits.insert_members(0, b'"first":1,"second":2')
-    left = [pair for pair in json.loads(text, object_pairs_hook=list) if not (remove and pair[0] == key)]
-    expected = [["first", 1], ["second", 2], *[[name, old if name == key else "new"] for name, old in left]]
+    left = [
+        pair for pair in json.loads(text, object_pairs_hook=list) if not (remove and pair[0] == key)
+    ]
+    expected = [
+        ["first", 1],
+        ["second", 2],
+        *[[name, old if name == key else "new"] for name, old in left],
+    ]
     assume(left)  # an event always keeps its name
     found = json.loads(edits.made(), object_pairs_hook=list)
     assert [list(pair) for pair in found] == expected

@@ -9,7 +9,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.wire.strict import Inspection, Oddity, Suspicion, may_overflow, overflow_of, suspicion_of
+from forwarder.wire.strict import (
+    Inspection,
+    Oddity,
+    Suspicion,
+    may_overflow,
+    overflow_of,
+    suspicion_of,
+)
 from tests.support.cases import cases
 
 
@@ -59,29 +66,50 @@ def test_what_strict_parsers_reject_is_found(value: bytes, oddity: Oddity) -> No
 @cases(
     "value",
     [
-        b"1e308", b"9007199254740993", b"9223372036854775807", b"-9223372036854775808", b"0.1", b"1e-999", b"0e999", b"[" * 50 + b"]" * 50,
-        b'"1e999"', b'"12345678901234567890123"', rb'"\\u0000"', rb'"\ud83d\ude00"', rb'"\t\n\""', b'"[[[[{{{{"', b"[],[],[]" * 1,
-        b'"' + b"[" * 100 + b'"', '"ü€😀"'.encode(), rb'"\u00e9"',
+        b"1e308",
+        b"9007199254740993",
+        b"9223372036854775807",
+        b"-9223372036854775808",
+        b"0.1",
+        b"1e-999",
+        b"0e999",
+        b"[" * 50 + b"]" * 50,
+        b'"1e999"',
+        b'"12345678901234567890123"',
+        rb'"\\u0000"',
+        rb'"\ud83d\ude00"',
+        rb'"\t\n\""',
+        b'"[[[[{{{{"',
+        b"[],[],[]" * 1,
+        b'"' + b"[" * 100 + b'"',
+        '"ü€😀"'.encode(),
+        rb'"\u00e9"',
     ],
-)  # fmt: skip
+)
 def test_what_every_parser_accepts_is_not_suspected(value: bytes) -> None:
     """What only looks odd is no suspicion."""
     assert suspicion_of(event(value)) is None
 
 
 def test_the_event_itself_is_looked_at() -> None:
-    """A key that comes twice at the top, however it is spaced, and properties that are no object."""
+    """A key that comes twice at the top, however it is spaced, and properties that are
+    no object.
+    """
     for more in (b',"event":"f"', b' , "event" : "f"', b',\n"event":"f"'):
         suspicion = suspicion_of(event(b"1", more))
         assert suspicion is not None
         assert suspicion.oddities == (Oddity.DUPLICATE_KEY,)
     assert suspicion_of(event(b'{"event":1,"event":2}')) is None
-    assert suspicion_of(b'{"event":"e","properties":[]}') == Suspicion((Oddity.ODD_PROPERTIES,), (0,))
+    assert suspicion_of(b'{"event":"e","properties":[]}') == Suspicion(
+        (Oddity.ODD_PROPERTIES,), (0,)
+    )
 
 
 def test_degrees_tell_how_odd_events_are() -> None:
     """A parser that rejects 130 levels rejects 200, and says nothing of 125."""
-    shallow, middle, deep = (suspicion_of(event(b"[" * depth + b"]" * depth)) for depth in (125, 130, 200))
+    shallow, middle, deep = (
+        suspicion_of(event(b"[" * depth + b"]" * depth)) for depth in (125, 130, 200)
+    )
     assert shallow is not None
     assert middle is not None
     assert deep is not None
@@ -98,11 +126,19 @@ def test_degrees_tell_how_odd_events_are() -> None:
 @cases(
     ("number", "overflows"),
     [
-        (b"1e400", True), (b"1e+0400", True), (b"9" * 309, True), (b"9" * 250 + b"e99", True), (b"1E" + b"9" * 60, True),
-        (b"9" * 308, False), (b"1e308", False), (b"1e-400", False), (b'"1e400"', False), (b'"0198a81e-1234-7e12-81e1-0e123e123456"', False),
+        (b"1e400", True),
+        (b"1e+0400", True),
+        (b"9" * 309, True),
+        (b"9" * 250 + b"e99", True),
+        (b"1E" + b"9" * 60, True),
+        (b"9" * 308, False),
+        (b"1e308", False),
+        (b"1e-400", False),
+        (b'"1e400"', False),
+        (b'"0198a81e-1234-7e12-81e1-0e123e123456"', False),
         (b'"a 1e999, b"', False),
     ],
-)  # fmt: skip
+)
 def test_numbers_that_overflow_a_double(number: bytes, overflows: bool) -> None:
     """They are found wherever they stand and however they end, and nothing else is."""
     for end in (b"", b" ", b"\n", b",2"):
@@ -112,8 +148,14 @@ def test_numbers_that_overflow_a_double(number: bytes, overflows: bool) -> None:
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 
@@ -121,7 +163,10 @@ VALUES = st.recursive(
 def holds(value: Any) -> bool:
     """Whether there is anything to suspect in a value."""
     if isinstance(value, str):
-        return any((ord(each) < 0x20 and each not in "\t\n\r\f\b") or 0x7F <= ord(each) < 0xA0 for each in value)
+        return any(
+            (ord(each) < 0x20 and each not in "\t\n\r\f\b") or 0x7F <= ord(each) < 0xA0
+            for each in value
+        )
     if isinstance(value, float):
         return math.isinf(value)
     if isinstance(value, int):
@@ -131,15 +176,27 @@ def holds(value: Any) -> bool:
     return isinstance(value, dict) and any(map(holds, [*value, *value.values()]))
 
 
-@given(VALUES, st.booleans(), st.sampled_from([None, 1]), st.sampled_from([(",", ":"), (", ", ": ")]))
-def test_nothing_else_is_suspected(value: Any, ascii_only: bool, indent: int | None, separators: tuple[str, str]) -> None:
+@given(
+    VALUES, st.booleans(), st.sampled_from([None, 1]), st.sampled_from([(",", ":"), (", ", ": ")])
+)
+def test_nothing_else_is_suspected(
+    value: Any, ascii_only: bool, indent: int | None, separators: tuple[str, str]
+) -> None:
     """Whatever Python writes, in any style, is suspected if and only if it holds something odd."""
-    text = json.dumps({"event": "e", "properties": {"v": value}}, ensure_ascii=ascii_only, indent=indent, separators=separators)
+    text = json.dumps(
+        {"event": "e", "properties": {"v": value}},
+        ensure_ascii=ascii_only,
+        indent=indent,
+        separators=separators,
+    )
     expected = holds(json.loads(text.replace("Infinity", "1e999")))
     assert (suspicion_of(text.replace("Infinity", "1e999").encode()) is not None) == expected
 
 
-@cases("value", [b"1e9," * 50_000 + b"1e999", b'"' + rb"\u0001" * 50_000 + b'"', b"[" * 50_000 + b"]" * 50_000])
+@cases(
+    "value",
+    [b"1e9," * 50_000 + b"1e999", b'"' + rb"\u0001" * 50_000 + b'"', b"[" * 50_000 + b"]" * 50_000],
+)
 def test_a_large_event_is_inspected_in_steps(value: bytes) -> None:
     """However much an event holds, others have their turn in between."""
     inspection = Inspection(event(value))

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.wire.timestamps import UNKNOWN, SenderClock, at, format_timestamp, parse_timestamp, read_sender_clock, shifted
+from forwarder.wire.timestamps import (
+    UNKNOWN,
+    SenderClock,
+    at,
+    format_timestamp,
+    parse_timestamp,
+    read_sender_clock,
+    shifted,
+)
 from tests.support.cases import cases
 
 NOON = datetime(2025, 3, 1, 12, tzinfo=UTC)
@@ -44,7 +52,20 @@ def test_a_date_alone_is_its_midnight() -> None:
     assert parse_timestamp("2025-03-01") == datetime(2025, 3, 1, tzinfo=UTC)
 
 
-@cases("text", ["", " ", "now", "yesterday", "1740830400", "2025-13-01", "2025-02-30T00:00:00Z", "2025-03-01T25:00:00Z", "\0"])
+@cases(
+    "text",
+    [
+        "",
+        " ",
+        "now",
+        "yesterday",
+        "1740830400",
+        "2025-13-01",
+        "2025-02-30T00:00:00Z",
+        "2025-03-01T25:00:00Z",
+        "\0",
+    ],
+)
 def test_no_time(text: str) -> None:
     """Anything else is none."""
     assert parse_timestamp(text) is None
@@ -61,7 +82,13 @@ def test_no_text_makes_an_error(text: str) -> None:
     assert found is None or found.tzinfo is not None
 
 
-@given(st.datetimes(timezones=st.builds(lambda minutes: timezone(timedelta(minutes=minutes)), st.integers(-1439, 1439))))
+@given(
+    st.datetimes(
+        timezones=st.builds(
+            lambda minutes: timezone(timedelta(minutes=minutes)), st.integers(-1439, 1439)
+        )
+    )
+)
 def test_written_and_read_again(time: datetime) -> None:
     """A time is the same instant after it was written, in UTC and with a Z."""
     moved = shifted(time, 0)
@@ -100,13 +127,19 @@ NOW = 1_767_225_600.0
 AHEAD, BEHIND = b"_=1767229200000", b"_=1767222000000"
 
 
-@cases("query", [b"", b"ip=1&ver=1.57.2", b"_=", b"_=now", b"_=-5", b"_=123456789012345", b"a_=1767229200000"])
+@cases(
+    "query",
+    [b"", b"ip=1&ver=1.57.2", b"_=", b"_=now", b"_=-5", b"_=123456789012345", b"a_=1767229200000"],
+)
 def test_nothing_is_known_without_a_time(query: bytes) -> None:
     """No `_`, or one that isn't a number of milliseconds, says nothing."""
     assert read_sender_clock(query, NOW) == UNKNOWN
 
 
-@cases(("query", "sent_at"), [(AHEAD, NOW + 3600), (BEHIND, NOW - 3600), (b"v=1&retry_count=0&" + BEHIND, NOW - 3600)])
+@cases(
+    ("query", "sent_at"),
+    [(AHEAD, NOW + 3600), (BEHIND, NOW - 3600), (b"v=1&retry_count=0&" + BEHIND, NOW - 3600)],
+)
 def test_a_first_attempt_tells_the_clock(query: bytes, sent_at: float) -> None:
     """`_` counts as `sent_at`, whichever way the clock is wrong."""
     assert read_sender_clock(query, NOW) == SenderClock(sent_at)
@@ -114,7 +147,9 @@ def test_a_first_attempt_tells_the_clock(query: bytes, sent_at: float) -> None:
 
 @pytest.mark.parametrize("mark", [b"&retry_count=2", b"&beacon=1"])
 def test_what_may_be_late_shows_only_a_clock_that_is_ahead(mark: bytes) -> None:
-    """A repeated request and a beacon may carry the time of an earlier attempt, which can't lie in the future."""
+    """A repeated request and a beacon may carry the time of an earlier attempt, which can't lie in
+    the future.
+    """
     assert read_sender_clock(AHEAD + mark, NOW).sent_at == NOW + 3600
     assert read_sender_clock(BEHIND + mark, NOW).sent_at is None
 

@@ -18,10 +18,15 @@ from forwarder.wire.v1 import MAX_EVENTS, V1Request, bearer_token, decode_v1_bod
 from forwarder.wire.v1_event import MAX_SDK_INFO, library
 from tests.support.cases import cases
 
-GOOD = '{"event":"e","uuid":"u-1","distinct_id":"d","timestamp":"2026-01-01T00:00:00Z","options":{},"properties":{"a":1}}'
+GOOD = (
+    '{"event":"e","uuid":"u-1","distinct_id":"d","timestamp":"2026-01-01T00:00:00Z","options":'
+    '{},"properties":{"a":1}}'
+)
 
 
-def read(text: str, max_events: int = 1000, sdk_info: bytes = b"", request_timestamp: bytes = b"") -> V1Request:
+def read(
+    text: str, max_events: int = 1000, sdk_info: bytes = b"", request_timestamp: bytes = b""
+) -> V1Request:
     """The request of a text, with a good key."""
     return read_v1(text.encode(), V1Head(b"Bearer phc_a", sdk_info, request_timestamp), max_events)
 
@@ -40,14 +45,35 @@ def told(request: V1Request) -> dict[str, Any]:
 def test_envelope() -> None:
     """Key and time are the head's; whether it is historical is said in the body."""
     request = read(batch(GOOD), request_timestamp=b"1970-01-01T00:01:00Z", sdk_info=b"a/1")
-    assert (request.token, request.historical, request.sent_at, list(request.kept)) == ("phc_a", False, 60.0, [0])
+    assert (request.token, request.historical, request.sent_at, list(request.kept)) == (
+        "phc_a",
+        False,
+        60.0,
+        [0],
+    )
     (event,) = json.loads(bytes(request.events))
     assert event["properties"] == {"a": 1, "$lib": "a", "$lib_version": "1"}
     assert read(batch(GOOD, more='"historical_migration":true,')).historical
     assert read(batch()).events == b"[]"
 
 
-@cases("text", ["[]", "5", '"x"', "{", "", "{}", '{"batch":null}', '{"batch":{}}', '{"batch":[}', '{"batch":[1,]}', f"[{GOOD}]", GOOD])
+@cases(
+    "text",
+    [
+        "[]",
+        "5",
+        '"x"',
+        "{",
+        "",
+        "{}",
+        '{"batch":null}',
+        '{"batch":{}}',
+        '{"batch":[}',
+        '{"batch":[1,]}',
+        f"[{GOOD}]",
+        GOOD,
+    ],
+)
 def test_other_bodies(text: str) -> None:
     """What has no array of events in `batch` is none of this protocol, a classic body neither."""
     with pytest.raises(InvalidRequest):
@@ -78,13 +104,25 @@ def test_too_many_events() -> None:
 
 def test_each_event_is_judged_by_itself() -> None:
     """Those that can't be events, or no text, stand aside; the others keep their places."""
-    request = read(batch(GOOD, "5", '{"uuid":"u-2","options":7}', '{"uuid":"u-3","event":"\\ud800"}', GOOD.replace("u-1", "u-4")))
+    request = read(
+        batch(
+            GOOD,
+            "5",
+            '{"uuid":"u-2","options":7}',
+            '{"uuid":"u-3","event":"\\ud800"}',
+            GOOD.replace("u-1", "u-4"),
+        )
+    )
     assert list(request.kept) == [0, 4]
     assert [json.loads(bytes(request.events))[at]["uuid"] for at in range(2)] == ["u-1", "u-4"]
     assert request.refused == [
         (Reason.INVALID_EVENT, b"5", "malformed_event"),
         (Reason.INVALID_EVENT, b'{"uuid":"u-2","options":7}', "invalid_options"),
-        (Reason.LONE_SURROGATE, b'{"event":"\\ud800","uuid":"u-3","properties":{}}', "lone_surrogate"),
+        (
+            Reason.LONE_SURROGATE,
+            b'{"event":"\\ud800","uuid":"u-3","properties":{}}',
+            "lone_surrogate",
+        ),
     ]
     assert told(request) == {
         "u-1": {"result": "ok"},
@@ -95,14 +133,26 @@ def test_each_event_is_judged_by_itself() -> None:
 
 
 def test_numbers_that_are_none() -> None:
-    """NaN and Infinity become null, and exactly the events that had some are said to have had them."""
+    """NaN and Infinity become null, and exactly the events that had some are said to
+    have had them.
+    """
     with_nan = GOOD.replace("u-1", "u-2").replace('"a":1', '"a":NaN,"b":"NaN"')
     with_infinity = GOOD.replace("u-1", "u-3").replace('"a":1', '"a":[-Infinity,Infinity]')
     request = read(batch(GOOD, with_nan, with_infinity, GOOD.replace("u-1", "u-4")))
     assert request.nulled == 3
-    assert [each["properties"]["a"] for each in json.loads(bytes(request.events))] == [1, None, [None, None], 1]
+    assert [each["properties"]["a"] for each in json.loads(bytes(request.events))] == [
+        1,
+        None,
+        [None, None],
+        1,
+    ]
     warning = {"result": "warning", "details": "non_finite_numbers_nulled"}
-    assert told(request) == {"u-1": {"result": "ok"}, "u-2": warning, "u-3": warning, "u-4": {"result": "ok"}}
+    assert told(request) == {
+        "u-1": {"result": "ok"},
+        "u-2": warning,
+        "u-3": warning,
+        "u-4": {"result": "ok"},
+    }
 
 
 def test_ids_that_are_cut() -> None:
@@ -124,12 +174,23 @@ def test_bearer(value: bytes) -> None:
 @cases(
     "value",
     [
-        b"", b"phc_a", b"Bearer", b"Bearer ", b"Basic phc_a", b"Bearer a b", b"Bearer phc_a, Bearer phc_b", b"Bearerphc_a",
-        b"Bearer phx_secret", b"Bearer " + b"x" * 65, "Bearer ü".encode(),
+        b"",
+        b"phc_a",
+        b"Bearer",
+        b"Bearer ",
+        b"Basic phc_a",
+        b"Bearer a b",
+        b"Bearer phc_a, Bearer phc_b",
+        b"Bearerphc_a",
+        b"Bearer phx_secret",
+        b"Bearer " + b"x" * 65,
+        "Bearer ü".encode(),
     ],
-)  # fmt: skip
+)
 def test_no_key(value: bytes) -> None:
-    """No header, another scheme, two keys, or one that can't be a project's; a personal key isn't quoted."""
+    """No header, another scheme, two keys, or one that can't be a project's; a personal key isn't
+    quoted.
+    """
     with pytest.raises(InvalidToken) as raised:
         bearer_token(value)
     assert "secret" not in raised.value.message.replace("stay secret", "")
@@ -165,13 +226,21 @@ def test_large_heads_are_not_remembered() -> None:
     ],
 )
 def test_library(value: bytes, expected: tuple[bytes, bytes] | None) -> None:
-    """Name and version are parted at the last slash; what isn't both, or is too long, is ignored."""
+    """Name and version are parted at the last slash; what isn't both, or is too long,
+    is ignored.
+    """
     assert library(value) == expected
 
 
 @cases(
     ("value", "expected"),
-    [(b"1970-01-01T00:01:00Z", 60.0), (b"1970-01-01T02:01:00.500+02:00", 60.5), (b"", None), (b"yesterday", None), (b"\xff", None)],
+    [
+        (b"1970-01-01T00:01:00Z", 60.0),
+        (b"1970-01-01T02:01:00.500+02:00", 60.5),
+        (b"", None),
+        (b"yesterday", None),
+        (b"\xff", None),
+    ],
 )
 def test_sent_at(value: bytes, expected: float | None) -> None:
     """The sender's clock, if it can be read."""
@@ -198,10 +267,25 @@ def test_sent_at(value: bytes, expected: float | None) -> None:
 )
 def test_bodies(body: bytes, encoding: bytes) -> None:
     """Each encoding of the protocol by its header, and where the bytes tell it, without one."""
-    assert decode_v1_body(Incoming(body, content_encoding=encoding, content_type=b"Application/JSON; charset=utf-8"), LIMIT) == JSON
+    assert (
+        decode_v1_body(
+            Incoming(
+                body, content_encoding=encoding, content_type=b"Application/JSON; charset=utf-8"
+            ),
+            LIMIT,
+        )
+        == JSON
+    )
 
 
-@cases(("field", "value"), [("content_encoding", b"lz4"), ("content_encoding", b"gzip, br"), ("content_type", b"text/plain")])
+@cases(
+    ("field", "value"),
+    [
+        ("content_encoding", b"lz4"),
+        ("content_encoding", b"gzip, br"),
+        ("content_type", b"text/plain"),
+    ],
+)
 def test_media_of_others(field: str, value: bytes) -> None:
     """A compression or type that the protocol doesn't have is said to be so."""
     incoming = Incoming(JSON, content_type=b"application/json")
@@ -217,7 +301,10 @@ def test_empty_bodies(body: bytes) -> None:
         decode_v1_body(Incoming(body), LIMIT)
 
 
-@pytest.mark.parametrize(("packed", "encoding"), [(gzip.compress(b" " * 5000, mtime=0), b"gzip"), (brotli.compress(b" " * 5000), b"br")])
+@pytest.mark.parametrize(
+    ("packed", "encoding"),
+    [(gzip.compress(b" " * 5000, mtime=0), b"gzip"), (brotli.compress(b" " * 5000), b"br")],
+)
 def test_too_much(packed: bytes, encoding: bytes) -> None:
     """The limit holds for what is decompressed."""
     with pytest.raises(RequestTooLarge):

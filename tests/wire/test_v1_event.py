@@ -8,7 +8,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.wire.v1_event import INVALID_OPTIONS, INVALID_SESSION, MALFORMED_EVENT, MALFORMED_PROPERTIES, Rewriter, Rewritten
+from forwarder.wire.v1_event import (
+    INVALID_OPTIONS,
+    INVALID_SESSION,
+    MALFORMED_EVENT,
+    MALFORMED_PROPERTIES,
+    Rewriter,
+    Rewritten,
+)
 from tests.support.cases import cases
 
 UUID = "0190a0a0-1111-7222-8333-444455556666"
@@ -23,11 +30,19 @@ PROMOTED = {
     "process_person_profile": "$process_person_profile",
 }
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
     max_leaves=8,
 )
-NAMES = st.sampled_from([*PROMOTED.values(), "$lib", "$lib_version", "properties", "options", "$set"]) | st.text(max_size=5)
+NAMES = st.sampled_from(
+    [*PROMOTED.values(), "$lib", "$lib_version", "properties", "options", "$set"]
+) | st.text(max_size=5)
 SPACE = st.sampled_from(["", " ", "\n\t "])
 
 
@@ -53,36 +68,71 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 @given(
     st.dictionaries(NAMES, VALUES, max_size=6),
     st.dictionaries(st.sampled_from(["session_id", "window_id"]), st.text(max_size=4) | st.none()),
-    st.fixed_dictionaries({}, optional={
-        "cookieless_mode": st.booleans(), "disable_skew_correction": st.booleans(), "process_person_profile": st.booleans() | st.none(),
-        "product_tour_id": st.text(max_size=4),
-    }),
-    SPACE, st.booleans(),
-)  # fmt: skip
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "cookieless_mode": st.booleans(),
+            "disable_skew_correction": st.booleans(),
+            "process_person_profile": st.booleans() | st.none(),
+            "product_tour_id": st.text(max_size=4),
+        },
+    ),
+    SPACE,
+    st.booleans(),
+)
 def test_what_was_promoted_goes_back(
-    properties: dict[str, Any], ids: dict[str, str | None], options: dict[str, Any], space: str, sdk: bool
+    properties: dict[str, Any],
+    ids: dict[str, str | None],
+    options: dict[str, Any],
+    space: str,
+    sdk: bool,
 ) -> None:
-    """Read again, the properties are those that were sent, with each promoted value in place of one of the same name; no key is twice."""
+    """Read again, the properties are those that were sent, with each promoted value in place of
+    one of the same name; no key is twice.
+    """
     known = {"event": "e", "uuid": UUID, "distinct_id": "d", "timestamp": "t"}
     event = {**ids, "options": options, **known, "$set": {"x": 1}, "properties": properties}
     text = json.dumps(event, separators=("," + space, ":" + space), ensure_ascii=not space)
     found = rewritten(text, SDK if sdk else b"")
     assert found.problem == ""
-    expected = {**properties, **{PROMOTED[name]: value for name, value in {**ids, **options}.items() if value is not None}}
+    expected = {
+        **properties,
+        **{
+            PROMOTED[name]: value for name, value in {**ids, **options}.items() if value is not None
+        },
+    }
     if sdk:
         expected |= {"$lib": "posthog-python", "$lib_version": "7.1"}
     assert json.loads(found.data, object_pairs_hook=once) == {**known, "properties": expected}
 
 
-@given(st.dictionaries(st.text(max_size=5).filter(lambda name: name not in ("$lib", "$lib_version")), VALUES, min_size=1), SPACE)
+@given(
+    st.dictionaries(
+        st.text(max_size=5).filter(lambda name: name not in ("$lib", "$lib_version")),
+        VALUES,
+        min_size=1,
+    ),
+    SPACE,
+)
 def test_the_bytes_of_properties_are_kept(properties: dict[str, Any], space: str) -> None:
-    """All that stood between the braces of the properties stands there still, byte for byte, behind what was put in."""
+    """All that stood between the braces of the properties stands there still, byte for byte,
+    behind what was put in.
+    """
     raw = json.dumps(properties, separators=("," + space, ":" + space))
     found = rewritten(f'{{{HEAD},"properties":{{{space}{raw[1:]},"session_id":"s"}}')
-    assert found.data.decode().endswith(f'"$session_id":"s","$lib":"posthog-python","$lib_version":"7.1",{space}{raw[1:]}}}')
+    assert found.data.decode().endswith(
+        f'"$session_id":"s","$lib":"posthog-python","$lib_version":"7.1",{space}{raw[1:]}}}'
+    )
 
 
-@cases("raw", ['{"big":12345678901234567890,"half":1.50e+2,"x":"\\u00e9\\/"}', '{"a":1,"a":2}', '{ "x" : [ ] }'])
+@cases(
+    "raw",
+    [
+        '{"big":12345678901234567890,"half":1.50e+2,"x":"\\u00e9\\/"}',
+        '{"a":1,"a":2}',
+        '{ "x" : [ ] }',
+    ],
+)
 def test_numbers_and_escapes_stay_as_they_are_written(raw: str) -> None:
     """Nothing of the properties is read and written again."""
     assert raw[1:].encode() in rewritten(f'{{{HEAD},"properties":{raw}}}').data
@@ -98,17 +148,31 @@ def test_no_properties(properties: str) -> None:
 @cases(
     ("value", "expected"),
     [
-        ("true", True), ("false", False), ('"true"', True), ('" FALSE "', False), ('"1"', True), ('"0"', False), ("7", True),
-        ("-0.5", True), ("0", False), ("0.0", False), ("0e5", False), ("1e999", True), ("null", None),
+        ("true", True),
+        ("false", False),
+        ('"true"', True),
+        ('" FALSE "', False),
+        ('"1"', True),
+        ('"0"', False),
+        ("7", True),
+        ("-0.5", True),
+        ("0", False),
+        ("0.0", False),
+        ("0e5", False),
+        ("1e999", True),
+        ("null", None),
     ],
-)  # fmt: skip
+)
 def test_flags_are_read_as_the_service_does(value: str, expected: bool | None) -> None:
     """Booleans, the four words for them in any case, numbers; null is none."""
     found = properties_of(f'{{{HEAD},"options":{{"process_person_profile":{value}}}}}', b"")
     assert found == ({} if expected is None else {"$process_person_profile": expected})
 
 
-@cases(("value", "expected"), [('"t-1"', {"$product_tour_id": "t-1"}), ("12", {"$product_tour_id": "12"}), ("null", {})])
+@cases(
+    ("value", "expected"),
+    [('"t-1"', {"$product_tour_id": "t-1"}), ("12", {"$product_tour_id": "12"}), ("null", {})],
+)
 def test_tours_are_text(value: str, expected: dict[str, str]) -> None:
     """A whole number is written as text."""
     assert properties_of(f'{{{HEAD},"options":{{"product_tour_id":{value}}}}}', b"") == expected
@@ -141,7 +205,10 @@ def test_what_is_none_of_the_protocol(event: str, problem: str) -> None:
 def test_missing_members_stay_missing() -> None:
     """Whether an event can do without them is decided later."""
     assert rewritten("{}", b"").data == b'{"properties":{}}'
-    assert rewritten('{"distinct_id":5,"uuid":null}', b"").data == b'{"uuid":null,"distinct_id":5,"properties":{}}'
+    assert (
+        rewritten('{"distinct_id":5,"uuid":null}', b"").data
+        == b'{"uuid":null,"distinct_id":5,"properties":{}}'
+    )
 
 
 @cases("padded", ['"  d\\t"', '"\\u0020d"', '"d\u2003"', '" d"', '"d\\n"'])
@@ -156,7 +223,10 @@ def test_ids_lose_the_white_space_around_them(padded: str) -> None:
 def test_other_ids_keep_their_bytes(kept: str) -> None:
     """Escapes too."""
     found = rewritten(f'{{"uuid":{kept},"distinct_id":{kept}}}', b"")
-    assert found.data == b'{"uuid":%b,"distinct_id":%b,"properties":{}}' % (kept.encode(), kept.encode())
+    assert found.data == b'{"uuid":%b,"distinct_id":%b,"properties":{}}' % (
+        kept.encode(),
+        kept.encode(),
+    )
     assert found.uuid == (kept.encode() if kept.startswith('"') else b"")
 
 
@@ -167,11 +237,18 @@ def test_long_ids() -> None:
 
 
 def test_what_is_no_text_is_kept_as_it_was_received() -> None:
-    """Of an event with a lone surrogate the classic shape is made too, with the surrogate in it: it may be mended by hand."""
+    """Of an event with a lone surrogate the classic shape is made too, with the surrogate in it:
+    it may be mended by hand.
+    """
     original = f'{{{HEAD},"session_id":"\\ud800","properties":{{"$lib":"\\udc00","x":"\\ud83d"}}}}'
-    masked = original.replace("\\ud800", "\\ufffd").replace("\\udc00", "\\ufffd").replace("\\ud83d", "\\ufffd")
+    masked = (
+        original.replace("\\ud800", "\\ufffd")
+        .replace("\\udc00", "\\ufffd")
+        .replace("\\ud83d", "\\ufffd")
+    )
     found = rewritten(masked, original=original)
     assert found.data.decode() == (
-        f'{{{HEAD},"properties":{{"$session_id":"\\ud800","$lib_version":"7.1","$lib":"posthog-python","x":"\\ud83d"}}}}'
+        f'{{{HEAD},"properties":{{"$session_id":"\\ud800","$lib_version":"7.1","$lib":"posthog'
+        f'-python","x":"\\ud83d"}}}}'
     )
     assert rewritten('{"event":"\\ufffd"}', original='{"event":"\\ud800"}').problem == ""

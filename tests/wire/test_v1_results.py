@@ -42,11 +42,16 @@ def test_of_two_with_one_uuid_the_worse_counts() -> None:
     """A key that stands for two events is a warning at least: the service may take them for one."""
     results = Results([b'"a"', b'"a"', b'"b"', b'"b"', b'"b"'])
     results.drop(4, "why")
-    assert told(results) == {"a": {"result": "warning", "details": "duplicate_uuid"}, "b": {"result": "drop", "details": "why"}}
+    assert told(results) == {
+        "a": {"result": "warning", "details": "duplicate_uuid"},
+        "b": {"result": "drop", "details": "why"},
+    }
 
 
 def test_what_was_delivered_need_not_come_again() -> None:
-    """When the time is over: delivered is ok, dead letters are dropped, what wasn't sent or isn't confirmed has to come again."""
+    """When the time is over: delivered is ok, dead letters are dropped, what wasn't sent or isn't
+    confirmed has to come again.
+    """
     results = Results([b'"a"', b'" b "', b'"c"', b'"d"', b'"\\ud800"', b'"f"'])
     results.drop(4, "lone_surrogate")
     results.replaced(5, "new")
@@ -77,7 +82,10 @@ def test_a_full_buffer_drops_what_isn_t_dropped_yet() -> None:
     results = Results([b'"a"', b'"b"'])
     results.drop(0, "why")
     results.drop_rest("buffer_full")
-    assert told(results) == {"a": {"result": "drop", "details": "why"}, "b": {"result": "drop", "details": "buffer_full"}}
+    assert told(results) == {
+        "a": {"result": "drop", "details": "why"},
+        "b": {"result": "drop", "details": "buffer_full"},
+    }
 
 
 def test_two_events_with_one_uuid_come_to_an_end_one_by_one() -> None:
@@ -85,11 +93,16 @@ def test_two_events_with_one_uuid_come_to_an_end_one_by_one() -> None:
     results = Results([b'"a"', b'"a"', b'"b"'])
     results.settled(b'{"uuid":"a"}', Fate.DELIVERED)
     assert results.retry_rest([b'{"uuid":"a"},{"uuid":"b"}'])
-    assert {key: each["result"] for key, each in told(results).items()} == {"a": "retry", "b": "retry"}
+    assert {key: each["result"] for key, each in told(results).items()} == {
+        "a": "retry",
+        "b": "retry",
+    }
 
 
 def test_what_has_no_key_can_t_be_told_to_come_again() -> None:
-    """Then the request has to come again as a whole; one without a key that came to an end is no hindrance."""
+    """Then the request has to come again as a whole; one without a key that came to an end is no
+    hindrance.
+    """
     for settled, possible in ((b'{"uuid":"a"}', False), (b'{"uuid":"new"}', True)):
         results = Results([b'"a"', b""])
         results.replaced(1, "new")

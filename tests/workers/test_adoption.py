@@ -19,7 +19,11 @@ EMPTY = replace(FULL, lanes=(), dead_letters_wanted=0)
 
 def settings(path: Path, kind: str = "disk", **more: Any) -> Settings:
     """Settings with a state directory."""
-    section = {"buffer": {"kind": "disk", "path": str(path)}} if kind == "disk" else {"dead_letters": {"path": str(path)}}
+    section = (
+        {"buffer": {"kind": "disk", "path": str(path)}}
+        if kind == "disk"
+        else {"dead_letters": {"path": str(path)}}
+    )
     return Settings.parse({"upstream": {"url": "https://a.example.com"}, **section, **more})
 
 
@@ -34,7 +38,9 @@ def left(path: Path, number: int) -> Path:
 
 
 def test_directories_beyond_the_last_worker_are_left_over(tmp_path: Path) -> None:
-    """Those with a number that no worker has, and that hold a worker's files; a single process needs a supervisor then."""
+    """Those with a number that no worker has, and that hold a worker's files; a single process
+    needs a supervisor then.
+    """
     for number in (0, 1, 3):
         left(tmp_path, number)
     (tmp_path / "worker-9").mkdir()
@@ -46,14 +52,18 @@ def test_directories_beyond_the_last_worker_are_left_over(tmp_path: Path) -> Non
 
 
 def test_nothing_is_left_where_nothing_is(tmp_path: Path) -> None:
-    """A directory that isn't there yet holds nothing; one process is enough, two workers need a supervisor."""
+    """A directory that isn't there yet holds nothing; one process is enough, two workers need a
+    supervisor.
+    """
     assert leftovers(settings(tmp_path / "none"), {}) == []
     assert not needs_supervisor(settings(tmp_path / "none"))
     assert needs_supervisor(settings(tmp_path / "none", workers=2))
 
 
 def test_dead_letters_beside_a_memory_buffer_are_left_over_too(tmp_path: Path) -> None:
-    """With a memory buffer it is the dead letters' directory that counts: the configured one, else the first default one that is there."""
+    """With a memory buffer it is the dead letters' directory that counts: the configured one, else
+    the first default one that is there.
+    """
     left(tmp_path / "forwarder", 2)
     assert leftovers(settings(tmp_path / "forwarder", "memory"), {}) == [2]
     alone = Settings.parse({"upstream": {"url": "https://a.example.com"}})
@@ -68,7 +78,9 @@ def test_an_empty_directory_is_removed(tmp_path: Path) -> None:
     assert tmp_path.exists()
 
 
-@pytest.mark.parametrize("last", [FULL, replace(EMPTY, dead_letters_wanted=1)], ids=["events", "wanted letters"])
+@pytest.mark.parametrize(
+    "last", [FULL, replace(EMPTY, dead_letters_wanted=1)], ids=["events", "wanted letters"]
+)
 def test_a_directory_with_events_or_dead_letters_stays(tmp_path: Path, last: Snapshot) -> None:
     """As long as an event or a dead letter is in it, a directory stays."""
     directory = left(tmp_path, 1)
@@ -78,7 +90,9 @@ def test_a_directory_with_events_or_dead_letters_stays(tmp_path: Path, last: Sna
 
 @pytest.mark.parametrize("file", ["aside/00000001.log", "notes.txt"])
 def test_a_directory_with_anything_else_stays(tmp_path: Path, file: str) -> None:
-    """What was moved aside, and what forwarder doesn't know, keeps a directory from being removed."""
+    """What was moved aside, and what forwarder doesn't know, keeps a directory from
+    being removed.
+    """
     directory = left(tmp_path, 1)
     (directory / file).touch()
     assert not remove_if_empty(settings(tmp_path), {}, 1, EMPTY)

@@ -1,4 +1,6 @@
-"""The channel between a supervisor and a worker, over a real pair of sockets; the assignment of a worker."""
+"""The channel between a supervisor and a worker, over a real pair of sockets; the assignment of a
+worker.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ from forwarder.config.settings import Settings
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.daemon.roles import Role
 from forwarder.telemetry.snapshot import Snapshot
-from forwarder.workers.channel import Assignment, Command, Message, SupervisorsEnd, WorkersEnd, encode_snapshot, read_assignment
+from forwarder.workers.channel import (
+    Assignment,
+    Command,
+    Message,
+    SupervisorsEnd,
+    WorkersEnd,
+    encode_snapshot,
+    read_assignment,
+)
 from tests.support.snapshots import FULL
 from tests.support.waiting import eventually
 
@@ -48,7 +58,12 @@ class Pair:
     def __init__(self) -> None:
         own, its = socket.socketpair()
         self.heard = heard = Heard()
-        self.supervisor = SupervisorsEnd(own, on_started=heard.on_started, on_snapshot=heard.on_snapshot, on_failed=heard.on_failed)
+        self.supervisor = SupervisorsEnd(
+            own,
+            on_started=heard.on_started,
+            on_snapshot=heard.on_snapshot,
+            on_failed=heard.on_failed,
+        )
         self.worker = WorkersEnd(its.detach())
         self.actions: list[str] = []
         self.broken = False
@@ -57,7 +72,10 @@ class Pair:
         """Have both listen."""
         await self.supervisor.open()
         await self.worker.open()
-        actions = {Command.STOP: lambda: self.actions.append("stop"), Command.RELOAD: lambda: self.actions.append("reload")}
+        actions = {
+            Command.STOP: lambda: self.actions.append("stop"),
+            Command.RELOAD: lambda: self.actions.append("reload"),
+        }
         answers = {Command.SHOW: self._show, Command.FIND: lambda uuid: f'["{uuid}"]'.encode()}
         self.worker.serve(answers, actions, lambda: self.actions.append("alone"))
 
@@ -78,9 +96,13 @@ async def pair() -> AsyncIterator[Pair]:
 
 
 async def test_questions_are_answered_in_order(pair: Pair) -> None:
-    """Questions that are asked at once get their own answers; a snapshot is also told to the listener."""
+    """Questions that are asked at once get their own answers; a snapshot is also told to the
+    listener.
+    """
     ask = pair.supervisor.ask
-    answers = await asyncio.gather(ask(Command.SHOW, LIMIT), ask(Command.FIND, LIMIT, "some uuid"), ask(Command.SHOW, LIMIT))
+    answers = await asyncio.gather(
+        ask(Command.SHOW, LIMIT), ask(Command.FIND, LIMIT, "some uuid"), ask(Command.SHOW, LIMIT)
+    )
     assert answers[1] == b'["some uuid"]'
     assert pair.heard.shown == [FULL, FULL]
 
@@ -95,7 +117,9 @@ async def test_a_question_that_fails_leaves_the_others_alone(pair: Pair) -> None
 
 
 async def test_no_answer_in_time(pair: Pair) -> None:
-    """A worker that is too slow is not waited for; its answer, when it comes, isn't taken for another's."""
+    """A worker that is too slow is not waited for; its answer, when it comes, isn't taken for
+    another's.
+    """
     assert await pair.supervisor.ask(Command.SHOW, 0) == b""
     assert await pair.supervisor.ask(Command.FIND, LIMIT, "x") == b'["x"]'
 
@@ -115,12 +139,16 @@ async def test_start_and_last_words_are_heard(pair: Pair) -> None:
     await pair.worker.close()
     await asyncio.wait_for(pair.supervisor.close(), LIMIT)
     assert (pair.heard.started, pair.heard.shown) == (1, [FULL, FULL])
-    assert [(error.message, error.hint) for error in pair.heard.failures] == [("no room", "make some")]
+    assert [(error.message, error.hint) for error in pair.heard.failures] == [
+        ("no room", "make some")
+    ]
     assert await pair.supervisor.ask(Command.SHOW, LIMIT) == b""
 
 
 async def test_a_worker_learns_that_it_is_alone() -> None:
-    """When the supervisor's end closes, however that came, the worker is told; speaking on does no harm."""
+    """When the supervisor's end closes, however that came, the worker is told; speaking on does no
+    harm.
+    """
     pair = Pair()
     await pair.open()
     closing = asyncio.create_task(pair.supervisor.close())
@@ -159,16 +187,26 @@ GIVEN = Assignment.of(SETTINGS, Role(3, 4, descriptors=(9,)), 7, "127.0.0.1:4711
 
 
 def test_it_goes_through_the_environment() -> None:
-    """What is written into a process's environment is what the process reads; nobody else's is an assignment, nor a setting."""
+    """What is written into a process's environment is what the process reads; nobody else's is an
+    assignment, nor a setting.
+    """
     assert read_assignment(GIVEN.variable()) == GIVEN
     assert read_assignment({}) is None
     assert not read_environment(GIVEN.variable()).problems
 
 
 def test_the_supervisors_word_holds() -> None:
-    """A worker that reads another configuration than its supervisor keeps the address, the directories and the number of workers."""
-    other = Settings.parse({"upstream": {"url": "https://a.example.com"}, "batch": {"max_age": "9s"}})
+    """A worker that reads another configuration than its supervisor keeps the address, the
+    directories and the number of workers.
+    """
+    other = Settings.parse(
+        {"upstream": {"url": "https://a.example.com"}, "batch": {"max_age": "9s"}}
+    )
     applied = GIVEN.applied(other)
     assert (applied.workers, applied.sources.http.listen) == (4, "127.0.0.1:4711")
-    assert (applied.buffer.kind, applied.buffer.path, applied.dead_letters.path) == ("disk", Path("/var/lib/one"), Path("/d"))
+    assert (applied.buffer.kind, applied.buffer.path, applied.dead_letters.path) == (
+        "disk",
+        Path("/var/lib/one"),
+        Path("/d"),
+    )
     assert applied.batch.max_age == 9.0

@@ -51,7 +51,10 @@ def test_an_address_that_somebody_has_is_an_error(sharing: bool) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(ConfigurationError, match=rf"sources\.http\.listen: can't listen on {listen}: (process|something)"):
+        with pytest.raises(
+            ConfigurationError,
+            match=rf"sources\.http\.listen: can't listen on {listen}: (process|something)",
+        ):
             hold_address(listen, NOTHING)
 
 
@@ -62,7 +65,9 @@ def test_a_name_that_is_nobodys_is_an_error() -> None:
 
 
 def test_a_unix_socket_is_bound_once_and_removed(tmp_path: Path) -> None:
-    """A Unix socket is bound with a descriptor to inherit; its file goes at the end, unless it is somebody else's by then."""
+    """A Unix socket is bound with a descriptor to inherit; its file goes at the end, unless it is
+    somebody else's by then.
+    """
     path = tmp_path / "in.sock"
     held = hold_address(f"unix:{path}", NOTHING)
     assert held.listen == f"unix:{path}"

@@ -34,7 +34,11 @@ from tests.support.waiting import eventually, tick
 
 LIMIT = 20.0
 SHOWN = replace(FULL, workers=(), warnings=())
-HOLDS_LETTERS = replace(SHOWN, lanes=(LaneSnapshot("a", {"http": 1}, dead_lettered={"refused": 1}),), dead_letters_wanted=0)
+HOLDS_LETTERS = replace(
+    SHOWN,
+    lanes=(LaneSnapshot("a", {"http": 1}, dead_lettered={"refused": 1}),),
+    dead_letters_wanted=0,
+)
 IDLE = replace(SHOWN, lanes=(), buffer_bytes=0, dead_letters_wanted=0)
 
 
@@ -63,7 +67,9 @@ class Life:
     def begin(self, how: Launch, configuration: Settings | None = None) -> None:
         """Make the supervisor and run it."""
         given = configuration or settings()
-        self.supervisor = Supervisor(given, self._load, how, clock=self.clock, exit_now=self.exits.append)
+        self.supervisor = Supervisor(
+            given, self._load, how, clock=self.clock, exit_now=self.exits.append
+        )
         self.task = asyncio.create_task(self.supervisor.run())
 
     def _load(self) -> Settings:
@@ -75,7 +81,10 @@ class Life:
 
     async def logged(self, event: str) -> dict[str, Any]:
         """Wait for a log line of that name."""
-        await eventually(lambda: self.task.done() or any(line["event"] == event for line in self.logs), told=lambda: self.logs)
+        await eventually(
+            lambda: self.task.done() or any(line["event"] == event for line in self.logs),
+            told=lambda: self.logs,
+        )
         return dict(next(line for line in self.logs if line["event"] == event))
 
     async def until(self, holds: Callable[[Snapshot], object]) -> Snapshot:
@@ -86,7 +95,9 @@ class Life:
             return snapshot
 
     async def pings_until(self, event: str) -> int:
-        """Have the workers asked whether they respond until there is a log line of that name; how many one process hasn't answered."""
+        """Have the workers asked whether they respond until there is a log line of that name; how
+        many one process hasn't answered.
+        """
         async with asyncio.timeout(LIMIT):
             while not any(line["event"] == event for line in self.logs):
                 await self.clock.advance(workers.CHECK_EVERY)
@@ -104,10 +115,14 @@ class Life:
 
 
 def counting(life: Life) -> Callable[..., Awaitable[bytes]]:
-    """`SupervisorsEnd.ask`, that counts the questions whether a worker responds that aren't answered."""
+    """`SupervisorsEnd.ask`, that counts the questions whether a worker responds that aren't
+    answered.
+    """
     ask = SupervisorsEnd.ask
 
-    async def count(line: SupervisorsEnd, command: Command, seconds: float, text: str = "") -> bytes:
+    async def count(
+        line: SupervisorsEnd, command: Command, seconds: float, text: str = ""
+    ) -> bytes:
         answer = await ask(line, command, seconds, text)
         life.pings[line] += command is Command.PING and not answer
         return answer
@@ -126,13 +141,18 @@ async def life(clock: FakeClock) -> AsyncIterator[Life]:
 
 
 async def test_the_sum_is_shown_once_all_have_started(life: Life) -> None:
-    """The log names the address once, with the number of workers; the snapshot is the workers' sum, and names each."""
+    """The log names the address once, with the number of workers; the snapshot is the workers'
+    sum, and names each.
+    """
     life.begin(fake(SHOWN))
     assert (await life.started())["workers"] == 2
     shown = await life.supervisor.snapshot()
     assert balanced(shown)
     assert shown.buffer_bytes == 2 * FULL.buffer_bytes
-    assert [(worker.name, worker.state) for worker in shown.workers] == [("worker-0", "running"), ("worker-1", "running")]
+    assert [(worker.name, worker.state) for worker in shown.workers] == [
+        ("worker-0", "running"),
+        ("worker-1", "running"),
+    ]
     assert (shown.ready, shown.state) == (True, State.RUNNING)
     assert sum(line["event"] == "events wait in memory" for line in life.logs) == 1
     assert await life.stopped() == 0
@@ -148,14 +168,18 @@ async def test_before_the_workers_run_it_is_starting(life: Life) -> None:
 
 
 async def test_the_worst_exit_code_counts(life: Life) -> None:
-    """A worker that leaves events behind makes the daemon's exit code 1; while they drain nothing is ready."""
+    """A worker that leaves events behind makes the daemon's exit code 1; while they drain nothing
+    is ready.
+    """
     life.begin(fake(SHOWN, w1={"code": 1}))
     await life.started()
     assert await life.stopped() == 1
 
 
 async def test_the_end_of_standard_input_ends_it(life: Life, tmp_path: Path) -> None:
-    """The first worker has it and reports its end; then all of them end. The others have nothing to read."""
+    """The first worker has it and reports its end; then all of them end. The others have nothing
+    to read.
+    """
     (tmp_path / "empty").touch()
     log = {"stdin": True, "mapping": {"event": ".e", "distinct_id": ".u"}, "api_key": "phc_a"}
     configuration = settings(sources={"http": {"listen": "127.0.0.1:0"}, "logs": [log]})
@@ -172,7 +196,9 @@ async def test_the_end_of_standard_input_ends_it(life: Life, tmp_path: Path) -> 
 
 
 async def test_a_worker_that_cant_start_ends_it(life: Life) -> None:
-    """Its reason is raised as the daemon's own, once the other has drained, and nothing is started again."""
+    """Its reason is raised as the daemon's own, once the other has drained, and nothing is started
+    again.
+    """
     life.begin(fake(SHOWN, w1={"fails": "the directory is in use"}))
     with pytest.raises(ConfigurationError, match="the directory is in use") as raised:
         await life.ended()
@@ -187,8 +213,12 @@ async def test_a_worker_that_ends_with_2_without_a_word(life: Life) -> None:
         await life.ended()
 
 
-async def test_a_worker_that_keeps_dying_is_started_with_growing_pauses(life: Life, tmp_path: Path) -> None:
-    """Each end is told with the pause that follows; the other worker goes on, and the daemon is ready."""
+async def test_a_worker_that_keeps_dying_is_started_with_growing_pauses(
+    life: Life, tmp_path: Path
+) -> None:
+    """Each end is told with the pause that follows; the other worker goes on, and the daemon is
+    ready.
+    """
     life.begin(fake(SHOWN, w1={"exits": 1}))
     await life.started()
 
@@ -204,7 +234,9 @@ async def test_a_worker_that_keeps_dying_is_started_with_growing_pauses(life: Li
 
 
 async def test_what_a_dead_worker_showed_last_stays_until_it_is_back(life: Life) -> None:
-    """A scrape between death and return shows the books as they were: they balance, and no counter goes back."""
+    """A scrape between death and return shows the books as they were: they balance, and no counter
+    goes back.
+    """
     life.begin(fake(SHOWN))
     await life.started()
     victim = (await life.supervisor.snapshot()).workers[1].process
@@ -230,9 +262,15 @@ async def test_a_worker_that_isnt_there_any_more_when_it_stops(life: Life) -> No
 
 
 async def test_a_process_that_is_stopped_before_it_listens_to_anybody(life: Life) -> None:
-    """A service manager's signal to every process meets one that has only begun: nothing was left behind."""
+    """A service manager's signal to every process meets one that has only begun: nothing was left
+    behind.
+    """
     life.begin(fake(SHOWN, w1={"deaf": True}))
-    starting = await life.until(lambda now: len(now.workers) == 2 and now.workers[0].state == "running" and now.workers[1].process)
+    starting = await life.until(
+        lambda now: (
+            len(now.workers) == 2 and now.workers[0].state == "running" and now.workers[1].process
+        )
+    )
     assert starting.workers[1].process is not None
     life.supervisor.on_stop_signal(signal.SIGTERM)
     os.kill(starting.workers[1].process, signal.SIGTERM)
@@ -247,7 +285,9 @@ async def test_a_process_that_cant_be_made(life: Life) -> None:
     assert await life.stopped() == 0
 
 
-async def test_a_mute_worker_is_shown_as_it_was(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_mute_worker_is_shown_as_it_was(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A worker that doesn't answer in time doesn't take the others' figures away."""
     monkeypatch.setattr(workers, "ANSWER_SECONDS", 0.2)
     life.begin(fake(SHOWN, w1={"mute": True}), settings())
@@ -258,7 +298,9 @@ async def test_a_mute_worker_is_shown_as_it_was(life: Life, monkeypatch: pytest.
     assert await life.stopped() == 0
 
 
-async def test_a_worker_that_hangs_is_started_again(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_hangs_is_started_again(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A worker that hasn't answered for a minute is killed, and another takes its place."""
     monkeypatch.setattr(workers, "ANSWER_SECONDS", 0.01)
     monkeypatch.setattr(SupervisorsEnd, "ask", counting(life))
@@ -270,8 +312,12 @@ async def test_a_worker_that_hangs_is_started_again(life: Life, monkeypatch: pyt
     assert await life.stopped() == 0
 
 
-async def test_a_worker_that_is_stopped_is_shown_until_it_continues(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Log, status and warnings name it; nothing waits for it, others accept; when it responds again, that is all over."""
+async def test_a_worker_that_is_stopped_is_shown_until_it_continues(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Log, status and warnings name it; nothing waits for it, others accept; when it responds
+    again, that is all over.
+    """
     monkeypatch.setattr(workers, "ANSWER_SECONDS", 0.01)
     life.begin(fake(SHOWN))
     await life.started()
@@ -293,11 +339,17 @@ async def test_a_worker_that_is_stopped_is_shown_until_it_continues(life: Life, 
     os.kill(process, signal.SIGCONT)
     await life.pings_until("a worker responds again")
     shown = await life.supervisor.snapshot()
-    assert (shown.workers[1].silent_since, shown.workers[1].process, shown.warnings) == (None, process, ())
+    assert (shown.workers[1].silent_since, shown.workers[1].process, shown.warnings) == (
+        None,
+        process,
+        (),
+    )
     assert await life.stopped() == 0
 
 
-async def test_without_a_worker_that_responds_nothing_is_ready(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_worker_that_responds_nothing_is_ready(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The figures are the last ones, but none of the workers accepts anything."""
     monkeypatch.setattr(workers, "ANSWER_SECONDS", 0.01)
     life.begin(fake(SHOWN, w0={"mute": True}, w1={"mute": True}))
@@ -309,8 +361,12 @@ async def test_without_a_worker_that_responds_nothing_is_ready(life: Life, monke
     await life.stopped()
 
 
-async def test_a_stop_waits_less_for_a_worker_that_doesnt_respond(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All others have ended by then: it is killed after a quarter of the time, and what it held counts as lost."""
+async def test_a_stop_waits_less_for_a_worker_that_doesnt_respond(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All others have ended by then: it is killed after a quarter of the time, and what it held
+    counts as lost.
+    """
     monkeypatch.setattr(workers, "ANSWER_SECONDS", 0.01)
     life.begin(fake(SHOWN))
     await life.started()
@@ -325,7 +381,9 @@ async def test_a_stop_waits_less_for_a_worker_that_doesnt_respond(life: Life, mo
 
 
 async def test_a_second_signal_kills(life: Life) -> None:
-    """The second signal kills all workers, says what is lost, and ends the process at once with 130."""
+    """The second signal kills all workers, says what is lost, and ends the process at once
+    with 130.
+    """
     life.begin(fake(SHOWN))
     await life.started()
     life.supervisor.on_stop_signal(signal.SIGTERM)
@@ -336,7 +394,9 @@ async def test_a_second_signal_kills(life: Life) -> None:
 
 
 async def test_hangup_is_passed_on(life: Life) -> None:
-    """SIGHUP reaches the workers if the configuration can be used; what needs a restart is said once, by the supervisor."""
+    """SIGHUP reaches the workers if the configuration can be used; what needs a restart is said
+    once, by the supervisor.
+    """
     life.begin(fake(SHOWN))
     await life.started()
 
@@ -364,7 +424,9 @@ async def test_a_question_about_one_event_goes_to_all(life: Life) -> None:
 
 
 async def test_a_tap_goes_to_all(life: Life) -> None:
-    """Each worker has its part of the rate, and what they have collected is one batch; a long filter reaches them whole."""
+    """Each worker has its part of the rate, and what they have collected is one batch; a long
+    filter reaches them whole.
+    """
     life.begin(fake(SHOWN))
     await life.started()
     wanted = TapFilter(events=("x" * 1000,), rate=20)
@@ -389,28 +451,44 @@ async def test_the_admin_server_shows_the_sum(life: Life) -> None:
 
 
 async def test_directories_that_were_left_are_emptied(life: Life, tmp_path: Path) -> None:
-    """A worker without a listener works on a directory of a former worker; when it is empty it goes, its books stay in the sum."""
+    """A worker without a listener works on a directory of a former worker; when it is empty it
+    goes, its books stay in the sum.
+    """
     log = tmp_path / "log"
     for number in (2, 3):
         (tmp_path / f"worker-{number}" / "log").mkdir(parents=True)
     disk = settings(buffer={"kind": "disk", "path": str(tmp_path)})
-    life.begin(fake(IDLE, w2={"log": str(log)}, w3={"log": str(log), "shown": SHOWN, "idle": True}), disk)
+    life.begin(
+        fake(IDLE, w2={"log": str(log)}, w3={"log": str(log), "shown": SHOWN, "idle": True}), disk
+    )
     await life.started()
-    shown = await life.until(lambda now: [worker.state for worker in now.workers] == ["running", "running", "done", "running"])
+    shown = await life.until(
+        lambda now: (
+            [worker.state for worker in now.workers] == ["running", "running", "done", "running"]
+        )
+    )
     assert [lane.buffered for lane in shown.lanes] == [lane.buffered for lane in FULL.lanes]
     await life.until(lambda _: not (tmp_path / "worker-2").exists())  # a moment after its state
     roles = [json.loads(line) for line in log.read_text().splitlines()]
-    assert {(role["number"], role["workers"], role["listens"]) for role in roles} == {(2, 2, False), (3, 2, False)}
+    assert {(role["number"], role["workers"], role["listens"]) for role in roles} == {
+        (2, 2, False),
+        (3, 2, False),
+    }
     assert await life.stopped() == 0
     assert (tmp_path / "worker-3").exists()
 
 
 async def test_letters_that_are_marked_later_are_seen(life: Life, tmp_path: Path) -> None:
-    """A directory that stays for its dead letters gets a worker again as soon as somebody has changed them."""
+    """A directory that stays for its dead letters gets a worker again as soon as somebody has
+    changed them.
+    """
     letters = tmp_path / "worker-2" / "dead-letters.db"
     letters.parent.mkdir()
     letters.touch()
-    life.begin(fake(SHOWN, w2={"log": str(tmp_path / "log"), "shown": HOLDS_LETTERS}), settings(dead_letters={"path": str(tmp_path)}))
+    life.begin(
+        fake(SHOWN, w2={"log": str(tmp_path / "log"), "shown": HOLDS_LETTERS}),
+        settings(dead_letters={"path": str(tmp_path)}),
+    )
     await life.started()
     await life.until(lambda now: len(now.workers) == 3 and now.workers[2].state == "done")
     await life.clock.advance(5)

@@ -1,4 +1,6 @@
-"""The daemon as a worker: with a fake pipeline and a fake clock, over a real channel to its supervisor."""
+"""The daemon as a worker: with a fake pipeline and a fake clock, over a real channel to its
+supervisor.
+"""
 
 from __future__ import annotations
 
@@ -55,10 +57,16 @@ class Life:
 
     async def begin(self, role: Role = ONE_OF_TWO, kind: str = "memory", **sections: Any) -> None:
         """Run the worker."""
-        configuration = Settings.parse({"upstream": {"url": "https://a.example.com"}, "buffer": {"kind": kind}, **sections})
+        configuration = Settings.parse(
+            {"upstream": {"url": "https://a.example.com"}, "buffer": {"kind": kind}, **sections}
+        )
         given = Assignment.of(configuration, role, self.channel, "127.0.0.1:4711")
         await self.line.open()
-        self.task = asyncio.create_task(live(given.applied(configuration), self._build, lambda: configuration, given, self.clock))
+        self.task = asyncio.create_task(
+            live(
+                given.applied(configuration), self._build, lambda: configuration, given, self.clock
+            )
+        )
 
     def _build(self, configuration: Settings, clock: Clock, role: Role) -> FakePipeline:
         self.pipeline = FakePipeline(configuration, clock)
@@ -105,7 +113,9 @@ async def a_life(clock: FakeClock) -> AsyncIterator[Life]:
 
 
 async def test_it_says_that_it_works_and_its_last_words(a_life: Life) -> None:
-    """The supervisor hears of the start, gets answers, stops it, and hears how it was at its end."""
+    """The supervisor hears of the start, gets answers, stops it, and hears how it was
+    at its end.
+    """
     await a_life.begin()
     await eventually(lambda: a_life.works)
     assert await a_life.line.ask(Command.SHOW, LIMIT)
@@ -117,7 +127,9 @@ async def test_it_says_that_it_works_and_its_last_words(a_life: Life) -> None:
 
 
 async def test_it_is_asked_where_an_event_is(a_life: Life) -> None:
-    """A question about one event is answered by the pipeline; one that makes no sense, with nothing."""
+    """A question about one event is answered by the pipeline; one that makes no sense, with
+    nothing.
+    """
     await a_life.begin()
     await eventually(lambda: a_life.works)
     found = await a_life.line.ask(Command.FIND, LIMIT, "01890a5d-ac96-774b-bcce-b302099a8057")
@@ -126,12 +138,18 @@ async def test_it_is_asked_where_an_event_is(a_life: Life) -> None:
 
 
 async def test_it_reads_the_configuration_again(a_life: Life) -> None:
-    """A reload reaches the pipeline; the supervisor has said what needs a restart, the worker says nothing."""
+    """A reload reaches the pipeline; the supervisor has said what needs a restart, the worker says
+    nothing.
+    """
     await a_life.begin()
     await eventually(lambda: a_life.works)
     a_life.line.command(Command.RELOAD)
     await eventually(lambda: "reload" in a_life.pipeline.done)
-    assert not [line for line in a_life.logs if line["event"] == "configuration read again" and line["log_level"] != "debug"]
+    assert not [
+        line
+        for line in a_life.logs
+        if line["event"] == "configuration read again" and line["log_level"] != "debug"
+    ]
 
 
 async def test_the_end_of_standard_input_is_reported(a_life: Life) -> None:
@@ -158,7 +176,9 @@ async def test_a_stop_is_obeyed_once(a_life: Life) -> None:
 
 
 async def test_alone_it_drains_a_memory_buffer_without_delay(a_life: Life) -> None:
-    """When the supervisor is gone nobody will take over what memory holds: it is drained at once."""
+    """When the supervisor is gone nobody will take over what memory holds: it is
+    drained at once.
+    """
     await a_life.begin(shutdown={"delay": "1h"})
     await eventually(lambda: a_life.works)
     a_life.leave()
@@ -167,7 +187,9 @@ async def test_alone_it_drains_a_memory_buffer_without_delay(a_life: Life) -> No
 
 
 async def test_alone_it_leaves_a_disk_buffer_to_the_next(a_life: Life) -> None:
-    """With a disk buffer it ends at once: the next supervisor needs the directory, and finds the backlog there."""
+    """With a disk buffer it ends at once: the next supervisor needs the directory, and finds the
+    backlog there.
+    """
     await a_life.begin(kind="disk")
     await eventually(lambda: a_life.works)
     a_life.leave()
@@ -176,8 +198,12 @@ async def test_alone_it_leaves_a_disk_buffer_to_the_next(a_life: Life) -> None:
 
 
 async def test_what_keeps_it_from_starting_is_told(a_life: Life) -> None:
-    """An error at the start reaches the supervisor, with exit code 2, and no books that would hide the last ones."""
-    a_life.prepare = lambda pipeline: setattr(pipeline, "failure", ConfigurationError("in use", hint="stop it"))
+    """An error at the start reaches the supervisor, with exit code 2, and no books that would hide
+    the last ones.
+    """
+    a_life.prepare = lambda pipeline: setattr(
+        pipeline, "failure", ConfigurationError("in use", hint="stop it")
+    )
     await a_life.begin()
     assert await a_life.ended() == CANT_START
     await eventually(lambda: a_life.failures)
@@ -186,7 +212,9 @@ async def test_what_keeps_it_from_starting_is_told(a_life: Life) -> None:
 
 
 async def test_without_a_listener_it_ends_when_nothing_is_left(a_life: Life) -> None:
-    """One that empties a directory goes on while events wait or dead letters are wanted, and ends a moment after."""
+    """One that empties a directory goes on while events wait or dead letters are wanted, and ends
+    a moment after.
+    """
     a_life.prepare = lambda pipeline: setattr(pipeline, "shown", FULL)
     await a_life.begin(Role(3, 2, listens=False), shutdown={"delay": "1h"})
     await eventually(lambda: a_life.works)

@@ -1,10 +1,13 @@
-"""The `/status` page for a browser: the same facts as the document, readable without scripts, in light and dark.
+"""The `/status` page for a browser: the same facts as the document, readable without scripts, in
+light and dark.
 
-From top to bottom: the header with the daemon's state, notes that need attention, the way of the events as a diagram, and the tables.
+From top to bottom: the header with the daemon's state, notes that need attention, the way of the
+events as a diagram, and the tables.
 
-Invariants: every value from outside is escaped; the page shows nothing that isn't in the snapshot; style and script are separate files,
-so that a browser needs to allow nothing inline. `status.js` fetches the page again and replaces what changed: each part has a name
-(`data-part`), and figures that rates are computed from say what they count (`data-count`, `data-of`).
+Invariants: every value from outside is escaped; the page shows nothing that isn't in the snapshot;
+style and script are separate files, so that a browser needs to allow nothing inline. `status.js`
+fetches the page again and replaces what changed: each part has a name (`data-part`), and figures
+that rates are computed from say what they count (`data-count`, `data-of`).
 """
 
 from __future__ import annotations
@@ -15,8 +18,27 @@ from typing import Final
 
 from aiohttp import web
 
-from forwarder.admin.page.markup import Markup, breakdown, code, counted, moment, pill, section, text
-from forwarder.admin.page.tables import kafka, lanes, logs, passed, rejected, rules, senders, upstream, workers
+from forwarder.admin.page.markup import (
+    Markup,
+    breakdown,
+    code,
+    counted,
+    moment,
+    pill,
+    section,
+    text,
+)
+from forwarder.admin.page.tables import (
+    kafka,
+    lanes,
+    logs,
+    passed,
+    rejected,
+    rules,
+    senders,
+    upstream,
+    workers,
+)
 from forwarder.pages import files
 from forwarder.telemetry.attention import (
     BUFFER_FILLING,
@@ -47,7 +69,11 @@ def page(snapshot: Snapshot) -> str:
         kafka(snapshot),
         logs(snapshot),
         workers(snapshot),
-        f'<div class="pair">{upstream(snapshot)}{senders(snapshot)}{rejected(snapshot)}{rules(snapshot)}{passed(snapshot)}</div>',
+        (
+            "<div "
+            f'class="pair">{upstream(snapshot)}{senders(snapshot)}{rejected(snapshot)}'
+            f"{rules(snapshot)}{passed(snapshot)}</div>"
+        ),
     ]
     return f"{_opening()}{head(snapshot)}<main>{''.join(parts)}</main>{_closing()}"
 
@@ -58,19 +84,25 @@ def routes() -> list[web.AbstractRouteDef]:
 
 
 def _opening() -> str:
-    """Everything up to the body. Addresses are relative, so that a proxy may put the page under a path of its own."""
+    """Everything up to the body. Addresses are relative, so that a proxy may put the page under a
+    path of its own.
+    """
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>forwarder</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta '
+        'name="color-scheme" content="light dark">'
         f'<noscript><meta http-equiv="refresh" content="{REFRESH_SECONDS}"></noscript>'
-        '<link rel="icon" type="image/svg+xml" href="status/icon.svg"><link rel="stylesheet" href="status/base.css">'
-        '<link rel="stylesheet" href="status/status.css"><script type="module" src="status/status.js"></script></head><body>'
+        '<link rel="icon" type="image/svg+xml" href="status/icon.svg"><link rel="stylesheet" '
+        'href="status/base.css">'
+        '<link rel="stylesheet" href="status/status.css"><script type="module" '
+        'src="status/status.js"></script></head><body>'
     )
 
 
 def _closing() -> str:
     return (
-        '<footer class="soft">For programs: <a href="status">/status</a> as JSON, <a href="metrics">/metrics</a> for Prometheus.'
+        '<footer class="soft">For programs: <a href="status">/status</a> as JSON, <a '
+        'href="metrics">/metrics</a> for Prometheus.'
         "</footer></body></html>"
     )
 
@@ -79,11 +111,14 @@ def head(snapshot: Snapshot) -> Markup:
     """Name, state, and when this was so."""
     up = moment(snapshot.started_at, snapshot.now, duration(snapshot.now - snapshot.started_at))
     return Markup(
-        f'<header class="bar" data-part="head" data-now="{snapshot.now!r}" data-started="{snapshot.started_at!r}">'
+        f'<header class="bar" data-part="head" data-now="{snapshot.now!r}" '
+        f'data-started="{snapshot.started_at!r}">'
         '<h1 class="brand"><img src="status/icon.svg" alt=""><span>forwarder '
         f"<small>{text(snapshot.version)}</small></span></h1>"
-        f'<p class="soft numbers">up {up} · seen <span id="seen">{moment(snapshot.now, snapshot.now)}</span></p>'
-        f'<p class="states">{pill(daemon_health(snapshot))} {pill(upstream_health(snapshot))}</p></header>'
+        f'<p class="soft numbers">up {up} · seen <span '
+        f'id="seen">{moment(snapshot.now, snapshot.now)}</span></p>'
+        f'<p class="states">{pill(daemon_health(snapshot))} '
+        f"{pill(upstream_health(snapshot))}</p></header>"
     )
 
 
@@ -93,14 +128,19 @@ def notes(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> Markup:
     found += [_note(Severity.WARNING, text(each)) for each in snapshot.warnings]
     label = "Needs attention" if found else "Nothing needs attention"
     found += [_note(Severity.NEUTRAL, text(each)) for each in snapshot.notices]
-    return Markup(f'<section class="notes" data-part="notes" aria-label="{label}">{"".join(found)}</section>')
+    return Markup(
+        f'<section class="notes" data-part="notes" aria-label="{label}">{"".join(found)}</section>'
+    )
 
 
 def _not_accepting(snapshot: Snapshot) -> Iterator[Markup]:
     if snapshot.state is State.RUNNING and snapshot.ready:
         return
     for why in snapshot.not_ready:
-        yield _note(daemon_health(snapshot).severity, Markup(f"<strong>Accepts nothing: {text(why)}</strong>"))
+        yield _note(
+            daemon_health(snapshot).severity,
+            Markup(f"<strong>Accepts nothing: {text(why)}</strong>"),
+        )
 
 
 def _halts(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> Iterator[Markup]:
@@ -108,9 +148,18 @@ def _halts(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> Iterator[Markup
         if lane.halted:
             said = f"<blockquote>{text(lane.why)}</blockquote>" if lane.why else ""
             advice = f"<p>What to do: {text(lane.hint)}</p>" if lane.hint else ""
-            title = f"<strong>Lane {code(lane.label)} is halted: {text(lane.halted)}{_halt_times(lane, snapshot.now)}</strong>"
-            pending = f"<p>{plural(lane.buffered, 'event')} of this lane {'is' if lane.buffered == 1 else 'are'} buffered, not lost.</p>"
-            yield _note(Severity.CRITICAL, Markup(f"{title}{said}{advice}{pending if lane.buffered else ''}"))
+            title = (
+                f"<strong>Lane {code(lane.label)} is halted: "
+                f"{text(lane.halted)}{_halt_times(lane, snapshot.now)}</strong>"
+            )
+            pending = (
+                f"<p>{plural(lane.buffered, 'event')} of this lane "
+                f"{'is' if lane.buffered == 1 else 'are'} buffered, not lost.</p>"
+            )
+            yield _note(
+                Severity.CRITICAL,
+                Markup(f"{title}{said}{advice}{pending if lane.buffered else ''}"),
+            )
 
 
 def _halt_times(lane: LaneSnapshot, now: float) -> Markup:
@@ -124,7 +173,10 @@ def _halt_times(lane: LaneSnapshot, now: float) -> Markup:
 def _off(lanes: Iterable[LaneSnapshot]) -> Iterator[Markup]:
     for lane in lanes:
         if lane.difference:
-            title = f"<strong>The books of lane {code(lane.label)} are off by {lane.difference:,}.</strong>"
+            title = (
+                f"<strong>The books of lane {code(lane.label)} are off by "
+                f"{lane.difference:,}.</strong>"
+            )
             yield _note(Severity.CRITICAL, Markup(f"{title} That is a bug."))
 
 
@@ -136,10 +188,13 @@ _ARROW = '<div class="arrow" aria-hidden="true"></div>'
 
 
 def flow(snapshot: Snapshot, lanes: Sequence[LaneSnapshot]) -> Markup:
-    """The diagram; in a narrow window it goes from top to bottom, and what isn't delivered follows at the end."""
+    """The diagram; in a narrow window it goes from top to bottom, and what isn't delivered follows
+    at the end.
+    """
     dead, dropped = _sum(lane.dead_lettered for lane in lanes), _sum(lane.dropped for lane in lanes)
     boxes = (
-        f"{_senders(snapshot, lanes)}{_ARROW}{_buffer(snapshot, lanes)}{_ARROW}{_upstream(snapshot, lanes)}"
+        f"{_senders(snapshot, lanes)}{_ARROW}{_buffer(snapshot, lanes)}{_ARROW}"
+        f"{_upstream(snapshot, lanes)}"
         f'<div class="ends">{_end("Dead letters", "dead", dead, dead_letter_severity(dead))}'
         f"{_end('Dropped', 'dropped', dropped, drop_severity(dropped))}</div>{_through(snapshot)}"
     )
@@ -149,35 +204,69 @@ def flow(snapshot: Snapshot, lanes: Sequence[LaneSnapshot]) -> Markup:
 def _senders(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> str:
     received = _sum(lane.received for lane in lanes)
     where = ", ".join(snapshot.addresses)
-    facts = [plural(snapshot.connections, "open connection"), *([f"at {code(where)}"] if where else [])]
+    facts = [
+        plural(snapshot.connections, "open connection"),
+        *([f"at {code(where)}"] if where else []),
+    ]
     sources, total = breakdown(received) if len(received) > 1 else "", sum(received.values())
-    return _stage("senders", "Senders", (counted(total, "received", "all"), _noun(total, "received")), facts, sources)
+    return _stage(
+        "senders",
+        "Senders",
+        (counted(total, "received", "all"), _noun(total, "received")),
+        facts,
+        sources,
+    )
 
 
 def _buffer(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> str:
     lanes = tuple(lanes)
     waiting = sum(lane.buffered for lane in lanes)
     oldest = max((lane.oldest_age for lane in lanes if lane.oldest_age is not None), default=None)
-    facts = [f"{size(snapshot.buffer_bytes)} of {size(snapshot.buffer_limit_bytes)}, {'on disk' if _on_disk(snapshot) else 'in memory'}"]
+    facts = [
+        (
+            f"{size(snapshot.buffer_bytes)} of {size(snapshot.buffer_limit_bytes)}, "
+            f"{'on disk' if _on_disk(snapshot) else 'in memory'}"
+        )
+    ]
     if oldest is not None:
-        facts.append(f"the oldest for {moment(snapshot.now - oldest, snapshot.now, duration(oldest))}")
+        facts.append(
+            f"the oldest for {moment(snapshot.now - oldest, snapshot.now, duration(oldest))}"
+        )
     limit, severity = max(1, snapshot.buffer_limit_bytes), buffer_severity(snapshot)
-    bounds = f'min="0" max="{limit}" low="{int(limit * BUFFER_FILLING)}" high="{limit - 1}" optimum="0"'
-    in_use = f'<label><span class="unseen">Buffer in use</span><meter {bounds} value="{snapshot.buffer_bytes}"></meter></label>'
+    bounds = (
+        f'min="0" max="{limit}" low="{int(limit * BUFFER_FILLING)}" high="{limit - 1}" optimum="0"'
+    )
+    in_use = (
+        f'<label><span class="unseen">Buffer in use</span><meter {bounds} '
+        f'value="{snapshot.buffer_bytes}"></meter></label>'
+    )
     kind = "buffer" if severity is Severity.GOOD else f"buffer {severity}"
-    return _stage(kind, "Buffer", (Markup(f"{waiting:,}"), _noun(waiting, "buffered")), facts, in_use)
+    return _stage(
+        kind, "Buffer", (Markup(f"{waiting:,}"), _noun(waiting, "buffered")), facts, in_use
+    )
 
 
 def _upstream(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> str:
     upstream = snapshot.upstream
-    facts = [f"{plural(snapshot.in_flight, 'request')} in flight, at most {snapshot.concurrency_limit:g}"]
-    named = [f"{text(each.name)} is {each.upstream.state}: {code(each.upstream.url)}" for each in snapshot.destinations]
+    facts = [
+        f"{plural(snapshot.in_flight, 'request')} in flight, at most {snapshot.concurrency_limit:g}"
+    ]
+    named = [
+        f"{text(each.name)} is {each.upstream.state}: {code(each.upstream.url)}"
+        for each in snapshot.destinations
+    ]
     facts += named or [code(upstream.url)]
     error = f'<p class="bad-text">{text(upstream.last_error)}</p>' if upstream.last_error else ""
     severity = upstream_health(snapshot).severity
     kind = f"upstream {severity}" if severity is Severity.CRITICAL else "upstream"
     delivered = sum(lane.delivered for lane in lanes)
-    return _stage(kind, "Upstream", (counted(delivered, "delivered", "all"), _noun(delivered, "delivered")), facts, error)
+    return _stage(
+        kind,
+        "Upstream",
+        (counted(delivered, "delivered", "all"), _noun(delivered, "delivered")),
+        facts,
+        error,
+    )
 
 
 def _noun(count: int, what: str) -> str:
@@ -185,28 +274,38 @@ def _noun(count: int, what: str) -> str:
     return f"{'event' if count == 1 else 'events'} {what}"
 
 
-def _stage(kind: str, title: str, figure: tuple[Markup, str], facts: Iterable[str], more: str) -> str:
+def _stage(
+    kind: str, title: str, figure: tuple[Markup, str], facts: Iterable[str], more: str
+) -> str:
     """A box: what is counted is `figure`, with its unit."""
     lines = "".join(f"<p>{fact}</p>" for fact in facts)
     return (
-        f'<div class="card stage {kind}"><h3>{title}</h3><p class="figure">{figure[0]} <small>{figure[1]}</small></p>'
+        f'<div class="card stage {kind}"><h3>{title}</h3><p class="figure">{figure[0]} '
+        f"<small>{figure[1]}</small></p>"
         f'<p class="rate" hidden></p>{more}{lines}</div>'
     )
 
 
 def _end(title: str, kind: str, counts: Mapping[str, int], severity: Severity) -> str:
     figure = counted(sum(counts.values()), kind, "all")
-    return f'<div class="card end {kind} {severity}"><h3>{title}</h3><p class="figure">{figure}</p>{breakdown(counts)}</div>'
+    return (
+        f'<div class="card end {kind} {severity}"><h3>{title}</h3><p '
+        f'class="figure">{figure}</p>{breakdown(counts)}</div>'
+    )
 
 
 def _through(snapshot: Snapshot) -> str:
     """What bypasses the buffer: calls that need the upstream's answer."""
     requests = snapshot.passthrough_requests
-    total, failed = sum(requests.values()), sum(count for (_, status), count in requests.items() if status >= 500)
+    total, failed = (
+        sum(requests.values()),
+        sum(count for (_, status), count in requests.items() if status >= 500),
+    )
     failures = f", {failed:,} of them failed" if failed else ""
     calls = "request" if total == 1 else "requests"
     return (
-        f'<p class="through"><strong>Passed through</strong> <span>{counted(total, "passed", "all")} {calls} for flags and assets'
+        '<p class="through"><strong>Passed through</strong> '
+        f"<span>{counted(total, 'passed', 'all')} {calls} for flags and assets"
         f"{failures}: answered by the upstream, never buffered</span></p>"
     )
 

@@ -1,19 +1,72 @@
-"""The tables of the status page: lanes, answers of the upstream and to senders, pass-through, Kafka clusters, log sources, workers."""
+"""The tables of the status page: lanes, answers of the upstream and to senders, pass-through,
+Kafka clusters, log sources, workers.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from forwarder.admin.page.markup import Markup, breakdown, code, counted, moment, pill, section, table, text
+from forwarder.admin.page.markup import (
+    Markup,
+    breakdown,
+    code,
+    counted,
+    moment,
+    pill,
+    section,
+    table,
+    text,
+)
 from forwarder.core.proposals import proposed
-from forwarder.telemetry.attention import Severity, lane_health, lane_severity, source_health, worker_health
+from forwarder.telemetry.attention import (
+    Severity,
+    lane_health,
+    lane_severity,
+    source_health,
+    worker_health,
+)
 from forwarder.telemetry.readable import duration, size
-from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, LogFile, LogSourceState, Snapshot
+from forwarder.telemetry.snapshot import (
+    KafkaCluster,
+    LaneSnapshot,
+    LogFile,
+    LogSourceState,
+    Snapshot,
+)
 
-_LANE_HEADS = ("lane", "state", "received", "buffered", "oldest", "delivered", "dead letters", "dropped", "books")
-_CLUSTER_HEADS = ("cluster", "state", "partitions", "lag", "records accepted", "not settled", "commits", "last commit")
-_SOURCE_HEADS = ("source", "state", "files", "lag", "lines accepted", "bytes read", "not settled", "commits", "last commit")
+_LANE_HEADS = (
+    "lane",
+    "state",
+    "received",
+    "buffered",
+    "oldest",
+    "delivered",
+    "dead letters",
+    "dropped",
+    "books",
+)
+_CLUSTER_HEADS = (
+    "cluster",
+    "state",
+    "partitions",
+    "lag",
+    "records accepted",
+    "not settled",
+    "commits",
+    "last commit",
+)
+_SOURCE_HEADS = (
+    "source",
+    "state",
+    "files",
+    "lag",
+    "lines accepted",
+    "bytes read",
+    "not settled",
+    "commits",
+    "last commit",
+)
 _FILE_HEADS = ("file", "lag", "position", "size", "last read")
 _TOPICS = 8
 """Topics whose lag is shown separately, those with the most."""
@@ -22,21 +75,36 @@ _FILES = 20
 
 
 def lanes(found: Sequence[LaneSnapshot], now: float) -> Markup:
-    """A row for each lane; those that need attention come first, the others in order of first appearance."""
+    """A row for each lane; those that need attention come first, the others in order of first
+    appearance.
+    """
     ordered = sorted(found, key=lambda lane: _ORDER[lane_severity(lane)])
     rows = [(_row_severity(lane_severity(lane)), _lane(lane, now)) for lane in ordered]
-    return section("lanes", f"Lanes ({len(found):,})" if found else "Lanes", table(_LANE_HEADS, rows, "Lanes", "stacked"))
+    return section(
+        "lanes",
+        f"Lanes ({len(found):,})" if found else "Lanes",
+        table(_LANE_HEADS, rows, "Lanes", "stacked"),
+    )
 
 
 def upstream(snapshot: Snapshot) -> Markup:
     """The upstream's answers."""
-    rows = [("", [text(name), f"{count:,}"]) for name, count in sorted(snapshot.upstream_requests.items())]
-    return section("upstream", "Answers of the upstream", table(("answer", "requests"), rows, "Answers of the upstream"))
+    rows = [
+        ("", [text(name), f"{count:,}"])
+        for name, count in sorted(snapshot.upstream_requests.items())
+    ]
+    return section(
+        "upstream",
+        "Answers of the upstream",
+        table(("answer", "requests"), rows, "Answers of the upstream"),
+    )
 
 
 def senders(snapshot: Snapshot) -> Markup:
     """Answers to senders, by route."""
-    return section("senders", "Answers to senders", _answers(snapshot.http_requests, "Answers to senders"))
+    return section(
+        "senders", "Answers to senders", _answers(snapshot.http_requests, "Answers to senders")
+    )
 
 
 def rejected(snapshot: Snapshot) -> Markup:
@@ -45,14 +113,21 @@ def rejected(snapshot: Snapshot) -> Markup:
         return Markup("")
     counts = sorted(snapshot.rejected_requests.items())
     rows = [("", [code(path), text(reason), f"{count:,}"]) for (path, reason), count in counts]
-    return section("rejected", "Rejected requests", table(("route", "reason", "requests"), rows, "Rejected requests"))
+    return section(
+        "rejected",
+        "Rejected requests",
+        table(("route", "reason", "requests"), rows, "Rejected requests"),
+    )
 
 
 def rules(snapshot: Snapshot) -> Markup:
     """What each rule did; nothing if there are none."""
     if not snapshot.rule_events:
         return Markup("")
-    rows = [("", [text(rule), text(outcome), f"{count:,}"]) for (rule, outcome), count in snapshot.rule_events.items()]
+    rows = [
+        ("", [text(rule), text(outcome), f"{count:,}"])
+        for (rule, outcome), count in snapshot.rule_events.items()
+    ]
     return section("rules", "Rules", table(("rule", "outcome", "events"), rows, "Rules"))
 
 
@@ -60,14 +135,19 @@ def passed(snapshot: Snapshot) -> Markup:
     """Passed-through requests, by route; nothing if there are none."""
     if not snapshot.passthrough_requests:
         return Markup("")
-    return section("passed", "Passed through", _answers(snapshot.passthrough_requests, "Passed through"))
+    return section(
+        "passed", "Passed through", _answers(snapshot.passthrough_requests, "Passed through")
+    )
 
 
 def kafka(snapshot: Snapshot) -> Markup:
     """A row for each cluster; nothing if none is configured."""
     if not snapshot.kafka:
         return Markup("")
-    rows = [(_row_severity(source_health(each).severity), _cluster(each, snapshot.now)) for each in snapshot.kafka]
+    rows = [
+        (_row_severity(source_health(each).severity), _cluster(each, snapshot.now))
+        for each in snapshot.kafka
+    ]
     return section("kafka", "Kafka", table(_CLUSTER_HEADS, rows, "Kafka", "stacked"))
 
 
@@ -75,7 +155,10 @@ def logs(snapshot: Snapshot) -> Markup:
     """A row for each log source, then the files of each; nothing if none is configured."""
     if not snapshot.logs:
         return Markup("")
-    rows = [(_row_severity(source_health(each).severity), _log_source(each, snapshot.now)) for each in snapshot.logs]
+    rows = [
+        (_row_severity(source_health(each).severity), _log_source(each, snapshot.now))
+        for each in snapshot.logs
+    ]
     files = "".join(_files(each, snapshot.now) for each in snapshot.logs if each.files)
     return section("logs", "Logs", table(_SOURCE_HEADS, rows, "Logs", "stacked") + files)
 
@@ -97,7 +180,11 @@ def workers(snapshot: Snapshot) -> Markup:
         )
         for worker in snapshot.workers
     ]
-    return section("workers", "Workers", table(("worker", "state", "process", "received", "restarts"), rows, "Workers", "stacked"))
+    return section(
+        "workers",
+        "Workers",
+        table(("worker", "state", "process", "received", "restarts"), rows, "Workers", "stacked"),
+    )
 
 
 _ORDER = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.NEUTRAL: 2, Severity.GOOD: 2}
@@ -114,11 +201,15 @@ def _lane(lane: LaneSnapshot, now: float) -> list[str]:
         pill(lane_health(lane)),
         counted(lane.total_received, "received", lane.label) + _beyond_one(lane.received),
         f"{lane.buffered:,}",
-        "" if lane.oldest_age is None else moment(now - lane.oldest_age, now, duration(lane.oldest_age)),
+        ""
+        if lane.oldest_age is None
+        else moment(now - lane.oldest_age, now, duration(lane.oldest_age)),
         counted(lane.delivered, "delivered", lane.label),
         _reasons(lane.dead_lettered),
         _reasons(lane.dropped),
-        "balanced" if not lane.difference else f'<span class="bad-text">off by {lane.difference:,}</span>',
+        "balanced"
+        if not lane.difference
+        else f'<span class="bad-text">off by {lane.difference:,}</span>',
     ]
 
 
@@ -132,7 +223,10 @@ def _reasons(counts: Mapping[str, int]) -> str:
 
 
 def _answers(requests: Mapping[tuple[str, int], int], caption: str) -> Markup:
-    rows = [("", [code(path), text(status), f"{count:,}"]) for (path, status), count in sorted(requests.items())]
+    rows = [
+        ("", [code(path), text(status), f"{count:,}"])
+        for (path, status), count in sorted(requests.items())
+    ]
     return table(("route", "answer", "requests"), rows, caption)
 
 
@@ -156,7 +250,10 @@ def _source_state(source: KafkaCluster | LogSourceState, words: Sequence[str]) -
 def _partitions(cluster: KafkaCluster) -> str:
     """How many there are, and why some of them aren't read."""
     reasons = Counter(each.paused for each in cluster.partitions if each.paused)
-    return f"{len(cluster.partitions):,}{breakdown({f'paused: {why}': count for why, count in reasons.most_common()})}"
+    return (
+        f"{len(cluster.partitions):,}"
+        f"{breakdown({f'paused: {why}': count for why, count in reasons.most_common()})}"
+    )
 
 
 def _by_topic(cluster: KafkaCluster) -> str:
@@ -182,9 +279,13 @@ def _log_source(source: LogSourceState, now: float) -> list[str]:
     return [
         code(source.name),
         _source_state(source, [source.why, source.hint]),
-        f"{source.followed:,}{breakdown({'open': source.open, 'unreadable': source.unreadable, **rotations})}",
+        (
+            f"{source.followed:,}"
+            f"{breakdown({'open': source.open, 'unreadable': source.unreadable, **rotations})}"
+        ),
         text(size(source.lag)),
-        counted(source.lines.get("taken", 0), "lines", source.name) + breakdown(others | {"bytes replaced": source.replaced}),
+        counted(source.lines.get("taken", 0), "lines", source.name)
+        + breakdown(others | {"bytes replaced": source.replaced}),
         counted(source.bytes, "log bytes", source.name),
         text(size(source.in_flight_bytes)),
         _commits(source.commits),
@@ -197,8 +298,19 @@ def _files(source: LogSourceState, now: float) -> str:
     shown = sorted(source.files, key=lambda file: -file.lag)[:_FILES]
     more = max(source.followed, len(source.files)) - len(shown)
     files = f"Files of {source.name}"
-    rest = f'<p class="soft">and {more:,} more, with less unread or none: <code>{text(proposed("logs --all"))}</code></p>' if more else ""
-    return f"<h3>{text(files)}</h3>{table(_FILE_HEADS, [('', _file(file, now)) for file in shown], files, 'stacked files')}{rest}"
+    rest = (
+        (
+            f'<p class="soft">and {more:,} more, with less unread or none: '
+            f"<code>{text(proposed('logs --all'))}</code></p>"
+        )
+        if more
+        else ""
+    )
+    return (
+        f"<h3>{text(files)}</h3>"
+        f"{table(_FILE_HEADS, [('', _file(file, now)) for file in shown], files, 'stacked files')}"
+        f"{rest}"
+    )
 
 
 def _file(file: LogFile, now: float) -> list[str]:

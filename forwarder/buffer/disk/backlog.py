@@ -1,7 +1,9 @@
-"""What the disk buffer holds of a lane: chunks in memory, within a window, and a backlog on disk, which is loaded again in stretches.
+"""What the disk buffer holds of a lane: chunks in memory, within a window, and a backlog on disk,
+which is loaded again in stretches.
 
-The backlog of a lane is a list of **runs**: stretches of a segment that hold the lane's unsettled records in order. So a backlog needs no
-memory for each record. Runs are loaded when their lane's turn to send comes near.
+The backlog of a lane is a list of **runs**: stretches of a segment that hold the lane's unsettled
+records in order. So a backlog needs no memory for each record. Runs are loaded when their lane's
+turn to send comes near.
 """
 
 from __future__ import annotations
@@ -15,7 +17,14 @@ from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 from forwarder.buffer.disk.format import RecordKind, decode_meta, lane_of
-from forwarder.buffer.disk.reading import Damage, FoundRecord, Ranges, read_records, remaining, slices
+from forwarder.buffer.disk.reading import (
+    Damage,
+    FoundRecord,
+    Ranges,
+    read_records,
+    remaining,
+    slices,
+)
 from forwarder.buffer.disk.segment import Segment, StoredRecord
 from forwarder.buffer.holdings import LaneHolding
 from forwarder.core.ack import Ack
@@ -24,21 +33,27 @@ from forwarder.core.lanes import LanePool
 from forwarder.wire.identity import ids_of
 
 WINDOW: Final = 64 << 20
-"""Bytes of memory for events that are loaded: waiting to be sent, or in flight. The others are on disk alone."""
+"""Bytes of memory for events that are loaded: waiting to be sent, or in flight. The others are on
+disk alone.
+"""
 
 LEAST_SHARE: Final = 512 << 10
 """Bytes that a lane may have in memory however full the window is."""
 
 EVENT_COST: Final = 160
-"""Bytes that an event counts for beside its JSON: at least what a record's header and the mark that settles it take."""
+"""Bytes that an event counts for beside its JSON: at least what a record's header and the mark
+that settles it take.
+"""
 
 T = TypeVar("T")
 
 
 class StoredChunk(Chunk):
-    """A chunk with its record. `first` is the index of its first event in the record as it was received.
+    """A chunk with its record. `first` is the index of its first event in the record as it was
+    received.
 
-    `size` is that of its events, also once they were released (`DiskBuffer.release`) and `data` is empty.
+    `size` is that of its events, also once they were released (`DiskBuffer.release`) and `data` is
+    empty.
     """
 
     __slots__ = ("first", "record", "size")
@@ -68,12 +83,24 @@ class StoredChunk(Chunk):
 
     def part(self, data: bytes, count: int, ids: frozenset[str], at: int) -> Chunk:
         """See `Chunk.part`."""
-        return StoredChunk(self.lane, data, count, ids, self.received_at, self.source, self.ack, record=self.record, first=self.first + at)
+        return StoredChunk(
+            self.lane,
+            data,
+            count,
+            ids,
+            self.received_at,
+            self.source,
+            self.ack,
+            record=self.record,
+            first=self.first + at,
+        )
 
 
 class DiskHolding(LaneHolding):
-    """What the buffer holds of a lane: `bytes` as they count against the limit, offered ones included; `queue` has the waiting chunks in
-    memory, `runs` what is on disk alone, oldest first; `in_memory` is the memory that chunks take."""
+    """What the buffer holds of a lane: `bytes` as they count against the limit, offered ones
+    included; `queue` has the waiting chunks in memory, `runs` what is on disk alone, oldest first;
+    `in_memory` is the memory that chunks take.
+    """
 
     __slots__ = ("in_memory", "loading", "ordered", "runs", "spilling")
 
@@ -88,8 +115,9 @@ class DiskHolding(LaneHolding):
 
 
 class MemoryWindow:
-    """How much memory chunks take, in bytes. A lane may have as much in memory as is free beside it: the more lanes have a backlog, the
-    less each gets, and none can take it all."""
+    """How much memory chunks take, in bytes. A lane may have as much in memory as is free beside
+    it: the more lanes have a backlog, the less each gets, and none can take it all.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -115,7 +143,9 @@ def wanted_of(sequence: int, first: int, count: int, holes: dict[int, Ranges | N
 
 @dataclass(slots=True)
 class BacklogRun:
-    """A stretch of a segment with a lane's unsettled records, in order; records of others, and settled ones (`holes`), are between them."""
+    """A stretch of a segment with a lane's unsettled records, in order; records of others, and
+    settled ones (`holes`), are between them.
+    """
 
     generation: int
     start: int
@@ -161,9 +191,16 @@ OnLoaded: TypeAlias = Callable[[LoadedStretch | None, Exception | None], None]
 
 
 def read_stretch(
-    segment: Segment, lane: Lane, run: BacklogRun, *, room: int, ordered: bool, holes: dict[int, Ranges | None]
+    segment: Segment,
+    lane: Lane,
+    run: BacklogRun,
+    *,
+    room: int,
+    ordered: bool,
+    holes: dict[int, Ranges | None],
 ) -> LoadedStretch:
-    """Read the lane's records from the start of a run, until they would take `room` bytes of memory; at least one. For a thread.
+    """Read the lane's records from the start of a run, until they would take `room` bytes of
+    memory; at least one. For a thread.
 
     `ordered`: with the ordering keys of their events. Raises `OSError`.
     """
@@ -179,7 +216,9 @@ def read_stretch(
             found = _loaded(item, ordered=ordered, holes=holes)
             loaded += found
             last = item.header.sequence
-            room -= sum([len(each.data) + CHUNK_OVERHEAD + EVENT_OVERHEAD * each.count for each in found])
+            room -= sum(
+                [len(each.data) + CHUNK_OVERHEAD + EVENT_OVERHEAD * each.count for each in found]
+            )
         at = item.offset + item.header.length
         if room <= 0 and loaded:
             break
@@ -193,15 +232,23 @@ def _is_wanted(item: FoundRecord, lane: Lane, run: BacklogRun) -> bool:
     return lane_of(decode_meta(item.meta)[1], header.flags) == lane
 
 
-def _loaded(item: FoundRecord, *, ordered: bool, holes: dict[int, Ranges | None]) -> list[LoadedRecord]:
+def _loaded(
+    item: FoundRecord, *, ordered: bool, holes: dict[int, Ranges | None]
+) -> list[LoadedRecord]:
     header = item.header
     wanted = wanted_of(header.sequence, header.first, header.events, holes)
     full = not header.moved_from and header.sequence not in holes
     source, at, length = decode_meta(item.meta)[0], header.received_at, header.length
     loaded: list[LoadedRecord] = []
-    for (first, count), data in zip(wanted, slices(bytes(item.body), header.first, header.events, wanted), strict=True):
+    for (first, count), data in zip(
+        wanted, slices(bytes(item.body), header.first, header.events, wanted), strict=True
+    ):
         ids = _ids(data) if ordered else NO_IDS
-        loaded.append(LoadedRecord(header.sequence, first, count, data, ids, at, source, 0 if loaded else length, full))
+        loaded.append(
+            LoadedRecord(
+                header.sequence, first, count, data, ids, at, source, 0 if loaded else length, full
+            )
+        )
     return loaded
 
 
@@ -217,19 +264,44 @@ class Loader:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="disk")
         self._tasks: set[asyncio.Future[None]] = set()
 
-    def load(self, segment: Segment, lane: Lane, run: BacklogRun, *, room: int, ordered: bool, done: OnLoaded) -> None:
-        """Read the start of a run, then call `done` on the loop. The segment isn't freed meanwhile."""
+    def load(
+        self,
+        segment: Segment,
+        lane: Lane,
+        run: BacklogRun,
+        *,
+        room: int,
+        ordered: bool,
+        done: OnLoaded,
+    ) -> None:
+        """Read the start of a run, then call `done` on the loop. The segment isn't
+        freed meanwhile.
+        """
         segment.readers += 1
-        work = partial(read_stretch, segment, lane, replace(run), room=room, ordered=ordered, holes=segment.holes)
+        work = partial(
+            read_stretch,
+            segment,
+            lane,
+            replace(run),
+            room=room,
+            ordered=ordered,
+            holes=segment.holes,
+        )
         self.run(work, partial(self._read, segment, done))
 
-    def run(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
-        """Do `work` on the thread, then call `done` on the loop with its result, or with its error."""
+    def run(
+        self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]
+    ) -> None:
+        """Do `work` on the thread, then call `done` on the loop with its result, or
+        with its error.
+        """
         task = asyncio.ensure_future(self._work(work, done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _work(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
+    async def _work(
+        self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]
+    ) -> None:
         try:
             result = await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except Exception as error:
@@ -237,7 +309,13 @@ class Loader:
         else:
             done(result, None)
 
-    def _read(self, segment: Segment, done: OnLoaded, stretch: LoadedStretch | None, error: Exception | None) -> None:
+    def _read(
+        self,
+        segment: Segment,
+        done: OnLoaded,
+        stretch: LoadedStretch | None,
+        error: Exception | None,
+    ) -> None:
         segment.readers -= 1
         done(stretch, error)
 

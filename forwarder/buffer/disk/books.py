@@ -1,7 +1,9 @@
-"""The books of the log: what was received, delivered and dropped, per lane, by all records up to an offset.
+"""The books of the log: what was received, delivered and dropped, per lane, by all records up to
+an offset.
 
-Dead letters aren't among them: their database counts them, and what was received only to become one (docs/decisions/0010). A lane that has
-nothing in the buffer may be folded into `others`, so that senders with made-up keys can't make a checkpoint grow.
+Dead letters aren't among them: their database counts them, and what was received only to become
+one (docs/decisions/0010). A lane that has nothing in the buffer may be folded into `others`, so
+that senders with made-up keys can't make a checkpoint grow.
 """
 
 from __future__ import annotations
@@ -71,10 +73,14 @@ class LogBooks:
         dropped[drop_cause(reason).value] = dropped.get(reason, 0) + count
 
     def fold(self, most: int = MAX_LANES) -> None:
-        """Fold lanes that have nothing in the buffer and nothing among the dead letters into `others`, when there are too many."""
+        """Fold lanes that have nothing in the buffer and nothing among the dead letters into
+        `others`, when there are too many.
+        """
         if len(self.lanes) <= min(most, MAX_LANES):
             return
-        for lane in [lane for lane, account in self.lanes.items() if lane is not None and not account.open]:
+        for lane in [
+            lane for lane, account in self.lanes.items() if lane is not None and not account.open
+        ]:
             self.others.add(self.lanes.pop(lane))
 
     def merge(self, other: LogBooks) -> None:
@@ -89,7 +95,10 @@ class LogBooks:
 
     def plain(self) -> dict[str, Any]:
         """The figures for JSON."""
-        entries = [_LaneEntry(lane.api_key if lane else None, bool(lane and lane.historical), each) for lane, each in self.lanes.items()]
+        entries = [
+            _LaneEntry(lane.api_key if lane else None, bool(lane and lane.historical), each)
+            for lane, each in self.lanes.items()
+        ]
         return {"lanes": entries, "others": self.others}
 
     @classmethod
@@ -98,5 +107,7 @@ class LogBooks:
         books = cls()
         books.others = msgspec.convert(plain["others"], LaneTotals)
         for entry in msgspec.convert(plain["lanes"], list[_LaneEntry]):
-            books.lanes[None if entry.api_key is None else Lane(entry.api_key, entry.historical)] = entry.account
+            books.lanes[
+                None if entry.api_key is None else Lane(entry.api_key, entry.historical)
+            ] = entry.account
         return books

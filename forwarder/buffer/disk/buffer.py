@@ -1,9 +1,12 @@
-"""The disk buffer: offered events become records of the log, and can be taken for batches once they are durable.
+"""The disk buffer: offered events become records of the log, and can be taken for batches once
+they are durable.
 
-Invariants: an event can be taken from its lane's queue only after an fdatasync that covers its record; it stays in memory if it is within
-the window (`backlog.WINDOW`), and is on disk alone otherwise; it is loaded at most once. `used` is what all events count for, offered ones
-included, and exceeds the limit only by the overhead of cut chunks. A lane's count and the books change in one callback of the loop. While
-the disk refuses to write, offers are rejected, settled events are remembered, and writing is tried again each second.
+Invariants: an event can be taken from its lane's queue only after an fdatasync that covers its
+record; it stays in memory if it is within the window (`backlog.WINDOW`), and is on disk alone
+otherwise; it is loaded at most once. `used` is what all events count for, offered ones included,
+and exceeds the limit only by the overhead of cut chunks. A lane's count and the books change in
+one callback of the loop. While the disk refuses to write, offers are rejected, settled events are
+remembered, and writing is tried again each second.
 """
 
 from __future__ import annotations
@@ -14,7 +17,16 @@ from functools import partial
 
 import structlog
 
-from forwarder.buffer.disk.backlog import EVENT_COST, BacklogRun, DiskHolding, LoadedStretch, Loader, MemoryWindow, StoredChunk, cost
+from forwarder.buffer.disk.backlog import (
+    EVENT_COST,
+    BacklogRun,
+    DiskHolding,
+    LoadedStretch,
+    Loader,
+    MemoryWindow,
+    StoredChunk,
+    cost,
+)
 from forwarder.buffer.disk.commits import Commits
 from forwarder.buffer.disk.compaction import Compaction, MovedPiece
 from forwarder.buffer.disk.format import SEGMENT_HEADER_SIZE
@@ -22,7 +34,14 @@ from forwarder.buffer.disk.log import Log, Placement
 from forwarder.buffer.disk.pending import NewRecord, Offer
 from forwarder.buffer.disk.quarantine import Quarantine
 from forwarder.buffer.disk.segment import Segment, StoredRecord
-from forwarder.buffer.holdings import BufferStatistics, PoolOf, drop_oldest, no_pool, settle_acks, withdraw
+from forwarder.buffer.holdings import (
+    BufferStatistics,
+    PoolOf,
+    drop_oldest,
+    no_pool,
+    settle_acks,
+    withdraw,
+)
 from forwarder.core.ack import Ack, AckCallback
 from forwarder.core.clock import Clock
 from forwarder.core.error_text import error_text
@@ -40,7 +59,9 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class DiskStatistics(BufferStatistics):
-    """`disk_bytes`: size of the files; `write_error`: why the disk refuses to write, or empty; `quarantined`: how many files are."""
+    """`disk_bytes`: size of the files; `write_error`: why the disk refuses to write, or empty;
+    `quarantined`: how many files are.
+    """
 
     disk_bytes: int = 0
     memory_bytes: int = 0
@@ -81,7 +102,9 @@ class DiskBuffer:
         self.on_arrival: Callable[[], None] = _nothing
         """Called when events can be taken that couldn't before."""
         self.on_damaged: Callable[[Lane, int], None] = _nothing
-        """Called when events of a lane can't be read: they are dropped, and their bytes are quarantined."""
+        """Called when events of a lane can't be read: they are dropped, and their bytes are
+        quarantined.
+        """
         self._committer = committer
         self._clock = clock
         self._unreadable = ""
@@ -96,13 +119,17 @@ class DiskBuffer:
         """What is held of a lane; created if missing."""
         found = self.holdings.get(lane)
         if found is None:
-            found = self.holdings[lane] = DiskHolding(self.pool_of(lane), ordered=self._ordering_of(lane) is not Ordering.NONE)
+            found = self.holdings[lane] = DiskHolding(
+                self.pool_of(lane), ordered=self._ordering_of(lane) is not Ordering.NONE
+            )
         return found
 
     # The port
 
     def offer(self, chunks: Sequence[Chunk], held: AckCallback | None = None) -> bool:
-        """See `core.ports.Buffer.offer`: what is offered with `held` is held after an fsync. Raises `BufferFull`, `RequestTooLarge`."""
+        """See `core.ports.Buffer.offer`: what is offered with `held` is held after an fsync.
+        Raises `BufferFull`, `RequestTooLarge`.
+        """
         total = 0
         for chunk in chunks:
             size = len(chunk.data)
@@ -137,7 +164,9 @@ class DiskBuffer:
         return held is None
 
     def check(self, chunks: Sequence[Chunk]) -> None:
-        """Raises what `offer` would raise now. Cutting a large chunk changes nothing of what its bytes count for."""
+        """Raises what `offer` would raise now. Cutting a large chunk changes nothing of what its
+        bytes count for.
+        """
         pieces = [part for chunk in chunks for part in self._cut(chunk)]
         self._check_unusual(pieces)
         total = sum(map(self.cost, pieces))
@@ -147,22 +176,38 @@ class DiskBuffer:
 
     def _cut(self, chunk: Chunk) -> list[Chunk]:
         """The chunk in pieces that each fit a record."""
-        return [chunk] if len(chunk.data) <= self._max_record else cut_by_size(chunk, self._max_record, chunk.count)
+        return (
+            [chunk]
+            if len(chunk.data) <= self._max_record
+            else cut_by_size(chunk, self._max_record, chunk.count)
+        )
 
     def _check_unusual(self, chunks: Sequence[Chunk]) -> None:
-        """Raise for what waiting can't change: an event larger than a segment, a lane whose backlog outlasts the ack's time limit."""
+        """Raise for what waiting can't change: an event larger than a segment, a lane whose
+        backlog outlasts the ack's time limit.
+        """
         for chunk in chunks:
             if len(chunk.data) > self.log.largest_record():
                 raise RequestTooLarge("an event is larger than a segment of the buffer's files")
-            if chunk.ack is not None and (holding := self.holdings.get(chunk.lane)) is not None and holding.ordered and holding.runs:
-                raise BufferFull("too many events wait before these for them to be delivered in time", retry_after=30.0)
+            if (
+                chunk.ack is not None
+                and (holding := self.holdings.get(chunk.lane)) is not None
+                and holding.ordered
+                and holding.runs
+            ):
+                raise BufferFull(
+                    "too many events wait before these for them to be delivered in time",
+                    retry_after=30.0,
+                )
 
     def cost(self, chunk: Chunk) -> int:
         """What the chunk counts for: never less than it takes on disk."""
         return cost(len(chunk.data), chunk.count)
 
     def queue(self, lane: Lane) -> LaneQueue:
-        """The lane's chunks in memory. Calling it starts loading more from the disk, if there are more."""
+        """The lane's chunks in memory. Calling it starts loading more from the disk, if there are
+        more.
+        """
         holding = self.holdings.get(lane)
         if holding is None:
             return LaneQueue()
@@ -199,7 +244,9 @@ class DiskBuffer:
             if not isinstance(chunk, StoredChunk):
                 raise TypeError("only what came from this buffer can be settled in it")
             record, count = chunk.record, chunk.count
-            marks.add(record.sequence, chunk.first, count, whole=record.full and count == record.count)
+            marks.add(
+                record.sequence, chunk.first, count, whole=record.full and count == record.count
+            )
             record.segment.dead_in = group
             if record.settle(chunk.first, count):
                 self._compaction.settled(record.length)
@@ -213,10 +260,12 @@ class DiskBuffer:
         settle_acks(chunks, fate)
 
     def release(self, chunks: Sequence[Chunk]) -> None:
-        """Keep the events of chunks that were taken on disk alone: they are only to be settled, and can't be put back or cut.
+        """Keep the events of chunks that were taken on disk alone: they are only to be settled,
+        and can't be put back or cut.
 
-        They count for no memory any more: whoever holds so many that the objects matter limits them. A sender that waits for the result
-        of each event needs them until then: such chunks keep them.
+        They count for no memory any more: whoever holds so many that the objects matter limits
+        them. A sender that waits for the result of each event needs them until then: such chunks
+        keep them.
         """
         for chunk in chunks:
             if chunk.ack is not None and chunk.ack.watch is not None:
@@ -225,7 +274,9 @@ class DiskBuffer:
             chunk.data, chunk.ids, chunk.cost = b"", NO_IDS, 0
 
     def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
-        """Take the chunks that have one of these acks and still wait off their queues: all of them are in memory."""
+        """Take the chunks that have one of these acks and still wait off their queues: all of them
+        are in memory.
+        """
         return withdraw(self.holdings, acks, lane)
 
     def drop_oldest(self, lane: Lane | None) -> list[Chunk]:
@@ -233,7 +284,9 @@ class DiskBuffer:
         return drop_oldest(self.holdings, lane)
 
     def oldest(self, lane: Lane) -> float | None:
-        """When the oldest event that waits was received, wall-clock seconds; None if nothing waits."""
+        """When the oldest event that waits was received, wall-clock seconds; None if
+        nothing waits.
+        """
         holding = self.holdings.get(lane)
         if holding is None:
             return None
@@ -248,7 +301,9 @@ class DiskBuffer:
         return holding.events if holding else 0
 
     def tally(self, lane: Lane | None, source: str, reason: DropCause, count: int) -> None:
-        """Record in the log's books that events were received and dropped without being in the buffer."""
+        """Record in the log's books that events were received and dropped without being in the
+        buffer.
+        """
         self.commits.tally(lane, source, reason, count)
 
     def statistics(self) -> DiskStatistics:
@@ -256,10 +311,20 @@ class DiskBuffer:
         files = len(self.log.in_use) + len(self.log.free)
         events = sum([holding.events for holding in self.holdings.values()])
         on_disk, refusing = files * self.log.size, self.commits.refusing
-        return DiskStatistics(self.used, self.max_bytes, events, on_disk, self.memory.used, refusing, self._quarantine.files)
+        return DiskStatistics(
+            self.used,
+            self.max_bytes,
+            events,
+            on_disk,
+            self.memory.used,
+            refusing,
+            self._quarantine.files,
+        )
 
     async def close(self) -> None:
-        """Write everything, and a mark of a clean shutdown. Call it before the committer is closed."""
+        """Write everything, and a mark of a clean shutdown. Call it before the
+        committer is closed.
+        """
         await self.loader.close()
         self.commits.closing = True
         self._committer.request()
@@ -281,32 +346,65 @@ class DiskBuffer:
         self.memory.used -= counts_for
         memory = record.size + CHUNK_OVERHEAD + EVENT_OVERHEAD * record.count
         if self._fits_in_memory(holding, memory) or record.ack is not None:
-            self._keep_in_memory(record, holding, StoredRecord(segment, record.sequence, 0, record.count, length, full=True))
+            self._keep_in_memory(
+                record,
+                holding,
+                StoredRecord(segment, record.sequence, 0, record.count, length, full=True),
+            )
         else:
             self._leave_on_disk(record, holding, counts_for, record.placement)
 
     def _fits_in_memory(self, holding: DiskHolding, memory: int) -> bool:
-        """Whether a new record stays in memory. Behind others on disk it does only where no order is kept, and with room to spare."""
+        """Whether a new record stays in memory. Behind others on disk it does only where no order
+        is kept, and with room to spare.
+        """
         share = self.memory.share()
         if not holding.runs:
             return holding.in_memory + memory <= share
-        return not holding.ordered and holding.in_memory + memory <= (share * 3 // 4 if holding.spilling else share)
+        return not holding.ordered and holding.in_memory + memory <= (
+            share * 3 // 4 if holding.spilling else share
+        )
 
-    def _keep_in_memory(self, record: NewRecord, holding: DiskHolding, stored: StoredRecord) -> None:
+    def _keep_in_memory(
+        self, record: NewRecord, holding: DiskHolding, stored: StoredRecord
+    ) -> None:
         data = record.data[0] if len(record.data) == 1 else b"".join(record.data)
         chunk = StoredChunk(
-            record.lane, data, record.count, record.ids, record.received_at, record.source, record.ack, record=stored, first=0
+            record.lane,
+            data,
+            record.count,
+            record.ids,
+            record.received_at,
+            record.source,
+            record.ack,
+            record=stored,
+            first=0,
         )
         holding.queue.append(chunk)
         holding.spilling = False
         self._take_memory(holding, chunk.cost)
 
-    def _leave_on_disk(self, record: NewRecord, holding: DiskHolding, counts_for: int, placement: Placement) -> None:
+    def _leave_on_disk(
+        self, record: NewRecord, holding: DiskHolding, counts_for: int, placement: Placement
+    ) -> None:
         run = holding.runs[-1] if holding.runs else None
-        generation, begin, end = placement.segment.generation, placement.offset, placement.offset + placement.length
+        generation, begin, end = (
+            placement.segment.generation,
+            placement.offset,
+            placement.offset + placement.length,
+        )
         if run is None or not holding.spilling or run.generation != generation:
             holding.runs.append(
-                BacklogRun(generation, begin, end, record.sequence, record.sequence, record.count, counts_for, record.received_at)
+                BacklogRun(
+                    generation,
+                    begin,
+                    end,
+                    record.sequence,
+                    record.sequence,
+                    record.count,
+                    counts_for,
+                    record.received_at,
+                )
             )
         else:
             run.end, run.last = end, record.sequence
@@ -345,10 +443,16 @@ class DiskBuffer:
             return
         holding.loading = True
         ids = self._ordering_of(lane) is Ordering.PER_DISTINCT_ID
-        self.loader.load(segment, lane, run, room=room, ordered=ids, done=partial(self._loaded, lane, run))
+        self.loader.load(
+            segment, lane, run, room=room, ordered=ids, done=partial(self._loaded, lane, run)
+        )
 
-    def _loaded(self, lane: Lane, run: BacklogRun, stretch: LoadedStretch | None, error: Exception | None) -> None:
-        """The start of the lane's first run was read: its events are in memory. Or it can't be read now."""
+    def _loaded(
+        self, lane: Lane, run: BacklogRun, stretch: LoadedStretch | None, error: Exception | None
+    ) -> None:
+        """The start of the lane's first run was read: its events are in memory. Or it can't be
+        read now.
+        """
         holding = self.holdings[lane]
         holding.loading = False
         if stretch is None:
@@ -358,15 +462,29 @@ class DiskBuffer:
         self._unreadable = ""
         segment = self.segments[run.generation]
         for each in stretch.records:
-            stored = StoredRecord(segment, each.sequence, each.first, each.count, each.length, full=each.full)
-            chunk = StoredChunk(lane, each.data, each.count, each.ids, each.received_at, each.source, None, record=stored, first=each.first)
+            stored = StoredRecord(
+                segment, each.sequence, each.first, each.count, each.length, full=each.full
+            )
+            chunk = StoredChunk(
+                lane,
+                each.data,
+                each.count,
+                each.ids,
+                each.received_at,
+                each.source,
+                None,
+                record=stored,
+                first=each.first,
+            )
             holding.queue.append(chunk)
             self._take_memory(holding, chunk.cost)
             run.events -= each.count
             run.bytes -= self.cost(chunk)
         for damage in stretch.damages:
-            self._quarantine.copy(segment.path, segment.generation, damage)  # until compaction the damaged bytes count as live
-        run.start, run.first = stretch.end, max(run.first, stretch.last)  # other pieces of the last record may follow
+            # until compaction the damaged bytes count as live
+            self._quarantine.copy(segment.path, segment.generation, damage)
+        # other pieces of the last record may follow
+        run.start, run.first = stretch.end, max(run.first, stretch.last)
         if stretch.records:
             run.received_at = stretch.records[-1].received_at
         if run.start >= run.end:
@@ -375,11 +493,17 @@ class DiskBuffer:
         self.on_arrival()
 
     def close_run(self, lane: Lane, holding: DiskHolding, run: BacklogRun) -> None:
-        """All of a run was read. Its remaining figures are of unreadable events, or an estimate's error."""
+        """All of a run was read. Its remaining figures are of unreadable events, or an estimate's
+        error.
+        """
         self.used -= run.bytes
         _count(holding, -run.bytes)
         if run.events:
-            _log.error("events on disk are damaged; they count as dropped", lane=lane_label(lane), events=run.events)
+            _log.error(
+                "events on disk are damaged; they count as dropped",
+                lane=lane_label(lane),
+                events=run.events,
+            )
             holding.events -= run.events
             self.commits.drop_damaged(lane, run.events)
             self.on_damaged(lane, run.events)
@@ -390,7 +514,11 @@ class DiskBuffer:
         why = error_text(error)
         if why != self._unreadable:
             unexpected = not isinstance(error, OSError)
-            _log.error("events on disk can't be read now; reading is tried again each second", why=why, exc_info=unexpected)
+            _log.error(
+                "events on disk can't be read now; reading is tried again each second",
+                why=why,
+                exc_info=unexpected,
+            )
         self._unreadable = why
         self._clock.call_later(RETRY_SECONDS, self.on_arrival)
 

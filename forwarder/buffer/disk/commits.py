@@ -1,7 +1,9 @@
-"""The group commits of the log: what was offered, settled, counted and moved since the last one is written together.
+"""The group commits of the log: what was offered, settled, counted and moved since the last one is
+written together.
 
-Takes part in the committer: `prepare` builds a group on the loop, the commit thread writes and syncs it, `finish` acknowledges. If a commit
-fails, offers that are awaited are rejected; everything else is kept for the next group, which is tried after a second.
+Takes part in the committer: `prepare` builds a group on the loop, the commit thread writes and
+syncs it, `finish` acknowledges. If a commit fails, offers that are awaited are rejected;
+everything else is kept for the next group, which is tried after a second.
 """
 
 from __future__ import annotations
@@ -78,7 +80,9 @@ class CommittedBuffer(Protocol):
 class Commits:
     """See the module."""
 
-    def __init__(self, log: Log, committer: Committer, clock: Clock, owner: CommittedBuffer) -> None:
+    def __init__(
+        self, log: Log, committer: Committer, clock: Clock, owner: CommittedBuffer
+    ) -> None:
         self.log = log
         self._merged = min(MERGED_BYTES, log.size // 4)
         self.marks = Marks()
@@ -90,7 +94,9 @@ class Commits:
         self.closing = False
         """Whether the next group is the last, and marks a clean shutdown."""
         self.held_back = False
-        """Whether marks wait for longer than a group: for the commit of their dead letters, or for room."""
+        """Whether marks wait for longer than a group: for the commit of their dead letters, or for
+        room.
+        """
         self._committer = committer
         self._clock = clock
         self._owner = owner
@@ -102,7 +108,9 @@ class Commits:
         committer.add(self)
 
     def offer(self, offer: Offer) -> None:
-        """Write it with the next group. Raises `BufferFull` when the disk refuses, or is too slow, or its files are full."""
+        """Write it with the next group. Raises `BufferFull` when the disk refuses, or is too slow,
+        or its files are full.
+        """
         offered = self.offered + offer[2]
         if offered > self._room:
             self._check_room(offered)
@@ -119,14 +127,21 @@ class Commits:
     def _check_room(self, offered: int) -> None:
         """Raise if no more can be offered."""
         if self.refusing:
-            raise DiskRefuses(f"the disk refuses to write: {self.refusing}", retry_after=5.0, hint=_HINT)
+            raise DiskRefuses(
+                f"the disk refuses to write: {self.refusing}", retry_after=5.0, hint=_HINT
+            )
         if self.offered and offered > MAX_PENDING:
-            raise DiskRefuses("too much waits to be written: the disk is slower than the senders", hint="use a faster disk")
+            raise DiskRefuses(
+                "too much waits to be written: the disk is slower than the senders",
+                hint="use a faster disk",
+            )
         if offered > self.log.room():
             raise DiskRefuses("the buffer's files are full", hint=BUFFER_FULL_HINT)
 
     def _set_room(self) -> None:
-        """How much may be offered without `_check_room`: less than the room, and nothing while the disk refuses."""
+        """How much may be offered without `_check_room`: less than the room, and nothing while the
+        disk refuses.
+        """
         self._room = 0 if self.refusing else min(MAX_PENDING, self.log.room())
 
     def mark_soon(self) -> None:
@@ -157,7 +172,9 @@ class Commits:
         self._committer.request()
 
     def begin(self) -> None:
-        """Begin a segment as soon as the committer is started, to test whether the disk can be written."""
+        """Begin a segment as soon as the committer is started, to test whether the disk can be
+        written.
+        """
         self._first = True
         self._committer.request()
 
@@ -177,7 +194,15 @@ class Commits:
     def prepare(self) -> CommitJob | None:
         """See `storage.committer.CommitParticipant`."""
         self._due = False
-        if not (self._offers or self.marks or self.moving or self._tally.lanes or self.closing or self._first or self.refusing):
+        if not (
+            self._offers
+            or self.marks
+            or self.moving
+            or self._tally.lanes
+            or self.closing
+            or self._first
+            or self.refusing
+        ):
             return None
         if failpoints.ARMED and self.marks:
             failpoints.hit("settle.marked")
@@ -212,7 +237,10 @@ class Commits:
                 segment, self.moving = self.moving[0], None
                 self._owner.not_moved(segment)
             if not self._stuck:
-                _log.error("the buffer's files are full beyond their reserve; what is settled can't be marked before more of it is")
+                _log.error(
+                    "the buffer's files are full beyond their reserve; what is settled can't be "
+                    "marked before more of it is"
+                )
             self._stuck = True
         else:
             self._stuck = False
@@ -236,7 +264,10 @@ class Commits:
         if self.moving is None:
             return
         segment, found = self.moving
-        records = [list(pieces) for _, pieces in groupby(still_unsettled(found), key=lambda piece: piece.sequence)]
+        records = [
+            list(pieces)
+            for _, pieces in groupby(still_unsettled(found), key=lambda piece: piece.sequence)
+        ]
         sizes = [sum([len(piece.data) + RECORD_OVERHEAD for piece in pieces]) for pieces in records]
         if pending.group.rolls(sizes) > self.log.available() - len(pending.group.taken):
             self.moving = None
@@ -250,17 +281,26 @@ class Commits:
 
     def _add_settled(self, pending: PendingGroup) -> None:
         group = pending.group
-        for marks in [part for taken in self.marks.take(buried=False) for part in taken.parts(self._merged)]:
+        for marks in [
+            part for taken in self.marks.take(buried=False) for part in taken.parts(self._merged)
+        ]:
             record = marks.record()
             try:
-                group.add(RecordKind.MARKS, (record.body,), meta=record.meta, flags=record.flags, events=record.events)
+                group.add(
+                    RecordKind.MARKS,
+                    (record.body,),
+                    meta=record.meta,
+                    flags=record.flags,
+                    events=record.events,
+                )
             except BufferFull:
                 self.marks.put_back([marks])
                 pending.incomplete = True
                 continue
             group.delta.settle(marks.lane, marks.fate, marks.events)
             pending.marks.append(marks)
-        if self._tally.lanes or self._first or self.refusing:  # while the disk refuses, an empty one tests it
+        # while the disk refuses, an empty one tests it
+        if self._tally.lanes or self._first or self.refusing:
             group.add(RecordKind.TALLY, (msgspec.json.encode(self._tally.plain()),))
             pending.tally, self._tally = self._tally, LogBooks()
             group.delta.merge(pending.tally)
@@ -286,7 +326,9 @@ class Commits:
             pending.records.append(record)
 
     def _choose(self, offer: Offer, pending: PendingGroup) -> None:
-        """Add an offer to the group if the files have room for it; else reject it when the group ends."""
+        """Add an offer to the group if the files have room for it; else reject it when the group
+        ends.
+        """
         chunks, _, counts_for = offer
         size = counts_for + RECORD_OVERHEAD * len(chunks)
         if pending.refused or pending.size + size > self.log.room(pending.group):
@@ -307,7 +349,10 @@ class Commits:
         return taken
 
     def _add_last(self, pending: PendingGroup) -> None:
-        buried = self._as_many_as_fit(pending, [part for taken in self.marks.take(buried=True) for part in taken.parts(self._merged)])
+        buried = self._as_many_as_fit(
+            pending,
+            [part for taken in self.marks.take(buried=True) for part in taken.parts(self._merged)],
+        )
         if buried:
             try:
                 pending.group.add_last([marks.record() for marks in buried])
@@ -319,7 +364,8 @@ class Commits:
         if self.closing and not pending.buried:
             pending.group.add(RecordKind.CLOSED)
 
-    def finish(self, job: CommitJob, error: Exception | None) -> None:  # noqa: ARG002 - there is one group at a time
+    # there is one group at a time
+    def finish(self, job: CommitJob, error: Exception | None) -> None:  # noqa: ARG002
         """See `storage.committer.CommitParticipant`."""
         pending, self._running = self._running, None
         if pending is None:
@@ -350,17 +396,30 @@ class Commits:
         if pending.moving and self.moving is not None:
             segment, self.moving = self.moving[0], None
             self._owner.moved(segment, pending.moved)
-        self._refuse(pending.refused, DiskRefuses("the buffer's files are full", hint="the upstream is slower than the senders, or down"))
+        self._refuse(
+            pending.refused,
+            DiskRefuses(
+                "the buffer's files are full",
+                hint="the upstream is slower than the senders, or down",
+            ),
+        )
         for _, held, _ in pending.offers:
             if held is not None:
                 held(None)
 
     def _failed(self, pending: PendingGroup, error: Exception) -> None:
-        """Nothing of the group counts: reject awaited offers, and keep the rest for the next group."""
+        """Nothing of the group counts: reject awaited offers, and keep the rest for
+        the next group.
+        """
         why = error_text(error)
         if self.refusing != why:
             where = str(self.log.directory)
-            _log.error("the disk refuses to write; senders get 503 until it can be written", why=why, directory=where, hint=_HINT)
+            _log.error(
+                "the disk refuses to write; senders get 503 until it can be written",
+                why=why,
+                directory=where,
+                hint=_HINT,
+            )
         self.refusing = why
         self.held_back = True
         self.log.abandon(pending.group)
@@ -370,7 +429,9 @@ class Commits:
         self._committer.retry()
 
     def _refuse(self, offers: Sequence[Offer], error: BufferFull) -> None:
-        """Reject awaited offers; those that the buffer has accepted already come first in the next group."""
+        """Reject awaited offers; those that the buffer has accepted already come first in the next
+        group.
+        """
         kept = [offer for offer in offers if offer[1] is None]
         if kept:
             self._offers[:0] = kept

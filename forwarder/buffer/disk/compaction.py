@@ -1,7 +1,9 @@
-"""Compaction: copies the unsettled rest of the oldest segment forward, so that an old event can't pin a segment for ever.
+"""Compaction: copies the unsettled rest of the oldest segment forward, so that an old event can't
+pin a segment for ever.
 
-A thread reads the segment and cuts out its unsettled events; on the loop, those settled meanwhile are left out, and the rest is written
-with the next group, each piece with the generation of the segment that it comes from. Then the segment holds nothing more.
+A thread reads the segment and cuts out its unsettled events; on the loop, those settled meanwhile
+are left out, and the rest is written with the next group, each piece with the generation of the
+segment that it comes from. Then the segment holds nothing more.
 
 Invariant: while a segment is `busy`, nothing begins to read it, and it isn't freed.
 """
@@ -17,10 +19,24 @@ from typing import Final, Protocol
 import structlog
 
 from forwarder.buffer.disk.backlog import BacklogRun, DiskHolding, Loader, cost, wanted_of
-from forwarder.buffer.disk.format import HISTORICAL, SEGMENT_HEADER_SIZE, RecordKind, decode_meta, lane_of
+from forwarder.buffer.disk.format import (
+    HISTORICAL,
+    SEGMENT_HEADER_SIZE,
+    RecordKind,
+    decode_meta,
+    lane_of,
+)
 from forwarder.buffer.disk.log import RESERVE, Log, Placement
 from forwarder.buffer.disk.quarantine import Quarantine
-from forwarder.buffer.disk.reading import Damage, FoundRecord, Ranges, overlap, records, remaining, slices
+from forwarder.buffer.disk.reading import (
+    Damage,
+    FoundRecord,
+    Ranges,
+    overlap,
+    records,
+    remaining,
+    slices,
+)
 from forwarder.buffer.disk.segment import Segment, read_at
 from forwarder.core.event import Lane
 from forwarder.storage import failpoints
@@ -69,7 +85,11 @@ class Compaction:
         """Begin with the oldest segment, if compaction is due."""
         log = self._buffer.log
         in_use = log.in_use
-        if not in_use or in_use[0] is log.tail or not self._cycle.is_due(in_use, available=log.available(), reserve=RESERVE):
+        if (
+            not in_use
+            or in_use[0] is log.tail
+            or not self._cycle.is_due(in_use, available=log.available(), reserve=RESERVE)
+        ):
             return
         segment = in_use[0]
         segment.busy = True
@@ -81,7 +101,12 @@ class Compaction:
         plan = CompactionPlan(segment, unsettled_of(segment), runs, segment.holes)
         self._buffer.loader.run(partial(read_pieces, plan), partial(self._read, segment))
 
-    def _read(self, segment: Segment, result: tuple[list[MovedPiece], list[Damage]] | None, error: Exception | None) -> None:
+    def _read(
+        self,
+        segment: Segment,
+        result: tuple[list[MovedPiece], list[Damage]] | None,
+        error: Exception | None,
+    ) -> None:
         if result is None or self._buffer.closing:
             self.not_moved(segment)
             if error is not None:
@@ -90,7 +115,9 @@ class Compaction:
         pieces, damages = result
         for damage in damages:
             self._quarantine.copy(segment.path, segment.generation, damage)
-        self._buffer.copy_forward(segment, sorted(pieces, key=lambda piece: (not piece.in_memory, piece.lane)))
+        self._buffer.copy_forward(
+            segment, sorted(pieces, key=lambda piece: (not piece.in_memory, piece.lane))
+        )
 
     def moved(self, segment: Segment, moved: Sequence[tuple[MovedPiece, Placement]]) -> None:
         """The rest of a segment is durable elsewhere: the segment holds nothing any more."""
@@ -98,8 +125,12 @@ class Compaction:
             failpoints.hit("compaction.moved")
         for _, placement in moved:
             self._buffer.segments[placement.segment.generation] = placement.segment
-        self._move_stored(segment, [(piece, placement) for piece, placement in moved if piece.in_memory])
-        self._move_runs(segment, [(piece, placement) for piece, placement in moved if not piece.in_memory])
+        self._move_stored(
+            segment, [(piece, placement) for piece, placement in moved if piece.in_memory]
+        )
+        self._move_runs(
+            segment, [(piece, placement) for piece, placement in moved if not piece.in_memory]
+        )
         for _, placement in moved:
             placement.segment.dead_in = max(placement.segment.dead_in, segment.dead_in)
         segment.live = 0
@@ -114,7 +145,10 @@ class Compaction:
     def _move_stored(self, segment: Segment, moved: Sequence[tuple[MovedPiece, Placement]]) -> None:
         places: dict[int, tuple[Segment, int]] = {}
         for piece, placement in moved:
-            places[piece.sequence] = placement.segment, places.get(piece.sequence, (segment, 0))[1] + placement.length
+            places[piece.sequence] = (
+                placement.segment,
+                places.get(piece.sequence, (segment, 0))[1] + placement.length,
+            )
         for stored in list(segment.stored.values()):
             target, length = places[stored.sequence]
             places[stored.sequence] = target, 0  # a second part of the same record adds nothing
@@ -162,7 +196,9 @@ class MovedPiece:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What is unsettled in a segment: of its records in memory by sequence, and its runs by lane."""
+    """What is unsettled in a segment: of its records in memory by sequence, and its
+    runs by lane.
+    """
 
     segment: Segment
     stored: dict[int, Ranges]
@@ -173,9 +209,10 @@ class CompactionPlan:
 class CompactionCycle:
     """Whether the oldest segment should be compacted.
 
-    It is due when the log is much larger than what is live in it; and when few files are left while the others waste more than one of them.
-    Copying doesn't regain what large records waste at the ends of segments: so all segments are copied once, and then none before half a
-    segment's worth of events was settled.
+    It is due when the log is much larger than what is live in it; and when few files are left
+    while the others waste more than one of them. Copying doesn't regain what large records waste
+    at the ends of segments: so all segments are copied once, and then none before half a segment's
+    worth of events was settled.
     """
 
     def __init__(self) -> None:
@@ -188,16 +225,27 @@ class CompactionCycle:
         self._settled_then = 0
 
     def is_due(self, segments: Sequence[Segment], *, available: int, reserve: int) -> bool:
-        """`segments` are those in use, oldest first, the tail last; `available` those that are free or may be made."""
+        """`segments` are those in use, oldest first, the tail last; `available` those that are
+        free or may be made.
+        """
         oldest = segments[0] if len(segments) > 1 else None
-        if oldest is None or oldest.busy or oldest.readers or self._stuck == (available, self.settled):
+        if (
+            oldest is None
+            or oldest.busy
+            or oldest.readers
+            or self._stuck == (available, self.settled)
+        ):
             return False
         capacity = oldest.capacity
         live = sum([segment.live for segment in segments])
         if len(segments) > SLACK + 1 + 2 * -(-live // capacity):
             return True
         wasted = (len(segments) - 1) * capacity - live + segments[-1].live
-        return available <= reserve + 2 and 4 * wasted >= 5 * capacity and self._continues(oldest, segments[-1], capacity)
+        return (
+            available <= reserve + 2
+            and 4 * wasted >= 5 * capacity
+            and self._continues(oldest, segments[-1], capacity)
+        )
 
     def had_no_room(self, available: int) -> None:
         """The copies didn't fit into the remaining segments."""
@@ -216,7 +264,9 @@ def unsettled_of(segment: Segment) -> dict[int, Ranges]:
     """The unsettled events of the records in memory, by sequence."""
     found: dict[int, Ranges] = {}
     for record in segment.stored.values():
-        found.setdefault(record.sequence, []).extend(remaining(record.first, record.count, record.gone or []))
+        found.setdefault(record.sequence, []).extend(
+            remaining(record.first, record.count, record.gone or [])
+        )
     return found
 
 
@@ -225,7 +275,13 @@ def still_unsettled(pieces: Sequence[MovedPiece]) -> list[MovedPiece]:
     if not pieces:
         return []
     unsettled = unsettled_of(pieces[0].segment)
-    return [part for piece in pieces for part in ([piece] if not piece.in_memory else _cut(piece, unsettled.get(piece.sequence, [])))]
+    return [
+        part
+        for piece in pieces
+        for part in (
+            [piece] if not piece.in_memory else _cut(piece, unsettled.get(piece.sequence, []))
+        )
+    ]
 
 
 def _cut(piece: MovedPiece, unsettled: Ranges) -> list[MovedPiece]:
@@ -233,15 +289,22 @@ def _cut(piece: MovedPiece, unsettled: Ranges) -> list[MovedPiece]:
     if wanted == [(piece.first, piece.count)]:
         return [piece]
     bodies = slices(piece.data, piece.first, piece.count, wanted)
-    return [replace(piece, first=first, count=count, data=data) for (first, count), data in zip(wanted, bodies, strict=True)]
+    return [
+        replace(piece, first=first, count=count, data=data)
+        for (first, count), data in zip(wanted, bodies, strict=True)
+    ]
 
 
 def read_pieces(plan: CompactionPlan) -> tuple[list[MovedPiece], list[Damage]]:
-    """The unsettled events of a segment, a lane's in order, and what can't be read any more. For a thread. Raises `OSError`."""
+    """The unsettled events of a segment, a lane's in order, and what can't be read any more. For a
+    thread. Raises `OSError`.
+    """
     segment = plan.segment
     pieces: list[MovedPiece] = []
     damages: list[Damage] = []
-    for item in records(read_at(segment.fd, segment.end, 0), segment.generation, start=SEGMENT_HEADER_SIZE):
+    for item in records(
+        read_at(segment.fd, segment.end, 0), segment.generation, start=SEGMENT_HEADER_SIZE
+    ):
         if isinstance(item, Damage):
             damages.append(item)
         elif item.header.kind == RecordKind.DATA:
@@ -256,7 +319,10 @@ def _pieces(plan: CompactionPlan, item: FoundRecord) -> list[MovedPiece]:
     _, api_key = decode_meta(item.meta)
     lane = lane_of(api_key, header.flags)
     runs = plan.runs.get(lane, ())
-    in_memory = not any(run.start <= item.offset < run.end and run.first <= header.sequence <= run.last for run in runs)
+    in_memory = not any(
+        run.start <= item.offset < run.end and run.first <= header.sequence <= run.last
+        for run in runs
+    )
     if in_memory:
         wanted = overlap(header.first, header.events, plan.stored.get(header.sequence, []))
     else:
@@ -287,7 +353,18 @@ def moved_runs(run: BacklogRun, moved: Sequence[tuple[MovedPiece, Placement]]) -
         if not run.first <= piece.sequence <= run.last:
             continue
         if not runs or runs[-1].generation != segment.generation:
-            runs.append(BacklogRun(segment.generation, offset, offset, piece.sequence, piece.sequence, 0, 0, piece.received_at))
+            runs.append(
+                BacklogRun(
+                    segment.generation,
+                    offset,
+                    offset,
+                    piece.sequence,
+                    piece.sequence,
+                    0,
+                    0,
+                    piece.received_at,
+                )
+            )
         new = runs[-1]
         new.end, new.last = offset + length, piece.sequence
         new.events += piece.count

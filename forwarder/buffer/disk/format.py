@@ -114,7 +114,9 @@ class RecordHeader(NamedTuple):
 
 def encode_segment_header(header: SegmentHeader) -> bytes:
     """The header's sector."""
-    fields = _SEGMENT.pack(SEGMENT_MAGIC, header.version, 0, header.size, header.generation, header.made)
+    fields = _SEGMENT.pack(
+        SEGMENT_MAGIC, header.version, 0, header.size, header.generation, header.made
+    )
     return (fields + _CRC.pack(crc32(fields))).ljust(SEGMENT_HEADER_SIZE, b"\0")
 
 
@@ -123,7 +125,9 @@ def decode_segment_header(data: bytes) -> SegmentHeader | None:
     if len(data) < _SEGMENT.size + _CRC.size:
         return None
     magic, version, _, size, generation, made = _SEGMENT.unpack_from(data)
-    if magic != SEGMENT_MAGIC or _CRC.unpack_from(data, _SEGMENT.size)[0] != crc32(data[: _SEGMENT.size]):
+    if magic != SEGMENT_MAGIC or _CRC.unpack_from(data, _SEGMENT.size)[0] != crc32(
+        data[: _SEGMENT.size]
+    ):
         return None
     return SegmentHeader(version, size, generation, made)
 
@@ -144,7 +148,20 @@ def encode_record_header(
     moved_from: int = 0,
 ) -> bytes:
     """A record's header and meta."""
-    fields = _FIELDS.pack(generation, kind, flags, len(meta), events, sequence, first, size, body_crc, received_at, origin, moved_from)
+    fields = _FIELDS.pack(
+        generation,
+        kind,
+        flags,
+        len(meta),
+        events,
+        sequence,
+        first,
+        size,
+        body_crc,
+        received_at,
+        origin,
+        moved_from,
+    )
     fields += meta
     return _PREFIX.pack(MAGIC, crc32(fields)) + fields
 

@@ -1,9 +1,10 @@
 """Writes the log: where the next record goes, which segments are in use, and which are free.
 
-Invariants: groups are written one at a time, in sequence; a group's bytes are one write a segment and one fdatasync a file, and a group
-counts only when that has returned. After a write or a sync that failed nothing more is written into that segment, for its content on disk
-is unknown. Segments are freed oldest first; the last `RESERVE` of them are never given to new events, so that marks can always be written
-and compaction can always continue.
+Invariants: groups are written one at a time, in sequence; a group's bytes are one write a segment
+and one fdatasync a file, and a group counts only when that has returned. After a write or a sync
+that failed nothing more is written into that segment, for its content on disk is unknown. Segments
+are freed oldest first; the last `RESERVE` of them are never given to new events, so that marks can
+always be written and compaction can always continue.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ import msgspec
 from isal.isal_zlib import crc32
 
 from forwarder.buffer.disk.books import LogBooks
-from forwarder.buffer.disk.format import RECORD_HEADER_SIZE, SEGMENT_HEADER_SIZE, RecordKind, encode_record_header
+from forwarder.buffer.disk.format import (
+    RECORD_HEADER_SIZE,
+    SEGMENT_HEADER_SIZE,
+    RecordKind,
+    encode_record_header,
+)
 from forwarder.buffer.disk.segment import Segment, write_vectors
 from forwarder.core.errors import BufferFull
 from forwarder.storage import failpoints
@@ -31,7 +37,9 @@ MAX_RECORD_OVERHEAD: Final = 4096
 
 CHECKPOINT_SHARE: Final = 64
 LANE_BYTES: Final = 128
-"""A checkpoint's lanes may take a 64th of a segment, at about so many bytes each; idle lanes beyond that are merged."""
+"""A checkpoint's lanes may take a 64th of a segment, at about so many bytes each; idle lanes
+beyond that are merged.
+"""
 
 KEEP_FREE: Final = 4
 """Free segments that are kept for reuse; more are deleted."""
@@ -61,7 +69,9 @@ class _Write(NamedTuple):
 
 
 class LogGroup:
-    """One commit: a job of the committer. Records are added on the loop, `run` writes them on the commit thread."""
+    """One commit: a job of the committer. Records are added on the loop, `run` writes them on the
+    commit thread.
+    """
 
     def __init__(self, log: Log, number: int) -> None:
         self._log = log
@@ -74,27 +84,47 @@ class LogGroup:
         self.taken: list[Segment] = []
         """Segments that the group begins."""
         self.held_back: list[_Write] = []
-        """Written last, and only if the jobs before this one succeeded: the marks of buried events."""
+        """Written last, and only if the jobs before this one succeeded: the marks of buried events.
+        """
         self.end_before_last = 0
         self.alone = False
         self.began = False
         """Whether anything of the group may be in the files."""
 
     def add(
-        self, kind: RecordKind, body: Sequence[bytes] = (), *, meta: bytes = b"", fresh: bool = False, **fields: int | float
+        self,
+        kind: RecordKind,
+        body: Sequence[bytes] = (),
+        *,
+        meta: bytes = b"",
+        fresh: bool = False,
+        **fields: int | float,
     ) -> Placement:
-        """Add a record; `fresh`: of new events, which may not use the reserve. Raises `BufferFull`."""
+        """Add a record; `fresh`: of new events, which may not use the reserve. Raises
+        `BufferFull`.
+        """
         size = sum(map(len, body))
         self.make_room(RECORD_HEADER_SIZE + len(meta) + size, RESERVE if fresh else 0)
         return self._put(self.writes, kind, body, size, meta, fields)
 
     def add_last(self, records: Sequence[MarksRecord]) -> None:
-        """Add marks that are written only if the jobs before this one succeed; nothing can be added behind them. Raises `BufferFull`."""
-        self.make_room(sum([RECORD_HEADER_SIZE + len(record.meta) + len(record.body) for record in records]), 0)
+        """Add marks that are written only if the jobs before this one succeed; nothing can be
+        added behind them. Raises `BufferFull`.
+        """
+        self.make_room(
+            sum([RECORD_HEADER_SIZE + len(record.meta) + len(record.body) for record in records]), 0
+        )
         self.end_before_last = self.end
         for record in records:
             fields: dict[str, int | float] = {"flags": record.flags, "events": record.events}
-            self._put(self.held_back, RecordKind.MARKS, (record.body,), len(record.body), record.meta, fields)
+            self._put(
+                self.held_back,
+                RecordKind.MARKS,
+                (record.body,),
+                len(record.body),
+                record.meta,
+                fields,
+            )
 
     @property
     def left(self) -> int:
@@ -102,7 +132,9 @@ class LogGroup:
         return max(0, self.tail.size - self.end - RECORD_HEADER_SIZE) if self.tail else 0
 
     def make_room(self, length: int, reserve: int) -> None:
-        """Begin the next segment if the tail has no room for so many bytes and its end. Raises `BufferFull`."""
+        """Begin the next segment if the tail has no room for so many bytes and its end. Raises
+        `BufferFull`.
+        """
         if length > self.left:
             if length + SEGMENT_HEADER_SIZE > self._log.size:
                 raise BufferFull("a record is larger than a segment")
@@ -111,7 +143,9 @@ class LogGroup:
                 raise BufferFull("a record is larger than a segment")
 
     def rolls(self, sizes: Sequence[int]) -> int:
-        """How many segments more it would take to add records of these sizes, in order, each with what belongs to it in one segment."""
+        """How many segments more it would take to add records of these sizes, in order, each with
+        what belongs to it in one segment.
+        """
         size = self._log.size
         left = self.left
         count = 0
@@ -123,7 +157,13 @@ class LogGroup:
         return count
 
     def _put(  # noqa: PLR0917 - it is called for each record
-        self, writes: list[_Write], kind: RecordKind, body: Sequence[bytes], size: int, meta: bytes, fields: dict[str, int | float]
+        self,
+        writes: list[_Write],
+        kind: RecordKind,
+        body: Sequence[bytes],
+        size: int,
+        meta: bytes,
+        fields: dict[str, int | float],
     ) -> Placement:
         segment = self.tail
         if segment is None:
@@ -131,7 +171,9 @@ class LogGroup:
         checksum = 0
         for piece in body:
             checksum = crc32(piece, checksum)
-        header = encode_record_header(segment.generation, kind, size=size, body_crc=checksum, meta=meta, **fields)  # type: ignore[arg-type]
+        header = encode_record_header(
+            segment.generation, kind, size=size, body_crc=checksum, meta=meta, **fields
+        )  # type: ignore[arg-type]
         if not writes or writes[-1].segment is not segment:
             writes.append(_Write(segment, self.end, []))
         writes[-1].vectors.append(header)
@@ -154,14 +196,18 @@ class LogGroup:
         self._put(self.writes, RecordKind.CHECKPOINT, (checkpoint,), len(checkpoint), b"", {})
 
     def run(self, *, alone: bool) -> None:
-        """See `storage.committer.CommitJob`. Each file is synced before the next one is written: a checkpoint counts what is before it."""
+        """See `storage.committer.CommitJob`. Each file is synced before the next one is written: a
+        checkpoint counts what is before it.
+        """
         self.alone = alone
         if failpoints.ARMED:
             failpoints.hit("commit.begin")
         for segment in self.taken:
             segment.create()
         self.began = True
-        for segment, writes in groupby(self.writes if alone else self.writes + self.held_back, key=attrgetter("segment")):
+        for segment, writes in groupby(
+            self.writes if alone else self.writes + self.held_back, key=attrgetter("segment")
+        ):
             for write in writes:
                 write_vectors(segment.fd, write.vectors, write.at)
             segment.check_name()
@@ -212,7 +258,9 @@ class Log:
         self.books = LogBooks()
         self.next_generation = 1
         self.given_up: list[tuple[int, int]] = []
-        """Generations, from and to, that a failing disk left without an end, or without content: recovery doesn't report them."""
+        """Generations, from and to, that a failing disk left without an end, or without content:
+        recovery doesn't report them.
+        """
         self._checkpoint_size = 0
         self.void: list[tuple[int, int]] = []
         """Generations, and the offset from which on a failed group may have written."""
@@ -226,13 +274,17 @@ class Log:
         return LogGroup(self, self.groups)
 
     def next_segment(self, reserve: int, *, planned: int) -> Segment:
-        """The next segment; `reserve` must stay free, `planned` are in use already. Raises `BufferFull`."""
-        without_any = self.tail is None and not planned and not reserve  # what is settled must be marked, whatever the limit
+        """The next segment; `reserve` must stay free, `planned` are in use already. Raises
+        `BufferFull`.
+        """
+        # what is settled must be marked, whatever the limit
+        without_any = self.tail is None and not planned and not reserve
         if self.available() - planned <= reserve and not without_any:
             hint = "the upstream is slower than the senders, or down"
             raise BufferFull("the buffer's files are full; they are being compacted", hint=hint)
         can_make = self.available() - planned > len(self.free)
-        if len(self.free) > (1 if reserve and can_make else 0):  # new events leave the last one to the marks: the disk may be full
+        # new events leave the last one to the marks: the disk may be full
+        if len(self.free) > (1 if reserve and can_make else 0):
             return self.free.popleft()
         return self._plan()
 
@@ -244,10 +296,14 @@ class Log:
 
     def largest_record(self) -> int:
         """Bytes of events that fit one record, however large its segment's checkpoint."""
-        return self.size - SEGMENT_HEADER_SIZE - MAX_RECORD_OVERHEAD // 2 - 2 * self._checkpoint_size
+        return (
+            self.size - SEGMENT_HEADER_SIZE - MAX_RECORD_OVERHEAD // 2 - 2 * self._checkpoint_size
+        )
 
     def make_spare(self) -> None:
-        """Keep a free file: what is settled must be marked even when the disk is full. Raises `OSError`."""
+        """Keep a free file: what is settled must be marked even when the disk is full. Raises
+        `OSError`.
+        """
         if not self.free and self.available() > 0:
             spare = self._plan()
             spare.create()
@@ -271,7 +327,13 @@ class Log:
         oldest = self.in_use[0].generation if self.in_use else self.next_generation
         self.given_up = [each for each in self.given_up if each[1] >= oldest]
         self.void = [each for each in self.void if each[0] >= oldest]
-        state = {"oldest": oldest, "next": self.next_sequence, "given_up": self.given_up, "void": self.void, "books": books.plain()}
+        state = {
+            "oldest": oldest,
+            "next": self.next_sequence,
+            "given_up": self.given_up,
+            "void": self.void,
+            "books": books.plain(),
+        }
         encoded = msgspec.json.encode(state)
         self._checkpoint_size = len(encoded)
         return encoded
@@ -288,12 +350,15 @@ class Log:
             self.tail.end = group.end_before_last if group.without_last else group.end
 
     def abandon(self, group: LogGroup) -> None:
-        """The group failed. Its content on disk is unknown, so its segments are given up, each with a generation of its own."""
+        """The group failed. Its content on disk is unknown, so its segments are given up, each
+        with a generation of its own.
+        """
         self.finished = group.number
         if not group.began:
             self.discard(group)
             return
-        self.free.extend([segment for segment in group.taken if segment.fd >= 0])  # nothing in them was acknowledged
+        # nothing in them was acknowledged
+        self.free.extend([segment for segment in group.taken if segment.fd >= 0])
         if self.tail is not None:
             self.give_up(self.tail.generation, self.tail.generation)
             self.void.append((self.tail.generation, self.tail.end))
@@ -321,7 +386,8 @@ class Log:
                 segment.end = segment.size
 
     def release(self, *, kept: bool) -> list[Segment]:
-        """Free the oldest segments that hold nothing unsettled, if the marks are durable; return them.
+        """Free the oldest segments that hold nothing unsettled, if the marks are durable; return
+        them.
 
         `kept`: some marks wait for longer than a group, so that nothing may be freed.
         """
@@ -336,7 +402,9 @@ class Log:
         return freed
 
     def surplus(self) -> list[Segment]:
-        """Take free segments off the list that need not be kept: the caller deletes them, which may take a while."""
+        """Take free segments off the list that need not be kept: the caller deletes them, which
+        may take a while.
+        """
         retired, self._retired = self._retired, []
         return retired + [self.free.popleft() for _ in range(len(self.free) - KEEP_FREE)]
 

@@ -1,7 +1,9 @@
-"""Opens a buffer's directory: readable data is continued, unreadable data is quarantined whole and logged, nothing is deleted.
+"""Opens a buffer's directory: readable data is continued, unreadable data is quarantined whole and
+logged, nothing is deleted.
 
-The log continues behind its last record, or in a new segment if something there can't be read: nothing is overwritten. On a disk that can't
-be written the backlog is delivered all the same; new events are rejected until it can.
+The log continues behind its last record, or in a new segment if something there can't be read:
+nothing is overwritten. On a disk that can't be written the backlog is delivered all the same; new
+events are rejected until it can.
 """
 
 from __future__ import annotations
@@ -33,14 +35,18 @@ from forwarder.storage.private import make_directory
 from forwarder.telemetry.labels import lane_label
 
 FEWEST_SEGMENTS: Final = 4
-"""Least number of segments, however low the limit: if older records don't fit the limit's segments, all are as large as theirs."""
+"""Least number of segments, however low the limit: if older records don't fit the limit's
+segments, all are as large as theirs.
+"""
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class OpenPolicy:
-    """`max_bytes` bounds everything that the log has on disk; `window` the memory for loaded events."""
+    """`max_bytes` bounds everything that the log has on disk; `window` the memory for loaded
+    events.
+    """
 
     max_bytes: int
     ordering_of: Callable[[Lane], Ordering]
@@ -58,13 +64,21 @@ class DeadLetterIndex(Protocol):
         """These dead letters are in the log again: remove them."""
 
     def gone(self, lane: Lane) -> int:
-        """Events of the log that are or were dead letters: stored or dropped ones, without those that never were in the log."""
+        """Events of the log that are or were dead letters: stored or dropped ones, without those
+        that never were in the log.
+        """
 
     def lanes(self) -> Collection[Lane]:
         """The lanes of dead letters."""
 
 
-def open_buffer(directory: Path, committer: Committer, clock: Clock, policy: OpenPolicy, dead_letters: DeadLetterIndex) -> DiskBuffer:
+def open_buffer(
+    directory: Path,
+    committer: Committer,
+    clock: Clock,
+    policy: OpenPolicy,
+    dead_letters: DeadLetterIndex,
+) -> DiskBuffer:
     """Open the buffer of one worker, whose lock is held. Start its committer afterwards.
 
     Raises `ConfigurationError` if the directory can't be used at all.
@@ -104,10 +118,21 @@ def open_buffer(directory: Path, committer: Committer, clock: Clock, policy: Ope
 
 
 def _size(max_bytes: int, found: RecoveredLog) -> int:
-    """The size of segments: that of the limit, or that of older segments whose records wouldn't fit."""
+    """The size of segments: that of the limit, or that of older segments whose records wouldn't
+    fit.
+    """
     size = segment_size(max_bytes)
     largest = largest_event(max_bytes)
-    return max([size, *(scan.header.size for scan in found.segments if scan.live and max(scan.lengths, default=0) > largest)])
+    return max(
+        [
+            size,
+            *(
+                scan.header.size
+                for scan in found.segments
+                if scan.live and max(scan.lengths, default=0) > largest
+            ),
+        ]
+    )
 
 
 def _quarantine_problems(found: RecoveredLog, quarantine: Quarantine) -> None:
@@ -118,7 +143,9 @@ def _quarantine_problems(found: RecoveredLog, quarantine: Quarantine) -> None:
         elif problem.damage is not None and problem.path in generations:
             quarantine.copy(problem.path, generations[problem.path], problem.damage)
         else:
-            _log.error("the buffer's files aren't complete", file=str(problem.path), what=problem.what)
+            _log.error(
+                "the buffer's files aren't complete", file=str(problem.path), what=problem.what
+            )
 
 
 def _continue_log(buffer: DiskBuffer, found: RecoveredLog) -> None:
@@ -132,7 +159,13 @@ def _continue_log(buffer: DiskBuffer, found: RecoveredLog) -> None:
     log.given_up = list(found.given_up)
     log.void = list(found.void.items())
     last = log.in_use[-1] if log.in_use else None
-    if _give_up(log, found) and last is not None and not found.segments[-1].ended and last.size == log.size and not last.read_only:
+    if (
+        _give_up(log, found)
+        and last is not None
+        and not found.segments[-1].ended
+        and last.size == log.size
+        and not last.read_only
+    ):
         log.tail = last
     elif last is not None and not found.segments[-1].complete:
         log.give_up(last.generation, last.generation)
@@ -145,11 +178,14 @@ def _continue_log(buffer: DiskBuffer, found: RecoveredLog) -> None:
         _remove(path)
     for segment in log.release(kept=bool(found.buried)):
         del buffer.segments[segment.generation]
-    # where the limit was lowered there may be more segments than it allows: what is delivered of them must be written down all the same
+    # where the limit was lowered there may be more segments than it allows: what is delivered of
+    # them must be written down all the same
     log.most = max(log.most, len(log.in_use) + 1)
     log.books = found.books
     log.next_generation = found.next_generation
-    log.next_number = 1 + max((int(path.stem) for path in log.directory.iterdir() if path.stem.isdigit()), default=0)
+    log.next_number = 1 + max(
+        (int(path.stem) for path in log.directory.iterdir() if path.stem.isdigit()), default=0
+    )
     log.next_sequence = found.next_sequence
     for lane, runs in found.runs.items():
         holding = buffer.holding(lane)
@@ -160,12 +196,16 @@ def _continue_log(buffer: DiskBuffer, found: RecoveredLog) -> None:
 
 
 def _give_up(log: Log, found: RecoveredLog) -> bool:
-    """Record segments without an end and missing ones, which were reported, for the next checkpoint. Return whether all were known."""
+    """Record segments without an end and missing ones, which were reported, for the next
+    checkpoint. Return whether all were known.
+    """
     known = True
     for scan, following in zip(found.segments, found.segments[1:], strict=False):
         first = scan.header.generation + scan.complete
         last = following.header.generation - 1
-        if last >= first and not any(begin <= first and last <= end for begin, end in found.given_up):
+        if last >= first and not any(
+            begin <= first and last <= end for begin, end in found.given_up
+        ):
             log.give_up(first, last)
             known = False
     return known
@@ -176,11 +216,15 @@ def _remove(path: Path) -> None:
     try:
         path.unlink()
     except OSError as error:
-        _log.debug("a file that isn't needed can't be deleted", file=str(path), why=error_text(error))
+        _log.debug(
+            "a file that isn't needed can't be deleted", file=str(path), why=error_text(error)
+        )
 
 
 def _sync(log: Log) -> None:
-    """Sync what was read: after a failed group or a crash it may never have been synced, and counts from now on."""
+    """Sync what was read: after a failed group or a crash it may never have been synced, and
+    counts from now on.
+    """
     try:
         log.sync({segment.fd for segment in log.in_use})
     except OSError as error:
@@ -204,13 +248,31 @@ def _balance(buffer: DiskBuffer, found: RecoveredLog, dead_letters: DeadLetterIn
     for lane, sequence, index in found.buried:
         buffer.commits.marks.of(lane, Fate.BURIED).add(sequence, index, 1, whole=False)
     books = buffer.log.books
-    for lane in {*found.runs, *(lane for lane in books.lanes if lane is not None), *dead_letters.lanes()}:
+    for lane in {
+        *found.runs,
+        *(lane for lane in books.lanes if lane is not None),
+        *dead_letters.lanes(),
+    }:
         account = books.lanes[lane]
         received = sum(account.received.values())
-        missing = received - account.delivered - sum(account.dropped.values()) - buffer.count(lane) - dead_letters.gone(lane)
+        missing = (
+            received
+            - account.delivered
+            - sum(account.dropped.values())
+            - buffer.count(lane)
+            - dead_letters.gone(lane)
+        )
         if missing > 0:
-            _log.error("events of the buffer are missing; they count as dropped", lane=lane_label(lane), events=missing)
+            _log.error(
+                "events of the buffer are missing; they count as dropped",
+                lane=lane_label(lane),
+                events=missing,
+            )
             buffer.commits.drop_damaged(lane, missing)
         elif missing < 0:
-            _log.warning("events of the buffer are not in the books; they count as received", lane=lane_label(lane), events=-missing)
+            _log.warning(
+                "events of the buffer are not in the books; they count as received",
+                lane=lane_label(lane),
+                events=-missing,
+            )
             buffer.commits.receive_recovered(lane, -missing)

@@ -1,7 +1,8 @@
-"""What is pending for the next group: records of offered events, marks of settled ones, and the group with what is in it.
+"""What is pending for the next group: records of offered events, marks of settled ones, and the
+group with what is in it.
 
-Small chunks of a lane that keeps no order are merged into one record and one chunk: that makes an fsync for each request affordable, and
-its batches cheaper.
+Small chunks of a lane that keeps no order are merged into one record and one chunk: that makes an
+fsync for each request affordable, and its batches cheaper.
 """
 
 from __future__ import annotations
@@ -30,13 +31,28 @@ MERGED_EVENTS: Final = 1000
 
 
 Offer: TypeAlias = tuple[Sequence[Chunk], AckCallback | None, int]
-"""Events offered together, the callback (None: the buffer has accepted them already), and what they count for."""
+"""Events offered together, the callback (None: the buffer has accepted them already), and what
+they count for.
+"""
 
 
 class NewRecord:
     """Chunks that are written as one record."""
 
-    __slots__ = ("ack", "count", "data", "ids", "lane", "origin", "placement", "received_at", "sequence", "size", "source", "uncounted")
+    __slots__ = (
+        "ack",
+        "count",
+        "data",
+        "ids",
+        "lane",
+        "origin",
+        "placement",
+        "received_at",
+        "sequence",
+        "size",
+        "source",
+        "uncounted",
+    )
 
     def __init__(self, chunk: Chunk, *, counted: bool) -> None:
         self.lane = chunk.lane
@@ -63,7 +79,11 @@ class NewRecord:
 
     def takes(self, chunk: Chunk, most: int) -> bool:
         """Whether another small chunk may be appended."""
-        return self.size + len(chunk.data) < most and self.count < MERGED_EVENTS and chunk.source == self.source
+        return (
+            self.size + len(chunk.data) < most
+            and self.count < MERGED_EVENTS
+            and chunk.source == self.source
+        )
 
     @property
     def flags(self) -> int:
@@ -72,13 +92,20 @@ class NewRecord:
 
 
 def merge(offers: Sequence[Offer], most: int = MERGED_BYTES) -> Iterator[NewRecord]:
-    """The records of the offers, each lane's in order; small chunks are merged to about `most` bytes."""
+    """The records of the offers, each lane's in order; small chunks are merged to about `most`
+    bytes.
+    """
     open_records: dict[Lane, NewRecord] = {}
     for chunks, held, _ in offers:
         counted = held is None
         for chunk in chunks:
             record = open_records.get(chunk.lane)
-            small = len(chunk.data) < MERGE_BELOW and not chunk.ids and chunk.ack is None and not chunk.origin
+            small = (
+                len(chunk.data) < MERGE_BELOW
+                and not chunk.ids
+                and chunk.ack is None
+                and not chunk.origin
+            )
             if record is not None and small and record.takes(chunk, most):
                 record.add(chunk, counted=counted)
                 continue
@@ -107,15 +134,24 @@ class LaneMarks:
         self.events += count
 
     def parts(self, most: int) -> Iterator[LaneMarks]:
-        """The same in parts of at most `most` bytes each; the first of them counts all the events."""
+        """The same in parts of at most `most` bytes each; the first of them counts all
+        the events.
+        """
         step = max(1, most // MARK_BYTES) * 2
         for at in range(0, len(self.marks), step):
-            yield LaneMarks(self.lane, self.fate, self.marks[at : at + step], 0 if at else self.events)
+            yield LaneMarks(
+                self.lane, self.fate, self.marks[at : at + step], 0 if at else self.events
+            )
 
     def record(self) -> MarksRecord:
         """As a record of the log."""
         flags = HISTORICAL if self.lane.historical else 0
-        return MarksRecord(encode_meta(self.fate.value, self.lane.api_key), self.marks.tobytes(), flags, self.events)
+        return MarksRecord(
+            encode_meta(self.fate.value, self.lane.api_key),
+            self.marks.tobytes(),
+            flags,
+            self.events,
+        )
 
 
 class Marks:
@@ -136,7 +172,9 @@ class Marks:
 
     def take(self, *, buried: bool) -> list[LaneMarks]:
         """Remove and return those of buried events, or the others."""
-        taken = {key: marks for key, marks in self._lanes.items() if (key[1] is Fate.BURIED) == buried}
+        taken = {
+            key: marks for key, marks in self._lanes.items() if (key[1] is Fate.BURIED) == buried
+        }
         for key in taken:
             del self._lanes[key]
         return list(taken.values())
@@ -187,7 +225,19 @@ class OffersDontFitError(Exception):
 class PendingGroup:
     """The group that is being built or written, and what is in it."""
 
-    __slots__ = ("buried", "group", "incomplete", "marks", "moved", "moving", "offers", "records", "refused", "size", "tally")
+    __slots__ = (
+        "buried",
+        "group",
+        "incomplete",
+        "marks",
+        "moved",
+        "moving",
+        "offers",
+        "records",
+        "refused",
+        "size",
+        "tally",
+    )
 
     def __init__(self, group: LogGroup) -> None:
         self.group = group

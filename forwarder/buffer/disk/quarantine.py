@@ -1,6 +1,8 @@
-"""The quarantine of damaged data, the folder `aside/`: bytes are copied, files moved, whole, logged, and never deleted.
+"""The quarantine of damaged data, the folder `aside/`: bytes are copied, files moved, whole,
+logged, and never deleted.
 
-Each is a file in `aside/`, named after when and where it was found, with a line in `aside/README` that describes it.
+Each is a file in `aside/`, named after when and where it was found, with a line in `aside/README`
+that describes it.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ from forwarder.storage.private import make_directory, open_file, sync_directory
 
 
 def _hint() -> str:
-    return f"nothing of it was deleted; see `{proposed('buffer verify')}`, and {help_on('inspect-buffer')} for what to do"
+    return (
+        f"nothing of it was deleted; see `{proposed('buffer verify')}`, and "
+        f"{help_on('inspect-buffer')} for what to do"
+    )
 
 
 _log = structlog.get_logger()
@@ -37,7 +42,9 @@ class Quarantine:
         """How many files are in it: counted once, and with each new one."""
 
     def copy(self, segment: Path, generation: int, damage: Damage) -> None:
-        """Copy a damaged part of a segment. Logs if even that fails; the part itself stays until its file is used again."""
+        """Copy a damaged part of a segment. Logs if even that fails; the part itself stays until
+        its file is used again.
+        """
         place = f"segment-{generation}-at-{damage.offset}.bytes"
         copied = next(self.directory.glob(f"*-{place}"), None)  # at an earlier start
         name = copied.name if copied else f"{self._stamp()}-{place}"
@@ -61,7 +68,14 @@ class Quarantine:
                 data = read_at(fd, damage.size, damage.offset)
             finally:
                 os.close(fd)
-            self._write(name, data, f"{damage.what}: {damage.size} bytes at {damage.offset} of {segment.name}, generation {generation}")
+            self._write(
+                name,
+                data,
+                (
+                    f"{damage.what}: {damage.size} bytes at {damage.offset} of {segment.name}, "
+                    f"generation {generation}"
+                ),
+            )
         except OSError as error:
             _log.error("damaged bytes can't be copied to the quarantine", why=error_text(error))
 
@@ -77,9 +91,20 @@ class Quarantine:
             self._note(target.name, what)
         except OSError as error:
             why = error_text(error)
-            _log.error("a file of the buffer can't be used, and can't be quarantined", file=str(file), what=what, why=why)
+            _log.error(
+                "a file of the buffer can't be used, and can't be quarantined",
+                file=str(file),
+                what=what,
+                why=why,
+            )
             return False
-        _log.error("a file of the buffer can't be used; it was quarantined whole", file=str(file), to=str(target), what=what, hint=_hint())
+        _log.error(
+            "a file of the buffer can't be used; it was quarantined whole",
+            file=str(file),
+            to=str(target),
+            what=what,
+            hint=_hint(),
+        )
         return True
 
     def count(self) -> int:
@@ -102,5 +127,7 @@ class Quarantine:
 
     def _note(self, name: str, what: str) -> None:
         self.files += 1
-        with os.fdopen(open_file(self.directory / "README", os.O_WRONLY | os.O_APPEND), "a", encoding="utf-8") as file:
+        with os.fdopen(
+            open_file(self.directory / "README", os.O_WRONLY | os.O_APPEND), "a", encoding="utf-8"
+        ) as file:
             file.write(f"{name}: {what}\n")

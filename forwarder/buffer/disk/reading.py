@@ -1,4 +1,6 @@
-"""Reads a log's files: the segments in a directory, the chain of records in each, and where it is damaged. Changes nothing."""
+"""Reads a log's files: the segments in a directory, the chain of records in each, and where it is
+damaged. Changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ class FoundRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes of a segment that can't be read as what they were. `header` and `meta` are the record's, where they are whole."""
+    """Bytes of a segment that can't be read as what they were. `header` and `meta` are the
+    record's, where they are whole.
+    """
 
     offset: int
     size: int
@@ -64,14 +68,21 @@ class Damage:
     @property
     def events(self) -> int:
         """How many events it held, if known: those of a record whose header is whole."""
-        return self.header.events if self.header is not None and self.header.kind == RecordKind.DATA else 0
+        return (
+            self.header.events
+            if self.header is not None and self.header.kind == RecordKind.DATA
+            else 0
+        )
 
 
-def records(data: bytes, generation: int, *, base: int = 0, start: int = SEGMENT_HEADER_SIZE) -> Iterator[FoundRecord | Damage]:
-    """Every record of a generation in a segment's bytes, in order, and the damaged places between them.
+def records(
+    data: bytes, generation: int, *, base: int = 0, start: int = SEGMENT_HEADER_SIZE
+) -> Iterator[FoundRecord | Damage]:
+    """Every record of a generation in a segment's bytes, in order, and the damaged places between
+    them.
 
-    `base` is where in the segment `data` begins, `start` where in `data` to begin. What follows the last record is no damage: zeros, or
-    what an earlier generation left.
+    `base` is where in the segment `data` begins, `start` where in `data` to begin. What follows
+    the last record is no damage: zeros, or what an earlier generation left.
     """
     view = memoryview(data)
     at = start
@@ -81,7 +92,13 @@ def records(data: bytes, generation: int, *, base: int = 0, start: int = SEGMENT
             resumed = _resync(view, data, at + 1, generation)
             if resumed is None:
                 if header is not None:
-                    yield Damage(base + at, len(data) - at, "a record that was cut off", header, _meta(view, at, header))
+                    yield Damage(
+                        base + at,
+                        len(data) - at,
+                        "a record that was cut off",
+                        header,
+                        _meta(view, at, header),
+                    )
                 elif _begins(data, at, generation):
                     yield Damage(base + at, len(data) - at, "a record's header")
                 return
@@ -109,11 +126,15 @@ def _meta(view: memoryview, at: int, header: RecordHeader) -> bytes:
 
 
 def read_records(fd: int, generation: int, start: int, end: int) -> Iterator[FoundRecord | Damage]:
-    """What `records` finds between two places of a file, of which a little is read at a time. Raises `OSError`."""
+    """What `records` finds between two places of a file, of which a little is read at a time.
+    Raises `OSError`.
+    """
     while start < end:
         block = read_at(fd, min(READ, end - start), start)
         at = 0
-        while (header := decode_record_header(block, at, generation)) is not None and at + header.length <= len(block):
+        while (
+            header := decode_record_header(block, at, generation)
+        ) is not None and at + header.length <= len(block):
             yield _checked(memoryview(block), at, header, start)
             at += header.length
         if at:
@@ -123,7 +144,9 @@ def read_records(fd: int, generation: int, start: int, end: int) -> Iterator[Fou
             yield from records(read_at(fd, header.length, start), generation, base=start, start=0)
             start += header.length
             continue
-        damage = next(records(read_at(fd, end - start, start), generation, base=start, start=0), None)
+        damage = next(
+            records(read_at(fd, end - start, start), generation, base=start, start=0), None
+        )
         if not isinstance(damage, Damage):
             damage = Damage(start, end - start, "records that are gone")
         yield damage
@@ -132,7 +155,9 @@ def read_records(fd: int, generation: int, start: int, end: int) -> Iterator[Fou
 
 def _begins(data: bytes, at: int, generation: int) -> bool:
     """Whether a record of this generation was begun at `at`, by either of the two marks in it."""
-    return data.startswith(search_key(generation), at + 8) and (data.startswith(MAGIC, at) or any(data[at : at + 8]))
+    return data.startswith(search_key(generation), at + 8) and (
+        data.startswith(MAGIC, at) or any(data[at : at + 8])
+    )
 
 
 def _resync(view: memoryview, data: bytes, start: int, generation: int) -> int | None:
@@ -147,7 +172,9 @@ def _resync(view: memoryview, data: bytes, start: int, generation: int) -> int |
 
 
 def newest_generation(data: bytes) -> int:
-    """The highest generation of a whole record in a segment whose own header can't be read; 0 if there is none."""
+    """The highest generation of a whole record in a segment whose own header can't be read; 0 if
+    there is none.
+    """
     newest, at = 0, data.find(MAGIC)
     while 0 <= at <= len(data) - RECORD_HEADER_SIZE:
         generation: int = RECORD_HEADER.unpack_from(data, at)[2]
@@ -178,7 +205,9 @@ def overlap(first: int, count: int, wanted: Ranges) -> Ranges:
 
 
 def slices(body: bytes, first: int, count: int, wanted: Ranges) -> list[bytes]:
-    """The events of each wanted range, joined by commas, out of a record's body whose first event has index `first`."""
+    """The events of each wanted range, joined by commas, out of a record's body whose first event
+    has index `first`.
+    """
     if wanted == [(first, count)]:
         return [body]
     events = [bytes(raw) for raw in split_events(b"[%b]" % body)]
@@ -186,7 +215,9 @@ def slices(body: bytes, first: int, count: int, wanted: Ranges) -> list[bytes]:
 
 
 def events_of(body: bytes, count: int) -> list[bytes]:
-    """A record's events one by one. Raises `msgspec.DecodeError` if it isn't the inside of an array of so many."""
+    """A record's events one by one. Raises `msgspec.DecodeError` if it isn't the inside of an
+    array of so many.
+    """
     if count == 1:
         return [body]
     found = [bytes(raw) for raw in split_events(b"[%b]" % body)]
@@ -262,7 +293,9 @@ class LogFiles:
 
 def find_segments(directory: Path) -> LogFiles:
     """The segments in a directory. Raises `OSError` if it can't be read."""
-    files = LogFiles(unfinished=sorted(path for path in directory.iterdir() if path.name.endswith(UNFINISHED)))
+    files = LogFiles(
+        unfinished=sorted(path for path in directory.iterdir() if path.name.endswith(UNFINISHED))
+    )
     generations: dict[int, Path] = {}
     for path in sorted(path for path in directory.iterdir() if path.name.endswith(SUFFIX)):
         scan = _scan(path, files.problems)
@@ -272,7 +305,11 @@ def find_segments(directory: Path) -> LogFiles:
         if generation == UNUSED:
             files.unused.append(scan)
         elif generation in generations:
-            files.problems.append(FileProblem(path, f"it is a copy of {generations[generation].name}", whole_file=True))
+            files.problems.append(
+                FileProblem(
+                    path, f"it is a copy of {generations[generation].name}", whole_file=True
+                )
+            )
         else:
             generations[generation] = path
             files.used.append(scan)
@@ -299,14 +336,19 @@ def _scan(path: Path, problems: list[FileProblem]) -> SegmentScan | None:
         what = "neither its header nor any record in it can be read" if size else "it is empty"
         problems.append(FileProblem(path, what, whole_file=True))
     elif header.version != VERSION:
-        what = f"it is of version {header.version} of the format; this forwarder reads version {VERSION}"
+        what = (
+            f"it is of version {header.version} of the format; this forwarder reads version "
+            f"{VERSION}"
+        )
         problems.append(FileProblem(path, what, whole_file=True))
     else:
         if garbled:
             damage = Damage(0, SEGMENT_HEADER_SIZE, "the segment's header; its records can be read")
             problems.append(FileProblem(path, damage.what, damage))
         if size < header.size:
-            cut = Damage(size, header.size - size, f"the file was cut off at {size} of {header.size} bytes")
+            cut = Damage(
+                size, header.size - size, f"the file was cut off at {size} of {header.size} bytes"
+            )
             problems.append(FileProblem(path, cut.what, cut))
         return SegmentScan(path, header, ended=size < header.size or garbled, garbled=garbled)
     return None

@@ -1,10 +1,13 @@
-"""Reads a log at the start, or beside a running daemon: what is in it, what is unsettled, and what is damaged. Changes nothing.
+"""Reads a log at the start, or beside a running daemon: what is in it, what is unsettled, and what
+is damaged. Changes nothing.
 
-Two passes: the first reads every record and collects the marks, the second builds **runs** of the unsettled ones: stretches of a segment
-that hold a lane's records in the order of their sequences. So nothing is kept for each record afterwards.
+Two passes: the first reads every record and collects the marks, the second builds **runs** of the
+unsettled ones: stretches of a segment that hold a lane's records in the order of their sequences.
+So nothing is kept for each record afterwards.
 
-Invariants: of a record and its copies one is used: the copies if together they have all that is unsettled of it, else the record, as far
-as it can be read. No sequence that any record or mark names is used again.
+Invariants: of a record and its copies one is used: the copies if together they have all that is
+unsettled of it, else the record, as far as it can be read. No sequence that any record or mark
+names is used again.
 """
 
 from __future__ import annotations
@@ -69,7 +72,9 @@ class RecoveredLog:
     given_up: list[tuple[int, int]] = field(default_factory=list)
     """Generations, from and to, that a failing disk left without an end, or without content."""
     void: dict[int, int] = field(default_factory=dict)
-    """The offset in a generation from which on a failed group may have written: its content was rejected, or written again elsewhere."""
+    """The offset in a generation from which on a failed group may have written: its content was
+    rejected, or written again elsewhere.
+    """
     origins: set[int] = field(default_factory=set)
     """The dead letters that were replayed by records that are still here."""
     closed: bool = False
@@ -83,7 +88,9 @@ class RecoveredLog:
     buried: list[tuple[Lane, int, int]] = field(default_factory=list)
     """Events by (lane, sequence, index) that are dead letters, and not marked as settled."""
     copies: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Copied records by (sequence, generation of the original): the generation of the last copy. There are more if writing one failed."""
+    """Copied records by (sequence, generation of the original): the generation of the last copy.
+    There are more if writing one failed.
+    """
     homes: dict[int, int] = field(default_factory=dict)
     """The generation in which a record is used, by its sequence, if there are copies of it."""
 
@@ -92,7 +99,9 @@ class RecoveredLog:
         return sum(run.events for run in self.runs.get(lane, ()))
 
     def records(self) -> Iterator[UnsettledRecord]:
-        """The unsettled events, in the order of each lane. Reads the files again. Raises `OSError`."""
+        """The unsettled events, in the order of each lane. Reads the files again.
+        Raises `OSError`.
+        """
         scans = {scan.header.generation: scan for scan in self.segments}
         for lane, runs in self.runs.items():
             for run in runs:
@@ -100,9 +109,11 @@ class RecoveredLog:
 
 
 def recover(directory: Path, dead_letters: Collection[tuple[int, int]] = ()) -> RecoveredLog:
-    """Read the log in `directory` (the `log` folder of a worker). Raises `OSError` if a file can't be read at all.
+    """Read the log in `directory` (the `log` folder of a worker). Raises `OSError` if a file can't
+    be read at all.
 
-    `dead_letters`: events, by sequence and index, that are dead letters: they are settled, even if a crash came before their marks.
+    `dead_letters`: events, by sequence and index, that are dead letters: they are settled, even if
+    a crash came before their marks.
     """
     found = RecoveredLog(directory)
     files = find_segments(directory)
@@ -133,7 +144,11 @@ def _read_all(found: RecoveredLog, scans: list[SegmentScan]) -> None:
         elif scan.header.generation >= oldest:
             found.segments.append(scan)
         elif scan.garbled:  # its last use is unknown: only records of an earlier one are readable
-            found.problems.append(FileProblem(scan.path, "its header and its last records can't be read", whole_file=True))
+            found.problems.append(
+                FileProblem(
+                    scan.path, "its header and its last records can't be read", whole_file=True
+                )
+            )
         else:
             found.free.append(scan)
     for scan in found.segments:
@@ -142,14 +157,27 @@ def _read_all(found: RecoveredLog, scans: list[SegmentScan]) -> None:
 
 
 def _check_ends(found: RecoveredLog, base: int) -> None:
-    """Report segments before the last checkpoint that have no end or no next one, and weren't given up."""
+    """Report segments before the last checkpoint that have no end or no next one, and weren't
+    given up.
+    """
     for scan, following in zip(found.segments, found.segments[1:], strict=False):
         generation, next_one = scan.header.generation, following.header.generation
-        known = [each for each in range(generation, next_one) if any(first <= each <= last for first, last in found.given_up)]
+        known = [
+            each
+            for each in range(generation, next_one)
+            if any(first <= each <= last for first, last in found.given_up)
+        ]
         missing = next_one - generation - 1 - sum(each > generation for each in known)
         if missing and next_one <= base:
-            found.problems.append(FileProblem(following.path, f"{missing} segments before it are missing"))
-        if not scan.complete and scan.end < scan.header.size and generation not in known and generation < base:
+            found.problems.append(
+                FileProblem(following.path, f"{missing} segments before it are missing")
+            )
+        if (
+            not scan.complete
+            and scan.end < scan.header.size
+            and generation not in known
+            and generation < base
+        ):
             damage = Damage(scan.end, scan.header.size - scan.end, "the segment's last records")
             found.problems.append(FileProblem(scan.path, damage.what, damage))
 
@@ -164,7 +192,9 @@ def _checkpoint(scan: SegmentScan) -> dict[str, Any] | None:
 
 
 def _read_segment(found: RecoveredLog, scan: SegmentScan, *, counts: bool) -> None:
-    """Read a segment's records; `counts`: count them in the books too, for it isn't before the checkpoint that these start from."""
+    """Read a segment's records; `counts`: count them in the books too, for it isn't before the
+    checkpoint that these start from.
+    """
     found.closed = False
     data = read_segment(scan)
     void = found.void.get(scan.header.generation, len(data))
@@ -256,13 +286,16 @@ def _bury(found: RecoveredLog, dead_letters: Collection[tuple[int, int]]) -> Non
 
 
 def _choose_homes(found: RecoveredLog) -> None:
-    """Of each record that was copied, find where it is used: in the last copy that has all that is unsettled of what it was copied from.
+    """Of each record that was copied, find where it is used: in the last copy that has all that is
+    unsettled of what it was copied from.
 
     A copy lacks something if the crash came while it was written, or if it is damaged.
     """
     held = _ranges(found.segments, {sequence for sequence, _ in found.copies})
     incomplete = set()
-    for (sequence, original), generation in sorted(found.copies.items(), key=lambda each: each[0][1]):
+    for (sequence, original), generation in sorted(
+        found.copies.items(), key=lambda each: each[0][1]
+    ):
         if found.homes.get(sequence, original) != original:
             continue  # an earlier one is used
         gone = [*found.parts.get(sequence, []), *held[sequence, generation]]
@@ -292,13 +325,20 @@ def _make_runs(found: RecoveredLog) -> None:
             _place(found, scan, at, made)
     lanes = list(found.lanes)
     for number, lane_runs in made.items():
-        found.runs[lanes[number]] = _untangled(found, number) if lane_runs.interleaved else lane_runs.ordered
+        found.runs[lanes[number]] = (
+            _untangled(found, number) if lane_runs.interleaved else lane_runs.ordered
+        )
 
 
-def _place(found: RecoveredLog, scan: SegmentScan, at: int, made: defaultdict[int, _LaneRuns]) -> None:
+def _place(
+    found: RecoveredLog, scan: SegmentScan, at: int, made: defaultdict[int, _LaneRuns]
+) -> None:
     """Add a record to its lane's runs, or to the holes in them."""
     sequence = scan.sequences[at]
-    if sequence in found.settled or found.homes.get(sequence, scan.header.generation) != scan.header.generation:
+    if (
+        sequence in found.settled
+        or found.homes.get(sequence, scan.header.generation) != scan.header.generation
+    ):
         scan.holes[sequence] = None
         return
     if sequence in found.parts:
@@ -310,7 +350,9 @@ def _place(found: RecoveredLog, scan: SegmentScan, at: int, made: defaultdict[in
 
 
 def _untangled(found: RecoveredLog, number: int) -> list[BacklogRun]:
-    """The runs of a lane record by record: compaction put some of them where others' sequences lie between theirs."""
+    """The runs of a lane record by record: compaction put some of them where others' sequences lie
+    between theirs.
+    """
     places = [
         (scan.sequences[at], scan.firsts[at], index, at)
         for index, scan in enumerate(found.segments)
@@ -333,15 +375,21 @@ def _records_of(scan: SegmentScan, lane: Lane, run: BacklogRun) -> Iterator[Unse
         if lane_of(api_key, header.flags) != lane or not run.first <= header.sequence <= run.last:
             continue
         wanted = wanted_of(header.sequence, header.first, header.events, scan.holes)
-        for (first, count), body in zip(wanted, slices(bytes(item.body), header.first, header.events, wanted), strict=True):
-            yield UnsettledRecord(lane, header.sequence, first, events_of(body, count), header.received_at, source)
+        for (first, count), body in zip(
+            wanted, slices(bytes(item.body), header.first, header.events, wanted), strict=True
+        ):
+            yield UnsettledRecord(
+                lane, header.sequence, first, events_of(body, count), header.received_at, source
+            )
 
 
 def unsettled(scan: SegmentScan, at: int) -> tuple[int, int]:
     """The number of unsettled events of record number `at`, and about what they count for."""
     sequence, count, size = scan.sequences[at], scan.counts[at], scan.bodies[at]
     if sequence in scan.holes:
-        left = sum([events for _, events in wanted_of(sequence, scan.firsts[at], count, scan.holes)])
+        left = sum(
+            [events for _, events in wanted_of(sequence, scan.firsts[at], count, scan.holes)]
+        )
         size, count = size * left // count, left
     return count, cost(size, count) if count else 0
 
@@ -361,8 +409,25 @@ class _LaneRuns:
         run = self.runs[-1] if self.runs else None
         if run is not None and any(run.end <= broken < offset for broken in scan.broken):
             run = None  # damage isn't read again
-        if run is None or run.generation != scan.header.generation or moved != self._moved or sequence < run.last or offset < run.end:
-            self.runs.append(BacklogRun(scan.header.generation, offset, end, sequence, sequence, events, size, scan.times[at]))
+        if (
+            run is None
+            or run.generation != scan.header.generation
+            or moved != self._moved
+            or sequence < run.last
+            or offset < run.end
+        ):
+            self.runs.append(
+                BacklogRun(
+                    scan.header.generation,
+                    offset,
+                    end,
+                    sequence,
+                    sequence,
+                    events,
+                    size,
+                    scan.times[at],
+                )
+            )
             self._moved = moved
             return
         run.end, run.last = end, sequence

@@ -7,7 +7,15 @@ import os
 from pathlib import Path
 from typing import Final
 
-from forwarder.buffer.disk.format import SEGMENT_HEADER_SIZE, SUFFIX, UNFINISHED, UNUSED, VERSION, SegmentHeader, encode_segment_header
+from forwarder.buffer.disk.format import (
+    SEGMENT_HEADER_SIZE,
+    SUFFIX,
+    UNFINISHED,
+    UNUSED,
+    VERSION,
+    SegmentHeader,
+    encode_segment_header,
+)
 from forwarder.storage.private import open_file, sync_directory
 
 NO_FILE: Final = -1
@@ -17,13 +25,15 @@ _ZEROS: Final = bytes(1 << 20)
 class StoredRecord:
     """A record in a segment of which events are in memory: waiting or in flight.
 
-    `left` events of it are unsettled; `gone` are the settled ones as (first, count), if not all go at once. `full`: it holds all events
-    that its sequence ever had.
+    `left` events of it are unsettled; `gone` are the settled ones as (first, count), if not all go
+    at once. `full`: it holds all events that its sequence ever had.
     """
 
     __slots__ = ("count", "first", "full", "gone", "left", "length", "segment", "sequence")
 
-    def __init__(self, segment: Segment, sequence: int, first: int, count: int, length: int, *, full: bool) -> None:
+    def __init__(
+        self, segment: Segment, sequence: int, first: int, count: int, length: int, *, full: bool
+    ) -> None:
         self.segment = segment
         self.sequence = sequence
         self.first = first
@@ -57,13 +67,30 @@ class StoredRecord:
 
 
 class Segment:
-    """`end` is where the next record goes; `live` the bytes of records that aren't settled; `stored` those in memory, by
-    (sequence, first); `holes` what is settled among the others: whole records (None) or parts of them; `dead_in` the number of the group
-    with the last marks of it."""
+    """`end` is where the next record goes; `live` the bytes of records that aren't settled;
+    `stored` those in memory, by (sequence, first); `holes` what is settled among the others: whole
+    records (None) or parts of them; `dead_in` the number of the group with the last marks of it.
+    """
 
-    __slots__ = ("busy", "dead_in", "end", "fd", "generation", "holes", "live", "number", "path", "read_only", "readers", "size", "stored")
+    __slots__ = (
+        "busy",
+        "dead_in",
+        "end",
+        "fd",
+        "generation",
+        "holes",
+        "live",
+        "number",
+        "path",
+        "read_only",
+        "readers",
+        "size",
+        "stored",
+    )
 
-    def __init__(self, path: Path, fd: int, size: int, generation: int, *, read_only: bool = False) -> None:
+    def __init__(
+        self, path: Path, fd: int, size: int, generation: int, *, read_only: bool = False
+    ) -> None:
         self.path = path
         self.number = int(path.name.removesuffix(SUFFIX))
         self.fd = fd
@@ -71,7 +98,8 @@ class Segment:
         self.generation = generation
         self.end = SEGMENT_HEADER_SIZE
         self.read_only = read_only
-        """Whether the file could only be opened for reading: for its next use it is created anew."""
+        """Whether the file could only be opened for reading: for its next use it is created anew.
+        """
         self.live = 0
         self.stored: dict[tuple[int, int], StoredRecord] = {}
         self.holes: dict[int, list[tuple[int, int]] | None] = {}
@@ -108,8 +136,10 @@ class Segment:
         self.busy = False
 
     def create(self) -> None:
-        """Make the file, full of zeros but for its header, durably. It has its name only when it is whole: a segment that is empty, or
-        without a header, is never one that wasn't finished. Raises `OSError`; then nothing is left of it."""
+        """Make the file, full of zeros but for its header, durably. It has its name only when it
+        is whole: a segment that is empty, or without a header, is never one that wasn't finished.
+        Raises `OSError`; then nothing is left of it.
+        """
         if self.fd != NO_FILE:
             return
         unfinished = self.path.with_suffix(UNFINISHED)
@@ -129,7 +159,9 @@ class Segment:
         self.fd = fd
 
     def check_name(self) -> None:
-        """Raises `OSError` if the file was removed: what is written into it would be lost with this process."""
+        """Raises `OSError` if the file was removed: what is written into it would be lost with
+        this process.
+        """
         if os.fstat(self.fd).st_nlink == 0:
             raise FileNotFoundError(errno.ENOENT, "the buffer's files were removed", str(self.path))
 

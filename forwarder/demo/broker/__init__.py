@@ -1,4 +1,6 @@
-"""A single-node Apache Kafka without an installation, for `forwarder demo --kafka` and for tests. Not for production."""
+"""A single-node Apache Kafka without an installation, for `forwarder demo --kafka` and for tests.
+Not for production.
+"""
 
 from forwarder.demo.broker.broker import Broker, BrokerListener, BrokerOptions
 from forwarder.demo.broker.jars import BrokerUnavailable

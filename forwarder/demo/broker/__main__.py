@@ -1,4 +1,6 @@
-"""Fetch the broker's jars, if they aren't there yet; `make test` does so before the tests' time limits apply."""
+"""Fetch the broker's jars, if they aren't there yet; `make test` does so before the tests' time
+limits apply.
+"""
 
 import sys
 

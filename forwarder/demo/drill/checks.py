@@ -1,7 +1,8 @@
 """The drill's result: checks, steps, and the verdict at the end. Pure.
 
-Invariants: a claim is good only on figures that were read, never for lack of them; the verdict is good only if every check succeeded,
-every event that was sent is in the sandbox once and unchanged, nothing else is there, and the books balance.
+Invariants: a claim is good only on figures that were read, never for lack of them; the verdict is
+good only if every check succeeded, every event that was sent is in the sandbox once and unchanged,
+nothing else is there, and the books balance.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class FlagCall:
-    """An answer to a request for flags; `status` is None if there was none. `seconds` is how long the caller waited."""
+    """An answer to a request for flags; `status` is None if there was none. `seconds` is how long
+    the caller waited.
+    """
 
     status: int | None
     seconds: float
@@ -88,12 +91,26 @@ class DrillVerdict:
 
     def problems(self) -> list[str]:
         """The failures, a line each; empty if there are none."""
-        problems = [f"{step.title}: {check.claim} ({check.seen})" for step in self.steps for check in step.checks if not check.good]
-        problems += [f"{step.title}: the books of {label} don't balance" for step in self.steps for label in step.off]
+        problems = [
+            f"{step.title}: {check.claim} ({check.seen})"
+            for step in self.steps
+            for check in step.checks
+            if not check.good
+        ]
+        problems += [
+            f"{step.title}: the books of {label} don't balance"
+            for step in self.steps
+            for label in step.off
+        ]
         if self.missing:
-            problems.append(f"{len(self.missing):,} of {plural(len(self.sent), 'event')} are missing: {_named(self.missing)}")
+            problems.append(
+                f"{len(self.missing):,} of {plural(len(self.sent), 'event')} are missing: "
+                f"{_named(self.missing)}"
+            )
         if self.foreign:
-            problems.append(f"{plural(self.foreign, 'event')} in the sandbox that the drill didn't send")
+            problems.append(
+                f"{plural(self.foreign, 'event')} in the sandbox that the drill didn't send"
+            )
         if self.conflicts:
             problems.append(f"{plural(self.conflicts, 'event')} arrived changed")
         problems += [f"the books of {label} don't balance" for label in self.off]
@@ -117,12 +134,18 @@ class AnswerCounts:
 
     def since(self, before: AnswerCounts) -> dict[int, int]:
         """The answers since `before`."""
-        return {code: more for code, count in self.answers.items() if (more := count - before.answers.get(code, 0))}
+        return {
+            code: more
+            for code, count in self.answers.items()
+            if (more := count - before.answers.get(code, 0))
+        }
 
 
 def answered_200(answers: Mapping[int, int]) -> Check:
     """Every request of the SDK was answered 200."""
-    others = "".join(f", {code}: {count:,}" for code, count in sorted(answers.items()) if code != 200)
+    others = "".join(
+        f", {code}: {count:,}" for code, count in sorted(answers.items()) if code != 200
+    )
     seen = f"{answers.get(200, 0):,} of {sum(answers.values()):,}{others}"
     return Check("every request of the SDK was answered 200", set(answers) == {200}, seen)
 
@@ -137,7 +160,11 @@ def flags_fail_fast(calls: Collection[FlagCall], limit: float) -> Check:
     slowest = max(calls, key=lambda call: call.seconds)
     failed = all(call.status is not None and call.status >= 500 for call in calls)
     seen = f"{len(calls)} calls, the slowest: {_call(slowest)}"
-    return Check(f"flag calls fail at once, where an SDK would wait {limit:g} s", failed and slowest.seconds < limit, seen)
+    return Check(
+        f"flag calls fail at once, where an SDK would wait {limit:g} s",
+        failed and slowest.seconds < limit,
+        seen,
+    )
 
 
 def counted(claim: str, seen: int, expected: int) -> Check:
@@ -149,7 +176,9 @@ def balanced_books(snapshot: Snapshot) -> Check:
     """The books balance at this instant."""
     off = [lane.label for lane in unbalanced(snapshot)]
     return Check(
-        "the books balance", bool(snapshot.lanes) and not off, f"off: {', '.join(off)}" if off else plural(len(snapshot.lanes), "lane")
+        "the books balance",
+        bool(snapshot.lanes) and not off,
+        f"off: {', '.join(off)}" if off else plural(len(snapshot.lanes), "lane"),
     )
 
 

@@ -1,9 +1,11 @@
-"""The drill: all well → upstream down → forwarder killed → upstream back → unknown project key → key known → the end.
+"""The drill: all well → upstream down → forwarder killed → upstream back → unknown project key →
+key known → the end.
 
-Invariants: both processes are the product's own commands with a user's settings, except for a buffer on disk; no step waits for a fixed
-time; each claim is checked against figures that were read afterwards; a step that fails ends the drill, and the verdict says what is
-missing. Processes and directory are gone when `run` returns, in every case. After each portion of traffic the SDK has sent or given up all
-of it; `Traffic.sent` holds the uuids of all events that it was given.
+Invariants: both processes are the product's own commands with a user's settings, except for a
+buffer on disk; no step waits for a fixed time; each claim is checked against figures that were
+read afterwards; a step that fails ends the drill, and the verdict says what is missing. Processes
+and directory are gone when `run` returns, in every case. After each portion of traffic the SDK has
+sent or given up all of it; `Traffic.sent` holds the uuids of all events that it was given.
 """
 
 from __future__ import annotations
@@ -45,10 +47,14 @@ NEW_KEY: Final = "phc_drillProjectThatComesLater"
 PORTION: Final = 200
 SMALL_PORTION: Final = 50
 FLAG_CALLS: Final = 8
-"""More than it takes to open the pass-through's circuit breaker, so that some calls meet an open one."""
+"""More than it takes to open the pass-through's circuit breaker, so that some calls meet an open
+one.
+"""
 
 SDK_FLAG_SECONDS: Final = 3.0
-"""What the official Python SDK waits for flags (`feature_flags_request_timeout_seconds`), blocking its caller."""
+"""What the official Python SDK waits for flags (`feature_flags_request_timeout_seconds`), blocking
+its caller.
+"""
 
 ALL_ARRIVED: Final = "the sandbox has all of them"
 
@@ -56,8 +62,11 @@ Tell = Callable[[Step], object]
 """Called with each step when it is over."""
 
 
-async def run_drill(ports: Ports, tell: Tell, connect_sdk: Connect = connect, *, directory: Path | None = None) -> DrillVerdict:
-    """Run the drill in a temporary directory, created in `directory` if given. Cancellation ends it, with its processes and files.
+async def run_drill(
+    ports: Ports, tell: Tell, connect_sdk: Connect = connect, *, directory: Path | None = None
+) -> DrillVerdict:
+    """Run the drill in a temporary directory, created in `directory` if given. Cancellation ends
+    it, with its processes and files.
 
     Raises `DrillFailed` when a process ends unexpectedly, `ConfigurationError` without the SDK.
     """
@@ -66,13 +75,17 @@ async def run_drill(ports: Ports, tell: Tell, connect_sdk: Connect = connect, *,
         async with aiohttp.ClientSession() as client:
             probe = DrillProbe(client, ports, clock)
             async with drill_processes(DrillFiles(Path(place)), ports, probe) as members:
-                return await Drill(members, probe, Traffic(probe.ingestion, connect_sdk), tell, clock).run()
+                return await Drill(
+                    members, probe, Traffic(probe.ingestion, connect_sdk), tell, clock
+                ).run()
 
 
 class Drill:
     """One drill."""
 
-    def __init__(self, members: DrillProcesses, probe: DrillProbe, traffic: Traffic, tell: Tell, clock: Clock) -> None:
+    def __init__(
+        self, members: DrillProcesses, probe: DrillProbe, traffic: Traffic, tell: Tell, clock: Clock
+    ) -> None:
         self._processes = members
         self._probe = probe
         self._traffic = traffic
@@ -96,17 +109,33 @@ class Drill:
         answers = await self._send(PROJECT_KEY, PORTION)
         flags = await self._probe.flags(PROJECT_KEY)
         snapshot = await self._emptied()
-        checks = [answered_200(answers), flags_answered(flags), await self._arrived(ALL_ARRIVED, PROJECT_KEY)]
-        self._over("All is well", f"a sandbox and a forwarder were started; {PORTION} events were sent with the SDK", checks, snapshot)
+        checks = [
+            answered_200(answers),
+            flags_answered(flags),
+            await self._arrived(ALL_ARRIVED, PROJECT_KEY),
+        ]
+        self._over(
+            "All is well",
+            f"a sandbox and a forwarder were started; {PORTION} events were sent with the SDK",
+            checks,
+            snapshot,
+        )
 
     async def _upstream_down(self) -> None:
         await self._processes.sandbox.kill()
         answers = await self._send(PROJECT_KEY, PORTION)
         flags = [await self._probe.flags(PROJECT_KEY) for _ in range(FLAG_CALLS)]
-        snapshot = await self._probe.until(self._processes.forwarder, lambda now: now.buffered == PORTION)
+        snapshot = await self._probe.until(
+            self._processes.forwarder, lambda now: now.buffered == PORTION
+        )
         kept = counted("the events are buffered", snapshot.buffered, PORTION)
         checks = [answered_200(answers), kept, flags_fail_fast(flags, SDK_FLAG_SECONDS)]
-        self._over("The upstream is down", f"the sandbox was killed; {PORTION} more events were sent", checks, snapshot)
+        self._over(
+            "The upstream is down",
+            f"the sandbox was killed; {PORTION} more events were sent",
+            checks,
+            snapshot,
+        )
 
     async def _forwarder_killed(self) -> None:
         before = await self._probe.status()
@@ -118,9 +147,16 @@ class Drill:
         checks = [
             counted("the buffered events are in the files", found, before.buffered),
             answered_200(answers),
-            counted("new events are buffered with the old ones", snapshot.buffered, before.buffered + SMALL_PORTION),
+            counted(
+                "new events are buffered with the old ones",
+                snapshot.buffered,
+                before.buffered + SMALL_PORTION,
+            ),
         ]
-        did = f"kill -9, then a start on the same directory; {SMALL_PORTION} more events were sent, with the upstream still down"
+        did = (
+            f"kill -9, then a start on the same directory; {SMALL_PORTION} more events were "
+            "sent, with the upstream still down"
+        )
         self._over("The forwarder is killed", did, checks, snapshot)
 
     async def _upstream_back(self) -> None:
@@ -129,26 +165,44 @@ class Drill:
         snapshot = await self._emptied()
         waited = self._clock.monotonic() - began
         checks = [_drained(snapshot, waited), await self._arrived(ALL_ARRIVED, PROJECT_KEY)]
-        self._over("The upstream is back", "the sandbox was started again on its database", checks, snapshot)
+        self._over(
+            "The upstream is back",
+            "the sandbox was started again on its database",
+            checks,
+            snapshot,
+        )
 
     async def _key_unknown(self) -> None:
         answers = await self._send(NEW_KEY, PORTION)
         await self._send(PROJECT_KEY, SMALL_PORTION)
         label = _label(NEW_KEY)
         snapshot = await self._probe.until(
-            self._processes.forwarder, lambda now: lane_of(now, label).halted is not None and not lane_of(now, _label(PROJECT_KEY)).buffered
+            self._processes.forwarder,
+            lambda now: (
+                lane_of(now, label).halted is not None
+                and not lane_of(now, _label(PROJECT_KEY)).buffered
+            ),
         )
         lane = lane_of(snapshot, label)
         known = len(await self._probe.stored() & self._traffic.sent[NEW_KEY])
         discarded = f"{lane.delivered:,} delivered, {known:,} in the sandbox"
         checks = [
             answered_200(answers),
-            Check("its lane is halted, and the reason is reported", lane.halted == "unknown_key" and bool(lane.hint), _halt(lane)),
+            Check(
+                "its lane is halted, and the reason is reported",
+                lane.halted == "unknown_key" and bool(lane.hint),
+                _halt(lane),
+            ),
             counted("its events are buffered", lane.buffered, PORTION),
-            Check("none was sent, only to be discarded", not lane.delivered and not known, discarded),
+            Check(
+                "none was sent, only to be discarded", not lane.delivered and not known, discarded
+            ),
             await self._arrived("the other key's events arrive", PROJECT_KEY),
         ]
-        did = f"{PORTION} events were sent with a project key that the upstream doesn't know, and {SMALL_PORTION} with the other one"
+        did = (
+            f"{PORTION} events were sent with a project key that the upstream doesn't know, "
+            f"and {SMALL_PORTION} with the other one"
+        )
         self._over("A key is wrong", did, checks, snapshot)
 
     async def _key_known(self) -> None:
@@ -163,7 +217,12 @@ class Drill:
             _drained(snapshot, waited),
             await self._arrived(ALL_ARRIVED, PROJECT_KEY, NEW_KEY),
         ]
-        self._over("The key is right", "the sandbox was started again on its database, and knows the key now", checks, snapshot)
+        self._over(
+            "The key is right",
+            "the sandbox was started again on its database, and knows the key now",
+            checks,
+            snapshot,
+        )
 
     async def _end(self) -> DrillVerdict:
         snapshot = await self._delivered()
@@ -181,7 +240,9 @@ class Drill:
         return DrillVerdict(tuple(self._steps), sent, stored, conflicts, off)
 
     async def _delivered(self) -> Snapshot:
-        """The forwarder's state after everything was delivered; starts the upstream again if a step ended without it."""
+        """The forwarder's state after everything was delivered; starts the upstream again if a
+        step ended without it.
+        """
         if self._processes.sandbox.code is not None:
             await self._processes.start_sandbox(PROJECT_KEY, NEW_KEY)
         return await self._emptied()
@@ -215,7 +276,11 @@ def _halt(lane: LaneSnapshot) -> str:
 
 
 def _drained(snapshot: Snapshot, seconds: float) -> Check:
-    return Check("buffered events are delivered", snapshot.buffered == 0, f"{snapshot.buffered:,} left {seconds:,.1f} s after the start")
+    return Check(
+        "buffered events are delivered",
+        snapshot.buffered == 0,
+        f"{snapshot.buffered:,} left {seconds:,.1f} s after the start",
+    )
 
 
 Connect = Callable[[str, str], Sdk]
@@ -238,14 +303,17 @@ class Traffic:
         return frozenset().union(*self.sent.values())
 
     async def send(self, api_key: str, events: int) -> None:
-        """Send this many more events and flush the SDK. Cancelled, it ends at the next event, flushed all the same.
+        """Send this many more events and flush the SDK. Cancelled, it ends at the next event,
+        flushed all the same.
 
         Raises `ConfigurationError` without the SDK.
         """
         client = self._connect(self._host, api_key)
         stop = threading.Event()
         with ThreadPoolExecutor(1, "drill-traffic") as executor:
-            thread = asyncio.get_running_loop().run_in_executor(executor, self._play, client, api_key, events, stop)
+            thread = asyncio.get_running_loop().run_in_executor(
+                executor, self._play, client, api_key, events, stop
+            )
             try:
                 await asyncio.shield(thread)
             except asyncio.CancelledError:

@@ -1,9 +1,11 @@
-"""The drill's two processes, `forwarder run` and `forwarder sandbox`: started as a user starts them, queried over HTTP, always cleaned up.
+"""The drill's two processes, `forwarder run` and `forwarder sandbox`: started as a user starts
+them, queried over HTTP, always cleaned up.
 
-Invariants: a process belongs to the drill from the moment it exists, and is killed and reaped when its block ends (only a drill that is
-itself killed with -9 leaves it behind); at most one sandbox and one forwarder run at a time; they receive no signals from the terminal, so
-that Ctrl-C doesn't race with the drill's own cleanup; their output goes to files beside the buffer. Every wait has a limit and returns
-what it saw last, so that a failed claim is reported with its figures.
+Invariants: a process belongs to the drill from the moment it exists, and is killed and reaped when
+its block ends (only a drill that is itself killed with -9 leaves it behind); at most one sandbox
+and one forwarder run at a time; they receive no signals from the terminal, so that Ctrl-C doesn't
+race with the drill's own cleanup; their output goes to files beside the buffer. Every wait has a
+limit and returns what it saw last, so that a failed claim is reported with its figures.
 """
 
 from __future__ import annotations
@@ -60,14 +62,18 @@ class ChildProcess:
         return "\n".join(f"  {line}" for line in lines)
 
     async def kill(self) -> None:
-        """kill -9; returns when it is gone. Cancellation leaves it to end by itself, which it does at once."""
+        """kill -9; returns when it is gone. Cancellation leaves it to end by itself, which it does
+        at once.
+        """
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
         await self._process.wait()
 
     async def stop(self) -> int:
-        """SIGTERM, and wait; the exit code, -9 if it had to be killed after `END_SECONDS`. Cancellation ends the wait."""
+        """SIGTERM, and wait; the exit code, -9 if it had to be killed after `END_SECONDS`.
+        Cancellation ends the wait.
+        """
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
         try:
@@ -80,13 +86,22 @@ class ChildProcess:
 
 @contextlib.asynccontextmanager
 async def child_process(arguments: Sequence[str], log: Path) -> AsyncIterator[ChildProcess]:
-    """`forwarder` with `arguments`; its output is appended to `log`. At the end it is killed if it still runs."""
+    """`forwarder` with `arguments`; its output is appended to `log`. At the end it is killed if it
+    still runs.
+    """
     how = launch(arguments)
-    environment = {name: value for name, value in how.environment.items() if not name.startswith("FORWARDER_")}
+    environment = {
+        name: value for name, value in how.environment.items() if not name.startswith("FORWARDER_")
+    }
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         process = await asyncio.create_subprocess_exec(
-            *how.command, env=environment, stdin=asyncio.subprocess.DEVNULL, stdout=descriptor, stderr=descriptor, start_new_session=True
+            *how.command,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=descriptor,
+            stderr=descriptor,
+            start_new_session=True,
         )
     finally:
         os.close(descriptor)
@@ -98,7 +113,9 @@ async def child_process(arguments: Sequence[str], log: Path) -> AsyncIterator[Ch
 
 
 async def pause(clock: Clock, running: ChildProcess, seconds: float) -> None:
-    """Wait while `running` works. Raises `DrillFailed` if it has ended; cancellation ends the wait."""
+    """Wait while `running` works. Raises `DrillFailed` if it has ended; cancellation
+    ends the wait.
+    """
     if running.code is not None:
         ended = f"`forwarder {running.name}` ended with {running.code}"
         raise DrillFailed(f"{ended}:\n{running.last_lines()}", hint="Its last lines are above.")
@@ -125,7 +142,13 @@ class NoAnswer(DrillFailed):
 class DrillProbe:
     """Queries both processes over HTTP, as any client would."""
 
-    def __init__(self, client: aiohttp.ClientSession, ports: Ports, clock: Clock, wait_seconds: float = WAIT_SECONDS) -> None:
+    def __init__(
+        self,
+        client: aiohttp.ClientSession,
+        ports: Ports,
+        clock: Clock,
+        wait_seconds: float = WAIT_SECONDS,
+    ) -> None:
         self._client = client
         self._clock = clock
         self._wait_seconds = wait_seconds
@@ -138,11 +161,15 @@ class DrillProbe:
         return parse((await self._get(f"{self.admin}/status"))[1])
 
     async def until(self, running: ChildProcess, holds: Callable[[Snapshot], bool]) -> Snapshot:
-        """The forwarder's state as soon as `holds`, or the last one within the limit. Raises `DrillFailed` if the process ends."""
+        """The forwarder's state as soon as `holds`, or the last one within the limit. Raises
+        `DrillFailed` if the process ends.
+        """
         return await self._wait(running, self.status, holds)
 
     async def wait_until_up(self, running: ChildProcess, address: str, path: str) -> None:
-        """Return when a process answers 200, or after the limit. Raises `DrillFailed` if it ends before."""
+        """Return when a process answers 200, or after the limit. Raises `DrillFailed` if it ends
+        before.
+        """
         await self._wait(running, lambda: self._code(f"{address}{path}"), lambda code: code == 200)
 
     async def stored(self) -> frozenset[str]:
@@ -159,19 +186,28 @@ class DrillProbe:
         return int((await self._json("/sandbox/summary"))["conflicts"])
 
     async def flags(self, api_key: str) -> FlagCall:
-        """Request flags, as an SDK does, and measure how long that takes. Cancellation ends the wait."""
+        """Request flags, as an SDK does, and measure how long that takes. Cancellation ends the
+        wait.
+        """
         began = self._clock.monotonic()
         body = {"api_key": api_key, "distinct_id": "drill", "token": api_key}
         status: int | None = None
         try:
-            async with self._client.post(f"{self.ingestion}/flags/?v=2", json=body, timeout=LIMIT) as response:
+            async with self._client.post(
+                f"{self.ingestion}/flags/?v=2", json=body, timeout=LIMIT
+            ) as response:
                 await response.read()
                 status = response.status
         except (aiohttp.ClientError, TimeoutError):
             status = None
         return FlagCall(status, self._clock.monotonic() - began)
 
-    async def _wait(self, running: ChildProcess, look: Callable[[], Awaitable[Seen]], holds: Callable[[Seen], bool]) -> Seen:
+    async def _wait(
+        self,
+        running: ChildProcess,
+        look: Callable[[], Awaitable[Seen]],
+        holds: Callable[[Seen], bool],
+    ) -> Seen:
         end = self._clock.monotonic() + self._wait_seconds
         while True:
             over = self._clock.monotonic() >= end
@@ -190,16 +226,22 @@ class DrillProbe:
     async def _json(self, path: str) -> dict[str, Any]:
         code, body = await self._get(f"{self.sandbox}{path}")
         if code != 200:
-            raise NoAnswer(f"the sandbox answers {code} to {path}", hint="This is a bug in forwarder.")
+            raise NoAnswer(
+                f"the sandbox answers {code} to {path}", hint="This is a bug in forwarder."
+            )
         return dict(msgspec.json.decode(body))
 
     async def _get(self, url: str) -> tuple[int, bytes]:
         try:
-            async with self._client.get(url, headers={"Accept": "application/json"}, timeout=LIMIT) as response:
+            async with self._client.get(
+                url, headers={"Accept": "application/json"}, timeout=LIMIT
+            ) as response:
                 return response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             why = error_text(error)
-            raise NoAnswer(f"{url} doesn't answer: {why}", hint="The machine may be overloaded: try again.") from error
+            raise NoAnswer(
+                f"{url} doesn't answer: {why}", hint="The machine may be overloaded: try again."
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +267,17 @@ class DrillFiles:
 
 
 class DrillProcesses:
-    """Starts both, repeatedly, at the same addresses and on the same files. `sandbox` and `forwarder` are the last ones started."""
+    """Starts both, repeatedly, at the same addresses and on the same files. `sandbox` and
+    `forwarder` are the last ones started.
+    """
 
-    def __init__(self, files: DrillFiles, ports: Ports, probe: DrillProbe, children: contextlib.AsyncExitStack) -> None:
+    def __init__(
+        self,
+        files: DrillFiles,
+        ports: Ports,
+        probe: DrillProbe,
+        children: contextlib.AsyncExitStack,
+    ) -> None:
         self._files = files
         self._ports = ports
         self._probe = probe
@@ -236,9 +286,16 @@ class DrillProcesses:
         self.forwarder: ChildProcess
 
     async def start_sandbox(self, *api_keys: str) -> None:
-        """The upstream, which knows these project keys and answers as the real service does. Raises `DrillFailed` if it doesn't start."""
+        """The upstream, which knows these project keys and answers as the real service does.
+        Raises `DrillFailed` if it doesn't start.
+        """
         keys = [word for key in api_keys for word in ("--api-key", key)]
-        address = ["--listen", f"127.0.0.1:{self._ports.sandbox}", "--database", str(self._files.database)]
+        address = [
+            "--listen",
+            f"127.0.0.1:{self._ports.sandbox}",
+            "--database",
+            str(self._files.database),
+        ]
         self.sandbox = await self._start("sandbox", *address, "--strict", *keys)
         await self._probe.wait_until_up(self.sandbox, self._probe.sandbox, "/livez")
 
@@ -248,11 +305,15 @@ class DrillProcesses:
         await self._probe.wait_until_up(self.forwarder, self._probe.admin, "/readyz")
 
     async def _start(self, *arguments: str) -> ChildProcess:
-        return await self._children.enter_async_context(child_process(arguments, self._files.directory / f"{arguments[0]}.log"))
+        return await self._children.enter_async_context(
+            child_process(arguments, self._files.directory / f"{arguments[0]}.log")
+        )
 
 
 @contextlib.asynccontextmanager
-async def drill_processes(files: DrillFiles, ports: Ports, probe: DrillProbe) -> AsyncIterator[DrillProcesses]:
+async def drill_processes(
+    files: DrillFiles, ports: Ports, probe: DrillProbe
+) -> AsyncIterator[DrillProcesses]:
     """Neither process is started yet; at the end of the block both are killed."""
     files.configuration.write_text(configuration(files, ports))
     async with contextlib.AsyncExitStack() as children:
@@ -260,7 +321,9 @@ async def drill_processes(files: DrillFiles, ports: Ports, probe: DrillProbe) ->
 
 
 def configuration(files: DrillFiles, ports: Ports) -> str:
-    """The forwarder's configuration: what a sidecar needs, with addresses of its own and a buffer on disk."""
+    """The forwarder's configuration: what a sidecar needs, with addresses of its own and a buffer
+    on disk.
+    """
     return (
         f"upstream: {{url: 'http://127.0.0.1:{ports.sandbox}'}}\n"
         f"sources: {{http: {{listen: '127.0.0.1:{ports.ingestion}'}}}}\n"

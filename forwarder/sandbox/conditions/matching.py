@@ -1,19 +1,26 @@
-"""Property conditions `{key, operator, value, type}`, as flags, cohorts and batch exports have them, against properties.
+"""Property conditions `{key, operator, value, type}`, as flags, cohorts and batch exports have
+them, against properties.
 
-The rules are those of the official SDKs where they decide by themselves (wire facts: Flags; posthog for Python, 7.91), and of the service
-where an SDK asks it:
+The rules are those of the official SDKs where they decide by themselves (wire facts: Flags;
+posthog for Python, 7.91), and of the service where an SDK asks it:
 
-- A property that is missing matches only the negative operators. One that is null is there, and its text is `null`.
-- `exact` and `is_not` compare texts, in lower case; a list means any of its members. A value that is `true` or `false` (or `"True"`, or a
-  list of those) compares truth instead: true is only what says so. An empty list stands for true.
-- `icontains`, `starts_with`, `ends_with` ignore the case of ASCII letters alone, and see a list as its JSON text; `icontains_multi` means
-  any of.
-- Regexes have Rust's syntax and run in linear time. An invalid one matches nothing, not even as `not_regex`.
-- `gt`, `gte`, `lt`, `lte`, `between` compare finite decimal numbers, also in texts; anything else doesn't match.
-- Dates without a zone are UTC. `-30d` (h, d, w, m, y; less than 10,000) is that long ago, with or without the sign. A number is a time in
-  seconds since 1970.
-- Versions are compared by three numbers. What follows `-` or `+` is ignored, as the Python SDK does; the service orders pre-releases.
-- A condition whose value makes no sense for its operator doesn't match. An operator that no one knows raises `CannotDecide`.
+- A property that is missing matches only the negative operators. One that is null is there, and
+  its text is `null`.
+- `exact` and `is_not` compare texts, in lower case; a list means any of its members. A value that
+  is `true` or `false` (or `"True"`, or a list of those) compares truth instead: true is only what
+  says so. An empty list stands for true.
+- `icontains`, `starts_with`, `ends_with` ignore the case of ASCII letters alone, and see a list as
+  its JSON text; `icontains_multi` means any of.
+- Regexes have Rust's syntax and run in linear time. An invalid one matches nothing, not even as
+  `not_regex`.
+- `gt`, `gte`, `lt`, `lte`, `between` compare finite decimal numbers, also in texts; anything else
+  doesn't match.
+- Dates without a zone are UTC. `-30d` (h, d, w, m, y; less than 10,000) is that long ago, with or
+  without the sign. A number is a time in seconds since 1970.
+- Versions are compared by three numbers. What follows `-` or `+` is ignored, as the Python SDK
+  does; the service orders pre-releases.
+- A condition whose value makes no sense for its operator doesn't match. An operator that no one
+  knows raises `CannotDecide`.
 """
 
 from __future__ import annotations
@@ -53,7 +60,9 @@ _Test: TypeAlias = Callable[[object, datetime], bool]
 MAX_PATTERN: Final = 10_000
 """The longest regex, in characters."""
 _BACKTRACKING_STEPS: Final = 2_000_000
-"""About 50 ms: the most that a regex with look-around or back-references may cost, which linear-time matching doesn't know."""
+"""About 50 ms: the most that a regex with look-around or back-references may cost, which
+linear-time matching doesn't know.
+"""
 _MISSING: Final = object()
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CLASS_OR_ESCAPE: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
@@ -84,23 +93,37 @@ class PropertyCondition:
     def explain(self, properties: Mapping[str, object], now: datetime) -> str:
         """What the condition requires, whether the properties match it, and what they have."""
         actual = properties.get(self.key, _MISSING)
-        requirement = f"{self.key} {self.operator}" if self.operator in _UNARY else f"{self.key} {self.operator} {shown(self.value)}"
+        requirement = (
+            f"{self.key} {self.operator}"
+            if self.operator in _UNARY
+            else f"{self.key} {self.operator} {shown(self.value)}"
+        )
         answer = "yes" if self.matches(properties, now) else "no"
-        return f"{requirement}: {answer}, it is {'not set' if actual is _MISSING else shown(actual)}"
+        return (
+            f"{requirement}: {answer}, it is {'not set' if actual is _MISSING else shown(actual)}"
+        )
 
 
-def matches(condition: Mapping[str, object], properties: Mapping[str, object], now: datetime) -> bool:
-    """Whether the properties match a condition. `now`: with a zone, for relative dates. Raise `CannotDecide`."""
+def matches(
+    condition: Mapping[str, object], properties: Mapping[str, object], now: datetime
+) -> bool:
+    """Whether the properties match a condition. `now`: with a zone, for relative dates. Raise
+    `CannotDecide`.
+    """
     return prepare_condition(condition).matches(properties, now)
 
 
 def prepare_condition(condition: Mapping[str, object]) -> PropertyCondition:
-    """Prepare a condition for many evaluations. Raise `CannotDecide` if it has no key, or an operator that properties don't have."""
+    """Prepare a condition for many evaluations. Raise `CannotDecide` if it has no key, or an
+    operator that properties don't have.
+    """
     key, operator = condition.get("key"), condition.get("operator") or "exact"
     if not isinstance(key, str):
         raise CannotDecide("a condition has no key")
     if not isinstance(operator, str) or operator not in _OPERATORS:
-        raise CannotDecide(f"{cut(key)} has the operator {shown(operator)}, which is unknown for a property")
+        raise CannotDecide(
+            f"{cut(key)} has the operator {shown(operator)}, which is unknown for a property"
+        )
     value = condition.get("value")
     prepare, if_missing = _OPERATORS[operator]
     return PropertyCondition(key, operator, value, prepare(value), if_missing)
@@ -143,7 +166,9 @@ def _prepare_regex(value: object, *, expected: bool) -> _Test:
 
 @lru_cache(maxsize=128)
 def _search(pattern: str) -> Callable[[str], bool] | None:
-    """Search for a regex; None if it is invalid. Some compile for a quarter of a second, and definitions are prepared at each change."""
+    """Search for a regex; None if it is invalid. Some compile for a quarter of a second, and
+    definitions are prepared at each change.
+    """
     skeleton = _CLASS_OR_ESCAPE.sub("x", pattern)
     if len(pattern) > MAX_PATTERN or _REPEATED_REPEAT.search(skeleton):
         return None
@@ -156,10 +181,11 @@ def _search(pattern: str) -> Callable[[str], bool] | None:
 
 
 def _backtracking_search(pattern: str, skeleton: str) -> Callable[[str], bool] | None:
-    """Search for a regex with look-around or back-references; None if it is invalid. The search raises `CannotDecide` if it could be slow.
+    """Search for a regex with look-around or back-references; None if it is invalid. The search
+    raises `CannotDecide` if it could be slow.
 
-    The number of its steps is at most the length of the text to the power of the repeats, times the ways to choose among alternatives, and
-    unbounded if a repeat is within another.
+    The number of its steps is at most the length of the text to the power of the repeats, times
+    the ways to choose among alternatives, and unbounded if a repeat is within another.
     """
     try:
         with warnings.catch_warnings(action="ignore", category=FutureWarning):
@@ -172,14 +198,19 @@ def _backtracking_search(pattern: str, skeleton: str) -> Callable[[str], bool] |
 
     def search(text: str) -> bool:
         if nested or choices * len(text) ** (repeats + 1) > _BACKTRACKING_STEPS:
-            raise CannotDecide(f"the regex {shown(pattern)} has look-around or back-references, and could take too long")
+            raise CannotDecide(
+                f"the regex {shown(pattern)} has look-around or back-references, and could take "
+                "too long"
+            )
         return compiled.search(text) is not None
 
     return search
 
 
 def _choices(skeleton: str) -> int:
-    """The ways to choose in a regex, at most: the product of the alternatives of its groups, and 2 for each `?`."""
+    """The ways to choose in a regex, at most: the product of the alternatives of its groups, and 2
+    for each `?`.
+    """
     ways, open_groups = 1 << len(_OPTIONAL.findall(skeleton)), [1]
     for char in skeleton:
         if char == "|":
@@ -209,7 +240,11 @@ def _prepare_comparison(value: object, *, holds: Callable[[float, float], bool])
 
 def _prepare_between(value: object, *, expected: bool) -> _Test:
     """Between two numbers, both included."""
-    low, high = (number_of(each) for each in value) if isinstance(value, list) and len(value) == 2 else (None, None)
+    low, high = (
+        (number_of(each) for each in value)
+        if isinstance(value, list) and len(value) == 2
+        else (None, None)
+    )
     if low is None or high is None or low > high:
         return _never
 
@@ -241,7 +276,9 @@ def _swapped(holds: Callable[[Version, Version], bool], bound: Version, actual: 
     return holds(actual, bound)
 
 
-def _prepare_version_range(value: object, *, bounds: Callable[[object], tuple[Version, Version] | None]) -> _Test:
+def _prepare_version_range(
+    value: object, *, bounds: Callable[[object], tuple[Version, Version] | None]
+) -> _Test:
     limits = bounds(value)
     return _never if limits is None else _version_test(partial(_within, limits))
 

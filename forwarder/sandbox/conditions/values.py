@@ -1,4 +1,6 @@
-"""Values of conditions and properties as operators compare them: texts, truths, numbers, times, versions and their ranges."""
+"""Values of conditions and properties as operators compare them: texts, truths, numbers, times,
+versions and their ranges.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class CannotDecide(Exception):
 
 
 def json_text(value: object) -> str:
-    """A value as texts are compared: a text as it is, else compact JSON with sorted keys. Raise `CannotDecide` if it is nested too deep."""
+    """A value as texts are compared: a text as it is, else compact JSON with sorted keys. Raise
+    `CannotDecide` if it is nested too deep.
+    """
     return value if isinstance(value, str) else _json(value, 0)
 
 
@@ -53,7 +57,10 @@ def _json(value: object, depth: int) -> str:
             return "[" + ",".join([_json(each, _deeper(depth)) for each in value]) + "]"
         case dict():
             inner = _deeper(depth)
-            members = [f"{json.dumps(str(key), ensure_ascii=False)}:{_json(value[key], inner)}" for key in sorted(value, key=str)]
+            members = [
+                f"{json.dumps(str(key), ensure_ascii=False)}:{_json(value[key], inner)}"
+                for key in sorted(value, key=str)
+            ]
             return "{" + ",".join(members) + "}"
     return str(value)
 
@@ -65,7 +72,9 @@ def _deeper(depth: int) -> int:
 
 
 def _float_text(number: float) -> str:
-    """A number as the service writes it: exponents only from 1e+16 on and below 1e-5, without leading zeros."""
+    """A number as the service writes it: exponents only from 1e+16 on and below 1e-5, without
+    leading zeros.
+    """
     if not math.isfinite(number):
         return "null"
     text = repr(number)
@@ -90,7 +99,9 @@ def says_truth(value: object, depth: int = 0) -> bool:
     """Whether a value is true or false, also as a text in any case, or a list of those."""
     if isinstance(value, list):
         return all(says_truth(each, _deeper(depth)) for each in value)
-    return isinstance(value, bool) or (isinstance(value, str) and value.lower() in ("true", "false"))
+    return isinstance(value, bool) or (
+        isinstance(value, str) and value.lower() in ("true", "false")
+    )
 
 
 def is_true(value: object, depth: int = 0) -> bool:
@@ -108,7 +119,11 @@ def ascii_lower(value: object) -> str:
 
 def number_of(value: object) -> float | None:
     """A finite number, or one in a text; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float) or (isinstance(value, str) and not _NUMBER.fullmatch(value)):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, str | int | float)
+        or (isinstance(value, str) and not _NUMBER.fullmatch(value))
+    ):
         return None
     try:
         number = float(value)
@@ -118,7 +133,9 @@ def number_of(value: object) -> float | None:
 
 
 def depends_on_now(text: str) -> bool:
-    """Whether `date_of` answers another time later: for `-30d`, and for a year alone, which is this day in that year."""
+    """Whether `date_of` answers another time later: for `-30d`, and for a year alone, which is
+    this day in that year.
+    """
     return _RELATIVE_DATE.fullmatch(text) is not None or _YEAR.fullmatch(text) is not None
 
 
@@ -126,7 +143,11 @@ def date_of(value: object, now: datetime) -> datetime | None:
     """The time that a value names, with a zone; None if it is none."""
     if isinstance(value, str):
         relative = _RELATIVE_DATE.fullmatch(value)
-        parsed = _long_ago(int(relative[1]), relative[2], now) if relative else _absolute_date(value.strip(), now)
+        parsed = (
+            _long_ago(int(relative[1]), relative[2], now)
+            if relative
+            else _absolute_date(value.strip(), now)
+        )
         if parsed is not None:
             return parsed
     number = number_of(value)
@@ -157,7 +178,9 @@ def _year(text: str, now: datetime) -> datetime:
 
 
 def _long_ago(number: int, unit: str, now: datetime) -> datetime | None:
-    """The time that long before now. Months and years keep the day, or the last one of each shorter month on the way."""
+    """The time that long before now. Months and years keep the day, or the last one of each
+    shorter month on the way.
+    """
     if number >= 10_000:
         return None
     if unit not in "my":
@@ -176,7 +199,9 @@ def _long_ago(number: int, unit: str, now: datetime) -> datetime | None:
 
 
 def version_of(value: object) -> Version | None:
-    """The three numbers of a version, the missing ones 0; None if it isn't one. Leading zeros count for nothing, as in the service."""
+    """The three numbers of a version, the missing ones 0; None if it isn't one. Leading zeros
+    count for nothing, as in the service.
+    """
     if not isinstance(value, str | int | float) or isinstance(value, bool):
         return None
     text = str(value)
@@ -205,12 +230,18 @@ def tilde_range(value: object) -> tuple[Version, Version] | None:
 
 
 def caret_range(value: object) -> tuple[Version, Version] | None:
-    """From a version to the next that may be incompatible: the first number that isn't 0 goes up."""
+    """From a version to the next that may be incompatible: the first number that isn't
+    0 goes up.
+    """
     version = version_of(value)
     if version is None:
         return None
     major, minor, patch = version
-    return version, (major + 1, 0, 0) if major else (0, minor + 1, 0) if minor else (0, 0, patch + 1)
+    return version, (major + 1, 0, 0) if major else (0, minor + 1, 0) if minor else (
+        0,
+        0,
+        patch + 1,
+    )
 
 
 def wildcard_range(value: object) -> tuple[Version, Version] | None:
@@ -225,4 +256,6 @@ def wildcard_range(value: object) -> tuple[Version, Version] | None:
     if low is None:
         return None
     major, minor, patch = low
-    return low, {1: (major + 1, 0, 0), 2: (major, minor + 1, 0)}.get(len(parts), (major, minor, patch + 1))
+    return low, {1: (major + 1, 0, 0), 2: (major, minor + 1, 0)}.get(
+        len(parts), (major, minor, patch + 1)
+    )

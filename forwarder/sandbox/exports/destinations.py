@@ -1,9 +1,11 @@
-"""Secrets of a batch export's destination: kept, never shown, and preserved when a change leaves them out.
+"""Secrets of a batch export's destination: kept, never shown, and preserved when a change leaves
+them out.
 
-A value of `config` is secret by its name, at any depth: known for the type of destination, or recognizable by itself. It is not shown at
-all. In a URL only the password (a user without one) and the secrets of its query are masked. A client that sends back the config as it was
-shown keeps every secret, and so does one that sends a mask. In a list, elements that are equal but for their secrets keep them. A change of
-the destination's type keeps nothing.
+A value of `config` is secret by its name, at any depth: known for the type of destination, or
+recognizable by itself. It is not shown at all. In a URL only the password (a user without one) and
+the secrets of its query are masked. A client that sends back the config as it was shown keeps
+every secret, and so does one that sends a mask. In a list, elements that are equal but for their
+secrets keep them. A change of the destination's type keeps nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _NAMED: Final[Mapping[str, frozenset[str]]] = {
 }
 """By the type of destination, in lower case."""
 _TELLING: Final = re.compile(
-    r"secret|passw|passphrase|pwd|token|(private|access|account|api|shared)key|connectionstring|credential|authorization"
+    r"secret|passw|passphrase|pwd|token|(private|access|account|api|shared)key|connectionstring|cr"
+    r"edential|authorization"
 ).search
 _PASSWORD: Final = re.compile(r"(://[^/\s@:]*:)[^/\s]+@")
 _ONLY_USER: Final = re.compile(r"(://)[^/\s@:?#]+:?@")
@@ -33,7 +36,9 @@ _ONLY_USER: Final = re.compile(r"(://)[^/\s@:?#]+:?@")
 _QUERY: Final = re.compile(r"([?&]([^=&#\s]+)=)[^&#\s]+")
 _IN_QUERIES: Final = frozenset({"key", "sig", "signature", "auth"})
 """Secrets of URLs, beside those whose names say it."""
-_MASK: Final = re.compile(r"[*\u2022\u25cf\u2026]+|<masked>|\[?redacted\]?", re.IGNORECASE).fullmatch
+_MASK: Final = re.compile(
+    r"[*\u2022\u25cf\u2026]+|<masked>|\[?redacted\]?", re.IGNORECASE
+).fullmatch
 
 
 def without_secrets(destination: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,7 +54,9 @@ def change_destination(old: Mapping[str, Any], change: Mapping[str, Any]) -> dic
 
 
 class _Merging:
-    """Gives a new config the secrets of an old one. Each value is looked at once, however deep it lies."""
+    """Gives a new config the secrets of an old one. Each value is looked at once, however deep it
+    lies.
+    """
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -57,7 +64,9 @@ class _Merging:
         self._known: dict[int, int] = {}
 
     def merged(self, old: Any, new: Any) -> Any:
-        """The new value with secrets. Both must live on meanwhile, for they are known by their `id`."""
+        """The new value with secrets. Both must live on meanwhile, for they are known by their
+        `id`.
+        """
         if isinstance(new, dict):
             return self._object(old if isinstance(old, dict) else {}, new)
         if isinstance(new, list):
@@ -66,8 +75,16 @@ class _Merging:
 
     def _object(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
         secrets = {name: value for name, value in old.items() if _is_secret(self._kind, name)}
-        secrets |= {name: value for name, value in new.items() if _is_secret(self._kind, name) and not _is_mask(value)}
-        others = {name: self.merged(old.get(name), value) for name, value in new.items() if not _is_secret(self._kind, name)}
+        secrets |= {
+            name: value
+            for name, value in new.items()
+            if _is_secret(self._kind, name) and not _is_mask(value)
+        }
+        others = {
+            name: self.merged(old.get(name), value)
+            for name, value in new.items()
+            if not _is_secret(self._kind, name)
+        }
         return others | secrets
 
     def _list(self, old: Sequence[Any], new: Sequence[Any]) -> list[Any]:
@@ -75,7 +92,10 @@ class _Merging:
         for value in old:
             before[self._likeness(value)].append(value)
         same = (before[self._likeness(value)] for value in new)
-        return [self.merged(values.popleft() if values else None, value) for value, values in zip(new, same, strict=True)]
+        return [
+            self.merged(values.popleft() if values else None, value)
+            for value, values in zip(new, same, strict=True)
+        ]
 
     def _likeness(self, value: Any) -> int:
         """A number that is the same for values that are shown alike."""
@@ -88,7 +108,11 @@ class _Merging:
     def _form(self, value: list[Any] | dict[str, Any]) -> Hashable:
         if isinstance(value, list):
             return tuple(self._likeness(each) for each in value)
-        return frozenset((name, self._likeness(each)) for name, each in value.items() if not _is_secret(self._kind, name))
+        return frozenset(
+            (name, self._likeness(each))
+            for name, each in value.items()
+            if not _is_secret(self._kind, name)
+        )
 
     def _number(self, form: Hashable) -> int:
         return self._numbers.setdefault(form, len(self._numbers))
@@ -102,7 +126,11 @@ def _is_secret(kind: str, name: str) -> bool:
 
 def _without_secrets(kind: str, value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _without_secrets(kind, each) for name, each in value.items() if not _is_secret(kind, name)}
+        return {
+            name: _without_secrets(kind, each)
+            for name, each in value.items()
+            if not _is_secret(kind, name)
+        }
     if isinstance(value, list):
         return [_without_secrets(kind, each) for each in value]
     return _masked(kind, value) if isinstance(value, str) and "://" in value else value
@@ -110,7 +138,11 @@ def _without_secrets(kind: str, value: Any) -> Any:
 
 def _masked(kind: str, url: str) -> str:
     def mask(found: re.Match[str]) -> str:
-        return f"{found[1]}***" if found[2].lower() in _IN_QUERIES or _is_secret(kind, found[2]) else found[0]
+        return (
+            f"{found[1]}***"
+            if found[2].lower() in _IN_QUERIES or _is_secret(kind, found[2])
+            else found[0]
+        )
 
     return _QUERY.sub(mask, _ONLY_USER.sub(r"\1***@", _PASSWORD.sub(r"\1***@", url)))
 

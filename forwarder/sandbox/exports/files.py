@@ -1,7 +1,8 @@
 """The content of an export's files: records as JSON lines or Parquet, compressed or not.
 
-A JSON line has the columns in their order, JSON columns as the values that they hold. Parquet has typed columns, JSON as text; its codec is
-inside the file, as its readers expect, so its name says nothing of it. The same records give the same bytes.
+A JSON line has the columns in their order, JSON columns as the values that they hold. Parquet has
+typed columns, JSON as text; its codec is inside the file, as its readers expect, so its name says
+nothing of it. The same records give the same bytes.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class FileForm:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> FileForm:
-        """What a destination's config says: JSON lines, not compressed, where it says nothing. Raises `ExportMisconfigured`."""
+        """What a destination's config says: JSON lines, not compressed, where it says nothing.
+        Raises `ExportMisconfigured`.
+        """
         form = cls(
             _choice(config, "file_format", "jsonlines", ("JSONLines", "Parquet")),
             _choice(config, "compression", "none", ("none", "gzip", "zstd")),
@@ -45,7 +48,9 @@ class FileForm:
             try:
                 import pyarrow  # noqa: F401, PLC0415 - an optional dependency
             except ImportError:
-                raise ExportMisconfigured(f"Parquet can't be written without pyarrow. {install_extra('import')}") from None
+                raise ExportMisconfigured(
+                    f"Parquet can't be written without pyarrow. {install_extra('import')}"
+                ) from None
         return form
 
     @property
@@ -61,13 +66,19 @@ class FileForm:
         content = b"".join([line + b"\n" for line in json_lines(columns, records)])
         if self.compression == "gzip":
             return gzip.compress(content, _GZIP_LEVEL, mtime=0)
-        return zstandard.ZstdCompressor().compress(content) if self.compression == "zstd" else content
+        return (
+            zstandard.ZstdCompressor().compress(content) if self.compression == "zstd" else content
+        )
 
 
-def json_lines(columns: Mapping[str, ColumnKind], records: Sequence[ExportRecord], only: Sequence[str] = ()) -> list[bytes]:
+def json_lines(
+    columns: Mapping[str, ColumnKind], records: Sequence[ExportRecord], only: Sequence[str] = ()
+) -> list[bytes]:
     """Each record as a JSON object on one line, with all columns or only the named ones."""
     writers = [
-        (f"{encode_basestring(name)}:", place, kind) for place, (name, kind) in enumerate(columns.items()) if not only or name in only
+        (f"{encode_basestring(name)}:", place, kind)
+        for place, (name, kind) in enumerate(columns.items())
+        if not only or name in only
     ]
     return [f"{{{','.join(_members(writers, record.values))}}}".encode() for record in records]
 
@@ -90,11 +101,18 @@ def _members(writers: Sequence[tuple[str, int, ColumnKind]], values: Sequence[An
     return found
 
 
-def _parquet(columns: Mapping[str, ColumnKind], records: Sequence[ExportRecord], codec: str) -> bytes:
-    import pyarrow as pa  # noqa: PLC0415 - an optional dependency; `FileForm.of` has seen that it is there
+def _parquet(
+    columns: Mapping[str, ColumnKind], records: Sequence[ExportRecord], codec: str
+) -> bytes:
+    # an optional dependency; `FileForm.of` has seen that it is there
+    import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    types = {ColumnKind.TIME: pa.timestamp("us", tz="UTC"), ColumnKind.INTEGER: pa.int64(), ColumnKind.BOOLEAN: pa.bool_()}
+    types = {
+        ColumnKind.TIME: pa.timestamp("us", tz="UTC"),
+        ColumnKind.INTEGER: pa.int64(),
+        ColumnKind.BOOLEAN: pa.bool_(),
+    }
     schema = pa.schema([(name, types.get(kind, pa.string())) for name, kind in columns.items()])
     arrays = []
     for place, (field, kind) in enumerate(zip(schema, columns.values(), strict=True)):
@@ -110,7 +128,15 @@ def _parquet(columns: Mapping[str, ColumnKind], records: Sequence[ExportRecord],
 def _choice(config: Mapping[str, Any], name: str, default: str, choices: Sequence[str]) -> str:
     """The value of a setting, in lower case."""
     value = config.get(name)
-    chosen = default if value in (None, "") else value.strip().lower() if isinstance(value, str) else None
+    chosen = (
+        default
+        if value in (None, "")
+        else value.strip().lower()
+        if isinstance(value, str)
+        else None
+    )
     if chosen not in {choice.lower() for choice in choices}:
-        raise ExportMisconfigured(f"{name} of the destination is {value!r}. Set it to one of: {', '.join(choices)}.")
+        raise ExportMisconfigured(
+            f"{name} of the destination is {value!r}. Set it to one of: {', '.join(choices)}."
+        )
     return chosen

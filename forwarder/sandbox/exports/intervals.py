@@ -14,7 +14,9 @@ LENGTHS: Final[Mapping[str, timedelta]] = {
     "every 15 minutes": timedelta(minutes=15),
 }
 MOST: Final = 100_000
-"""Intervals of one backfill, and that a schedule catches up one by one: what is older goes out with the first of them."""
+"""Intervals of one backfill, and that a schedule catches up one by one: what is older goes out
+with the first of them.
+"""
 EARLIEST: Final = datetime(1, 1, 1, tzinfo=UTC)
 """A Monday."""
 
@@ -46,11 +48,14 @@ def ceiling(moment: datetime, interval: str) -> datetime:
     return floor(moment, interval) + LENGTHS[interval]
 
 
-def next_of_schedule(schedule: ExportSchedule, done: datetime | None, now: datetime) -> TimeRange | None:
-    """The interval that a schedule runs next, once it has ended; None if the schedule ends before. `done` is the end of the last one.
+def next_of_schedule(
+    schedule: ExportSchedule, done: datetime | None, now: datetime
+) -> TimeRange | None:
+    """The interval that a schedule runs next, once it has ended; None if the schedule ends before.
+    `done` is the end of the last one.
 
-    The first interval is that of `start_at`, else the one in which the export was created. One that follows an interval of another length
-    begins where that ended.
+    The first interval is that of `start_at`, else the one in which the export was created. One
+    that follows an interval of another length begins where that ended.
     """
     interval, created_at, start_at, end_at = schedule
     start = floor(created_at if start_at is None else start_at, interval)

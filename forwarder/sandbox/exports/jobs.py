@@ -1,7 +1,7 @@
 """What the scheduler hands to what writes: one run of a batch export, and how its writing may fail.
 
-A job is fixed when its run is made. A retried, interrupted or continued run has the same `origin` and `selection`, so that what it writes
-again replaces what is there.
+A job is fixed when its run is made. A retried, interrupted or continued run has the same `origin`
+and `selection`, so that what it writes again replaces what is there.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The arrivals that a run exports: those with `since <= time < before`, up to the arrival `arrival`, without what an earlier run had.
+    """The arrivals that a run exports: those with `since <= time < before`, up to the arrival
+    `arrival`, without what an earlier run had.
 
-    An earlier run had what has its time before `done_before` and arrived by `done_arrival`. Times are texts of
-    `protocol.times.format_time`, which sort as the times do.
+    An earlier run had what has its time before `done_before` and arrived by `done_arrival`. Times
+    are texts of `protocol.times.format_time`, which sort as the times do.
     """
 
     since: str | None
@@ -46,7 +47,9 @@ class ExportJob:
     destination: Mapping[str, Any]
     """`{type, config}`, secrets included."""
     filters: Any
-    """As it is stored: a list of property conditions, or an object; an empty one selects everything."""
+    """As it is stored: a list of property conditions, or an object; an empty one selects
+    everything.
+    """
     selection: Selection
     cursor: str
     """What the last `progress` said; empty: from the beginning."""
@@ -66,14 +69,22 @@ class DestinationPolicy:
 
 
 class DestinationFailed(Exception):
-    """The destination failed, and may work later. The message is shown to people and has no secrets."""
+    """The destination failed, and may work later. The message is shown to people and has no
+    secrets.
+    """
 
 
 class ExportMisconfigured(Exception):
-    """The export can't work until its configuration is changed. The message is shown to people and has no secrets."""
+    """The export can't work until its configuration is changed. The message is shown to people and
+    has no secrets.
+    """
 
 
 Progress: TypeAlias = Callable[[str, int, int], Awaitable[None]]
-"""Called after each durable part with the cursor behind it, the records written and the records in all, the earlier parts' included."""
+"""Called after each durable part with the cursor behind it, the records written and the records in
+all, the earlier parts' included.
+"""
 ExportRecords: TypeAlias = Callable[[ExportJob, Progress], Awaitable[None]]
-"""Writes what a job selects from its cursor on. Raises `DestinationFailed` or `ExportMisconfigured`; cancellation writes no more."""
+"""Writes what a job selects from its cursor on. Raises `DestinationFailed` or
+`ExportMisconfigured`; cancellation writes no more.
+"""

@@ -1,9 +1,11 @@
-"""Requests to destinations: only to addresses that may be asked, through no proxy, following no redirect, each within a time.
+"""Requests to destinations: only to addresses that may be asked, through no proxy, following no
+redirect, each within a time.
 
-Addresses must be public unless the operator allows others. A private address is any that isn't globally reachable: loopback, private
-networks, link-local (metadata of cloud machines), multicast, reserved, and IPv6 addresses that stand for such an IPv4 address. A name is
-resolved once for a request, which then goes to the addresses that were checked. A message shows a URL without credentials and query, and of
-what a destination says the beginning, without secrets.
+Addresses must be public unless the operator allows others. A private address is any that isn't
+globally reachable: loopback, private networks, link-local (metadata of cloud machines), multicast,
+reserved, and IPv6 addresses that stand for such an IPv4 address. A name is resolved once for a
+request, which then goes to the addresses that were checked. A message shows a URL without
+credentials and query, and of what a destination says the beginning, without secrets.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ class DestinationUrl:
 
     @classmethod
     def parse(cls, value: object, setting: str) -> DestinationUrl:
-        """An `http` or `https` URL; `setting` names it in messages. Raises `ExportMisconfigured`."""
+        """An `http` or `https` URL; `setting` names it in messages. Raises
+        `ExportMisconfigured`.
+        """
         try:
             parts = urlsplit(value.strip() if isinstance(value, str) else "")
             host, port = parts.hostname, parts.port
@@ -55,7 +59,10 @@ class DestinationUrl:
             host = port = None
             parts = SplitResult("", "", "", "", "")
         if parts.scheme not in _PORTS or not host:
-            raise ExportMisconfigured(f"{setting} of the destination is not a URL. Write it as https://host or http://host:port.")
+            raise ExportMisconfigured(
+                f"{setting} of the destination is not a URL. Write it as https://host or "
+                "http://host:port."
+            )
         return cls(parts, host, port if port is not None else _PORTS[parts.scheme])
 
     @property
@@ -64,19 +71,26 @@ class DestinationUrl:
         return f"{self.parts.scheme}://{self.parts.netloc.rpartition('@')[2]}{self.parts.path}"
 
     async def resolve(self, policy: DestinationPolicy, executor: Executor) -> Sequence[str]:
-        """The addresses that it may be reached at; `executor` waits for the name server. Cancellation ends the wait.
+        """The addresses that it may be reached at; `executor` waits for the name server.
+        Cancellation ends the wait.
 
-        Raises `ExportMisconfigured` if one of them is private and none may be, `DestinationFailed` if the name has none.
+        Raises `ExportMisconfigured` if one of them is private and none may be, `DestinationFailed`
+        if the name has none.
         """
         try:
             async with asyncio.timeout(_RESOLVE_WITHIN):
                 asked = partial(socket.getaddrinfo, self.host, self.port, type=socket.SOCK_STREAM)
                 found = await asyncio.get_running_loop().run_in_executor(executor, asked)
         except (OSError, UnicodeError, TimeoutError):
-            raise DestinationFailed(f"{self.shown} can't be reached: the name {self.host!r} has no address.") from None
+            raise DestinationFailed(
+                f"{self.shown} can't be reached: the name {self.host!r} has no address."
+            ) from None
         addresses = list(dict.fromkeys(str(info[4][0]) for info in found))
         if not policy.allow_private and any(is_private(address) for address in addresses):
-            raise ExportMisconfigured(f"{self.shown} is at a private address. To allow these, start the sandbox with `{OPTION}`.")
+            raise ExportMisconfigured(
+                f"{self.shown} is at a private address. To allow these, start the sandbox with "
+                f"`{OPTION}`."
+            )
         return addresses
 
 
@@ -92,21 +106,36 @@ class DestinationRequest:
     """What no message may show."""
 
 
-async def send(request: DestinationRequest, url: DestinationUrl, policy: DestinationPolicy, executor: Executor, limit: float) -> str | None:
-    """Make a request within `limit` seconds. Returns None if it succeeded, else the status and the beginning of what was answered.
+async def send(
+    request: DestinationRequest,
+    url: DestinationUrl,
+    policy: DestinationPolicy,
+    executor: Executor,
+    limit: float,
+) -> str | None:
+    """Make a request within `limit` seconds. Returns None if it succeeded, else the status and the
+    beginning of what was answered.
 
-    Only 2xx is success. Raises `DestinationFailed` if there is no answer, and what `DestinationUrl.resolve` raises. Cancellation may leave
-    the request done or not.
+    Only 2xx is success. Raises `DestinationFailed` if there is no answer, and what
+    `DestinationUrl.resolve` raises. Cancellation may leave the request done or not.
     """
-    connector = aiohttp.TCPConnector(resolver=_CheckedAddresses(await url.resolve(policy, executor)), force_close=True)
+    connector = aiohttp.TCPConnector(
+        resolver=_CheckedAddresses(await url.resolve(policy, executor)), force_close=True
+    )
     try:
         async with (
-            aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=limit), trust_env=False) as session,
+            aiohttp.ClientSession(
+                connector=connector, timeout=aiohttp.ClientTimeout(total=limit), trust_env=False
+            ) as session,
             session.request(
                 request.method,
                 URL(request.target, encoded=True),
                 data=io.BytesIO(request.body),
-                headers={"Content-Type": "application/octet-stream" if request.method == "PUT" else "application/json"},
+                headers={
+                    "Content-Type": "application/octet-stream"
+                    if request.method == "PUT"
+                    else "application/json"
+                },
                 allow_redirects=False,
             ) as response,
         ):
@@ -142,12 +171,16 @@ def scrub(text: str, secrets: Iterable[str]) -> str:
 
 
 class _CheckedAddresses(AbstractResolver):
-    """Resolves any name to the addresses that were checked, so that no later answer of its name server leads elsewhere."""
+    """Resolves any name to the addresses that were checked, so that no later answer of its name
+    server leads elsewhere.
+    """
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self._addresses = addresses
 
-    async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET) -> list[ResolveResult]:
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
         """See `AbstractResolver`."""
         return [
             ResolveResult(

@@ -1,14 +1,17 @@
 """What a run of a batch export selects: events or persons, in pages, as values of fixed columns.
 
-The columns are those of the service's own exports. Events are the distinct ones of the project, in the order of arrival: neither
-duplicates nor conflicts, since one uuid is one event. An event's properties are the text that was sent, and so is what it says about its
-person beside them; `person_id` is the person of its distinct id when the page is read. Persons have one record for each distinct id. A
-person's time is the receipt of the arrival that changed it last, and its arrival is that one: so a person that changes while a run reads
-is left to the next run. That arrival's number is also the version of a person and of its distinct ids: of two records of one distinct id
-the higher one is newer.
+The columns are those of the service's own exports. Events are the distinct ones of the project, in
+the order of arrival: neither duplicates nor conflicts, since one uuid is one event. An event's
+properties are the text that was sent, and so is what it says about its person beside them;
+`person_id` is the person of its distinct id when the page is read. Persons have one record for
+each distinct id. A person's time is the receipt of the arrival that changed it last, and its
+arrival is that one: so a person that changes while a run reads is left to the next run. That
+arrival's number is also the version of a person and of its distinct ids: of two records of one
+distinct id the higher one is newer.
 
-Each page is one unit of work on the store's thread and looks at `WINDOW` rows at most, so that ingestion waits for milliseconds; memory
-holds one page. Reading in the order of arrival needs no index, which would slow ingestion down for all who export nothing.
+Each page is one unit of work on the store's thread and looks at `WINDOW` rows at most, so that
+ingestion waits for milliseconds; memory holds one page. Reading in the order of arrival needs no
+index, which would slow ingestion down for all who export nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +54,9 @@ _LINE_ENDS: Final = str.maketrans("\n\r", "  ")
 
 
 class ColumnKind(Enum):
-    """How a column's values are kept: all are text but for numbers and truth values; None is no value."""
+    """How a column's values are kept: all are text but for numbers and truth values; None is no
+    value.
+    """
 
     TEXT = auto()
     JSON = auto()
@@ -104,7 +109,9 @@ class ExportRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """How the records of a model are read, in SQL: `number` orders them, `time` and `arrival` select."""
+    """How the records of a model are read, in SQL: `number` orders them, `time` and `arrival`
+    select.
+    """
 
     columns: Mapping[str, ColumnKind]
     fields: str
@@ -124,7 +131,8 @@ _MODELS: Final[Mapping[str, _Model]] = {
         " requests.received_at",
         source="events NOT INDEXED",
         joined="""JOIN requests ON requests.id = events.request
-LEFT JOIN distinct_ids AS ids ON ids.api_key = events.api_key AND ids.distinct_id = events.distinct_id
+LEFT JOIN distinct_ids AS ids ON ids.api_key = events.api_key AND ids.distinct_id = \
+events.distinct_id
 LEFT JOIN persons ON persons.id = ids.person""",
         number="events.id",
         time="events.timestamp",
@@ -146,14 +154,17 @@ CROSS JOIN events ON events.id = persons.changed CROSS JOIN requests ON requests
 
 
 class RecordReader:
-    """Reads what a job selects. Raises `ExportMisconfigured` for another model, and for filters that are no list of conditions.
+    """Reads what a job selects. Raises `ExportMisconfigured` for another model, and for filters
+    that are no list of conditions.
 
     `executor` applies filters.
     """
 
     def __init__(self, job: ExportJob, thread: StoreThread, executor: Executor) -> None:
         if job.model not in _MODELS:
-            raise ExportMisconfigured(f"The model {job.model!r} can't be exported. Models are: {', '.join(_MODELS)}.")
+            raise ExportMisconfigured(
+                f"The model {job.model!r} can't be exported. Models are: {', '.join(_MODELS)}."
+            )
         self._job, self._thread, self._executor = job, thread, executor
         self._model = _MODELS[job.model]
         self._filters = _RecordFilters(job)
@@ -177,41 +188,55 @@ class RecordReader:
         after, count, more = 0, 0, True
         end = await self._last_number()
         while more:
-            count += await self._thread.run(lambda store, after=after: self._count(store, after, end))  # type: ignore[misc] # a default
+            count += await self._thread.run(
+                lambda store, after=after: self._count(store, after, end)
+            )  # type: ignore[misc] # a default
             after += WINDOW
             more = after < end
         return count
 
     async def pages(self, after: int) -> AsyncGenerator[list[ExportRecord], None]:
-        """The records behind the number `after`, in pages, empty ones left out. Cancellation ends the wait for the current one."""
+        """The records behind the number `after`, in pages, empty ones left out. Cancellation ends
+        the wait for the current one.
+        """
         end = await self._last_number()
         while after < end:
-            page, after = await self._thread.run(lambda store, after=after: self._page(store, after, end))  # type: ignore[misc]
+            page, after = await self._thread.run(
+                lambda store, after=after: self._page(store, after, end)
+            )  # type: ignore[misc]
             if self._filters:
-                page = await asyncio.get_running_loop().run_in_executor(self._executor, self._filters.choose, page)
+                page = await asyncio.get_running_loop().run_in_executor(
+                    self._executor, self._filters.choose, page
+                )
             if page:
                 yield page
 
     async def _last_number(self) -> int:
-        """The number of the last record there is, with all arrivals folded in: no later one can be selected."""
+        """The number of the last record there is, with all arrivals folded in: no later one can be
+        selected.
+        """
         if self._end is None:
             table = "distinct_ids" if self._job.model == "persons" else "events"
             statement = f"SELECT coalesce(max(id), 0) FROM {table}"  # noqa: S608 - one of two names
-            self._end = int((await self._thread.ask(lambda store: store.select(statement, [])))[0][0])
+            self._end = int(
+                (await self._thread.ask(lambda store: store.select(statement, [])))[0][0]
+            )
         return self._end
 
     def _bounds(self, after: int, end: int) -> dict[str, object]:
         return {**self._parameters, "after": after, "end": min(after + WINDOW, end)}
 
     def _count(self, store: Store, after: int, end: int) -> int:
-        statement = f"SELECT count(*) FROM {self._model.source} WHERE {self._selected}"  # noqa: S608 - this module's constants
+        # this module's constants
+        statement = f"SELECT count(*) FROM {self._model.source} WHERE {self._selected}"  # noqa: S608
         return int(store.connection.execute(statement, self._bounds(after, end)).fetchone()[0])
 
     def _page(self, store: Store, after: int, end: int) -> tuple[list[ExportRecord], int]:
         """A page of what the next window has, and the number behind which the next page begins."""
         model, bounds = self._model, self._bounds(after, end)
         statement = (
-            f"SELECT {model.number}, {'persons.properties' if self._filters else 'NULL'}, {model.fields}"  # noqa: S608 - this module's constants
+            # this module's constants
+            f"SELECT {model.number}, {'persons.properties' if self._filters else 'NULL'}, {model.fields}"  # noqa: S608
             f" FROM {model.source} {model.joined} WHERE {self._selected} ORDER BY {model.number}"
         )
         read = self._event if model is _MODELS["events"] else self._person
@@ -231,12 +256,32 @@ class RecordReader:
         uuid, event, distinct_id, timestamp, properties, raw, person, received_at = row
         content = _one_line(properties) if properties.startswith("{") else "{}"
         beside = _person_members(raw)
-        return len(raw), (uuid, event, distinct_id, timestamp, content, *beside, person, self._job.project, received_at)
+        return len(raw), (
+            uuid,
+            event,
+            distinct_id,
+            timestamp,
+            content,
+            *beside,
+            person,
+            self._job.project,
+            received_at,
+        )
 
     def _person(self, row: Sequence[Any]) -> tuple[int, Sequence[Any]]:
         """The same of a person's distinct id."""
         distinct_id, uuid, properties, changed, created_at, identified = row
-        values = (self._job.project, distinct_id, uuid, properties, changed, changed, created_at, bool(identified), False)
+        values = (
+            self._job.project,
+            distinct_id,
+            uuid,
+            properties,
+            changed,
+            changed,
+            created_at,
+            bool(identified),
+            False,
+        )
         return len(properties), values
 
 
@@ -246,21 +291,29 @@ def _names(config: Mapping[str, Any], name: str) -> str:
     if not names:
         return ""
     if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
-        raise ExportMisconfigured(f"{name} of the destination is not a list of names. Write the names of events.")
+        raise ExportMisconfigured(
+            f"{name} of the destination is not a list of names. Write the names of events."
+        )
     return json.dumps(names)
 
 
 class _RecordFilters:
-    """Property conditions that a record matches all of. Relative dates count from the end of the run's interval, also in a retry.
+    """Property conditions that a record matches all of. Relative dates count from the end of the
+    run's interval, also in a retry.
 
     A record for which a condition can't be decided doesn't match it. Raises `ExportMisconfigured`.
     """
 
     def __init__(self, job: ExportJob) -> None:
         if job.filters and not isinstance(job.filters, list):
-            raise ExportMisconfigured("The filters can't be applied: write them as a list of property conditions.")
+            raise ExportMisconfigured(
+                "The filters can't be applied: write them as a list of property conditions."
+            )
         types = ("event", "person") if job.model == "events" else ("person",)
-        self._conditions = [_prepare(f"filters[{place}]", each, types) for place, each in enumerate(job.filters or ())]
+        self._conditions = [
+            _prepare(f"filters[{place}]", each, types)
+            for place, each in enumerate(job.filters or ())
+        ]
         self._now = parse_time(job.last) or datetime.now(UTC)
         self._properties = list(_MODELS[job.model].columns).index("properties")
 
@@ -272,9 +325,15 @@ class _RecordFilters:
         return [record for record in records if self._match(record)]
 
     def _match(self, record: ExportRecord) -> bool:
-        own, person = read_mapping(record.values[self._properties]), read_mapping(record.person_properties or "{}")
+        own, person = (
+            read_mapping(record.values[self._properties]),
+            read_mapping(record.person_properties or "{}"),
+        )
         try:
-            return all(condition.matches(person if of_person else own, self._now) for condition, of_person in self._conditions)
+            return all(
+                condition.matches(person if of_person else own, self._now)
+                for condition, of_person in self._conditions
+            )
         except CannotDecide:
             return False
 
@@ -282,10 +341,14 @@ class _RecordFilters:
 def _prepare(name: str, condition: object, types: Sequence[str]) -> tuple[PropertyCondition, bool]:
     """A condition, and whether it is about the person."""
     if not isinstance(condition, dict):
-        raise ExportMisconfigured(f"{name} is not a property condition: write an object with key, operator and value.")
+        raise ExportMisconfigured(
+            f"{name} is not a property condition: write an object with key, operator and value."
+        )
     kind = condition.get("type") or types[0]
     if kind not in types:
-        raise ExportMisconfigured(f"{name} has an unknown type. Set it to one of: {', '.join(types)}.")
+        raise ExportMisconfigured(
+            f"{name} has an unknown type. Set it to one of: {', '.join(types)}."
+        )
     try:
         return prepare_condition(condition), kind == "person"
     except CannotDecide as error:
@@ -293,10 +356,19 @@ def _prepare(name: str, condition: object, types: Sequence[str]) -> tuple[Proper
 
 
 def _condition(model: _Model, selection: Selection) -> tuple[str, dict[str, object]]:
-    """The SQL condition of a window of what is selected, and its parameters but for the window's."""
-    clauses = [model.condition, f"{model.number} > :after AND {model.number} <= :end", f"{model.arrival} <= :arrival"]
+    """The SQL condition of a window of what is selected, and its parameters but for
+    the window's.
+    """
+    clauses = [
+        model.condition,
+        f"{model.number} > :after AND {model.number} <= :end",
+        f"{model.arrival} <= :arrival",
+    ]
     parameters: dict[str, object] = {"arrival": selection.arrival}
-    for clause, value in ((f"{model.time} >= :since", selection.since), (f"{model.time} < :before", selection.before)):
+    for clause, value in (
+        (f"{model.time} >= :since", selection.since),
+        (f"{model.time} < :before", selection.before),
+    ):
         if value is not None:
             clauses.append(clause)
             parameters[clause.rpartition(":")[2]] = value
@@ -307,12 +379,18 @@ def _condition(model: _Model, selection: Selection) -> tuple[str, dict[str, obje
 
 
 def _person_members(raw: bytes) -> Sequence[str | None]:
-    """The JSON texts of what an event says about its person beside its properties, as sent; None where it doesn't."""
+    """The JSON texts of what an event says about its person beside its properties, as sent; None
+    where it doesn't.
+    """
     if not _HAS_PERSON_MEMBER(raw):
         return (None, None, None)
     scanner = JsonScanner(raw.decode())
     members, _ = scanner.members(scanner.first())
-    found = {member.key: _one_line(scanner.text[member.start : member.end]) for member in members if member.key in _PERSON_MEMBERS}
+    found = {
+        member.key: _one_line(scanner.text[member.start : member.end])
+        for member in members
+        if member.key in _PERSON_MEMBERS
+    }
     return [found.get(name) for name in _PERSON_MEMBERS]
 
 

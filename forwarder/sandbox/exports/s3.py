@@ -1,8 +1,9 @@
 """A bucket of an S3-compatible object store as the destination of an export.
 
-obstore signs, and `network` sends: obstore's own client follows redirects and resolves names anew. What is used is the destination's config
-and nothing else: neither credentials nor endpoints of the environment, which are the operator's. A part is one object, written by one
-request. Buckets are named in the path unless `use_virtual_style_addressing` is set.
+obstore signs, and `network` sends: obstore's own client follows redirects and resolves names anew.
+What is used is the destination's config and nothing else: neither credentials nor endpoints of the
+environment, which are the operator's. A part is one object, written by one request. Buckets are
+named in the path unless `use_virtual_style_addressing` is set.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from forwarder.core.error_text import error_text
 from forwarder.core.installation import install_extra
-from forwarder.sandbox.exports.jobs import DestinationFailed, DestinationPolicy, ExportJob, ExportMisconfigured
+from forwarder.sandbox.exports.jobs import (
+    DestinationFailed,
+    DestinationPolicy,
+    ExportJob,
+    ExportMisconfigured,
+)
 from forwarder.sandbox.exports.network import DestinationRequest, DestinationUrl, scrub, send
 from forwarder.sandbox.protocol.times import parse_time
 
@@ -36,42 +42,74 @@ _DEFAULT_REGION: Final = "us-east-1"
 class S3Destination:
     """Objects below a prefix of a bucket. Raises `ExportMisconfigured`."""
 
-    def __init__(self, job: ExportJob, config: Mapping[str, Any], policy: DestinationPolicy, executor: Executor) -> None:
+    def __init__(
+        self,
+        job: ExportJob,
+        config: Mapping[str, Any],
+        policy: DestinationPolicy,
+        executor: Executor,
+    ) -> None:
         self._policy, self._executor = policy, executor
-        self._bucket, region = _text(config, "bucket_name"), _text(config, "region", _DEFAULT_REGION)
+        self._bucket, region = (
+            _text(config, "bucket_name"),
+            _text(config, "region", _DEFAULT_REGION),
+        )
         if not _BUCKET(self._bucket):
-            raise ExportMisconfigured(f"bucket_name of the destination is {self._bucket!r}, which is not the name of a bucket.")
+            raise ExportMisconfigured(
+                f"bucket_name of the destination is {self._bucket!r}, which is not the name of a "
+                "bucket."
+            )
         if not _REGION(region):
-            raise ExportMisconfigured(f"region of the destination is {region!r}, which is not a region. Write it as {_DEFAULT_REGION}.")
-        self._prefix = "".join(f"{part}/" for part in _expand(_text(config, "prefix", ""), job).split("/") if part)
+            raise ExportMisconfigured(
+                f"region of the destination is {region!r}, which is not a region. Write it as "
+                f"{_DEFAULT_REGION}."
+            )
+        self._prefix = "".join(
+            f"{part}/" for part in _expand(_text(config, "prefix", ""), job).split("/") if part
+        )
         if {".", ".."} & {*self._prefix.split("/")}:
-            raise ExportMisconfigured("prefix of the destination has a part `.` or `..`, which object stores don't have.")
+            raise ExportMisconfigured(
+                "prefix of the destination has a part `.` or `..`, which object stores don't have."
+            )
         self._keys = _text(config, "aws_access_key_id"), _text(config, "aws_secret_access_key")
-        self._url = DestinationUrl.parse(config.get("endpoint_url") or f"https://s3.{region}.amazonaws.com", "endpoint_url")
+        self._url = DestinationUrl.parse(
+            config.get("endpoint_url") or f"https://s3.{region}.amazonaws.com", "endpoint_url"
+        )
         if "@" in self._url.parts.netloc:
-            raise ExportMisconfigured("endpoint_url of the destination holds credentials. Set aws_access_key_id and aws_secret_access_key.")
+            raise ExportMisconfigured(
+                "endpoint_url of the destination holds credentials. Set aws_access_key_id and "
+                "aws_secret_access_key."
+            )
         virtual = config.get("use_virtual_style_addressing") is True
         if virtual:
             parts = self._url.parts
-            self._url = DestinationUrl.parse(parts._replace(netloc=f"{self._bucket}.{parts.netloc}").geturl(), "endpoint_url")
+            self._url = DestinationUrl.parse(
+                parts._replace(netloc=f"{self._bucket}.{parts.netloc}").geturl(), "endpoint_url"
+            )
         self._store = self._connect(region, virtual=virtual)
 
     async def write(self, name: str, content: bytes) -> None:
-        """Write an object in the place of one of that name. Raises `DestinationFailed` and `ExportMisconfigured`.
+        """Write an object in the place of one of that name. Raises `DestinationFailed` and
+        `ExportMisconfigured`.
 
         Cancellation may leave the object written or not.
         """
         target = self._sign(self._prefix + name)
-        request = DestinationRequest("PUT", target, content, (*self._keys, target.partition("?")[2]))
+        request = DestinationRequest(
+            "PUT", target, content, (*self._keys, target.partition("?")[2])
+        )
         answer = await send(request, self._url, self._policy, self._executor, TIMEOUT)
         if answer is not None:
             said = _SAID(answer)
             why = scrub(f"{said[1]}: {said[2]}" if said else answer, request.secrets)
-            raise DestinationFailed(f"The bucket {self._bucket} at {self._url.shown} can't be written to: {why}")
+            raise DestinationFailed(
+                f"The bucket {self._bucket} at {self._url.shown} can't be written to: {why}"
+            )
 
     def _sign(self, key: str) -> str:
         """The URL that an object can be written by."""
-        import obstore  # noqa: PLC0415 - an optional dependency; `_connect` has seen that it is there
+        # an optional dependency; `_connect` has seen that it is there
+        import obstore  # noqa: PLC0415
         from obstore.exceptions import BaseError  # noqa: PLC0415
 
         try:
@@ -84,7 +122,9 @@ class S3Destination:
             from obstore.exceptions import BaseError  # noqa: PLC0415 - an optional dependency
             from obstore.store import S3Store  # noqa: PLC0415
         except ImportError:
-            raise ExportMisconfigured(f"S3 can't be written to without obstore. {install_extra('import')}") from None
+            raise ExportMisconfigured(
+                f"S3 can't be written to without obstore. {install_extra('import')}"
+            ) from None
         try:
             return S3Store(
                 self._bucket,
@@ -105,15 +145,29 @@ class S3Destination:
 
     def _credentials(self) -> S3Credential:
         access_key, secret = self._keys
-        return {"access_key_id": access_key, "secret_access_key": secret, "token": None, "expires_at": None}
+        return {
+            "access_key_id": access_key,
+            "secret_access_key": secret,
+            "token": None,
+            "expires_at": None,
+        }
 
 
 def _expand(prefix: str, job: ExportJob) -> str:
-    """A prefix with its variables replaced, as the service does: parts of the time at the interval's end, its bounds, the model."""
+    """A prefix with its variables replaced, as the service does: parts of the time at the
+    interval's end, its bounds, the model.
+    """
     end = parse_time(job.last)
     values = {"data_interval_start": job.first, "data_interval_end": job.last, "table": job.model}
     if end is not None:
-        codes = {"year": "%Y", "month": "%m", "day": "%d", "hour": "%H", "minute": "%M", "second": "%S"}
+        codes = {
+            "year": "%Y",
+            "month": "%m",
+            "day": "%d",
+            "hour": "%H",
+            "minute": "%M",
+            "second": "%S",
+        }
         values |= {name: end.strftime(code) for name, code in codes.items()}
     return _VARIABLE.sub(lambda found: values.get(found[1], found[0]), prefix)
 
@@ -123,5 +177,8 @@ def _text(config: Mapping[str, Any], name: str, default: str | None = None) -> s
     if value is None or value == "":
         value = default
     if not isinstance(value, str):
-        raise ExportMisconfigured(f"{name} of the destination is {'missing' if value is None else 'not text'}. Set it in its config.")
+        raise ExportMisconfigured(
+            f"{name} of the destination is {'missing' if value is None else 'not text'}. Set it "
+            "in its config."
+        )
     return value

@@ -1,12 +1,15 @@
 """Runs the batch exports: each when it is due on the sandbox's clock.
 
-One task waits for the earliest due time, and is woken by changes; so a sandbox without exports does nothing. Runs of different exports run
-beside one another, up to `MOST_RUNNING`; of one export there is one at a time. Its schedule and what was requested of it (backfills,
-retries) are two queues that take turns. Each keeps its order; a run that waits for its next attempt holds up its own queue only. Pausing
-stops the schedule; what was requested runs all the same, and so does a run that has begun.
+One task waits for the earliest due time, and is woken by changes; so a sandbox without exports
+does nothing. Runs of different exports run beside one another, up to `MOST_RUNNING`; of one export
+there is one at a time. Its schedule and what was requested of it (backfills, retries) are two
+queues that take turns. Each keeps its order; a run that waits for its next attempt holds up its
+own queue only. Pausing stops the schedule; what was requested runs all the same, and so does a run
+that has begun.
 
-What ends a run from outside (deletion, a person, its time limit) is first stored, then stops the writing: a finished run never changes, so
-whatever comes first counts. Stopping the sandbox stores nothing: the runs are continued at the next start.
+What ends a run from outside (deletion, a person, its time limit) is first stored, then stops the
+writing: a finished run never changes, so whatever comes first counts. Stopping the sandbox stores
+nothing: the runs are continued at the next start.
 """
 
 from __future__ import annotations
@@ -22,7 +25,12 @@ from typing import Final, TypeAlias, TypeVar
 
 from forwarder.core.error_text import error_text
 from forwarder.sandbox.exports import runs
-from forwarder.sandbox.exports.jobs import DestinationFailed, ExportJob, ExportMisconfigured, ExportRecords
+from forwarder.sandbox.exports.jobs import (
+    DestinationFailed,
+    ExportJob,
+    ExportMisconfigured,
+    ExportRecords,
+)
 from forwarder.sandbox.exports.runs import DueRun
 from forwarder.sandbox.protocol.clock import SandboxClock
 from forwarder.sandbox.store.thread import StoreThread
@@ -49,7 +57,9 @@ class _ActiveRun:
 
 @dataclass(frozen=True, slots=True)
 class _ExportTurn:
-    """When a run of an export began last, by the count of all runs, and from which of its queues."""
+    """When a run of an export began last, by the count of all runs, and from which of
+    its queues.
+    """
 
     number: int = 0
     requested: bool = True
@@ -76,8 +86,14 @@ class ExportScheduler:
         self._task = asyncio.create_task(self._schedule(), name="batch exports")
 
     async def close(self) -> None:
-        """Stop every run at once and schedule no more; a second call does nothing. Cancellation ends the wait only."""
-        tasks = [task for task in (self._task, *(active.task for active in self._active.values())) if task is not None]
+        """Stop every run at once and schedule no more; a second call does nothing. Cancellation
+        ends the wait only.
+        """
+        tasks = [
+            task
+            for task in (self._task, *(active.task for active in self._active.values()))
+            if task is not None
+        ]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -90,7 +106,9 @@ class ExportScheduler:
         self._woken.set()
 
     async def settle(self) -> None:
-        """Return once nothing runs and nothing is due, or once it is closed. Cancellation ends the wait."""
+        """Return once nothing runs and nothing is due, or once it is closed. Cancellation ends the
+        wait.
+        """
         if self._task is None or self._task.done():
             return
         settled = asyncio.get_running_loop().create_future()
@@ -99,15 +117,21 @@ class ExportScheduler:
         await asyncio.wait([settled])
 
     async def stop(self, export: str) -> None:
-        """Stop the run in progress of an export, if there is one; it is finished in the database. Cancellation ends the wait only."""
+        """Stop the run in progress of an export, if there is one; it is finished in the database.
+        Cancellation ends the wait only.
+        """
         if (active := self._active.get(export)) is not None:
             active.task.cancel()
             await asyncio.wait([active.task])
 
     async def terminate(self, run: str) -> bool:
-        """Finish a run as `Terminated` and stop it; False if it was finished already. Cancellation ends the wait only."""
+        """Finish a run as `Terminated` and stop it; False if it was finished already. Cancellation
+        ends the wait only.
+        """
         done: bool = await self._change(
-            lambda database, now: runs.finish_run(database, run, "Terminated", "A person stopped the run.", now)
+            lambda database, now: runs.finish_run(
+                database, run, "Terminated", "A person stopped the run.", now
+            )
         )
         for active in list(self._active.values()):
             if done and active.run == run:
@@ -131,13 +155,19 @@ class ExportScheduler:
         await self._stop_late()
         found = await self._change(runs.due_runs)
         now = self._clock.now()
-        free = [replace(due, due=max(due.due, self._held.get(due.export, due.due))) for due in found if due.export not in self._active]
+        free = [
+            replace(due, due=max(due.due, self._held.get(due.export, due.due)))
+            for due in found
+            if due.export not in self._active
+        ]
         ready = self._in_turn([due for due in free if due.due <= now])
         for chosen in ready[: MOST_RUNNING - len(self._active)]:
             await self._begin(chosen)
         if not ready and not self._active:
             self._settle(asked)
-        times = [due.due for due in free if due.due > now] + [active.deadline for active in self._active.values() if not active.timed_out]
+        times = [due.due for due in free if due.due > now] + [
+            active.deadline for active in self._active.values() if not active.timed_out
+        ]
         return min(times, default=None)
 
     def _settle(self, asked: Sequence[asyncio.Future[None]]) -> None:
@@ -147,7 +177,9 @@ class ExportScheduler:
                 settled.set_result(None)
 
     def _in_turn(self, ready: Sequence[DueRun]) -> list[DueRun]:
-        """One run of each export, of the queue whose turn it is; the export that ran longest ago comes first."""
+        """One run of each export, of the queue whose turn it is; the export that ran longest ago
+        comes first.
+        """
         chosen: dict[str, DueRun] = {}
         for due in ready:
             if due.export not in chosen or due.requested != self._turn(due).requested:
@@ -170,8 +202,11 @@ class ExportScheduler:
         self._begun += 1
         self._turns[chosen.export] = _ExportTurn(self._begun, chosen.requested)
         task = asyncio.create_task(self._run(chosen.export, begun.job), name=f"run {begun.job.run}")
-        self._active[chosen.export] = _ActiveRun(chosen.export, begun.job.run, self._clock.now() + begun.limit, task)
-        task.add_done_callback(partial(self._ended, chosen.export))  # a task that is cancelled before its first step runs nothing itself
+        self._active[chosen.export] = _ActiveRun(
+            chosen.export, begun.job.run, self._clock.now() + begun.limit, task
+        )
+        # a task that is cancelled before its first step runs nothing itself
+        task.add_done_callback(partial(self._ended, chosen.export))
 
     def _ended(self, export: str, _task: asyncio.Task[None]) -> None:
         del self._active[export]
@@ -201,7 +236,11 @@ class ExportScheduler:
         return lambda database, now: runs.fail_attempt(database, job.run, message, now)
 
     async def _progress(self, run: str, cursor: str, completed: int, total: int) -> None:
-        await self._change(lambda database, now: runs.record_progress(database, run, now, cursor=cursor, completed=completed, total=total))
+        await self._change(
+            lambda database, now: runs.record_progress(
+                database, run, now, cursor=cursor, completed=completed, total=total
+            )
+        )
 
     async def _stop_late(self) -> None:
         """Stop the runs whose time is over."""
@@ -216,4 +255,6 @@ class ExportScheduler:
 
 
 def _time_out(run: str, database: sqlite3.Connection, now: datetime) -> None:
-    runs.finish_run(database, run, "TimedOut", "The run took longer than the interval of its export.", now)
+    runs.finish_run(
+        database, run, "TimedOut", "The run took longer than the interval of its export.", now
+    )

@@ -1,8 +1,11 @@
-"""One run of a batch export: records are read in order, cut into parts, and each part is made durable at the destination before the next.
+"""One run of a batch export: records are read in order, cut into parts, and each part is made
+durable at the destination before the next.
 
-A part has up to so many records or bytes, counted from the beginning of the work, so that a run that resumes from a cursor cuts the same
-parts. Its name follows from the interval, the work and its number: a part that was written, but whose cursor wasn't stored, is replaced by
-the same records. A run that selects nothing writes nothing. The destination's type is compared without regard to case.
+A part has up to so many records or bytes, counted from the beginning of the work, so that a run
+that resumes from a cursor cuts the same parts. Its name follows from the interval, the work and
+its number: a part that was written, but whose cursor wasn't stored, is replaced by the same
+records. A run that selects nothing writes nothing. The destination's type is compared without
+regard to case.
 """
 
 from __future__ import annotations
@@ -18,14 +21,23 @@ from typing import Final, TypeAlias, TypeVar
 from forwarder.sandbox.exports.files import FileForm
 from forwarder.sandbox.exports.folder import FolderDestination
 from forwarder.sandbox.exports.http import HttpDestination
-from forwarder.sandbox.exports.jobs import DestinationPolicy, ExportJob, ExportMisconfigured, Progress
+from forwarder.sandbox.exports.jobs import (
+    DestinationPolicy,
+    ExportJob,
+    ExportMisconfigured,
+    Progress,
+)
 from forwarder.sandbox.exports.records import ColumnKind, ExportRecord, RecordReader
 from forwarder.sandbox.exports.s3 import S3Destination
 from forwarder.sandbox.store.thread import StoreThread
 
 T = TypeVar("T")
-WritePart: TypeAlias = Callable[[str, Mapping[str, ColumnKind], Sequence[ExportRecord]], Awaitable[None]]
-"""Makes a part durable under a name (which has no suffix yet). Raises `DestinationFailed` and `ExportMisconfigured`."""
+WritePart: TypeAlias = Callable[
+    [str, Mapping[str, ColumnKind], Sequence[ExportRecord]], Awaitable[None]
+]
+"""Makes a part durable under a name (which has no suffix yet). Raises `DestinationFailed` and
+`ExportMisconfigured`.
+"""
 DESTINATIONS: Final = ("Folder", "HTTP", "S3")
 _CURSOR: Final = re.compile(r"v1\.(\d{1,9})\.(\d{1,18})\.(\d{1,18})").fullmatch
 _ENDS_WITHIN: Final = 5.0
@@ -61,7 +73,10 @@ class _ExportCursor:
         """A cursor from its text. Raises `ExportMisconfigured`."""
         found = _CURSOR(text)
         if text and found is None:
-            raise ExportMisconfigured("The run's cursor is none of a run that can be resumed. Export the interval again by a backfill.")
+            raise ExportMisconfigured(
+                "The run's cursor is none of a run that can be resumed. Export the interval again "
+                "by a backfill."
+            )
         return cls(*map(int, found.groups())) if found else cls()
 
     def __str__(self) -> str:
@@ -72,11 +87,14 @@ class _ExportCursor:
         return _ExportCursor(self.parts + 1, part[-1].number, self.completed + len(part))
 
 
-async def export_records(job: ExportJob, thread: StoreThread, places: DestinationPolicy, progress: Progress) -> None:
+async def export_records(
+    job: ExportJob, thread: StoreThread, places: DestinationPolicy, progress: Progress
+) -> None:
     """Write what a job selects to its destination, from its cursor on.
 
-    `progress` is called at the beginning and after each durable part. Raises `DestinationFailed` and `ExportMisconfigured`. Cancellation
-    writes no further part; a part in writing appears complete or not at all.
+    `progress` is called at the beginning and after each durable part. Raises `DestinationFailed`
+    and `ExportMisconfigured`. Cancellation writes no further part; a part in writing appears
+    complete or not at all.
     """
     executor = ThreadPoolExecutor(1, "export")
     try:
@@ -94,7 +112,9 @@ async def export_records(job: ExportJob, thread: StoreThread, places: Destinatio
         executor.shutdown(wait=False, cancel_futures=True)
 
 
-async def _parts(reader: RecordReader, after: int, limits: _PartLimits) -> AsyncGenerator[list[ExportRecord], None]:
+async def _parts(
+    reader: RecordReader, after: int, limits: _PartLimits
+) -> AsyncGenerator[list[ExportRecord], None]:
     part, size = list[ExportRecord](), 0
     async with aclosing(reader.pages(after)) as pages:
         async for page in pages:
@@ -108,43 +128,63 @@ async def _parts(reader: RecordReader, after: int, limits: _PartLimits) -> Async
         yield part
 
 
-def _open_destination(job: ExportJob, places: DestinationPolicy, executor: Executor) -> tuple[WritePart, _PartLimits]:
+def _open_destination(
+    job: ExportJob, places: DestinationPolicy, executor: Executor
+) -> tuple[WritePart, _PartLimits]:
     kind, config = job.destination.get("type"), job.destination.get("config") or {}
     if not isinstance(config, dict):
         raise ExportMisconfigured("config of the destination is not an object. Set its fields.")
     match kind.strip().lower() if isinstance(kind, str) else None:
         case "folder":
-            return _to_folder(FolderDestination(config, places), FileForm.of(config), executor), _FILE
+            return _to_folder(
+                FolderDestination(config, places), FileForm.of(config), executor
+            ), _FILE
         case "s3":
-            return _to_bucket(S3Destination(job, config, places, executor), FileForm.of(config), executor), _FILE
+            return _to_bucket(
+                S3Destination(job, config, places, executor), FileForm.of(config), executor
+            ), _FILE
         case "http":
             return _to_service(HttpDestination(job, config, places, executor)), _REQUEST
-    raise ExportMisconfigured(f"The destination type {kind!r} can't be exported to. Types are: {', '.join(DESTINATIONS)}.")
+    raise ExportMisconfigured(
+        f"The destination type {kind!r} can't be exported to. Types are: {', '.join(DESTINATIONS)}."
+    )
 
 
 def _to_folder(folder: FolderDestination, form: FileForm, executor: Executor) -> WritePart:
-    async def write(name: str, columns: Mapping[str, ColumnKind], records: Sequence[ExportRecord]) -> None:
-        await _run(executor, lambda: folder.write(name + form.suffix, form.encode(columns, records)))
+    async def write(
+        name: str, columns: Mapping[str, ColumnKind], records: Sequence[ExportRecord]
+    ) -> None:
+        await _run(
+            executor, lambda: folder.write(name + form.suffix, form.encode(columns, records))
+        )
 
     return write
 
 
 def _to_bucket(bucket: S3Destination, form: FileForm, executor: Executor) -> WritePart:
-    async def write(name: str, columns: Mapping[str, ColumnKind], records: Sequence[ExportRecord]) -> None:
-        await bucket.write(name + form.suffix, await _run(executor, lambda: form.encode(columns, records)))
+    async def write(
+        name: str, columns: Mapping[str, ColumnKind], records: Sequence[ExportRecord]
+    ) -> None:
+        await bucket.write(
+            name + form.suffix, await _run(executor, lambda: form.encode(columns, records))
+        )
 
     return write
 
 
 def _to_service(service: HttpDestination) -> WritePart:
-    async def write(_: str, columns: Mapping[str, ColumnKind], records: Sequence[ExportRecord]) -> None:
+    async def write(
+        _: str, columns: Mapping[str, ColumnKind], records: Sequence[ExportRecord]
+    ) -> None:
         await service.write(columns, records)
 
     return write
 
 
 async def _run(executor: Executor, do: Callable[[], T]) -> T:
-    """Run what blocks. Cancellation waits for it up to `_ENDS_WITHIN`, so that the next attempt doesn't write the same file meanwhile."""
+    """Run what blocks. Cancellation waits for it up to `_ENDS_WITHIN`, so that the next attempt
+    doesn't write the same file meanwhile.
+    """
     work = asyncio.get_running_loop().run_in_executor(executor, do)
     try:
         return await asyncio.shield(work)
@@ -154,12 +194,16 @@ async def _run(executor: Executor, do: Callable[[], T]) -> T:
 
 
 def _part_name(job: ExportJob, number: int) -> str:
-    times = "_".join(_name_of(time) or unknown for time, unknown in ((job.first, "start"), (job.last, "end")))
+    times = "_".join(
+        _name_of(time) or unknown for time, unknown in ((job.first, "start"), (job.last, "end"))
+    )
     return f"{times}_{_safe(job.origin)[:_ORIGIN]}_{number:04}"
 
 
 def _name_of(time: str) -> str:
-    """A time as file systems and shells like it: `2026-01-01T00-00-00Z`; fractions only where there are any."""
+    """A time as file systems and shells like it: `2026-01-01T00-00-00Z`; fractions only where
+    there are any.
+    """
     return _safe(re.sub(r"\.0*Z$", "Z", time.replace(":", "-")))
 
 

@@ -1,11 +1,14 @@
-"""Definitions of flags and cohorts, in the service's own form (the one of `/flags/definitions`), validated and prepared for evaluation.
+"""Definitions of flags and cohorts, in the service's own form (the one of `/flags/definitions`),
+validated and prepared for evaluation.
 
-A flag: `{id, key, name, active, deleted, ensure_experience_continuity, bucketing_identifier, filters}`, its filters
-`{groups, multivariate: {variants: [{key, rollout_percentage}]}, payloads, aggregation_group_type_index,
-holdout: {id, exclusion_percentage}, holdout_groups, super_groups, feature_enrollment, early_exit}`, each group
-`{properties, rollout_percentage, variant, aggregation_group_type_index}`.
+A flag: `{id, key, name, active, deleted, ensure_experience_continuity, bucketing_identifier,
+filters}`, its filters `{groups, multivariate: {variants: [{key, rollout_percentage}]}, payloads,
+aggregation_group_type_index, holdout: {id, exclusion_percentage}, holdout_groups, super_groups,
+feature_enrollment, early_exit}`, each group `{properties, rollout_percentage, variant,
+aggregation_group_type_index}`.
 
-A cohort: `{id, name, is_static, filters: {properties: GROUP} | GROUP, groups}`, a GROUP `{type: AND|OR, values: [GROUP | property]}`.
+A cohort: `{id, name, is_static, filters: {properties: GROUP} | GROUP, groups}`, a GROUP
+`{type: AND|OR, values: [GROUP | property]}`.
 
 Fields that are unknown here stay in `content`.
 """
@@ -31,7 +34,9 @@ _DIRECT: Final = object()
 
 
 class InvalidDefinition(Exception):
-    """A definition hasn't the service's form. `path`: where, as in `filters.groups[0].rollout_percentage`; `what`: what is wrong there."""
+    """A definition hasn't the service's form. `path`: where, as in
+    `filters.groups[0].rollout_percentage`; `what`: what is wrong there.
+    """
 
     def __init__(self, path: str, what: str) -> None:
         super().__init__(f"{path}: {what}" if path else what)
@@ -188,7 +193,8 @@ def parse_flag(content: object) -> Flag:
         enrollment=_boolean(filters, "filters", "feature_enrollment", default=False),
         early_exit=_boolean(filters, "filters", "early_exit", default=False),
         continuity=_boolean(flag, "", "ensure_experience_continuity", default=False),
-        by_device="device_id" in (flag.get("bucketing_identifier"), filters.get("bucketing_identifier")),
+        by_device="device_id"
+        in (flag.get("bucketing_identifier"), filters.get("bucketing_identifier")),
         content=flag,
     )
 
@@ -206,11 +212,21 @@ def parse_cohort(content: object) -> Cohort:
     raw, path = _property_group(cohort)
     deleted = _boolean(cohort, "", "deleted", default=False)
     group = None if is_static or raw is None else _group(raw, path, 0)
-    return Cohort(identifier, name or "", is_static, deleted, group, None if group is None or deleted else raw, cohort)
+    return Cohort(
+        identifier,
+        name or "",
+        is_static,
+        deleted,
+        group,
+        None if group is None or deleted else raw,
+        cohort,
+    )
 
 
 def _property_group(cohort: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str]:
-    """A cohort's conditions as one group, and where they stand: of the current form, of the SDKs', or of the one before (`groups`)."""
+    """A cohort's conditions as one group, and where they stand: of the current form, of the SDKs',
+    or of the one before (`groups`).
+    """
     filters = _optional(cohort, "filters")
     if "properties" in filters:
         return _optional(filters, "filters.properties"), "filters.properties"
@@ -220,7 +236,10 @@ def _property_group(cohort: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None
         return cohort, ""
     groups = cohort.get("groups")
     if isinstance(groups, list) and groups:
-        values = [{"type": "AND", "values": _list(_object(each, f"groups[{at}]"), "", "properties")} for at, each in enumerate(groups)]
+        values = [
+            {"type": "AND", "values": _list(_object(each, f"groups[{at}]"), "", "properties")}
+            for at, each in enumerate(groups)
+        ]
         return {"type": "OR", "values": values}, "groups"
     if isinstance(groups, dict) and groups:
         return groups, "groups"
@@ -249,7 +268,9 @@ def _group(group: Mapping[str, Any], path: str, depth: int) -> CohortGroup:
     return CohortGroup(every=kind != "OR" or not members, members=tuple(members))
 
 
-def _sets(filters: Mapping[str, Any], name: str, aggregation: int | None) -> tuple[ConditionSet, ...]:
+def _sets(
+    filters: Mapping[str, Any], name: str, aggregation: int | None
+) -> tuple[ConditionSet, ...]:
     sets = []
     for index, value in enumerate(_list(filters, "filters", name)):
         path = f"filters.{name}[{index}]"
@@ -258,7 +279,11 @@ def _sets(filters: Mapping[str, Any], name: str, aggregation: int | None) -> tup
             _condition(_object(each, f"{path}.properties[{at}]"), f"{path}.properties[{at}]")
             for at, each in enumerate(_list(group, path, "properties"))
         ]
-        own = _index(group, path, "aggregation_group_type_index") if "aggregation_group_type_index" in group else _DIRECT
+        own = (
+            _index(group, path, "aggregation_group_type_index")
+            if "aggregation_group_type_index" in group
+            else _DIRECT
+        )
         variant = group.get("variant")
         if not isinstance(variant, str | None):
             raise InvalidDefinition(f"{path}.variant", "must be a text or null")
@@ -296,12 +321,16 @@ def _condition(condition: Mapping[str, Any], path: str) -> Condition:
     except CannotDecide as error:
         return UndecidableCondition(error.why)
     typed = kind in ("person", "group")
-    return OwnProperty(prepared, kind == "group", _index(condition, path, "group_type_index"), typed)
+    return OwnProperty(
+        prepared, kind == "group", _index(condition, path, "group_type_index"), typed
+    )
 
 
 def _membership(value: object, operator: str, path: str) -> Condition:
     try:
-        cohort = int(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
+        cohort = (
+            int(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
+        )
     except ValueError:
         cohort = None
     if cohort is None:
@@ -320,24 +349,35 @@ def _variants(filters: Mapping[str, Any]) -> tuple[FlagVariant, ...]:
         key = variant.get("key")
         if not isinstance(key, str) or not key:
             raise InvalidDefinition(f"{path}.key", "must be a text that is not empty")
-        variants.append(FlagVariant(key, _percentage(variant, path, "rollout_percentage", default=None)))
+        variants.append(
+            FlagVariant(key, _percentage(variant, path, "rollout_percentage", default=None))
+        )
     return tuple(variants)
 
 
 def _payloads(filters: Mapping[str, Any]) -> Mapping[str, str]:
     payloads = _optional(filters, "filters.payloads")
-    texts = {variant: payload if isinstance(payload, str) else json.dumps(payload) for variant, payload in payloads.items()}
+    texts = {
+        variant: payload if isinstance(payload, str) else json.dumps(payload)
+        for variant, payload in payloads.items()
+    }
     return {variant: text for variant, text in texts.items() if payloads[variant] is not None}
 
 
 def _holdout(filters: Mapping[str, Any]) -> FlagHoldout | None:
-    """The holdout, of the current form or the one before: the first of `holdout_groups`, whose roll-out is the share that is kept out."""
+    """The holdout, of the current form or the one before: the first of `holdout_groups`, whose
+    roll-out is the share that is kept out.
+    """
     holdout = _optional(filters, "filters.holdout")
     number, share = holdout.get("id"), holdout.get("exclusion_percentage")
     if number is not None and share is not None:
         if isinstance(number, bool) or not isinstance(number, int | str):
             raise InvalidDefinition("filters.holdout.id", "must be a number")
-        if isinstance(share, bool) or not isinstance(share, int | float) or not -math.inf <= share <= math.inf:
+        if (
+            isinstance(share, bool)
+            or not isinstance(share, int | float)
+            or not -math.inf <= share <= math.inf
+        ):
             raise InvalidDefinition("filters.holdout.exclusion_percentage", "must be a number")
         # The service takes a share out of bounds for the nearest in them.
         return FlagHoldout(f"holdout-{number}", float(min(max(share, 0), 100)))

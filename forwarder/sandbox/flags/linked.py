@@ -1,13 +1,17 @@
-"""Surveys, early access features and experiments: in the forms that SDKs read them in, each with the flag that decides over it.
+"""Surveys, early access features and experiments: in the forms that SDKs read them in, each with
+the flag that decides over it.
 
 As in the real service a flag goes with each of them, and is decided as all flags are:
-- a survey's `targeting_flag_filters` become the flag `survey-targeting-…`, which `targeting_flag_key` names; `linked_flag_key` names any
-  flag;
-- an early access feature's flag is on for whoever has enrolled: its `super_groups` ask for the property `$feature_enrollment/KEY`, which
-  SDKs set, before the conditions. Features in draft and archived ones leave their flag alone;
-- an experiment's flag has its variants (`parameters.feature_flag_variants`, by default `control` and `test`, half each), is off as long
-  as `start_date` is null, and names the experiment in `experiment_set`.
-A flag that is there keeps its conditions and variants. Which variant wins an experiment is not computed.
+- a survey's `targeting_flag_filters` become the flag `survey-targeting-…`, which
+  `targeting_flag_key` names; `linked_flag_key` names any flag;
+- an early access feature's flag is on for whoever has enrolled: its `super_groups` ask for the
+  property `$feature_enrollment/KEY`, which SDKs set, before the conditions. Features in draft and
+  archived ones leave their flag alone;
+- an experiment's flag has its variants (`parameters.feature_flag_variants`, by default `control`
+  and `test`, half each), is off as long as `start_date` is null, and names the experiment in
+  `experiment_set`.
+A flag that is there keeps its conditions and variants. Which variant wins an experiment is not
+computed.
 """
 
 from __future__ import annotations
@@ -46,11 +50,18 @@ _SURVEY: Final[Mapping[str, Any]] = {
     "schedule": "once",
     "enable_partial_responses": False,
 }
-_HALVES: Final = ({"key": "control", "rollout_percentage": 50}, {"key": "test", "rollout_percentage": 50})
+_HALVES: Final = (
+    {"key": "control", "rollout_percentage": 50},
+    {"key": "test", "rollout_percentage": 50},
+)
 
 
-def add_linked(store: Store, api_key: str, kind: DefinitionKind, content: Mapping[str, Any], now: datetime) -> None:
-    """Add a survey, feature or experiment unless it is there, and its flag, or what it needs in its flag. Raises `InvalidDefinition`."""
+def add_linked(
+    store: Store, api_key: str, kind: DefinitionKind, content: Mapping[str, Any], now: datetime
+) -> None:
+    """Add a survey, feature or experiment unless it is there, and its flag, or what it needs in
+    its flag. Raises `InvalidDefinition`.
+    """
     name, kept = read_linked(kind, content)
     if find_definition(store, DefinitionKey(api_key, kind, name)) is not None:
         return
@@ -64,7 +75,9 @@ def add_linked(store: Store, api_key: str, kind: DefinitionKind, content: Mappin
 
 
 def check_entry(kind: DefinitionKind, content: object) -> None:
-    """Raise `InvalidDefinition` if a definition of any kind, which says itself what it is named, can't be added."""
+    """Raise `InvalidDefinition` if a definition of any kind, which says itself what it is named,
+    can't be added.
+    """
     if kind is DefinitionKind.FLAG:
         check_definition(kind, str(_required(content, "key", str)), content)
     elif kind is DefinitionKind.COHORT:
@@ -78,18 +91,26 @@ def check_entry(kind: DefinitionKind, content: object) -> None:
 def _required(content: object, name: str, kind: type) -> object:
     value = content.get(name) if isinstance(content, dict) else None
     if type(value) is not kind or value in ("", 0):
-        raise InvalidDefinition(name, "this is required: " + ("a text" if kind is str else "a number from 1 on"))
+        raise InvalidDefinition(
+            name, "this is required: " + ("a text" if kind is str else "a number from 1 on")
+        )
     return value
 
 
 def read_linked(kind: DefinitionKind, content: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The name under which a survey, feature or experiment is stored, and its form. Raises `InvalidDefinition`."""
+    """The name under which a survey, feature or experiment is stored, and its form. Raises
+    `InvalidDefinition`.
+    """
     if not isinstance(content.get("name"), str) or not content["name"]:
         raise InvalidDefinition("name", "this is required")
     if kind is DefinitionKind.EXPERIMENT:
         return _read_experiment(content)
     identity = str(content.get("id") or uuid5(NAMESPACE_URL, f"{kind}\0{content['name']}"))
-    return _read_survey(identity, content) if kind is DefinitionKind.SURVEY else _read_feature(identity, content)
+    return (
+        _read_survey(identity, content)
+        if kind is DefinitionKind.SURVEY
+        else _read_feature(identity, content)
+    )
 
 
 def _read_survey(identity: str, content: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -102,33 +123,60 @@ def _read_survey(identity: str, content: Mapping[str, Any]) -> tuple[str, dict[s
     if not isinstance(kept["questions"], list):
         raise InvalidDefinition("questions", "this is not a list")
     if not kept["feature_flag_keys"]:
-        flags = {name: kept[name] for name in ("linked_flag_key", "targeting_flag_key", "internal_targeting_flag_key")}
-        kept["feature_flag_keys"] = [{"key": name, "value": value} for name, value in flags.items() if value]
+        flags = {
+            name: kept[name]
+            for name in ("linked_flag_key", "targeting_flag_key", "internal_targeting_flag_key")
+        }
+        kept["feature_flag_keys"] = [
+            {"key": name, "value": value} for name, value in flags.items() if value
+        ]
     return identity, kept
 
 
 def _read_feature(identity: str, content: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    key = next((content[name] for name in ("flagKey", "flag_key", "feature_flag") if content.get(name)), None)
+    key = next(
+        (content[name] for name in ("flagKey", "flag_key", "feature_flag") if content.get(name)),
+        None,
+    )
     if not isinstance(key, str):
         raise InvalidDefinition("flagKey", "this is required: the key of the feature's flag")
     stage = content.get("stage", "beta")
     if stage not in _STAGES:
         raise InvalidDefinition("stage", f"this is none of {', '.join(_STAGES)}")
-    others = {name: value for name, value in content.items() if name not in ("flag_key", "feature_flag", "documentation_url")}
+    others = {
+        name: value
+        for name, value in content.items()
+        if name not in ("flag_key", "feature_flag", "documentation_url")
+    }
     documentation = content.get("documentationUrl") or content.get("documentation_url") or ""
-    form = {"description": "", "payload": {}, **others, "id": identity, "stage": stage, "flagKey": key, "documentationUrl": documentation}
+    form = {
+        "description": "",
+        "payload": {},
+        **others,
+        "id": identity,
+        "stage": stage,
+        "flagKey": key,
+        "documentationUrl": documentation,
+    }
     return identity, form
 
 
 def _read_experiment(content: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     key = content.get("feature_flag_key")
     if not isinstance(key, str) or not key:
-        raise InvalidDefinition("feature_flag_key", "this is required: the key of the experiment's flag")
+        raise InvalidDefinition(
+            "feature_flag_key", "this is required: the key of the experiment's flag"
+        )
     parameters = content.get("parameters") or {}
     if not isinstance(parameters, dict):
         raise InvalidDefinition("parameters", "this is not an object")
     _check_flag(key, _experiment_filters(parameters), "parameters.feature_flag_variants")
-    return str(content.get("id") or content["name"]), {"description": "", "type": "product", "end_date": None, **content}
+    return str(content.get("id") or content["name"]), {
+        "description": "",
+        "type": "product",
+        "end_date": None,
+        **content,
+    }
 
 
 def _check_flag(key: str, filters: object, path: str) -> None:
@@ -141,7 +189,9 @@ def _check_flag(key: str, filters: object, path: str) -> None:
 def _experiment_filters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     variants = parameters.get("feature_flag_variants") or list(_HALVES)
     return {
-        "groups": [{"properties": [], "rollout_percentage": parameters.get("rollout_percentage", 100)}],
+        "groups": [
+            {"properties": [], "rollout_percentage": parameters.get("rollout_percentage", 100)}
+        ],
         "multivariate": {"variants": variants},
     }
 
@@ -161,12 +211,24 @@ def _feature_flag(feature: StoredDefinition) -> tuple[str | None, _FlagChange]:
     key = feature.content["flagKey"]
     if feature.content["stage"] in ("draft", "archived"):
         return None, lambda flag: flag
-    enrolled = {"key": f"$feature_enrollment/{key}", "type": "person", "operator": "exact", "value": ["true"]}
-    enrollment = {"super_groups": [{"properties": [enrolled], "rollout_percentage": 100}], "feature_enrollment": True}
+    enrolled = {
+        "key": f"$feature_enrollment/{key}",
+        "type": "person",
+        "operator": "exact",
+        "value": ["true"],
+    }
+    enrollment = {
+        "super_groups": [{"properties": [enrolled], "rollout_percentage": 100}],
+        "feature_enrollment": True,
+    }
 
     def change(flag: dict[str, Any]) -> dict[str, Any]:
         filters = flag.get("filters") or {"groups": []}
-        return {"name": f"Early access: {feature.content['name']}", **flag, "filters": {**enrollment, **filters}}
+        return {
+            "name": f"Early access: {feature.content['name']}",
+            **flag,
+            "filters": {**enrollment, **filters},
+        }
 
     return key, change
 
@@ -183,7 +245,9 @@ def _experiment_flag(experiment: StoredDefinition) -> tuple[str | None, _FlagCha
     return content["feature_flag_key"], change
 
 
-_FLAGS: Final[Mapping[DefinitionKind, Callable[[StoredDefinition], tuple[str | None, _FlagChange]]]] = {
+_FLAGS: Final[
+    Mapping[DefinitionKind, Callable[[StoredDefinition], tuple[str | None, _FlagChange]]]
+] = {
     DefinitionKind.SURVEY: _survey_flag,
     DefinitionKind.EARLY_ACCESS_FEATURE: _feature_flag,
     DefinitionKind.EXPERIMENT: _experiment_flag,

@@ -1,7 +1,9 @@
-"""Where a client is, for flags by places: seven properties of an address, by a database in MaxMind's format (`--geoip FILE`).
+"""Where a client is, for flags by places: seven properties of an address, by a database in
+MaxMind's format (`--geoip FILE`).
 
-The address is the first one in the header `HTTP_X_FORWARDED_FOR`, literally so called (interface document: "POST /decide?v=3"), else in
-`X-Forwarded-For`, else the peer's. Addresses of networks inside a site count only where there are no others: proxies there put them first.
+The address is the first one in the header `HTTP_X_FORWARDED_FOR`, literally so called (interface
+document: "POST /decide?v=3"), else in `X-Forwarded-For`, else the peer's. Addresses of networks
+inside a site count only where there are no others: proxies there put them first.
 """
 
 from __future__ import annotations
@@ -21,7 +23,17 @@ _HEADERS: Final = ("http_x_forwarded_for", "x-forwarded-for")
 _INSIDE: Final = tuple(
     map(
         ip_network,
-        ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "fc00::/7", "fe80::/10", "::1"),
+        (
+            "10.0.0.0/8",
+            "172.16.0.0/12",
+            "192.168.0.0/16",
+            "100.64.0.0/10",
+            "127.0.0.0/8",
+            "169.254.0.0/16",
+            "fc00::/7",
+            "fe80::/10",
+            "::1",
+        ),
     )
 )
 """Networks inside a site or a machine."""
@@ -34,7 +46,9 @@ _PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
     "$geoip_postal_code": ("postal", "code"),
     "$geoip_time_zone": ("location", "time_zone"),
 }
-"""The path of each property in a record of a city database; a database of countries has some of them."""
+"""The path of each property in a record of a city database; a database of countries has some of
+them.
+"""
 
 
 class Places:
@@ -45,7 +59,9 @@ class Places:
         try:
             self._reader = maxminddb.open_database(path)
         except OSError as error:
-            raise ConfigurationError(f"{path} can't be read: {error_text(error)}", hint=hint) from None
+            raise ConfigurationError(
+                f"{path} can't be read: {error_text(error)}", hint=hint
+            ) from None
         except (maxminddb.InvalidDatabaseError, ValueError):
             raise ConfigurationError(f"{path} is not a database of places", hint=hint) from None
 
@@ -54,10 +70,13 @@ class Places:
         self._reader.close()
 
     def properties(self, address: str) -> dict[str, str]:
-        """The properties of an address that are known; none of an address that is not in the database."""
+        """The properties of an address that are known; none of an address that is not in the
+        database.
+        """
         try:
             record: Any = self._reader.get(address)
-        except (ValueError, maxminddb.InvalidDatabaseError):  # an IPv6 address in a database of IPv4, or a damaged record
+        except (ValueError, maxminddb.InvalidDatabaseError):
+            # an IPv6 address in a database of IPv4, or a damaged record
             return {}
         values = {name: _value(record, path) for name, path in _PROPERTIES.items()}
         return {name: value for name, value in values.items() if isinstance(value, str)}
@@ -68,10 +87,16 @@ Locate = Callable[[str], Mapping[str, str]]
 
 
 def client_address(headers: Mapping[str, str], peer: str) -> str | None:
-    """The address that a request comes from, None if it has none. `headers` have lower-case names."""
+    """The address that a request comes from, None if it has none. `headers` have
+    lower-case names.
+    """
     said = next((headers[name] for name in _HEADERS if headers.get(name, "").strip()), peer)
-    addresses = [address for part in said.split(",") if (address := _address(part.strip())) is not None]
-    outside = (address for address in addresses if not any(address in network for network in _INSIDE))
+    addresses = [
+        address for part in said.split(",") if (address := _address(part.strip())) is not None
+    ]
+    outside = (
+        address for address in addresses if not any(address in network for network in _INSIDE)
+    )
     return str(next(outside, addresses[0])) if addresses else None
 
 

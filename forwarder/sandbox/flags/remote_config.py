@@ -1,9 +1,10 @@
-"""What a browser's SDK requests on startup: a project's settings, as JSON and as a script, its surveys and early access features, and
-bundles that the sandbox does not have.
+"""What a browser's SDK requests on startup: a project's settings, as JSON and as a script, its
+surveys and early access features, and bundles that the sandbox does not have.
 
-Optional features that the sandbox does not serve are off: replay, heat maps, dead clicks, web vitals. So the SDK loads no bundle for them
-from `/static/`, which the sandbox answers with 404 and a pointer to the package. Surveys are on where a project has any; whether one is
-displayed the SDK decides, by the flags that the survey names.
+Optional features that the sandbox does not serve are off: replay, heat maps, dead clicks, web
+vitals. So the SDK loads no bundle for them from `/static/`, which the sandbox answers with 404 and
+a pointer to the package. Surveys are on where a project has any; whether one is displayed the SDK
+decides, by the flags that the survey names.
 """
 
 from __future__ import annotations
@@ -21,18 +22,32 @@ from forwarder.sandbox.protocol.http import ServiceResponse, management_error_re
 from forwarder.sandbox.store.database import Store
 
 SCRIPT: Final = "application/javascript"
-_NO_BUNDLES: Final = "The sandbox has no SDK bundles: install posthog-js as a package, or point its assets elsewhere.\n"
+_NO_BUNDLES: Final = (
+    "The sandbox has no SDK bundles: install posthog-js as a package, or point its assets "
+    "elsewhere.\n"
+)
 
 
 def _surveys(project: ProjectDefinitions, _received: ReceivedRequest) -> dict[str, Any]:
-    """Archived surveys are left out; those that have not started or have ended are left to the SDK, as in the real service."""
-    return {"surveys": [each for each in project.surveys if each.get("archived") is not True], "survey_config": None}
+    """Archived surveys are left out; those that have not started or have ended are left to the
+    SDK, as in the real service.
+    """
+    return {
+        "surveys": [each for each in project.surveys if each.get("archived") is not True],
+        "survey_config": None,
+    }
 
 
-def _early_access_features(project: ProjectDefinitions, received: ReceivedRequest) -> dict[str, Any]:
+def _early_access_features(
+    project: ProjectDefinitions, received: ReceivedRequest
+) -> dict[str, Any]:
     """The features in the stages that the query names, by default those in beta."""
     stages = parse_qs(received.query).get("stage") or ["beta"]
-    return {"earlyAccessFeatures": [each for each in project.early_access_features if each["stage"] in stages]}
+    return {
+        "earlyAccessFeatures": [
+            each for each in project.early_access_features if each["stage"] in stages
+        ]
+    }
 
 
 def _web_experiments(project: ProjectDefinitions, _received: ReceivedRequest) -> dict[str, Any]:
@@ -58,7 +73,11 @@ def remote_config(store: Store, api_key: str) -> dict[str, Any]:
     """A project's settings."""
     project = project_definitions(store, api_key)
     flags = any(flag.active and not flag.deleted for flag in project.flags.values())
-    return {**common_settings(api_key), "hasFeatureFlags": flags, "surveys": _has_surveys(project.surveys)}
+    return {
+        **common_settings(api_key),
+        "hasFeatureFlags": flags,
+        "surveys": _has_surveys(project.surveys),
+    }
 
 
 def common_settings(api_key: str) -> dict[str, Any]:
@@ -86,19 +105,32 @@ def common_settings(api_key: str) -> dict[str, Any]:
 
 def serve_config(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     """Answer `/array/{token}/config` with JSON."""
-    return _for_project(exchange, lambda api_key: ServiceResponse(200, json.dumps(remote_config(exchange.store, api_key))))
+    return _for_project(
+        exchange,
+        lambda api_key: ServiceResponse(200, json.dumps(remote_config(exchange.store, api_key))),
+    )
 
 
 def serve_config_script(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
-    """Answer `/array/{token}/config.js` with a script that leaves the settings where the SDK looks for them."""
-    return _for_project(exchange, lambda api_key: ServiceResponse(200, _script(remote_config(exchange.store, api_key)), SCRIPT))
+    """Answer `/array/{token}/config.js` with a script that leaves the settings where the SDK looks
+    for them.
+    """
+    return _for_project(
+        exchange,
+        lambda api_key: ServiceResponse(
+            200, _script(remote_config(exchange.store, api_key)), SCRIPT
+        ),
+    )
 
 
 def serve_list(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     """Answer with one of the lists."""
     received, store = exchange.received, exchange.store
     return _for_project(
-        exchange, lambda api_key: ServiceResponse(200, json.dumps(_LISTS[received.path](project_definitions(store, api_key), received)))
+        exchange,
+        lambda api_key: ServiceResponse(
+            200, json.dumps(_LISTS[received.path](project_definitions(store, api_key), received))
+        ),
     )
 
 
@@ -111,7 +143,9 @@ def _has_surveys(surveys: Sequence[Mapping[str, Any]]) -> bool:
     return any(each.get("archived") is not True for each in surveys)
 
 
-def _for_project(exchange: Exchange, answer: Callable[[str], ServiceResponse]) -> tuple[ServiceResponse, str | None]:
+def _for_project(
+    exchange: Exchange, answer: Callable[[str], ServiceResponse]
+) -> tuple[ServiceResponse, str | None]:
     api_key = check_token(_token(exchange.received))
     if not exchange.policy.keys.knows(api_key):
         return management_error_response(not_found()), api_key
@@ -127,4 +161,7 @@ def _token(received: ReceivedRequest) -> str | None:
 def _script(config: Mapping[str, Any]) -> str:
     settings = json.dumps({"config": config, "siteApps": []}).replace("<", "\\u003c")
     key = json.dumps(config["token"]).replace("<", "\\u003c")
-    return f"(function(all){{all[{key}]={settings}}})(window._POSTHOG_REMOTE_CONFIG=window._POSTHOG_REMOTE_CONFIG||{{}});\n"
+    return (
+        f"(function(all){{all[{key}]={settings}}})(window._POSTHOG_REMOTE_CONFIG=window._POSTH"
+        f"OG_REMOTE_CONFIG||{{}});\n"
+    )

@@ -1,15 +1,20 @@
-"""What a project's flags are decided by, in the database: flags, cohorts, surveys, early access features, experiments, types of groups.
+"""What a project's flags are decided by, in the database: flags, cohorts, surveys, early access
+features, experiments, types of groups.
 
-Invariants: a definition is a JSON object in the service's own form, kept as it came, unknown fields too; what the form requires and the
-sender left out is filled in: `id` (the row's), `name`, `active`, `deleted`, `filters`, `version`. A flag or cohort in the database can be
-parsed. `definition_revisions` has a new random value for a project after each change, in the same transaction, so that what
-`project_definitions` caches is never older than the database, also after a rollback.
+Invariants: a definition is a JSON object in the service's own form, kept as it came, unknown
+fields too; what the form requires and the sender left out is filled in: `id` (the row's), `name`,
+`active`, `deleted`, `filters`, `version`. A flag or cohort in the database can be parsed.
+`definition_revisions` has a new random value for a project after each change, in the same
+transaction, so that what `project_definitions` caches is never older than the database, also after
+a rollback.
 
-A flag without `filters.groups` has the older form of the service, with `properties` and `rollout_percentage` beside each other: it is kept
-as one condition with these, so that `{"active": true}` is on for everybody. With an empty list of groups it is off for everybody.
+A flag without `filters.groups` has the older form of the service, with `properties` and
+`rollout_percentage` beside each other: it is kept as one condition with these, so that
+`{"active": true}` is on for everybody. With an empty list of groups it is off for everybody.
 
-Types of groups have an index in flags (`aggregation_group_type_index`). The ones that the seed or `PUT /sandbox/group-types` name come
-first, in that order; then those of `$groupidentify` events, in the order of the first of each (`Store.group_types`).
+Types of groups have an index in flags (`aggregation_group_type_index`). The ones that the seed or
+`PUT /sandbox/group-types` name come first, in that order; then those of `$groupidentify` events,
+in the order of the first of each (`Store.group_types`).
 
 Everything here blocks and belongs to the store's thread; transactions are the caller's.
 """
@@ -24,11 +29,19 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from forwarder.sandbox.flags.definitions import Cohort, Flag, InvalidDefinition, parse_cohort, parse_flag
+from forwarder.sandbox.flags.definitions import (
+    Cohort,
+    Flag,
+    InvalidDefinition,
+    parse_cohort,
+    parse_flag,
+)
 from forwarder.sandbox.protocol.times import format_time
 from forwarder.sandbox.store.database import Store
 
-_ROW: Final = "SELECT id, api_key, kind, name, content, created_at, updated_at FROM definitions WHERE "
+_ROW: Final = (
+    "SELECT id, api_key, kind, name, content, created_at, updated_at FROM definitions WHERE "
+)
 _LONGEST_KEY: Final = 400
 """Characters of a flag's key."""
 
@@ -84,8 +97,12 @@ class ProjectDefinitions:
 NO_DEFINITIONS: Final = ProjectDefinitions({}, {}, {}, (), (), (), ())
 
 
-def put_definition(store: Store, key: DefinitionKey, content: object, now: datetime) -> StoredDefinition:
-    """Add or replace a definition. Raises `InvalidDefinition`, and changes nothing, if it can't be parsed."""
+def put_definition(
+    store: Store, key: DefinitionKey, content: object, now: datetime
+) -> StoredDefinition:
+    """Add or replace a definition. Raises `InvalidDefinition`, and changes nothing, if it can't be
+    parsed.
+    """
     api_key, kind, name = key
     before = find_definition(store, key)
     number = before.id if before is not None else _next_id(store)
@@ -93,11 +110,18 @@ def put_definition(store: Store, key: DefinitionKey, content: object, now: datet
     _check(kind, kept)
     text, time = json.dumps(kept), format_time(now)
     if before is None:
-        store.connection.execute("INSERT INTO definitions VALUES (?, ?, ?, ?, ?, ?, ?)", (number, api_key, kind, name, text, time, time))
+        store.connection.execute(
+            "INSERT INTO definitions VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (number, api_key, kind, name, text, time, time),
+        )
     else:
-        store.connection.execute("UPDATE definitions SET content = ?, updated_at = ? WHERE id = ?", (text, time, number))
+        store.connection.execute(
+            "UPDATE definitions SET content = ?, updated_at = ? WHERE id = ?", (text, time, number)
+        )
     _changed(store, api_key)
-    return StoredDefinition(number, api_key, kind, name, kept, before.created_at if before is not None else time, time)
+    return StoredDefinition(
+        number, api_key, kind, name, kept, before.created_at if before is not None else time, time
+    )
 
 
 def add_definition(store: Store, key: DefinitionKey, content: object, now: datetime) -> None:
@@ -108,7 +132,9 @@ def add_definition(store: Store, key: DefinitionKey, content: object, now: datet
 
 def delete_definition(store: Store, key: DefinitionKey) -> bool:
     """Delete a definition; whether there was one."""
-    found = store.connection.execute("DELETE FROM definitions WHERE api_key = ? AND kind = ? AND name = ?", key)
+    found = store.connection.execute(
+        "DELETE FROM definitions WHERE api_key = ? AND kind = ? AND name = ?", key
+    )
     if found.rowcount:
         _changed(store, key.api_key)
     return bool(found.rowcount)
@@ -116,7 +142,10 @@ def delete_definition(store: Store, key: DefinitionKey) -> bool:
 
 def name_group_types(store: Store, api_key: str, names: Sequence[str], now: datetime) -> None:
     """Name the types of a project's groups, from index 0 on, in place of those that are named."""
-    store.connection.execute("DELETE FROM definitions WHERE api_key = ? AND kind = ?", (api_key, DefinitionKind.GROUP_TYPE))
+    store.connection.execute(
+        "DELETE FROM definitions WHERE api_key = ? AND kind = ?",
+        (api_key, DefinitionKind.GROUP_TYPE),
+    )
     for name in dict.fromkeys(names):
         put_definition(store, DefinitionKey(api_key, DefinitionKind.GROUP_TYPE, name), {}, now)
     _changed(store, api_key)
@@ -134,9 +163,15 @@ def definition_of_row(store: Store, kind: DefinitionKind, number: int) -> Stored
     return _stored(found[0]) if found else None
 
 
-def list_definitions(store: Store, kind: DefinitionKind, api_key: str | None = None) -> list[StoredDefinition]:
-    """All definitions of a kind, of one project or (None) of all, in the order of their creation."""
-    found = store.select(_ROW + "kind = ? AND (? IS NULL OR api_key = ?) ORDER BY id", [kind, api_key, api_key])
+def list_definitions(
+    store: Store, kind: DefinitionKind, api_key: str | None = None
+) -> list[StoredDefinition]:
+    """All definitions of a kind, of one project or (None) of all, in the order of
+    their creation.
+    """
+    found = store.select(
+        _ROW + "kind = ? AND (? IS NULL OR api_key = ?) ORDER BY id", [kind, api_key, api_key]
+    )
     return [_stored(row) for row in found]
 
 
@@ -166,26 +201,41 @@ def _read(store: Store, api_key: str) -> ProjectDefinitions:
     return ProjectDefinitions(
         flags={each.name: parse_flag(each.content) for each in contents[DefinitionKind.FLAG]},
         cohorts={number: parse_cohort(content) for number, content in cohorts.items()},
-        static_cohorts={number: frozenset(content["distinct_ids"]) for number, content in cohorts.items() if content.get("is_static")},
+        static_cohorts={
+            number: frozenset(content["distinct_ids"])
+            for number, content in cohorts.items()
+            if content.get("is_static")
+        },
         group_types=[each.name for each in contents[DefinitionKind.GROUP_TYPE]],
         surveys=[each.content for each in contents[DefinitionKind.SURVEY]],
-        early_access_features=[each.content for each in contents[DefinitionKind.EARLY_ACCESS_FEATURE]],
+        early_access_features=[
+            each.content for each in contents[DefinitionKind.EARLY_ACCESS_FEATURE]
+        ],
         experiments=[each.content for each in contents[DefinitionKind.EXPERIMENT]],
     )
 
 
 def _stored(row: Sequence[Any]) -> StoredDefinition:
     number, api_key, kind, name, content, created_at, updated_at = row
-    return StoredDefinition(number, api_key, DefinitionKind(kind), name, json.loads(content), created_at, updated_at)
+    return StoredDefinition(
+        number, api_key, DefinitionKind(kind), name, json.loads(content), created_at, updated_at
+    )
 
 
 def _next_id(store: Store) -> int:
     """A row's number that no definition has had."""
-    return int(store.select("SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'definitions'", [])[0][0])
+    return int(
+        store.select(
+            "SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'definitions'", []
+        )[0][0]
+    )
 
 
 def _changed(store: Store, api_key: str) -> None:
-    store.connection.execute("INSERT OR REPLACE INTO definition_revisions VALUES (?, ?)", (api_key, secrets.token_hex(16)))
+    store.connection.execute(
+        "INSERT OR REPLACE INTO definition_revisions VALUES (?, ?)",
+        (api_key, secrets.token_hex(16)),
+    )
 
 
 def check_definition(kind: DefinitionKind, name: str, content: object) -> None:
@@ -200,7 +250,9 @@ def _check(kind: DefinitionKind, kept: Mapping[str, Any]) -> None:
         parse_cohort(kept)
 
 
-def _complete(kind: DefinitionKind, name: str, content: object, number: int, before: StoredDefinition | None) -> dict[str, Any]:
+def _complete(
+    kind: DefinitionKind, name: str, content: object, number: int, before: StoredDefinition | None
+) -> dict[str, Any]:
     """The content with what its form requires."""
     if not isinstance(content, dict):
         raise InvalidDefinition("", "must be an object")
@@ -211,7 +263,9 @@ def _complete(kind: DefinitionKind, name: str, content: object, number: int, bef
     return {"id": number, **content}
 
 
-def _complete_flag(key: str, content: Mapping[str, Any], number: int, before: StoredDefinition | None) -> dict[str, Any]:
+def _complete_flag(
+    key: str, content: Mapping[str, Any], number: int, before: StoredDefinition | None
+) -> dict[str, Any]:
     if not key or len(key) > _LONGEST_KEY:
         raise InvalidDefinition("key", f"a key has 1 to {_LONGEST_KEY} characters")
     if content.get("key", key) != key:
@@ -222,7 +276,12 @@ def _complete_flag(key: str, content: Mapping[str, Any], number: int, before: St
         raise InvalidDefinition("filters", "must be an object")
     if filters.get("groups") is None:
         rollout = content.get("rollout_percentage", filters.get("rollout_percentage"))
-        filters = {**filters, "groups": [{"properties": filters.get("properties") or [], "rollout_percentage": rollout}]}
+        filters = {
+            **filters,
+            "groups": [
+                {"properties": filters.get("properties") or [], "rollout_percentage": rollout}
+            ],
+        }
     defaults = {
         "id": number if before is None else before.content["id"],
         "key": key,
@@ -232,7 +291,11 @@ def _complete_flag(key: str, content: Mapping[str, Any], number: int, before: St
         "ensure_experience_continuity": False,
         "version": 1 if before is None else _following(before.content["version"]),
     }
-    given = {field: value for field, value in content.items() if value is not None or field not in defaults}
+    given = {
+        field: value
+        for field, value in content.items()
+        if value is not None or field not in defaults
+    }
     return {**defaults, **given, "filters": filters}
 
 
@@ -247,10 +310,18 @@ def _complete_cohort(name: str, content: Mapping[str, Any]) -> dict[str, Any]:
     if content.get("id", number) != number:
         raise InvalidDefinition("id", f"this is not {number}, under which the cohort is stored")
     members = content.get("distinct_ids")
-    if members is not None and not (isinstance(members, list) and all(isinstance(each, str) for each in members)):
+    if members is not None and not (
+        isinstance(members, list) and all(isinstance(each, str) for each in members)
+    ):
         raise InvalidDefinition("distinct_ids", "this is not a list of distinct ids")
     static = content.get("is_static", members is not None)
     defaults: dict[str, Any] = {"id": number, "name": f"Cohort {number}", "deleted": False}
-    if not {"filters", "groups", "values"} & content.keys():  # in another form, its conditions stand elsewhere
+    # in another form, its conditions stand elsewhere
+    if not {"filters", "groups", "values"} & content.keys():
         defaults["filters"] = {"properties": {"type": "OR", "values": []}}
-    return {**defaults, **content, "is_static": static, **({"distinct_ids": members or []} if static else {})}
+    return {
+        **defaults,
+        **content,
+        "is_static": static,
+        **({"distinct_ids": members or []} if static else {}),
+    }

@@ -1,15 +1,18 @@
-"""Whom a request for flags is about, and the decisions: what is stored of a person and its groups, with what the request says above it.
+"""Whom a request for flags is about, and the decisions: what is stored of a person and its groups,
+with what the request says above it.
 
-Of each property the request's value counts, else the one of the client's place, else the stored one (interface document: "POST
-/decide?v=3"); what the request says is not stored. `distinct_id` is a property of every person, `$group_key` of every group.
+Of each property the request's value counts, else the one of the client's place, else the stored
+one (interface document: "POST /decide?v=3"); what the request says is not stored. `distinct_id` is
+a property of every person, `$group_key` of every group.
 
-Types of groups that only the request names have the indexes after the known ones, in its order: a test can ask for a flag by companies
-before the first company arrives.
+Types of groups that only the request names have the indexes after the known ones, in its order: a
+test can ask for a flag by companies before the first company arrives.
 
-Continuity: a flag with `ensure_experience_continuity` is decided by the distinct id that the person had when it was decided first. A
-request with `$anon_distinct_id` fixes that id for its `distinct_id` and for all such flags that have none; the table has it for a distinct
-id, so it stays with the person when persons merge. If both persons have one, that of the remaining person's main id counts, then the
-oldest.
+Continuity: a flag with `ensure_experience_continuity` is decided by the distinct id that the
+person had when it was decided first. A request with `$anon_distinct_id` fixes that id for its
+`distinct_id` and for all such flags that have none; the table has it for a distinct id, so it
+stays with the person when persons merge. If both persons have one, that of the remaining person's
+main id counts, then the oldest.
 
 Everything here blocks and belongs to the store's thread, in one unit of work.
 """
@@ -28,9 +31,12 @@ from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.meaning import storable
 
 _PERSON: Final = """
-SELECT persons.id, persons.distinct_id, persons.properties FROM distinct_ids AS ids JOIN persons ON persons.id = ids.person
+SELECT persons.id, persons.distinct_id, persons.properties FROM distinct_ids AS ids JOIN persons \
+ON persons.id = ids.person
 WHERE ids.api_key = ? AND ids.distinct_id = ?"""
-_GROUP: Final = "SELECT properties FROM groups WHERE api_key = ? AND group_type = ? AND group_key = ?"
+_GROUP: Final = (
+    "SELECT properties FROM groups WHERE api_key = ? AND group_type = ? AND group_key = ?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +61,27 @@ class FlagQuestion:
 
 
 def decide(store: Store, api_key: str, question: FlagQuestion, now: datetime) -> Evaluation:
-    """Decide flags by what has arrived until now. Fixes what continuity needs, if the question has an anonymous id."""
+    """Decide flags by what has arrived until now. Fixes what continuity needs, if the question has
+    an anonymous id.
+    """
     store.effects.finish()
     project = project_definitions(store, api_key)
     types = [*group_types(store, api_key, project)]
     types += [name for name in question.groups if name not in types]
     definitions = Definitions(project.flags, project.cohorts, types)
-    return evaluate(definitions, _subject(store, api_key, question, project), now, _keys(project, question))
+    return evaluate(
+        definitions, _subject(store, api_key, question, project), now, _keys(project, question)
+    )
 
 
 def _keys(project: ProjectDefinitions, question: FlagQuestion) -> list[str] | None:
     if question.keys is None and question.contexts is None:
         return None
-    keys = list(project.flags) if question.keys is None else [key for key in dict.fromkeys(question.keys) if key in project.flags]
+    keys = (
+        list(project.flags)
+        if question.keys is None
+        else [key for key in dict.fromkeys(question.keys) if key in project.flags]
+    )
     if question.contexts is None:
         return keys
     return [key for key in keys if _in_contexts(project.flags[key].content, question.contexts)]
@@ -78,39 +92,68 @@ def _in_contexts(content: Mapping[str, Any], contexts: Collection[str]) -> bool:
     return not named or not isinstance(named, list) or any(name in contexts for name in named)
 
 
-def _subject(store: Store, api_key: str, question: FlagQuestion, project: ProjectDefinitions) -> Subject:
+def _subject(
+    store: Store, api_key: str, question: FlagQuestion, project: ProjectDefinitions
+) -> Subject:
     distinct_id = storable(question.distinct_id)
     found = store.select(_PERSON, [api_key, distinct_id])
     person, main, properties = found[0] if found else (None, distinct_id, "{}")
     ids = [distinct_id]
     if person is not None:
-        others = store.select("SELECT distinct_id FROM distinct_ids WHERE person = ? AND distinct_id <> ? ORDER BY id", [person, main])
+        others = store.select(
+            (
+                "SELECT distinct_id FROM distinct_ids WHERE person = ? AND distinct_id <> ? ORDER "
+                "BY id"
+            ),
+            [person, main],
+        )
         ids = [main, *(other for (other,) in others)]
     return Subject(
         distinct_id=question.distinct_id,
-        person_properties={"distinct_id": question.distinct_id, **json.loads(properties), **question.place, **question.person_properties},
+        person_properties={
+            "distinct_id": question.distinct_id,
+            **json.loads(properties),
+            **question.place,
+            **question.person_properties,
+        },
         groups=question.groups,
-        group_properties={name: _group_properties(store, api_key, name, key, question) for name, key in question.groups.items()},
+        group_properties={
+            name: _group_properties(store, api_key, name, key, question)
+            for name, key in question.groups.items()
+        },
         hash_keys=_hash_keys(store, api_key, ids, question, project),
         device_id=question.device_id,
-        static_cohorts=frozenset(number for number, members in project.static_cohorts.items() if not members.isdisjoint(ids)),
+        static_cohorts=frozenset(
+            number
+            for number, members in project.static_cohorts.items()
+            if not members.isdisjoint(ids)
+        ),
     )
 
 
-def _group_properties(store: Store, api_key: str, group_type: str, key: str, question: FlagQuestion) -> dict[str, Any]:
+def _group_properties(
+    store: Store, api_key: str, group_type: str, key: str, question: FlagQuestion
+) -> dict[str, Any]:
     found = store.select(_GROUP, [api_key, storable(group_type), storable(key)])
     stored = json.loads(found[0][0]) if found else {}
     return {"$group_key": key, **stored, **question.group_properties.get(group_type, {})}
 
 
-def _hash_keys(store: Store, api_key: str, ids: list[str], question: FlagQuestion, project: ProjectDefinitions) -> dict[str, str]:
-    """What the flags with continuity of the person with these ids are decided by; a new anonymous id is fixed first."""
+def _hash_keys(
+    store: Store, api_key: str, ids: list[str], question: FlagQuestion, project: ProjectDefinitions
+) -> dict[str, str]:
+    """What the flags with continuity of the person with these ids are decided by; a new anonymous
+    id is fixed first.
+    """
     lasting = [key for key, flag in project.flags.items() if flag.continuity and flag.active]
     if not lasting:
         return {}
     known: dict[str, str] = {}
     for each in ids:
-        rows = store.select("SELECT flag, hash_key FROM hash_keys WHERE api_key = ? AND distinct_id = ?", [api_key, each])
+        rows = store.select(
+            "SELECT flag, hash_key FROM hash_keys WHERE api_key = ? AND distinct_id = ?",
+            [api_key, each],
+        )
         known = {**dict(rows), **known}
     anonymous = question.anonymous_id
     if anonymous and anonymous != question.distinct_id:

@@ -1,9 +1,11 @@
-"""The classic capture endpoints: one request from its bytes to its response and its record. Runs on the store's thread.
+"""The classic capture endpoints: one request from its bytes to its response and its record. Runs
+on the store's thread.
 
-`POST /i/v0/ai` sends one event of a language model as a multipart form: the event, its properties, and large values beside them. Its rules
-are the real service's, as its published source has them: the key is a Bearer token; the first part is `event`, a JSON object; its
-properties are in it or in a part `event.properties`, not in both; other parts `event.properties.NAME` are values, each name once. The
-content of such a part is counted in the response and not kept.
+`POST /i/v0/ai` sends one event of a language model as a multipart form: the event, its properties,
+and large values beside them. Its rules are the real service's, as its published source has them:
+the key is a Bearer token; the first part is `event`, a JSON object; its properties are in it or in
+a part `event.properties`, not in both; other parts `event.properties.NAME` are values, each name
+once. The content of such a part is counted in the response and not kept.
 """
 
 from __future__ import annotations
@@ -18,8 +20,18 @@ from typing import Final
 from forwarder.sandbox.ingest.decoding import ReceivedRequest, gunzip
 from forwarder.sandbox.ingest.parsing import EventEnvelope, read_envelope, read_object
 from forwarder.sandbox.ingest.recording import Exchange
-from forwarder.sandbox.ingest.validation import check_key, check_token, request_token, validate_request
-from forwarder.sandbox.protocol.http import ACCEPTED, ACCEPTED_BEACON, RequestRejected, ServiceResponse
+from forwarder.sandbox.ingest.validation import (
+    check_key,
+    check_token,
+    request_token,
+    validate_request,
+)
+from forwarder.sandbox.protocol.http import (
+    ACCEPTED,
+    ACCEPTED_BEACON,
+    RequestRejected,
+    ServiceResponse,
+)
 from forwarder.sandbox.protocol.times import from_milliseconds
 
 AI_PATH: Final = "/i/v0/ai"
@@ -32,13 +44,21 @@ def accept_events(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     received, policy, record = exchange.received, exchange.policy, exchange.record
     envelope = read_envelope(exchange.decoded_text(policy.max_body))
     envelope.sent_at = envelope.sent_at or from_milliseconds(received.parameter("_"))
-    validated = validate_request(envelope, policy.keys, received.path, exchange.now, strict=policy.strict)
-    record.events, record.not_ingested, record.historical = validated.events, validated.not_ingested, validated.historical
+    validated = validate_request(
+        envelope, policy.keys, received.path, exchange.now, strict=policy.strict
+    )
+    record.events, record.not_ingested, record.historical = (
+        validated.events,
+        validated.not_ingested,
+        validated.historical,
+    )
     return _accepted(received), validated.api_key
 
 
 def accept_replay(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
-    """Answer a part of a session's replay (`/s/`): validated as a request of events, recorded, and its content discarded."""
+    """Answer a part of a session's replay (`/s/`): validated as a request of events, recorded, and
+    its content discarded.
+    """
     policy = exchange.policy
     api_key = request_token(read_envelope(exchange.decoded_text(policy.max_replay)))
     if not policy.strict:
@@ -51,9 +71,13 @@ def accept_ai_event(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     received, policy, record = exchange.received, exchange.policy, exchange.record
     parts = _parts(received, policy.max_body)
     record.encoding = received.headers.get("content-encoding", "plain").lower()
-    validated = validate_request(_envelope(received, parts), policy.keys, received.path, exchange.now, strict=policy.strict)
+    validated = validate_request(
+        _envelope(received, parts), policy.keys, received.path, exchange.now, strict=policy.strict
+    )
     record.events, record.not_ingested = validated.events, validated.not_ingested
-    return ServiceResponse(200, json.dumps({"accepted_parts": [_describe(part) for part in parts]})), validated.api_key
+    return ServiceResponse(
+        200, json.dumps({"accepted_parts": [_describe(part) for part in parts]})
+    ), validated.api_key
 
 
 def _accepted(received: ReceivedRequest) -> ServiceResponse:
@@ -82,8 +106,14 @@ class _FormPart:
 def _parts(received: ReceivedRequest, limit: int) -> list[_FormPart]:
     """The parts of the form. Raises `RequestRejected`."""
     content_type = received.headers.get("content-type", "")
-    body = gunzip(received.body, limit) if received.headers.get("content-encoding", "").lower() == "gzip" else received.body
-    message = BytesParser().parsebytes(b"Content-Type: " + content_type.encode(errors="replace") + b"\r\n\r\n" + body)
+    body = (
+        gunzip(received.body, limit)
+        if received.headers.get("content-encoding", "").lower() == "gzip"
+        else received.body
+    )
+    message = BytesParser().parsebytes(
+        b"Content-Type: " + content_type.encode(errors="replace") + b"\r\n\r\n" + body
+    )
     if message.get_content_type() != "multipart/form-data" or not message.is_multipart():
         raise RequestRejected(400, "the body is not a form of several parts")
     parts = [_part(part) for part in message.get_payload() if isinstance(part, Message)]
@@ -96,7 +126,10 @@ def _parts(received: ReceivedRequest, limit: int) -> list[_FormPart]:
 
 
 def _part(part: Message) -> _FormPart:
-    name, payload = part.get_param("name", header="content-disposition"), part.get_payload(decode=True)
+    name, payload = (
+        part.get_param("name", header="content-disposition"),
+        part.get_payload(decode=True),
+    )
     return _FormPart(
         name=name if isinstance(name, str) else "unknown",
         content=payload if isinstance(payload, bytes) else b"",
@@ -106,7 +139,9 @@ def _part(part: Message) -> _FormPart:
 
 
 def _envelope(received: ReceivedRequest, parts: Sequence[_FormPart]) -> EventEnvelope:
-    """The event in the classic shape, with the key that the header names. Raises `RequestRejected`."""
+    """The event in the classic shape, with the key that the header names. Raises
+    `RequestRejected`.
+    """
     scheme, _, token = received.headers.get("authorization", "").partition(" ")
     api_key = check_token(token.strip() if scheme.lower() == "bearer" else None)
     event = parts[0].text()

@@ -1,8 +1,11 @@
-"""From the bytes of a request to its JSON text, in the service's order (wire facts: "How the service decodes a body").
+"""From the bytes of a request to its JSON text, in the service's order (wire facts: "How the
+service decodes a body").
 
-`data` of the query takes precedence over the body; a form gives its `data`; base64 is unwrapped; the compression hint comes from the query,
-then the form, then Content-Encoding, and the magic bytes of gzip override it; the paths of single events can be wrapped in base64 twice.
-Endpoints that rely on Content-Encoding alone use `decompress`: gzip, deflate (zlib's form), br and zstd. Decompression stops at the limit.
+`data` of the query takes precedence over the body; a form gives its `data`; base64 is unwrapped;
+the compression hint comes from the query, then the form, then Content-Encoding, and the magic
+bytes of gzip override it; the paths of single events can be wrapped in base64 twice. Endpoints
+that rely on Content-Encoding alone use `decompress`: gzip, deflate (zlib's form), br and zstd.
+Decompression stops at the limit.
 """
 
 from __future__ import annotations
@@ -63,7 +66,9 @@ class ReceivedRequest:
 
 @dataclass(slots=True)
 class RequestText:
-    """The JSON text of a request, and the encodings that were taken off, joined by `+` (`plain` if there were none)."""
+    """The JSON text of a request, and the encodings that were taken off, joined by `+` (`plain` if
+    there were none).
+    """
 
     text: str
     encoding: str
@@ -88,7 +93,9 @@ class _Unwrapping:
         return True
 
     def take_form(self) -> None:
-        if self.received.headers.get("content-type", "").split(";")[0].strip().lower() != FORM or not self.data.startswith(_FORM_FIELDS):
+        if self.received.headers.get("content-type", "").split(";")[
+            0
+        ].strip().lower() != FORM or not self.data.startswith(_FORM_FIELDS):
             return
         form = parse_qs(self.data.decode(), keep_blank_values=True, errors="strict")
         self.data = _with_pluses(form.get("data", [""])[0])
@@ -122,7 +129,9 @@ class _Unwrapping:
 
 
 def decode(received: ReceivedRequest, limit: int) -> RequestText:
-    """The text of a request, shorter than `limit` bytes. Raises `RequestRejected`: 413 at the limit, 400 for what cannot be decoded."""
+    """The text of a request, shorter than `limit` bytes. Raises `RequestRejected`: 413 at the
+    limit, 400 for what cannot be decoded.
+    """
     unwrapping = _Unwrapping(received, limit)
     try:
         if not unwrapping.take_query():
@@ -149,7 +158,9 @@ def _looks_like_base64(data: bytes) -> bool:
 
 
 def gunzip(data: bytes, limit: int) -> bytes:
-    """What one or more gzip members hold. Raises `RequestRejected`: 413 past the limit, 400 for what is broken or cut off."""
+    """What one or more gzip members hold. Raises `RequestRejected`: 413 past the limit, 400 for
+    what is broken or cut off.
+    """
     parts: list[bytes] = []
     size = 0
     while data:
@@ -172,13 +183,17 @@ def _from_lz64(data: bytes, limit: int) -> bytes:
     try:
         return decompress_lz64(data, limit)
     except TooMuchText:
-        raise RequestRejected(413, f"the decompressed body is not smaller than {limit} bytes") from None
+        raise RequestRejected(
+            413, f"the decompressed body is not smaller than {limit} bytes"
+        ) from None
     except BadLz64:
         raise RequestRejected(400, "the body is not sound lz64") from None
 
 
 def decompress(body: bytes, encoding: str, limit: int) -> bytes:
-    """The body without its encoding; an encoding not in `ENCODINGS` is ignored. Raises `RequestRejected` (413 or 400)."""
+    """The body without its encoding; an encoding not in `ENCODINGS` is ignored. Raises
+    `RequestRejected` (413 or 400).
+    """
     decoder = _DECODERS.get(encoding)
     return body if decoder is None else decoder(body, limit)
 
@@ -210,11 +225,14 @@ def _from_brotli(body: bytes, limit: int) -> bytes:
 
 def _from_zstd(body: bytes, limit: int) -> bytes:
     try:
-        with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(body, read_across_frames=True) as reader:
+        with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(
+            body, read_across_frames=True
+        ) as reader:
             data = reader.read(limit)
     except zstandard.ZstdError:
         raise RequestRejected(400, "the body is not sound zstd") from None
-    return _whole(data, limit, ended=True)  # zstd says nothing of an end that is missing: what comes of it is no JSON
+    # zstd says nothing of an end that is missing: what comes of it is no JSON
+    return _whole(data, limit, ended=True)
 
 
 def _whole(data: bytes, limit: int, *, ended: bool) -> bytes:

@@ -1,7 +1,9 @@
-"""lz-string's base64 form (`compression=lz64`), as old browser libraries send it, decompressed with a limit.
+"""lz-string's base64 form (`compression=lz64`), as old browser libraries send it, decompressed
+with a limit.
 
-The format is LZ78 over UTF-16 units: codes of growing width, least significant bit first, packed into base64 digits of six bits from the
-top. Code 0 introduces a new unit of eight bits, 1 one of sixteen, 2 ends the text. The output is counted as it grows, before it is kept.
+The format is LZ78 over UTF-16 units: codes of growing width, least significant bit first, packed
+into base64 digits of six bits from the top. Code 0 introduces a new unit of eight bits, 1 one of
+sixteen, 2 ends the text. The output is counted as it grows, before it is kept.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class _Bits:
         self._count = 0
 
     def take(self, width: int) -> int:
-        """The next `width` bits as a number, the first bit being the least significant. Raises `BadLz64` at the end."""
+        """The next `width` bits as a number, the first bit being the least significant. Raises
+        `BadLz64` at the end.
+        """
         while self._count < width:
             if self._position == len(self._digits):
                 raise BadLz64("cut off")
@@ -51,7 +55,9 @@ _REVERSED: Final = [int(f"{digit:06b}"[::-1], 2) for digit in range(64)]
 
 
 def decompress_lz64(data: bytes, limit: int) -> bytes:
-    """The text in `data` as UTF-8. Raises `TooMuchText` as soon as it reaches `limit` bytes, `BadLz64` if it is none."""
+    """The text in `data` as UTF-8. Raises `TooMuchText` as soon as it reaches `limit` bytes,
+    `BadLz64` if it is none.
+    """
     bits = _Bits(data)
     text = "".join(_units(bits, limit))
     try:

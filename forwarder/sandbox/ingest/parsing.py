@@ -1,7 +1,9 @@
-"""From the JSON text of a body to events that keep their exact text (wire facts: "How the service decodes a body", Time).
+"""From the JSON text of a body to events that keep their exact text (wire facts: "How the service
+decodes a body", Time).
 
-A body is an array, a batch object or one event. An envelope has what the body says for all its events: key, `sent_at`,
-`historical_migration`. An event gets its name, its distinct id, its uuid and its time by the service's rules.
+A body is an array, a batch object or one event. An envelope has what the body says for all its
+events: key, `sent_at`, `historical_migration`. An event gets its name, its distinct id, its uuid
+and its time by the service's rules.
 """
 
 from __future__ import annotations
@@ -24,15 +26,28 @@ TOKEN_NAMES: Final = ("token", "$token", "api_key")
 IMPORT_JOB: Final = "$import_job_id"
 """The property of an import's events that names it."""
 _HYPHENATED: Final = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
-_UUID: Final = re.compile(rf"{_HYPHENATED}|[0-9a-fA-F]{{32}}|\{{{_HYPHENATED}\}}|urn:uuid:{_HYPHENATED}").fullmatch
+_UUID: Final = re.compile(
+    rf"{_HYPHENATED}|[0-9a-fA-F]{{32}}|\{{{_HYPHENATED}\}}|urn:uuid:{_HYPHENATED}"
+).fullmatch
 
 
 class EventElement:
-    """One event in the body: `raw` is its text, `members` are those of its top level, in order, repeated keys included."""
+    """One event in the body: `raw` is its text, `members` are those of its top level, in order,
+    repeated keys included.
+    """
 
     __slots__ = ("_values", "infinite", "is_object", "members", "raw", "text")
 
-    def __init__(self, text: str, start: int, end: int, members: list[JsonMember], *, infinite: bool, is_object: bool = True) -> None:
+    def __init__(
+        self,
+        text: str,
+        start: int,
+        end: int,
+        members: list[JsonMember],
+        *,
+        infinite: bool,
+        is_object: bool = True,
+    ) -> None:
         self.text = text
         self.raw = text[start:end]
         self.members = members
@@ -43,7 +58,9 @@ class EventElement:
         self._values = {member.key: member.value for member in members}
 
     def get(self, key: str) -> Any:
-        """The value of a key of the top level, None if it is absent; of a repeated key the last, as JSON readers do."""
+        """The value of a key of the top level, None if it is absent; of a repeated key the last,
+        as JSON readers do.
+        """
         return self._values.get(key)
 
     def property(self, key: str) -> Any:
@@ -52,7 +69,9 @@ class EventElement:
         return properties.get(key) if isinstance(properties, dict) else None
 
     def source(self, key: str) -> str | None:
-        """The text of a value of the top level, exactly as sent; None if the key is absent or null."""
+        """The text of a value of the top level, exactly as sent; None if the key is
+        absent or null.
+        """
         for member in reversed(self.members):
             if member.key == key:
                 return None if member.value is None else self.text[member.start : member.end]
@@ -74,12 +93,16 @@ class EventEnvelope:
     token: object = None
     historical: bool = False
     odd_historical: bool = False
-    """Whether one event says `historical_migration` beside it, and not as a boolean: the real service doesn't look there."""
+    """Whether one event says `historical_migration` beside it, and not as a boolean: the real
+    service doesn't look there.
+    """
     sent_at: datetime | None = None
 
 
 def read_envelope(text: str) -> EventEnvelope:
-    """Cut a body into its events. Raises `RequestRejected` (400) if it is not JSON, or has none of the shapes."""
+    """Cut a body into its events. Raises `RequestRejected` (400) if it is not JSON, or has none of
+    the shapes.
+    """
     scanner = JsonScanner(text)
     envelope = EventEnvelope()
     try:
@@ -112,13 +135,25 @@ def read_object(text: str) -> dict[str, Any]:
 def _read_object(scanner: JsonScanner, start: int, envelope: EventEnvelope) -> int:
     members, end = scanner.members(start)
     values = {member.key: member for member in members}
-    envelope.token = next((values[name].value for name in TOKEN_NAMES if name in values and values[name].value is not None), None)
+    envelope.token = next(
+        (
+            values[name].value
+            for name in TOKEN_NAMES
+            if name in values and values[name].value is not None
+        ),
+        None,
+    )
     envelope.sent_at = parse_time(values["sent_at"].value) if "sent_at" in values else None
     historical = values["historical_migration"].value if "historical_migration" in values else None
-    envelope.historical, odd = historical is True, historical is not None and not isinstance(historical, bool)
+    envelope.historical, odd = (
+        historical is True,
+        historical is not None and not isinstance(historical, bool),
+    )
     if "batch" not in values or values["batch"].value is None:
         envelope.odd_historical = odd
-        envelope.elements.append(EventElement(scanner.text, start, end, members, infinite=scanner.infinite))
+        envelope.elements.append(
+            EventElement(scanner.text, start, end, members, infinite=scanner.infinite)
+        )
         return end
     if not isinstance(values["batch"].value, list):
         raise RequestRejected(400, "batch is not an array")
@@ -129,16 +164,22 @@ def _read_object(scanner: JsonScanner, start: int, envelope: EventEnvelope) -> i
 
 
 def read_array(scanner: JsonScanner, start: int, envelope: EventEnvelope) -> int:
-    """Add the events of the array at `start` to an envelope; returns where the array ends. Raises `InvalidJson`."""
+    """Add the events of the array at `start` to an envelope; returns where the array ends. Raises
+    `InvalidJson`.
+    """
 
     def read(at: int) -> int:
         scanner.infinite = False
         if scanner.text[at] != "{":
             _, end = scanner.value(at)
-            envelope.elements.append(EventElement(scanner.text, at, end, [], infinite=scanner.infinite, is_object=False))
+            envelope.elements.append(
+                EventElement(scanner.text, at, end, [], infinite=scanner.infinite, is_object=False)
+            )
             return end
         members, end = scanner.members(at)
-        envelope.elements.append(EventElement(scanner.text, at, end, members, infinite=scanner.infinite))
+        envelope.elements.append(
+            EventElement(scanner.text, at, end, members, infinite=scanner.infinite)
+        )
         return end
 
     return scanner.elements(start, read)
@@ -147,7 +188,9 @@ def read_array(scanner: JsonScanner, start: int, envelope: EventEnvelope) -> int
 def read_event(
     element: EventElement, index: int, *, path: str, sent_at: datetime | None, now: datetime
 ) -> IngestedEvent | NotIngestedEvent:
-    """Read one event that was received on `path` at `now`; one that can't be ingested comes back with its reason."""
+    """Read one event that was received on `path` at `now`; one that can't be ingested comes back
+    with its reason.
+    """
     raw = element.raw.encode()
     if not element.is_object:
         return NotIngestedEvent(index, NotIngested.NOT_AN_OBJECT, raw)
@@ -173,7 +216,9 @@ def read_event(
 
 
 def lacks_survey(event: str, element: EventElement) -> bool:
-    """Whether it is an event of a survey that doesn't name its survey (interface document, Events: `$survey_id` is required)."""
+    """Whether it is an event of a survey that doesn't name its survey (interface document, Events:
+    `$survey_id` is required).
+    """
     if event not in SURVEY_EVENTS:
         return False
     survey = element.property("$survey_id")
@@ -181,7 +226,9 @@ def lacks_survey(event: str, element: EventElement) -> bool:
 
 
 def event_name(element: EventElement, path: str) -> str | None:
-    """The event's name; None if it has none. On `/engage` the name is understood to be `$identify`."""
+    """The event's name; None if it has none. On `/engage` the name is understood to be
+    `$identify`.
+    """
     name = element.get("event")
     if name is None and path == "/engage":
         return "$identify"
@@ -189,7 +236,9 @@ def event_name(element: EventElement, path: str) -> str | None:
 
 
 def distinct_id_of(element: EventElement) -> str | None:
-    """Whose event it is. The top level beats the properties, what is not text is taken as JSON, white space alone is no id."""
+    """Whose event it is. The top level beats the properties, what is not text is taken as JSON,
+    white space alone is no id.
+    """
     value = element.get("distinct_id")
     if value is None:
         value = element.get("$distinct_id")
@@ -197,7 +246,11 @@ def distinct_id_of(element: EventElement) -> str | None:
         value = element.property("distinct_id")
     if value is None:
         return None
-    text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    text = (
+        value
+        if isinstance(value, str)
+        else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    )
     return text.replace("\0", "\ufffd")[:LONGEST_DISTINCT_ID] if text.strip() else None
 
 
@@ -214,5 +267,7 @@ def import_job_of(element: EventElement) -> str | None:
 
 
 def parse_uuid(text: str) -> str | None:
-    """A uuid in its usual spelling, from any of those the service reads: with or without hyphens, in braces, as a URN."""
+    """A uuid in its usual spelling, from any of those the service reads: with or without hyphens,
+    in braces, as a URN.
+    """
     return str(UUID(text)) if _UUID(text) else None

@@ -1,4 +1,6 @@
-"""The record of each request with its response, rejected ones included. The response is sent after the commit that keeps it."""
+"""The record of each request with its response, rejected ones included. The response is sent after
+the commit that keeps it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ HIDDEN_HEADERS: Final = frozenset({"authorization", "proxy-authorization", "cook
 
 @dataclass(frozen=True, slots=True)
 class IngestPolicy:
-    """Which keys exist, whether to answer as the real service, and the limit of a body in bytes (exclusive)."""
+    """Which keys exist, whether to answer as the real service, and the limit of a body in bytes
+    (exclusive).
+    """
 
     keys: ProjectKeys
     strict: bool
@@ -32,7 +36,9 @@ class IngestPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request on the store's thread, with what its handler uses. The handler adds the content of the request to `record`."""
+    """One request on the store's thread, with what its handler uses. The handler adds the content
+    of the request to `record`.
+    """
 
     received: ReceivedRequest
     at: float
@@ -47,30 +53,54 @@ class Exchange:
         return datetime.fromtimestamp(self.at, UTC)
 
     def decoded_text(self, limit: int) -> str:
-        """The text of the body, shorter than `limit` bytes; its encoding is recorded. Raises `RequestRejected`."""
+        """The text of the body, shorter than `limit` bytes; its encoding is recorded. Raises
+        `RequestRejected`.
+        """
         decoded = decode(self.received, limit)
         self.record.encoding = decoded.encoding
         return decoded.text
 
 
 RequestHandler: TypeAlias = Callable[[Exchange], tuple[ServiceResponse, str | None]]
-"""Returns the response and the project key of the request, if it has one. Raises `RequestRejected`."""
+"""Returns the response and the project key of the request, if it has one. Raises `RequestRejected`.
+"""
 
 
-def answer_request(handler: RequestHandler, received: ReceivedRequest, at: float, policy: IngestPolicy, store: Store) -> ServiceResponse:
+def answer_request(
+    handler: RequestHandler,
+    received: ReceivedRequest,
+    at: float,
+    policy: IngestPolicy,
+    store: Store,
+) -> ServiceResponse:
     """Run a handler, and record the request with its response."""
     record = _new_record(received, datetime.fromtimestamp(at, UTC))
     try:
         response, api_key = handler(Exchange(received, at, policy, store, record))
     except RequestRejected as rejection:
         response, api_key = rejection_response(rejection), rejection.api_key
-    record.status, record.answer, record.error, record.api_key = response.status, response.body, response.error, api_key
+    record.status, record.answer, record.error, record.api_key = (
+        response.status,
+        response.body,
+        response.error,
+        api_key,
+    )
     store.add(record)
     return response
 
 
 def _new_record(received: ReceivedRequest, now: datetime) -> RequestRecord:
-    headers = {name: "hidden" if name in HIDDEN_HEADERS else value for name, value in received.headers.items()}
+    headers = {
+        name: "hidden" if name in HIDDEN_HEADERS else value
+        for name, value in received.headers.items()
+    }
     return RequestRecord(
-        format_time(now), received.full_path, received.query, headers, 0, "", size=len(received.body), method=received.method
+        format_time(now),
+        received.full_path,
+        received.query,
+        headers,
+        0,
+        "",
+        size=len(received.body),
+        method=received.method,
     )

@@ -1,13 +1,18 @@
-"""`POST /i/v1/analytics/events`: one request of the v1 protocol, from its bytes to its per-event results and its record.
+"""`POST /i/v1/analytics/events`: one request of the v1 protocol, from its bytes to its per-event
+results and its record.
 
-The contract does not have it, so the rules are the real service's, as its published source and its SDKs have them: the key is a Bearer
-token; headers name the SDK and the time of sending; `{created_at, batch, historical_migration}` is rejected whole if it does not have that
-form, or if an event has no uuid or the uuid of another; any other fault of an event is its own result. By the contract an unknown key is
-rejected, and a survey event needs `$survey_id`; `--strict` checks neither. No failure here is temporary, so no result is `retry`.
+The contract does not have it, so the rules are the real service's, as its published source and its
+SDKs have them: the key is a Bearer token; headers name the SDK and the time of sending;
+`{created_at, batch, historical_migration}` is rejected whole if it does not have that form, or if
+an event has no uuid or the uuid of another; any other fault of an event is its own result. By the
+contract an unknown key is rejected, and a survey event needs `$survey_id`; `--strict` checks
+neither. No failure here is temporary, so no result is `retry`.
 
-An event is stored in the classic shape. Fields that v1 has beside the properties are appended to them, under the service's names:
-`session_id` becomes `$session_id`, `options.disable_skew_correction` becomes `$ignore_sent_at`, and the SDK's name and version in the
-header become `$lib` and `$lib_version`. The properties themselves stay as they were sent; the last of a repeated key counts.
+An event is stored in the classic shape. Fields that v1 has beside the properties are appended to
+them, under the service's names: `session_id` becomes `$session_id`,
+`options.disable_skew_correction` becomes `$ignore_sent_at`, and the SDK's name and version in the
+header become `$lib` and `$lib_version`. The properties themselves stay as they were sent; the last
+of a repeated key counts.
 """
 
 from __future__ import annotations
@@ -21,7 +26,14 @@ from typing import Any, Final
 
 from forwarder.core.error_text import error_text
 from forwarder.sandbox.ingest.decoding import ENCODINGS, ReceivedRequest, decompress
-from forwarder.sandbox.ingest.parsing import EventElement, EventEnvelope, import_job_of, lacks_survey, parse_uuid, read_array
+from forwarder.sandbox.ingest.parsing import (
+    EventElement,
+    EventEnvelope,
+    import_job_of,
+    lacks_survey,
+    parse_uuid,
+    read_array,
+)
 from forwarder.sandbox.ingest.recording import Exchange
 from forwarder.sandbox.ingest.validation import LARGEST_EVENT, check_token
 from forwarder.sandbox.protocol.http import RequestRejected, ServiceResponse
@@ -41,7 +53,10 @@ REQUIRED: Final = (
 )
 _POSITIVE: Final = re.compile(r"\+?0*[1-9]\d{0,9}", re.ASCII).fullmatch
 _TAGS: Final = {401: "invalid_api_token", 413: "payload_too_large"}
-_DETAILS: Final = {NotIngested.NO_NAME: "missing_event_name", NotIngested.NO_DISTINCT_ID: "missing_distinct_id"}
+_DETAILS: Final = {
+    NotIngested.NO_NAME: "missing_event_name",
+    NotIngested.NO_DISTINCT_ID: "missing_distinct_id",
+}
 LONGEST_NAME: Final = 200
 LONGEST_ID: Final = 200
 LONGEST_SDK_INFO: Final = 200
@@ -71,10 +86,17 @@ def accept_v1(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
         uuids = _uuids(envelope)
     except RequestRejected as rejection:
         return v1_rejection_response(rejection), api_key
-    sender = V1Sender(received.headers["posthog-sdk-info"], sent_at, exchange.now, strict=policy.strict)
-    events = [read_v1_event(element, index, uuids[index], sender) for index, element in enumerate(envelope.elements)]
+    sender = V1Sender(
+        received.headers["posthog-sdk-info"], sent_at, exchange.now, strict=policy.strict
+    )
+    events = [
+        read_v1_event(element, index, uuids[index], sender)
+        for index, element in enumerate(envelope.elements)
+    ]
     if not policy.keys.knows(api_key):
-        events = [NotIngestedEvent(event.position, NotIngested.UNKNOWN_KEY, event.raw) for event in events]
+        events = [
+            NotIngestedEvent(event.position, NotIngested.UNKNOWN_KEY, event.raw) for event in events
+        ]
     record.events = [event for event in events if isinstance(event, IngestedEvent)]
     record.not_ingested = [event for event in events if isinstance(event, NotIngestedEvent)]
     record.historical = envelope.historical
@@ -104,16 +126,22 @@ def _read_headers(headers: Mapping[str, str]) -> datetime:
     if missing := [name for name in REQUIRED if name not in headers]:
         raise V1Rejected("missing_required_headers", f"missing headers: {', '.join(missing)}")
     if headers["content-type"].split(";")[0].strip().lower() != "application/json":
-        raise V1Rejected("unsupported_content_type", "the content type is not application/json", 415)
+        raise V1Rejected(
+            "unsupported_content_type", "the content type is not application/json", 415
+        )
     if headers.get("content-encoding", "gzip").lower() not in ENCODINGS:
-        raise V1Rejected("unsupported_encoding", f"the content encoding is none of {', '.join(ENCODINGS)}", 415)
+        raise V1Rejected(
+            "unsupported_encoding", f"the content encoding is none of {', '.join(ENCODINGS)}", 415
+        )
     if parse_uuid(headers["posthog-request-id"]) is None:
         raise V1Rejected("invalid_header_value", "PostHog-Request-Id is not a UUID")
     if not _POSITIVE(headers["posthog-attempt"]):
         raise V1Rejected("invalid_header_value", "PostHog-Attempt is not a positive integer")
     sent_at = parse_rfc3339(headers["posthog-request-timestamp"])
     if sent_at is None:
-        raise V1Rejected("invalid_header_value", "PostHog-Request-Timestamp is not a time by RFC 3339")
+        raise V1Rejected(
+            "invalid_header_value", "PostHog-Request-Timestamp is not a time by RFC 3339"
+        )
     return sent_at
 
 
@@ -121,11 +149,17 @@ def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:
     try:
         return decompress(body, encoding, limit)
     except RequestRejected as rejection:
-        raise V1Rejected(_TAGS.get(rejection.status, "request_decoding_error"), rejection.message, rejection.status) from None
+        raise V1Rejected(
+            _TAGS.get(rejection.status, "request_decoding_error"),
+            rejection.message,
+            rejection.status,
+        ) from None
 
 
 def _read_body(body: bytes) -> EventEnvelope:
-    """The events, cut out of the text. Raises `RequestRejected` (400) if the body doesn't have the form."""
+    """The events, cut out of the text. Raises `RequestRejected` (400) if the body doesn't have the
+    form.
+    """
     if not body:
         raise V1Rejected("empty_body", "the body is empty")
     try:
@@ -133,7 +167,9 @@ def _read_body(body: bytes) -> EventEnvelope:
     except UnicodeDecodeError:
         raise V1Rejected("request_parsing_error", "the body is not UTF-8") from None
     except InvalidJson as error:
-        raise V1Rejected("request_parsing_error", f"the body is not JSON: {error_text(error)}") from None
+        raise V1Rejected(
+            "request_parsing_error", f"the body is not JSON: {error_text(error)}"
+        ) from None
 
 
 def _read_text(text: str) -> EventEnvelope:
@@ -143,7 +179,9 @@ def _read_text(text: str) -> EventEnvelope:
         raise V1Rejected("request_parsing_error", "the body is not an object")
     members, end = scanner.members(start)
     scanner.finish(end)
-    values = unique_members(members, {"created_at", "batch", "historical_migration", "capture_internal"})
+    values = unique_members(
+        members, {"created_at", "batch", "historical_migration", "capture_internal"}
+    )
     envelope = EventEnvelope(historical=_historical(values))
     created_at = values.get("created_at")
     if created_at is None or not isinstance(created_at.value, str):
@@ -153,7 +191,9 @@ def _read_text(text: str) -> EventEnvelope:
     read_array(scanner, values["batch"].start, envelope)
     for index, element in enumerate(envelope.elements):
         if not element.is_object or not has_form(element):
-            raise V1Rejected("request_parsing_error", f"event {index} does not have the form of one")
+            raise V1Rejected(
+                "request_parsing_error", f"event {index} does not have the form of one"
+            )
     if not envelope.elements:
         raise V1Rejected("empty_batch", "the batch is empty")
     if parse_rfc3339(created_at.value) is None:
@@ -171,27 +211,42 @@ def unique_members(members: Sequence[JsonMember], names: Collection[str]) -> dic
 
 
 def _historical(values: Mapping[str, JsonMember]) -> bool:
-    historical: Any = values["historical_migration"].value if "historical_migration" in values else False
+    historical: Any = (
+        values["historical_migration"].value if "historical_migration" in values else False
+    )
     if not isinstance(historical, bool):
         raise V1Rejected("request_parsing_error", "historical_migration is neither true nor false")
     return historical
 
 
 def _uuids(envelope: EventEnvelope) -> list[str]:
-    """Each event's uuid. Raises `RequestRejected` (400) if one has none, or one that another has."""
+    """Each event's uuid. Raises `RequestRejected` (400) if one has none, or one that
+    another has.
+    """
     seen: dict[str, int] = {}
     for index, element in enumerate(envelope.elements):
         text = uuid_text(element)
         uuid = parse_uuid(text)
         if uuid is None:
-            raise V1Rejected("invalid_event_uuid" if text else "missing_event_uuid", f"event {index} has no uuid")
+            raise V1Rejected(
+                "invalid_event_uuid" if text else "missing_event_uuid", f"event {index} has no uuid"
+            )
         if seen.setdefault(uuid, index) != index:
-            raise V1Rejected("duplicate_event_uuid", f"event {index} has the uuid of event {seen[uuid]}")
+            raise V1Rejected(
+                "duplicate_event_uuid", f"event {index} has the uuid of event {seen[uuid]}"
+            )
     return list(seen)
 
 
-def _results(uuids: Sequence[str], events: Sequence[IngestedEvent | NotIngestedEvent]) -> ServiceResponse:
-    return ServiceResponse(200, json.dumps({"results": {uuid: _result(event) for uuid, event in zip(uuids, events, strict=True)}}))
+def _results(
+    uuids: Sequence[str], events: Sequence[IngestedEvent | NotIngestedEvent]
+) -> ServiceResponse:
+    return ServiceResponse(
+        200,
+        json.dumps(
+            {"results": {uuid: _result(event) for uuid, event in zip(uuids, events, strict=True)}}
+        ),
+    )
 
 
 def _result(event: IngestedEvent | NotIngestedEvent) -> dict[str, str]:
@@ -202,14 +257,20 @@ def _result(event: IngestedEvent | NotIngestedEvent) -> dict[str, str]:
 
 def v1_rejection_response(rejection: RequestRejected) -> ServiceResponse:
     """The response to a rejected v1 request."""
-    tag = rejection.tag if isinstance(rejection, V1Rejected) else _TAGS.get(rejection.status, "request_parsing_error")
+    tag = (
+        rejection.tag
+        if isinstance(rejection, V1Rejected)
+        else _TAGS.get(rejection.status, "request_parsing_error")
+    )
     body = json.dumps({"error": tag, "error_description": rejection.message})
     return ServiceResponse(rejection.status, body, error=f"{tag}: {rejection.message}")
 
 
 @dataclass(frozen=True, slots=True)
 class V1Sender:
-    """What a request says of all its events: by which SDK, and at what time of its clock it was sent; `now` is ours."""
+    """What a request says of all its events: by which SDK, and at what time of its clock it was
+    sent; `now` is ours.
+    """
 
     sdk_info: str
     sent_at: datetime
@@ -219,7 +280,10 @@ class V1Sender:
     def library(self) -> dict[str, str]:
         """`$lib` and `$lib_version`; nothing if the header doesn't name them."""
         name, slash, version = self.sdk_info.rpartition("/")
-        if not (slash and name.strip() and version.strip()) or len(self.sdk_info) > LONGEST_SDK_INFO:
+        if (
+            not (slash and name.strip() and version.strip())
+            or len(self.sdk_info) > LONGEST_SDK_INFO
+        ):
             return {}
         return {"$lib": name.strip(), "$lib_version": version.strip()}
 
@@ -239,8 +303,14 @@ class _InvalidOptions(ValueError):
 
 
 def has_form(element: EventElement) -> bool:
-    """Whether an element can be read as an event of this protocol at all: each of its own keys once, and of its type."""
-    known = [member.key for member in element.members if member.key in (*_TEXTS, *_MAYBE_TEXTS, "options", "properties")]
+    """Whether an element can be read as an event of this protocol at all: each of its own keys
+    once, and of its type.
+    """
+    known = [
+        member.key
+        for member in element.members
+        if member.key in (*_TEXTS, *_MAYBE_TEXTS, "options", "properties")
+    ]
     return (
         len(set(known)) == len(known)
         and all(isinstance(element.get(name), str) for name in _TEXTS)
@@ -254,8 +324,12 @@ def uuid_text(element: EventElement) -> str:
     return text.strip()
 
 
-def read_v1_event(element: EventElement, index: int, uuid: str, sender: V1Sender) -> IngestedEvent | NotIngestedEvent:
-    """Judge one event that has the form of one; one that isn't ingested comes back with its reason."""
+def read_v1_event(
+    element: EventElement, index: int, uuid: str, sender: V1Sender
+) -> IngestedEvent | NotIngestedEvent:
+    """Judge one event that has the form of one; one that isn't ingested comes back
+    with its reason.
+    """
     raw = element.raw.encode()
     stated = parse_rfc3339(element.get("timestamp"))
     reason = _fault(element, stated)
@@ -269,7 +343,12 @@ def read_v1_event(element: EventElement, index: int, uuid: str, sender: V1Sender
         reason = NotIngested.TOO_BIG
     if reason is not None or stated is None:
         return NotIngestedEvent(index, reason or NotIngested.INVALID_TIMESTAMP, raw)
-    texts = {**_texts(element), "properties": _with(_properties(element), {**_beside(element), **options, **sender.library()})}
+    texts = {
+        **_texts(element),
+        "properties": _with(
+            _properties(element), {**_beside(element), **options, **sender.library()}
+        ),
+    }
     return IngestedEvent(
         position=index,
         uuid=uuid,
@@ -310,7 +389,10 @@ def _options(options: Any) -> dict[str, bool | str]:
     if not isinstance(options, dict):
         raise _InvalidOptions
     given = {name: options[name] for name in _OPTIONS if options.get(name) is not None}
-    return {_OPTIONS[name]: _as_text(value) if name == "product_tour_id" else _as_bool(value) for name, value in given.items()}
+    return {
+        _OPTIONS[name]: _as_text(value) if name == "product_tour_id" else _as_bool(value)
+        for name, value in given.items()
+    }
 
 
 def _as_bool(value: Any) -> bool:
@@ -334,7 +416,9 @@ def _beside(element: EventElement) -> dict[str, str]:
 
 
 def _texts(element: EventElement) -> dict[str, str]:
-    """The JSON texts of what an event is in both shapes, as sent but for the white space around its ids."""
+    """The JSON texts of what an event is in both shapes, as sent but for the white space around
+    its ids.
+    """
     texts = {name: element.source(name) or "null" for name in _TEXTS}
     for name in ("uuid", "distinct_id"):
         value = element.get(name)

@@ -1,9 +1,12 @@
-"""Whether a request is accepted, and which of its events are ingested: by the contract, or as the real service does (`--strict`).
+"""Whether a request is accepted, and which of its events are ingested: by the contract, or as the
+real service does (`--strict`).
 
-By the contract an event without name or distinct_id is answered 200 and not ingested, alone or among others (interface document, Errors 2);
-the same applies to elements that are not objects, and to survey events that do not name their survey (Events); an unknown key fails
-validation (Errors 1). The real service rejects the whole request for one invalid event, does not check surveys, and answers events of an
-unknown key with 200, to drop them later (wire facts: "Where contract and service disagree").
+By the contract an event without name or distinct_id is answered 200 and not ingested, alone or
+among others (interface document, Errors 2); the same applies to elements that are not objects, and
+to survey events that do not name their survey (Events); an unknown key fails validation (Errors
+1). The real service rejects the whole request for one invalid event, does not check surveys, and
+answers events of an unknown key with 200, to drop them later (wire facts: "Where contract and
+service disagree").
 """
 
 from __future__ import annotations
@@ -14,16 +17,37 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from forwarder.sandbox.ingest.parsing import EventElement, EventEnvelope, event_name, lacks_survey, parse_uuid, read_event
+from forwarder.sandbox.ingest.parsing import (
+    EventElement,
+    EventEnvelope,
+    event_name,
+    lacks_survey,
+    parse_uuid,
+    read_event,
+)
 from forwarder.sandbox.protocol.http import RequestRejected
 from forwarder.sandbox.store.records import IngestedEvent, NotIngested, NotIngestedEvent
 
 LONGEST_TOKEN: Final = 64
 LARGEST_EVENT: Final = 1_048_576
-"""Bytes; in strict mode a larger event fails its request with 413 (wire facts: "a 413 or 400 can come from one event")."""
+"""Bytes; in strict mode a larger event fails its request with 413 (wire facts: "a 413 or 400 can
+come from one event").
+"""
 
 _SYNONYMS: Final = {"$token": "token", "api_key": "token", "$distinct_id": "distinct_id"}
-_FIELDS: Final = frozenset({"token", "distinct_id", "uuid", "event", "properties", "timestamp", "offset", "$set", "$set_once"})
+_FIELDS: Final = frozenset(
+    {
+        "token",
+        "distinct_id",
+        "uuid",
+        "event",
+        "properties",
+        "timestamp",
+        "offset",
+        "$set",
+        "$set_once",
+    }
+)
 _TYPES: Final[dict[str, type | tuple[type, ...]]] = {
     "token": str,
     "timestamp": str,
@@ -32,7 +56,9 @@ _TYPES: Final[dict[str, type | tuple[type, ...]]] = {
     "$set_once": dict,
 }
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
-_ESCAPES: Final = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F])|.)")
+_ESCAPES: Final = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F])|.)"
+)
 
 
 @dataclass(slots=True)
@@ -47,7 +73,9 @@ class ValidatedRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProjectKeys:
-    """The project keys that exist: those named, and those of the projects in the database; without any of either every well-formed one."""
+    """The project keys that exist: those named, and those of the projects in the database; without
+    any of either every well-formed one.
+    """
 
     known: Collection[str] = ()
     of_a_project: Callable[[str], bool | None] = lambda _: None
@@ -61,8 +89,12 @@ class ProjectKeys:
         return not self.known if found is None else found
 
 
-def validate_request(envelope: EventEnvelope, keys: ProjectKeys, path: str, now: datetime, *, strict: bool) -> ValidatedRequest:
-    """Decide over one request that was received on `path` at `now`. Raises `RequestRejected` when nothing of it is taken."""
+def validate_request(
+    envelope: EventEnvelope, keys: ProjectKeys, path: str, now: datetime, *, strict: bool
+) -> ValidatedRequest:
+    """Decide over one request that was received on `path` at `now`. Raises `RequestRejected` when
+    nothing of it is taken.
+    """
     if strict:
         _check_as_the_service(envelope, path)
     elif envelope.odd_historical:
@@ -82,19 +114,31 @@ def validate_request(envelope: EventEnvelope, keys: ProjectKeys, path: str, now:
     return validated
 
 
-def _add_event(event: IngestedEvent | NotIngestedEvent, validated: ValidatedRequest, *, known: bool, strict: bool) -> None:
+def _add_event(
+    event: IngestedEvent | NotIngestedEvent,
+    validated: ValidatedRequest,
+    *,
+    known: bool,
+    strict: bool,
+) -> None:
     if isinstance(event, NotIngestedEvent):
         if strict:
-            raise RequestRejected(400, f"event {event.position}: {event.reason}", api_key=validated.api_key)
+            raise RequestRejected(
+                400, f"event {event.position}: {event.reason}", api_key=validated.api_key
+            )
         validated.not_ingested.append(event)
     elif known:
         validated.events.append(event)
     else:
-        validated.not_ingested.append(NotIngestedEvent(event.position, NotIngested.UNKNOWN_KEY, event.raw))
+        validated.not_ingested.append(
+            NotIngestedEvent(event.position, NotIngested.UNKNOWN_KEY, event.raw)
+        )
 
 
 def request_token(envelope: EventEnvelope) -> str:
-    """The only key of a request. Raises `RequestRejected`: 401 for no key, a malformed one or several, 400 without events to name one."""
+    """The only key of a request. Raises `RequestRejected`: 401 for no key, a malformed one or
+    several, 400 without events to name one.
+    """
     if envelope.token is not None:
         return check_token(envelope.token)
     if not envelope.elements:
@@ -109,10 +153,17 @@ def request_token(envelope: EventEnvelope) -> str:
 
 
 def check_token(token: object) -> str:
-    """A key that could be one: text of 1 to 64 ASCII characters, no NUL, no personal key. Raises `RequestRejected` (401)."""
+    """A key that could be one: text of 1 to 64 ASCII characters, no NUL, no personal key. Raises
+    `RequestRejected` (401).
+    """
     if token is None or token == "":
         raise RequestRejected(401, "no project key")
-    if not isinstance(token, str) or len(token) > LONGEST_TOKEN or not token.isascii() or "\0" in token:
+    if (
+        not isinstance(token, str)
+        or len(token) > LONGEST_TOKEN
+        or not token.isascii()
+        or "\0" in token
+    ):
         raise RequestRejected(401, "a malformed project key")
     if token.startswith("phx_"):
         raise RequestRejected(401, "a personal key, not a project key")
@@ -141,7 +192,9 @@ def _fault(element: EventElement, path: str) -> str | None:
     """Why the real service can't read an event at all, in a few words that quote nothing of it."""
     if element.infinite:
         return "a number out of range"
-    if _SURROGATE.search(element.raw) and any(match.group(1) for match in _ESCAPES.finditer(element.raw)):
+    if _SURROGATE.search(element.raw) and any(
+        match.group(1) for match in _ESCAPES.finditer(element.raw)
+    ):
         return "half a surrogate pair"
     if not element.is_object:
         return str(NotIngested.NOT_AN_OBJECT)
@@ -162,7 +215,11 @@ def _fits(name: str, value: Any) -> bool:
     if name == "properties":
         return isinstance(value, dict)
     if name == "uuid":
-        return value is None or value == "" or (isinstance(value, str) and parse_uuid(value) is not None)
+        return (
+            value is None
+            or value == ""
+            or (isinstance(value, str) and parse_uuid(value) is not None)
+        )
     if name not in _TYPES or value is None:
         return True
     return isinstance(value, _TYPES[name]) and not isinstance(value, bool)

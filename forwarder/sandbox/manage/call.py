@@ -1,4 +1,6 @@
-"""An authorized call of an endpoint, and the tools of its handler: result types and queries by column name."""
+"""An authorized call of an endpoint, and the tools of its handler: result types and queries by
+column name.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class PageBounds:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A page of a list: how many items there are in all, and those of this page as they are answered."""
+    """A page of a list: how many items there are in all, and those of this page as they are
+    answered.
+    """
 
     count: int
     items: Sequence[Mapping[str, Any]]
@@ -40,8 +44,9 @@ class Listing:
 class ManagementCall:
     """An authorized call: key, scope, membership, level and body are checked.
 
-    For an endpoint of an environment the project exists, and `organization` is its. Other ids are only well-formed: the handler
-    checks whether the resource exists in this organization or project.
+    For an endpoint of an environment the project exists, and `organization` is its. Other ids are
+    only well-formed: the handler checks whether the resource exists in this organization or
+    project.
     """
 
     endpoint: Endpoint[Any, Any]
@@ -51,21 +56,27 @@ class ManagementCall:
     organization: str
     project: int | None = None
     ids: Mapping[str, str] = field(default_factory=dict)
-    """The ids of the path by their names, as text: UUIDs in lower case with hyphens, numbers without leading zeros."""
+    """The ids of the path by their names, as text: UUIDs in lower case with hyphens, numbers
+    without leading zeros.
+    """
     body: Any = None
-    """The accepted fields that were sent, as `endpoint.request` has them; where `endpoint.several`, a list of such, or
-    of one that came by itself a tuple."""
+    """The accepted fields that were sent, as `endpoint.request` has them; where
+    `endpoint.several`, a list of such, or of one that came by itself a tuple.
+    """
     page: PageBounds = PageBounds(100, 0)
     strict: bool = False
 
 
 Result: TypeAlias = Mapping[str, Any] | Listing | None
 Handler: TypeAlias = Callable[[ManagementCall], Result]
-"""Does its work in the transaction of the store's thread; raises `ManagementError`, which undoes it. A mapping is answered as the body, and
-None as no body; so what only the real service answers is returned only if `call.strict`."""
+"""Does its work in the transaction of the store's thread; raises `ManagementError`, which undoes
+it. A mapping is answered as the body, and None as no body; so what only the real service answers
+is returned only if `call.strict`.
+"""
 
 Run: TypeAlias = Callable[[Handler], Awaitable[Any]]
-"""Runs a handler on the store's thread, after authorizing the call again, and returns its result."""
+"""Runs a handler on the store's thread, after authorizing the call again, and returns its result.
+"""
 AsyncHandler: TypeAlias = Callable[[Run], Awaitable[Result]]
 
 
@@ -83,10 +94,15 @@ def row(database: sqlite3.Connection, statement: str, *parameters: object) -> sq
 
 
 def list_page(
-    database: sqlite3.Connection, page: PageBounds, show: Callable[[sqlite3.Row], Mapping[str, Any]], statement: str, *parameters: object
+    database: sqlite3.Connection,
+    page: PageBounds,
+    show: Callable[[sqlite3.Row], Mapping[str, Any]],
+    statement: str,
+    *parameters: object,
 ) -> Listing:
     """A page of what a statement finds, which says the order."""
-    counting, paging = f"SELECT count(*) FROM ({statement})", f"{statement} LIMIT ? OFFSET ?"  # noqa: S608 - a constant of the caller
+    # a constant of the caller
+    counting, paging = f"SELECT count(*) FROM ({statement})", f"{statement} LIMIT ? OFFSET ?"  # noqa: S608
     (count,) = database.execute(counting, parameters).fetchone()
     found = rows(database, paging, *parameters, page.limit, page.offset)
     return Listing(count, [show(each) for each in found])

@@ -1,7 +1,8 @@
 """Lookup of TXT records: from the DNS, from a table, or from a file (`--dns FILE`).
 
-A lookup never fails: a name that does not exist, a server that does not answer and one that answers nonsense all mean no records. The first
-lookup imports the DNS library: most sandboxes verify no domain, and would start later for it.
+A lookup never fails: a name that does not exist, a server that does not answer and one that
+answers nonsense all mean no records. The first lookup imports the DNS library: most sandboxes
+verify no domain, and would start later for it.
 """
 
 from __future__ import annotations
@@ -29,13 +30,19 @@ class Resolver(Protocol):
     """Looks up TXT records."""
 
     async def texts(self, name: str) -> Sequence[str]:
-        """The TXT records of a name; empty if there are none or they cannot be read. Cancellation ends the lookup."""
+        """The TXT records of a name; empty if there are none or they cannot be read. Cancellation
+        ends the lookup.
+        """
 
 
 class DnsResolver:
-    """The DNS, by the system's servers (read for each lookup; without any there are no records), or by the given ones."""
+    """The DNS, by the system's servers (read for each lookup; without any there are no records),
+    or by the given ones.
+    """
 
-    def __init__(self, nameservers: Sequence[str] = (), *, port: int = 53, lifetime: float = LIFETIME) -> None:
+    def __init__(
+        self, nameservers: Sequence[str] = (), *, port: int = 53, lifetime: float = LIFETIME
+    ) -> None:
         self._nameservers, self._port, self._lifetime = nameservers, port, lifetime
 
     async def texts(self, name: str) -> Sequence[str]:
@@ -44,8 +51,12 @@ class DnsResolver:
         from dns.rdtypes.ANY.TXT import TXT  # noqa: PLC0415
 
         try:
-            answer = await self._resolver().resolve(from_text(name), "TXT", lifetime=self._lifetime, search=False)
-            return [_text(record) for record in list(answer)[:MAX_RECORDS] if isinstance(record, TXT)]
+            answer = await self._resolver().resolve(
+                from_text(name), "TXT", lifetime=self._lifetime, search=False
+            )
+            return [
+                _text(record) for record in list(answer)[:MAX_RECORDS] if isinstance(record, TXT)
+            ]
         except Exception:  # whatever a server sends
             return []
 
@@ -78,11 +89,15 @@ def _normalized(name: str) -> str:
     return name.rstrip(".").lower()
 
 
-_HINT = "Write it in YAML or JSON: _posthog-challenge.example.com: the challenge (or a list of texts)."
+_HINT = (
+    "Write it in YAML or JSON: _posthog-challenge.example.com: the challenge (or a list of texts)."
+)
 
 
 class FileResolver:
-    """Looks names up in a file, which is read for each lookup: what is written into it counts at once."""
+    """Looks names up in a file, which is read for each lookup: what is written into it counts at
+    once.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -104,7 +119,9 @@ def _load_records(path: Path) -> dict[str, Sequence[str]]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigurationError(f"--dns: {path} can't be read: {error_text(error)}", hint=_HINT) from None
+        raise ConfigurationError(
+            f"--dns: {path} can't be read: {error_text(error)}", hint=_HINT
+        ) from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
         raise ConfigurationError(f"--dns: {path} is neither YAML nor JSON", hint=_HINT) from None
     return _check_records(path, {} if content is None else content)
@@ -112,9 +129,15 @@ def _load_records(path: Path) -> dict[str, Sequence[str]]:
 
 def _check_records(path: Path, content: Any) -> dict[str, Sequence[str]]:
     if not isinstance(content, Mapping) or not all(isinstance(name, str) for name in content):
-        raise ConfigurationError(f"--dns: {path} doesn't say which names have which texts", hint=_HINT)
-    records = {name: [texts] if isinstance(texts, str) else texts for name, texts in content.items()}
+        raise ConfigurationError(
+            f"--dns: {path} doesn't say which names have which texts", hint=_HINT
+        )
+    records = {
+        name: [texts] if isinstance(texts, str) else texts for name, texts in content.items()
+    }
     for name, texts in records.items():
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise ConfigurationError(f"--dns: {path}: {name} has something else than texts", hint=_HINT)
+            raise ConfigurationError(
+                f"--dns: {path}: {name} has something else than texts", hint=_HINT
+            )
     return records

@@ -1,11 +1,13 @@
 """The domains of an organization and their verification.
 
-Two organizations can add the same domain, but only one can verify it; after that no other organization can add it. Single sign-on settings
-(`jit_provisioning_enabled`, `sso_enforcement`) can be set only on a verified domain.
+Two organizations can add the same domain, but only one can verify it; after that no other
+organization can add it. Single sign-on settings (`jit_provisioning_enabled`, `sso_enforcement`)
+can be set only on a verified domain.
 
-A domain is verified by its challenge in a TXT record of `_posthog-challenge.` and the domain. The DNS lookup runs between two units of
-work, outside of any transaction, and can take seconds. So the second one checks again: a domain that was deleted meanwhile, or became
-verified, or another organization's, is not changed.
+A domain is verified by its challenge in a TXT record of `_posthog-challenge.` and the domain. The
+DNS lookup runs between two units of work, outside of any transaction, and can take seconds. So the
+second one checks again: a domain that was deleted meanwhile, or became verified, or another
+organization's, is not changed.
 """
 
 from __future__ import annotations
@@ -19,8 +21,25 @@ from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
-from forwarder.contract.endpoints import CREATE_DOMAIN, DELETE_DOMAIN, GET_DOMAIN, LIST_DOMAINS, UPDATE_DOMAIN, VERIFY_DOMAIN, Endpoint
-from forwarder.sandbox.manage.call import AsyncHandler, Handler, Listing, ManagementCall, Result, Run, list_page, row
+from forwarder.contract.endpoints import (
+    CREATE_DOMAIN,
+    DELETE_DOMAIN,
+    GET_DOMAIN,
+    LIST_DOMAINS,
+    UPDATE_DOMAIN,
+    VERIFY_DOMAIN,
+    Endpoint,
+)
+from forwarder.sandbox.manage.call import (
+    AsyncHandler,
+    Handler,
+    Listing,
+    ManagementCall,
+    Result,
+    Run,
+    list_page,
+    row,
+)
 from forwarder.sandbox.manage.dns import Resolver
 from forwarder.sandbox.protocol.http import invalid, not_found
 from forwarder.sandbox.protocol.times import format_time
@@ -36,7 +55,12 @@ _ONCE_VERIFIED: Final = ("jit_provisioning_enabled", "sso_enforcement")
 
 def find_domain(call: ManagementCall) -> sqlite3.Row:
     """The domain that is called."""
-    domain = row(call.database, "SELECT * FROM domains WHERE id = ? AND organization = ?", call.ids["id"], call.organization)
+    domain = row(
+        call.database,
+        "SELECT * FROM domains WHERE id = ? AND organization = ?",
+        call.ids["id"],
+        call.organization,
+    )
     if domain is None:
         raise not_found()
     return domain
@@ -59,27 +83,48 @@ def domain_resource(domain: sqlite3.Row) -> dict[str, Any]:
 
 def reject_verified_elsewhere(call: ManagementCall, domain: str) -> None:
     """Refuse a domain that another organization has verified."""
-    statement = "SELECT 1 FROM domains WHERE domain = ? AND organization <> ? AND verified_at IS NOT NULL"
+    statement = (
+        "SELECT 1 FROM domains WHERE domain = ? AND organization <> ? AND verified_at IS NOT NULL"
+    )
     if row(call.database, statement, domain, call.organization) is not None:
         raise invalid("domain", "Another organization has verified this domain.", "unique")
 
 
 def _list(call: ManagementCall) -> Listing:
     return list_page(
-        call.database, call.page, domain_resource, "SELECT * FROM domains WHERE organization = ? ORDER BY number", call.organization
+        call.database,
+        call.page,
+        domain_resource,
+        "SELECT * FROM domains WHERE organization = ? ORDER BY number",
+        call.organization,
     )
 
 
 def _create(call: ManagementCall) -> dict[str, Any]:
     domain = host_name(call.body["domain"])
-    if row(call.database, "SELECT 1 FROM domains WHERE domain = ? AND organization = ?", domain, call.organization) is not None:
+    if (
+        row(
+            call.database,
+            "SELECT 1 FROM domains WHERE domain = ? AND organization = ?",
+            domain,
+            call.organization,
+        )
+        is not None
+    ):
         raise invalid("domain", "The organization has this domain already.", "unique")
     reject_verified_elsewhere(call, domain)
     identity, challenge = str(uuid4()), secrets.token_urlsafe(32)
     call.database.execute(
-        "INSERT INTO domains (id, organization, domain, verification_challenge, saml_entity_id, saml_acs_url, saml_x509_cert)"
+        "INSERT INTO domains (id, organization, domain, verification_challenge, saml_entity_id, "
+        "saml_acs_url, saml_x509_cert)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (identity, call.organization, domain, challenge, *(call.body.get(field, "") for field in _SAML)),
+        (
+            identity,
+            call.organization,
+            domain,
+            challenge,
+            *(call.body.get(field, "") for field in _SAML),
+        ),
     )
     return _by_id(call, identity)
 
@@ -91,14 +136,19 @@ def _get(call: ManagementCall) -> dict[str, Any]:
 def _update(call: ManagementCall) -> dict[str, Any]:
     domain = find_domain(call)
     if call.body.get("domain", domain["domain"]).lower() != domain["domain"]:
-        raise invalid("domain", "A domain can't become another one: delete it and add the other.", "immutable")
+        raise invalid(
+            "domain", "A domain can't become another one: delete it and add the other.", "immutable"
+        )
     new = {**domain_resource(domain), **call.body}
     for field in _ONCE_VERIFIED:
         if domain["verified_at"] is None and new[field] != domain[field]:
-            raise invalid(field, "This can be changed once the domain is verified.", "verification_needed")
+            raise invalid(
+                field, "This can be changed once the domain is verified.", "verification_needed"
+            )
     fields = (*_ONCE_VERIFIED, *_SAML)
     call.database.execute(
-        "UPDATE domains SET jit_provisioning_enabled = ?, sso_enforcement = ?, saml_entity_id = ?, saml_acs_url = ?, saml_x509_cert = ?"
+        "UPDATE domains SET jit_provisioning_enabled = ?, sso_enforcement = ?, saml_entity_id = "
+        "?, saml_acs_url = ?, saml_x509_cert = ?"
         " WHERE id = ?",
         (*(new[field] for field in fields), domain["id"]),
     )
@@ -110,9 +160,18 @@ def _delete(call: ManagementCall) -> None:
 
 
 def host_name(text: str) -> str:
-    """The domain in lower case. An international one is to be spelled as the DNS has it, `xn--…`."""
+    """The domain in lower case. An international one is to be spelled as the DNS has
+    it, `xn--…`.
+    """
     if len(text) > _LONGEST or not _HOST(text):
-        raise invalid("domain", "This isn't a domain, such as example.com: letters, digits, hyphens, and at least one dot.", "invalid")
+        raise invalid(
+            "domain",
+            (
+                "This isn't a domain, such as example.com: letters, digits, hyphens, and at least "
+                "one dot."
+            ),
+            "invalid",
+        )
     return text.lower()
 
 
@@ -136,7 +195,9 @@ def challenge_name(domain: str) -> str:
     return f"_posthog-challenge.{domain}"
 
 
-def async_handlers(resolver: Resolver, limit: float = DNS_TIMEOUT) -> Mapping[Endpoint[Any, Any], AsyncHandler]:
+def async_handlers(
+    resolver: Resolver, limit: float = DNS_TIMEOUT
+) -> Mapping[Endpoint[Any, Any], AsyncHandler]:
     """What verifies domains by this resolver."""
 
     async def verify(run: Run) -> Result:
@@ -144,7 +205,9 @@ def async_handlers(resolver: Resolver, limit: float = DNS_TIMEOUT) -> Mapping[En
         asked = await run(_check_domain)
         texts = await _look_up(resolver, challenge_name(asked["domain"]), limit)
         challenge: str = asked["verification_challenge"]
-        result: Result = await run(partial(_mark_verified, challenge=challenge, there=challenge in texts))
+        result: Result = await run(
+            partial(_mark_verified, challenge=challenge, there=challenge in texts)
+        )
         return result
 
     return {VERIFY_DOMAIN: verify}
@@ -172,5 +235,7 @@ def _mark_verified(call: ManagementCall, *, challenge: str, there: bool) -> Resu
     domain = find_domain(call)
     if there and domain["verified_at"] is None and domain["verification_challenge"] == challenge:
         reject_verified_elsewhere(call, domain["domain"])
-        call.database.execute("UPDATE domains SET verified_at = ? WHERE id = ?", (format_time(call.now), domain["id"]))
+        call.database.execute(
+            "UPDATE domains SET verified_at = ? WHERE id = ?", (format_time(call.now), domain["id"])
+        )
     return domain_resource(find_domain(call)) if call.strict else None

@@ -1,7 +1,9 @@
-"""The management API over HTTP: routes from the contract's table, and errors in the API's form everywhere below `/api/`.
+"""The management API over HTTP: routes from the contract's table, and errors in the API's form
+everywhere below `/api/`.
 
-A call is one unit of work on the store's thread, from its key to its handler, and so one transaction: it happens as a whole or not at all.
-Requests leave no record: records are of ingestion requests, and these carry secrets.
+A call is one unit of work on the store's thread, from its key to its handler, and so one
+transaction: it happens as a whole or not at all. Requests leave no record: records are of
+ingestion requests, and these carry secrets.
 """
 
 from __future__ import annotations
@@ -43,9 +45,11 @@ _FARTHEST: Final = 10**18
 
 
 class ManagementEndpoints:
-    """The endpoints of the management API, each with a handler that runs on the store's thread, or an asynchronous one.
+    """The endpoints of the management API, each with a handler that runs on the store's thread, or
+    an asynchronous one.
 
-    `now` is wall-clock time in seconds; `strict`: answer as the real service does, instead of by the contract.
+    `now` is wall-clock time in seconds; `strict`: answer as the real service does, instead of by
+    the contract.
     """
 
     def __init__(
@@ -65,21 +69,46 @@ class ManagementEndpoints:
 
     def routes(self, others: Mapping[str, Iterable[str]]) -> list[web.AbstractRouteDef]:
         """The routes, for an application that already serves `others`, paths with their methods."""
-        served = [web.route(_ANY, path, partial(self._serve, endpoints)) for path, endpoints in _fixed_first(_by_path())]
-        wrong = [web.route(_ANY, path, partial(_reject_method, methods)) for path, methods in others.items() if path.startswith(PREFIX)]
-        return [*served, *wrong, *(web.route(_ANY, path, _reject_path) for path in (PREFIX, PREFIX + "/{rest:(?s:.*)}"))]
+        served = [
+            web.route(_ANY, path, partial(self._serve, endpoints))
+            for path, endpoints in _fixed_first(_by_path())
+        ]
+        wrong = [
+            web.route(_ANY, path, partial(_reject_method, methods))
+            for path, methods in others.items()
+            if path.startswith(PREFIX)
+        ]
+        return [
+            *served,
+            *wrong,
+            *(web.route(_ANY, path, _reject_path) for path in (PREFIX, PREFIX + "/{rest:(?s:.*)}")),
+        ]
 
-    async def _serve(self, endpoints: Mapping[str, Endpoint[Any, Any]], request: web.Request) -> web.Response:
+    async def _serve(
+        self, endpoints: Mapping[str, Endpoint[Any, Any]], request: web.Request
+    ) -> web.Response:
         endpoint = endpoints.get("GET" if request.method == "HEAD" else request.method)
         if endpoint is None:
             return await _reject_method(endpoints, request)
         sent = await _read_sent(request)
-        response = (await self._answer(self._unchecked(endpoint, request, sent), request)).response()
+        response = (
+            await self._answer(self._unchecked(endpoint, request, sent), request)
+        ).response()
         return await answer_early(request, response) if sent.content is None else response
 
-    def _unchecked(self, endpoint: Endpoint[Any, Any], request: web.Request, sent: SentBody) -> UncheckedCall:
+    def _unchecked(
+        self, endpoint: Endpoint[Any, Any], request: web.Request, sent: SentBody
+    ) -> UncheckedCall:
         authorization = request.headers.get("Authorization", "")
-        return UncheckedCall(endpoint, authorization, request.match_info, page_bounds(request.query), sent, self._now(), self._strict)
+        return UncheckedCall(
+            endpoint,
+            authorization,
+            request.match_info,
+            page_bounds(request.query),
+            sent,
+            self._now(),
+            self._strict,
+        )
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._wall_clock(), UTC)
@@ -91,7 +120,11 @@ class ManagementEndpoints:
             return management_error_response(error)
         except Exception:
             _LOG.exception("%s failed", call.endpoint.name)
-            return management_error_response(ManagementError(500, ErrorType.SERVER, "error", "The sandbox failed; its log says why."))
+            return management_error_response(
+                ManagementError(
+                    500, ErrorType.SERVER, "error", "The sandbox failed; its log says why."
+                )
+            )
         if isinstance(result, Listing):
             url = f"{request.scheme}://{request.host}{request.rel_url.raw_path}"
             result = page_envelope(result, call.page, url, request.query.items())
@@ -104,12 +137,16 @@ class ManagementEndpoints:
         return result
 
     async def _run(self, call: UncheckedCall, handler: Handler) -> Any:
-        """Authorize the call and run its handler. Group types of a project are known once all arrivals are folded in."""
+        """Authorize the call and run its handler. Group types of a project are known once all
+        arrivals are folded in.
+        """
 
         def work(store: Store) -> Any:
             return handler(authorize(replace(call, now=self._now()), store.connection))
 
-        return await (self._thread.ask(work) if call.endpoint is GET_PROJECT else self._thread.run(work))
+        return await (
+            self._thread.ask(work) if call.endpoint is GET_PROJECT else self._thread.run(work)
+        )
 
 
 def _by_path() -> dict[str, dict[str, Endpoint[Any, Any]]]:
@@ -128,7 +165,10 @@ def _fixed_first(table: Mapping[str, T]) -> list[tuple[str, T]]:
 
 async def _read_sent(request: web.Request) -> SentBody:
     """The body, as far as it could be read. Cancellation ends the reading."""
-    content_type, encoding = request.headers.get("Content-Type", ""), request.headers.get("Content-Encoding", "")
+    content_type, encoding = (
+        request.headers.get("Content-Type", ""),
+        request.headers.get("Content-Encoding", ""),
+    )
     try:
         content = await read_body(request, LARGEST_BODY + 1)
     except RequestRejected as rejection:
@@ -140,7 +180,9 @@ async def _reject_method(methods: Iterable[str], request: web.Request) -> web.Re
     """The path exists for other methods."""
     allowed = {*methods, *(("HEAD",) if Method.GET in methods else ())}
     detail = f"{request.method} is not allowed here."
-    response = management_error_response(ManagementError(405, ErrorType.INVALID_REQUEST, "method_not_allowed", detail)).response()
+    response = management_error_response(
+        ManagementError(405, ErrorType.INVALID_REQUEST, "method_not_allowed", detail)
+    ).response()
     response.headers["Allow"] = ", ".join(sorted(allowed))
     return response
 
@@ -151,17 +193,26 @@ async def _reject_path(_request: web.Request) -> web.Response:
 
 
 def page_bounds(query: Mapping[str, str]) -> PageBounds:
-    """Limit and offset of a query; what isn't a number that makes sense counts as if it weren't there."""
+    """Limit and offset of a query; what isn't a number that makes sense counts as if it weren't
+    there.
+    """
     limit, offset = _number(query.get("limit")), _number(query.get("offset"))
     return PageBounds(min(limit or PAGE_SIZE, LARGEST_PAGE), offset or 0)
 
 
-def page_envelope(listing: Listing, page: PageBounds, url: str, query: Iterable[tuple[str, str]]) -> PageEnvelope[Mapping[str, Any]]:
-    """A page as it is answered. `url` is the request's, without `query`, whose other parameters the links keep."""
+def page_envelope(
+    listing: Listing, page: PageBounds, url: str, query: Iterable[tuple[str, str]]
+) -> PageEnvelope[Mapping[str, Any]]:
+    """A page as it is answered. `url` is the request's, without `query`, whose other parameters
+    the links keep.
+    """
     others = [(name, value) for name, value in query if name not in ("limit", "offset")]
 
     def link(offset: int) -> str:
-        return f"{url}?{urlencode([*others, ('limit', page.limit), ('offset', offset)], errors='replace')}"
+        return (
+            f"{url}?"
+            f"{urlencode([*others, ('limit', page.limit), ('offset', offset)], errors='replace')}"
+        )
 
     after, before = page.offset + page.limit, max(0, page.offset - page.limit)
     return PageEnvelope(

@@ -1,11 +1,14 @@
 """Who belongs to an organization: its members and its invites.
 
-An organization always has an owner: the last one can neither be removed nor demoted nor leave. A member cannot change a member above their
-own level, promote one above it, or change their own level. So only another owner can demote an owner, and that owner stays.
+An organization always has an owner: the last one can neither be removed nor demoted nor leave. A
+member cannot change a member above their own level, promote one above it, or change their own
+level. So only another owner can demote an owner, and that owner stays.
 
-There is at most one unexpired invite for an address. A new invite replaces those before it; with `combine_pending_invites` it takes over
-the highest level and all access of the unexpired ones. A member cannot invite above their own level, nor replace a pending invite above it.
-The sandbox sends no e-mail: `emailing_attempt_made` says what the service would do. Users have no endpoint: a seed creates them.
+There is at most one unexpired invite for an address. A new invite replaces those before it; with
+`combine_pending_invites` it takes over the highest level and all access of the unexpired ones. A
+member cannot invite above their own level, nor replace a pending invite above it. The sandbox
+sends no e-mail: `emailing_attempt_made` says what the service would do. Users have no endpoint: a
+seed creates them.
 """
 
 from __future__ import annotations
@@ -43,7 +46,10 @@ FROM members JOIN users ON users.id = members.user
 _LEVELS_OF_ACCESS: Final = ("member", "admin")
 """Of a project; the last is the highest."""
 _INVITES: Final = "SELECT * FROM invites WHERE organization = ?"
-_MEMBER_ADDRESSES: Final = "SELECT email AS target_email FROM members JOIN users ON users.id = members.user WHERE organization = ?"
+_MEMBER_ADDRESSES: Final = (
+    "SELECT email AS target_email FROM members JOIN users ON users.id = members.user WHERE "
+    "organization = ?"
+)
 ProjectAccessList: TypeAlias = Sequence[Mapping[str, Any]] | None
 
 
@@ -63,7 +69,13 @@ def member_resource(database: sqlite3.Connection, member: sqlite3.Row) -> dict[s
 
 def _list_members(call: ManagementCall) -> Listing:
     statement = f"{_MEMBERS} WHERE members.organization = ? ORDER BY members.number"
-    return list_page(call.database, call.page, partial(member_resource, call.database), statement, call.organization)
+    return list_page(
+        call.database,
+        call.page,
+        partial(member_resource, call.database),
+        statement,
+        call.organization,
+    )
 
 
 def _update_member(call: ManagementCall) -> dict[str, Any]:
@@ -77,7 +89,10 @@ def _update_member(call: ManagementCall) -> dict[str, Any]:
     if level != member["level"]:
         if member["user"] == call.caller.user:
             raise forbidden("You can't change your own level.")
-        call.database.execute("UPDATE members SET level = ?, updated_at = ? WHERE id = ?", (level, format_time(call.now), member["id"]))
+        call.database.execute(
+            "UPDATE members SET level = ?, updated_at = ? WHERE id = ?",
+            (level, format_time(call.now), member["id"]),
+        )
     return member_resource(call.database, _find_member(call))
 
 
@@ -106,11 +121,20 @@ def _reject_above(call: ManagementCall, member: sqlite3.Row) -> None:
 
 def _keep_an_owner(call: ManagementCall, member: sqlite3.Row) -> None:
     others = "SELECT 1 FROM members WHERE organization = ? AND level = ? AND id <> ?"
-    if member["level"] == OWNER and row(call.database, others, call.organization, OWNER, member["id"]) is None:
-        raise invalid(None, "An organization keeps an owner: make another member an owner first.", "last_owner")
+    if (
+        member["level"] == OWNER
+        and row(call.database, others, call.organization, OWNER, member["id"]) is None
+    ):
+        raise invalid(
+            None,
+            "An organization keeps an owner: make another member an owner first.",
+            "last_owner",
+        )
 
 
-def invite_resource(database: sqlite3.Connection, now: datetime, invite: sqlite3.Row) -> dict[str, Any]:
+def invite_resource(
+    database: sqlite3.Connection, now: datetime, invite: sqlite3.Row
+) -> dict[str, Any]:
     """An invite as it is answered."""
     return {
         "id": invite["id"],
@@ -143,7 +167,9 @@ def normalized_email(text: str) -> str:
 
 def _list_invites(call: ManagementCall) -> Listing:
     show = partial(invite_resource, call.database, call.now)
-    return list_page(call.database, call.page, show, f"{_INVITES} ORDER BY number", call.organization)
+    return list_page(
+        call.database, call.page, show, f"{_INVITES} ORDER BY number", call.organization
+    )
 
 
 def _create_invite(call: ManagementCall) -> dict[str, Any]:
@@ -157,7 +183,9 @@ def _create_invite(call: ManagementCall) -> dict[str, Any]:
     combined = pending if call.body.get("combine_pending_invites", False) else []
     level = max([call.body.get("level", MEMBER), *(each["level"] for each in combined)])
     access = _union([*(json.loads(each["private_project_access"]) for each in combined), access])
-    call.database.executemany("DELETE FROM invites WHERE id = ?", [(each["id"],) for each in earlier])
+    call.database.executemany(
+        "DELETE FROM invites WHERE id = ?", [(each["id"],) for each in earlier]
+    )
     return _insert_invite(call, email, level, access)
 
 
@@ -168,12 +196,23 @@ def _bulk_invite(call: ManagementCall) -> None:
         try:
             _create_invite(replace(call, body=body))
         except ManagementError as error:
-            attr = f"{number}__{error.attr}" if error.attr and isinstance(call.body, list) else error.attr
-            raise ManagementError(error.status, error.kind, error.code, error.detail, attr) from None
+            attr = (
+                f"{number}__{error.attr}"
+                if error.attr and isinstance(call.body, list)
+                else error.attr
+            )
+            raise ManagementError(
+                error.status, error.kind, error.code, error.detail, attr
+            ) from None
 
 
 def _delete_invite(call: ManagementCall) -> None:
-    invite = row(call.database, "SELECT * FROM invites WHERE id = ? AND organization = ?", call.ids["id"], call.organization)
+    invite = row(
+        call.database,
+        "SELECT * FROM invites WHERE id = ? AND organization = ?",
+        call.ids["id"],
+        call.organization,
+    )
     if invite is None:
         raise not_found()
     if call.caller.level < ADMIN and invite["created_by"] != call.caller.user:
@@ -181,14 +220,31 @@ def _delete_invite(call: ManagementCall) -> None:
     call.database.execute("DELETE FROM invites WHERE id = ?", (invite["id"],))
 
 
-def _insert_invite(call: ManagementCall, email: str, level: int, access: ProjectAccessList) -> dict[str, Any]:
+def _insert_invite(
+    call: ManagementCall, email: str, level: int, access: ProjectAccessList
+) -> dict[str, Any]:
     body, identity, now = call.body, str(uuid4()), format_time(call.now)
     send = body.get("send_email", True)
     call.database.execute(
         "INSERT INTO invites VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            *(identity, call.organization, email, body.get("first_name", ""), send, level, call.caller.user, now, now),
-            *(body.get("message", ""), json.dumps(access), send, body.get("combine_pending_invites", False)),
+            *(
+                identity,
+                call.organization,
+                email,
+                body.get("first_name", ""),
+                send,
+                level,
+                call.caller.user,
+                now,
+                now,
+            ),
+            *(
+                body.get("message", ""),
+                json.dumps(access),
+                send,
+                body.get("combine_pending_invites", False),
+            ),
         ),
     )
     (written,) = rows(call.database, "SELECT * FROM invites WHERE id = ?", identity)
@@ -201,11 +257,18 @@ def _reject_member(call: ManagementCall, email: str) -> None:
 
 
 def _of_address(call: ManagementCall, statement: str, email: str) -> list[sqlite3.Row]:
-    """What there is of an address in the organization, whatever its case; SQLite knows the case of ASCII only."""
+    """What there is of an address in the organization, whatever its case; SQLite knows the case of
+    ASCII only.
+    """
     if email.isascii():
-        same = f"SELECT * FROM ({statement}) WHERE target_email = ? COLLATE NOCASE"  # noqa: S608 - one of two constants
+        # one of two constants
+        same = f"SELECT * FROM ({statement}) WHERE target_email = ? COLLATE NOCASE"  # noqa: S608
         return rows(call.database, same, call.organization, email)
-    others = (each for each in rows(call.database, statement, call.organization) if not each["target_email"].isascii())
+    others = (
+        each
+        for each in rows(call.database, statement, call.organization)
+        if not each["target_email"].isascii()
+    )
     return [each for each in others if each["target_email"].casefold() == email.casefold()]
 
 
@@ -218,28 +281,52 @@ def _reject_higher(call: ManagementCall, pending: Sequence[sqlite3.Row]) -> None
 
 
 def _reject_unknown_projects(call: ManagementCall, access: ProjectAccessList) -> None:
-    known = {each["id"] for each in rows(call.database, "SELECT id FROM projects WHERE organization = ?", call.organization)}
+    known = {
+        each["id"]
+        for each in rows(
+            call.database, "SELECT id FROM projects WHERE organization = ?", call.organization
+        )
+    }
     unknown = [str(each["id"]) for each in access or () if each["id"] not in known]
     if unknown:
-        raise invalid("private_project_access", f"The organization has no project {', '.join(unknown)}.", "does_not_exist")
+        raise invalid(
+            "private_project_access",
+            f"The organization has no project {', '.join(unknown)}.",
+            "does_not_exist",
+        )
 
 
 def _union(each_access: Iterable[ProjectAccessList]) -> ProjectAccessList:
     given = [access for access in each_access if access is not None]
     levels: dict[int, str] = {}
     for entry in (entry for access in given for entry in access):
-        levels[entry["id"]] = max(entry["level"], levels.get(entry["id"], _LEVELS_OF_ACCESS[0]), key=_LEVELS_OF_ACCESS.index)
+        levels[entry["id"]] = max(
+            entry["level"],
+            levels.get(entry["id"], _LEVELS_OF_ACCESS[0]),
+            key=_LEVELS_OF_ACCESS.index,
+        )
     return [{"id": project, "level": level} for project, level in levels.items()] if given else None
 
 
 def embedded_user(database: sqlite3.Connection, user: int) -> User:
     """A user by number. There must be one."""
     row = database.execute(
-        "SELECT id, uuid, distinct_id, first_name, last_name, email, is_email_verified, hedgehog_config, role_at_organization"
+        "SELECT id, uuid, distinct_id, first_name, last_name, email, is_email_verified, "
+        "hedgehog_config, role_at_organization"
         " FROM users WHERE id = ?",
         (user,),
     ).fetchone()
-    number, uuid, distinct_id, first_name, last_name, email, is_email_verified, hedgehog_config, role_at_organization = row
+    (
+        number,
+        uuid,
+        distinct_id,
+        first_name,
+        last_name,
+        email,
+        is_email_verified,
+        hedgehog_config,
+        role_at_organization,
+    ) = row
     return User(
         id=number,
         uuid=uuid,

@@ -1,8 +1,8 @@
 """The projects of an organization and their dashboards.
 
-Events with a project's `api_token` are ingested as soon as the project exists. The fields that the contract lets a project have are kept as
-one JSON object; the others are computed on request. Dashboards have one endpoint, which lists them; a seed creates them, and each new
-project has one.
+Events with a project's `api_token` are ingested as soon as the project exists. The fields that the
+contract lets a project have are kept as one JSON object; the others are computed on request.
+Dashboards have one endpoint, which lists them; a seed creates them, and each new project has one.
 """
 
 from __future__ import annotations
@@ -18,16 +18,30 @@ from typing import Any, Final
 from uuid import uuid4
 from zoneinfo import available_timezones
 
-from forwarder.contract.endpoints import CREATE_PROJECT, GET_PROJECT, LIST_DASHBOARDS, LIST_PROJECTS, Endpoint
+from forwarder.contract.endpoints import (
+    CREATE_PROJECT,
+    GET_PROJECT,
+    LIST_DASHBOARDS,
+    LIST_PROJECTS,
+    Endpoint,
+)
 from forwarder.contract.resources import ADMIN, Dashboard, Project, ProjectItem
-from forwarder.sandbox.manage.call import CallingMember, Handler, Listing, ManagementCall, list_page, row
+from forwarder.sandbox.manage.call import (
+    CallingMember,
+    Handler,
+    Listing,
+    ManagementCall,
+    list_page,
+    row,
+)
 from forwarder.sandbox.manage.members import embedded_user
 from forwarder.sandbox.protocol.http import invalid, not_found
 from forwarder.sandbox.protocol.times import format_time
 
 CAN_VIEW, CAN_EDIT = 21, 37
-"""Privilege levels. As a restriction, the first lets everybody of the project edit, the second only some: whoever made the dashboard, and
-admins (gap `dashboard-access`)."""
+"""Privilege levels. As a restriction, the first lets everybody of the project edit, the second
+only some: whoever made the dashboard, and admins (gap `dashboard-access`).
+"""
 DEFAULTS: Final[Mapping[str, Any]] = {
     "name": "Default project",
     "product_description": "",
@@ -96,13 +110,29 @@ def new_token() -> str:
 def add_project(database: sqlite3.Connection, new: ProjectDraft) -> int:
     """Make a project, as yet without a dashboard; its id."""
     settings = json.dumps({**DEFAULTS, **new.settings})
-    values = (new.uuid, new.organization, new.api_token, secrets.token_urlsafe(32), new.created_at, new.created_at, settings)
-    return database.execute("INSERT INTO projects VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", values).lastrowid or 0
+    values = (
+        new.uuid,
+        new.organization,
+        new.api_token,
+        secrets.token_urlsafe(32),
+        new.created_at,
+        new.created_at,
+        settings,
+    )
+    return (
+        database.execute(
+            "INSERT INTO projects VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", values
+        ).lastrowid
+        or 0
+    )
 
 
 def make_primary(database: sqlite3.Connection, project: int, dashboard: int) -> None:
     """Make a dashboard the project's primary one."""
-    database.execute("UPDATE projects SET settings = json_set(settings, '$.primary_dashboard', ?) WHERE id = ?", (dashboard, project))
+    database.execute(
+        "UPDATE projects SET settings = json_set(settings, '$.primary_dashboard', ?) WHERE id = ?",
+        (dashboard, project),
+    )
 
 
 def is_timezone(name: str) -> bool:
@@ -112,21 +142,28 @@ def is_timezone(name: str) -> bool:
 
 @cache
 def _timezones() -> frozenset[str]:
-    return frozenset(available_timezones()) - {"localtime"}  # a machine's own, which not every machine has
+    # a machine's own, which not every machine has
+    return frozenset(available_timezones()) - {"localtime"}
 
 
 def _list_projects(call: ManagementCall) -> Listing:
     statement = "SELECT * FROM projects WHERE organization = ? ORDER BY id"
-    return list_page(call.database, call.page, partial(_item, call.database), statement, call.organization)
+    return list_page(
+        call.database, call.page, partial(_item, call.database), statement, call.organization
+    )
 
 
 def _create_project(call: ManagementCall) -> dict[str, Any]:
     if not is_timezone(call.body.get("timezone", "UTC")):
-        raise invalid("timezone", "There is no such time zone; one is Europe/Berlin.", "invalid_choice")
+        raise invalid(
+            "timezone", "There is no such time zone; one is Europe/Berlin.", "invalid_choice"
+        )
     if (dashboard := call.body.get("primary_dashboard")) is not None:
         _check_dashboard(call, dashboard)
     now = format_time(call.now)
-    project = add_project(call.database, ProjectDraft(call.organization, call.body, now, new_token(), str(uuid4())))
+    project = add_project(
+        call.database, ProjectDraft(call.organization, call.body, now, new_token(), str(uuid4()))
+    )
     if "primary_dashboard" not in call.body:
         default = DashboardDraft(DEFAULT_DASHBOARD, now, call.caller.user, pinned=True)
         make_primary(call.database, project, add_dashboard(call.database, project, default))
@@ -134,9 +171,14 @@ def _create_project(call: ManagementCall) -> dict[str, Any]:
 
 
 def _check_dashboard(call: ManagementCall, dashboard: int) -> None:
-    statement = "SELECT 1 FROM dashboards JOIN projects ON projects.id = dashboards.project WHERE dashboards.id = ? AND organization = ?"
+    statement = (
+        "SELECT 1 FROM dashboards JOIN projects ON projects.id = dashboards.project WHERE "
+        "dashboards.id = ? AND organization = ?"
+    )
     if row(call.database, statement, dashboard, call.organization) is None:
-        raise invalid("primary_dashboard", "The organization has no such dashboard.", "does_not_exist")
+        raise invalid(
+            "primary_dashboard", "The organization has no such dashboard.", "does_not_exist"
+        )
 
 
 def _get_project(call: ManagementCall) -> dict[str, Any]:
@@ -145,7 +187,12 @@ def _get_project(call: ManagementCall) -> dict[str, Any]:
 
 def _project_resource(call: ManagementCall, project: int) -> dict[str, Any]:
     """A project as it is answered in full."""
-    found = row(call.database, "SELECT * FROM projects WHERE id = ? AND organization = ?", project, call.organization)
+    found = row(
+        call.database,
+        "SELECT * FROM projects WHERE id = ? AND organization = ?",
+        project,
+        call.organization,
+    )
     if found is None:
         raise not_found()
     whole = {
@@ -155,7 +202,10 @@ def _project_resource(call: ManagementCall, project: int) -> dict[str, Any]:
         "created_at": found["created_at"],
         "updated_at": found["updated_at"],
         "effective_membership_level": call.caller.level,
-        "has_group_types": row(call.database, "SELECT 1 FROM groups WHERE api_key = ? LIMIT 1", found["api_token"]) is not None,
+        "has_group_types": row(
+            call.database, "SELECT 1 FROM groups WHERE api_key = ? LIMIT 1", found["api_token"]
+        )
+        is not None,
         "live_events_token": found["live_events_token"],
         "person_on_events_querying_enabled": "true",
         "default_modifiers": "{}",
@@ -203,23 +253,40 @@ def add_dashboard(database: sqlite3.Connection, project: int, new: DashboardDraf
     cursor = database.execute(
         "INSERT INTO dashboards VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            *(project, new.name, new.description, new.pinned, new.created_at, new.created_by, new.is_shared, new.deleted),
+            *(
+                project,
+                new.name,
+                new.description,
+                new.pinned,
+                new.created_at,
+                new.created_by,
+                new.is_shared,
+                new.deleted,
+            ),
             *(new.creation_mode, json.dumps(list(new.tags)), new.restriction_level),
         ),
     )
     return cursor.lastrowid or 0
 
 
-def dashboard_resource(database: sqlite3.Connection, caller: CallingMember, dashboard: sqlite3.Row) -> Dashboard:
+def dashboard_resource(
+    database: sqlite3.Connection, caller: CallingMember, dashboard: sqlite3.Row
+) -> Dashboard:
     """A dashboard as it is answered, with what the caller may do to it."""
-    edits = dashboard["restriction_level"] < CAN_EDIT or caller.level >= ADMIN or dashboard["created_by"] == caller.user
+    edits = (
+        dashboard["restriction_level"] < CAN_EDIT
+        or caller.level >= ADMIN
+        or dashboard["created_by"] == caller.user
+    )
     return Dashboard(
         id=dashboard["id"],
         name=dashboard["name"],
         description=dashboard["description"],
         pinned=bool(dashboard["pinned"]),
         created_at=dashboard["created_at"],
-        created_by=None if dashboard["created_by"] is None else embedded_user(database, dashboard["created_by"]),
+        created_by=None
+        if dashboard["created_by"] is None
+        else embedded_user(database, dashboard["created_by"]),
         is_shared=bool(dashboard["is_shared"]),
         deleted=bool(dashboard["deleted"]),
         creation_mode=dashboard["creation_mode"],
@@ -234,7 +301,13 @@ def dashboard_resource(database: sqlite3.Connection, caller: CallingMember, dash
 
 def _list_dashboards(call: ManagementCall) -> Listing:
     statement = "SELECT * FROM dashboards WHERE project = ? ORDER BY id"
-    return list_page(call.database, call.page, partial(dashboard_resource, call.database, call.caller), statement, call.project)
+    return list_page(
+        call.database,
+        call.page,
+        partial(dashboard_resource, call.database, call.caller),
+        statement,
+        call.project,
+    )
 
 
 def count_organizations(database: sqlite3.Connection) -> int:
@@ -243,9 +316,15 @@ def count_organizations(database: sqlite3.Connection) -> int:
 
 
 def project_exists(database: sqlite3.Connection, api_key: str) -> bool | None:
-    """Whether a project of an organization has this key; None as long as there is no organization, so that nothing is said."""
+    """Whether a project of an organization has this key; None as long as there is no organization,
+    so that nothing is said.
+    """
     found, any_at_all = database.execute(
-        "SELECT EXISTS (SELECT 1 FROM projects WHERE api_token = ?), EXISTS (SELECT 1 FROM organizations)", (api_key,)
+        (
+            "SELECT EXISTS (SELECT 1 FROM projects WHERE api_token = ?), EXISTS (SELECT 1 FROM "
+            "organizations)"
+        ),
+        (api_key,),
     ).fetchone()
     return bool(found) if any_at_all else None
 

@@ -1,7 +1,9 @@
-"""Bodies: from bytes to the fields that an endpoint accepts, or to the error that says what is wrong, worded as the real service does.
+"""Bodies: from bytes to the fields that an endpoint accepts, or to the error that says what is
+wrong, worded as the real service does.
 
-Accepted fields are stored in a database and sent back as JSON, so what either of them cannot carry is rejected, at any depth of an accepted
-field: half a surrogate pair, NUL, a number out of range, values nested without end.
+Accepted fields are stored in a database and sent back as JSON, so what either of them cannot carry
+is rejected, at any depth of an accepted field: half a surrogate pair, NUL, a number out of range,
+values nested without end.
 """
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ _WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "dict_type": ("invalid", "Expected an object."),
     "list_type": ("not_a_list", "Expected a list of items."),
     "literal_error": ("invalid_choice", "Not a valid choice; expected {expected}."),
-    "string_too_long": ("max_length", "Ensure this field has no more than {max_length} characters."),
+    "string_too_long": (
+        "max_length",
+        "Ensure this field has no more than {max_length} characters.",
+    ),
     "too_long": ("max_length", "Ensure this field has no more than {max_length} elements."),
     "greater_than_equal": ("min_value", "Ensure this value is greater than or equal to {ge}."),
     "less_than_equal": ("max_value", "Ensure this value is less than or equal to {le}."),
@@ -50,7 +55,9 @@ _WORDS: Final[Mapping[str, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class SentBody:
-    """What came as a body: its bytes, None if there were more than `LARGEST_BODY`, and what it says that they are."""
+    """What came as a body: its bytes, None if there were more than `LARGEST_BODY`, and what it
+    says that they are.
+    """
 
     content: bytes | None = b""
     content_type: str = ""
@@ -59,7 +66,9 @@ class SentBody:
 
 
 def body_of(endpoint: Endpoint[Any, Any], sent: SentBody) -> Any:
-    """The accepted fields; for several bodies a list of them, or a tuple of a single one. Raises `ManagementError`."""
+    """The accepted fields; for several bodies a list of them, or a tuple of a single one. Raises
+    `ManagementError`.
+    """
     if not endpoint.takes_body:
         return None
     content = _read_json(sent)
@@ -69,7 +78,10 @@ def body_of(endpoint: Endpoint[Any, Any], sent: SentBody) -> Any:
         return (accepted_fields(endpoint.request, content),)
     if len(content) > MOST_INVITES:
         raise invalid(None, f"Ensure there are no more than {MOST_INVITES} at once.", "max_length")
-    return [accepted_fields(endpoint.request, element, f"{index}__") for index, element in enumerate(content)]
+    return [
+        accepted_fields(endpoint.request, element, f"{index}__")
+        for index, element in enumerate(content)
+    ]
 
 
 def _read_json(sent: SentBody) -> Any:
@@ -81,9 +93,19 @@ def _read_json(sent: SentBody) -> Any:
     if not sent.content:
         return {}
     if sent.content_type.lower() != "application/json":
-        raise ManagementError(415, ErrorType.INVALID_REQUEST, "unsupported_media_type", "Send the body as application/json.")
+        raise ManagementError(
+            415,
+            ErrorType.INVALID_REQUEST,
+            "unsupported_media_type",
+            "Send the body as application/json.",
+        )
     if sent.encoding.lower() not in ("", "identity"):
-        raise ManagementError(415, ErrorType.INVALID_REQUEST, "unsupported_media_type", "Send the body without compression.")
+        raise ManagementError(
+            415,
+            ErrorType.INVALID_REQUEST,
+            "unsupported_media_type",
+            "Send the body without compression.",
+        )
     try:
         return json.loads(sent.content.decode(), parse_constant=_reject_constant)
     except RecursionError:
@@ -91,7 +113,11 @@ def _read_json(sent: SentBody) -> Any:
     except UnicodeDecodeError:
         raise _parse_error("JSON parse error: the body is not UTF-8.") from None
     except ValueError as error:
-        where = f" in line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+        where = (
+            f" in line {error.lineno}, column {error.colno}"
+            if isinstance(error, json.JSONDecodeError)
+            else ""
+        )
         raise _parse_error(f"JSON parse error{where}.") from None
 
 
@@ -105,7 +131,9 @@ def _reject_constant(constant: str) -> Any:
 
 
 def accepted_fields(request: Any, content: Any, prefix: str = "") -> Any:
-    """The fields of a body that a type of payload has. Raises `ManagementError`, which names a field with `prefix` before it."""
+    """The fields of a body that a type of payload has. Raises `ManagementError`, which names a
+    field with `prefix` before it.
+    """
     if not isinstance(content, dict):
         raise invalid(None, "Invalid data. Expected an object.", "invalid")
     accepted = {name: value for name, value in content.items() if name in _accepted(request)}
@@ -117,7 +145,8 @@ def accepted_fields(request: Any, content: Any, prefix: str = "") -> Any:
     except ValidationError as error:
         raise _field_error(error.errors(include_url=False)[0], prefix) from None
     for name, value in fields.items():
-        if isinstance(accepted[name], bool) and not isinstance(value, bool):  # pydantic accepts true for a choice of 1
+        # pydantic accepts true for a choice of 1
+        if isinstance(accepted[name], bool) and not isinstance(value, bool):
             raise invalid(prefix + name, "Not a valid choice.", "invalid_choice")
     return fields
 
@@ -134,7 +163,9 @@ def _accepted(request: Any) -> frozenset[str]:
 
 
 def _field_error(error: ErrorDetails, prefix: str) -> ManagementError:
-    """One thing that pydantic found, as an answer; what is wrong inside a field is said with its place in there."""
+    """One thing that pydantic found, as an answer; what is wrong inside a field is said with its
+    place in there.
+    """
     field, *inside = error["loc"]
     code, detail = _message(error)
     place = f"{'.'.join(map(str, inside))}: " if inside else ""
@@ -154,7 +185,9 @@ def _message(error: ErrorDetails) -> tuple[str, str]:
 
 
 def fault_of(value: Any) -> str | None:
-    """Why a value can't be kept, if it can't. Level by level, since a body may hold half a million of values."""
+    """Why a value can't be kept, if it can't. Level by level, since a body may hold half a million
+    of values.
+    """
     level: list[Any] = [value]
     for _ in range(DEEPEST + 1):
         inner, containers = list[Any](), False
@@ -175,7 +208,11 @@ def fault_of(value: Any) -> str | None:
 
 
 def _out_of_range(number: float) -> bool:
-    return not -LARGEST_NUMBER <= number <= LARGEST_NUMBER if isinstance(number, int) else not isfinite(number)
+    return (
+        not -LARGEST_NUMBER <= number <= LARGEST_NUMBER
+        if isinstance(number, int)
+        else not isfinite(number)
+    )
 
 
 def _fault_of_text(text: str) -> str | None:

@@ -1,8 +1,10 @@
-"""`GET /openapi.json`: the sandbox's endpoints for programs (OpenAPI 3.1), generated: the service's own, and those that show what it holds.
+"""`GET /openapi.json`: the sandbox's endpoints for programs (OpenAPI 3.1), generated: the
+service's own, and those that show what it holds.
 
-Everything in it is read from what serves it: the contract's tables and types, the tables of paths, the records of listings. It describes
-the mode that the sandbox runs in, and every answer that an operation can give. Two things hold it to that: a test fits the document to the
-routes, and schemathesis the answers to the document.
+Everything in it is read from what serves it: the contract's tables and types, the tables of paths,
+the records of listings. It describes the mode that the sandbox runs in, and every answer that an
+operation can give. Two things hold it to that: a test fits the document to the routes, and
+schemathesis the answers to the document.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ __all__ = ["LISTINGS", "document", "routes"]
 
 
 def document(*, strict: bool = False) -> dict[str, Any]:
-    """The whole description, of a sandbox that answers by the contract, or (`strict`) as the real service does: the caller's own."""
+    """The whole description, of a sandbox that answers by the contract, or (`strict`) as the real
+    service does: the caller's own.
+    """
     described: dict[str, Any] = json.loads(_text(strict=strict))
     return described
 
@@ -35,8 +39,15 @@ def _generated(*, strict: bool) -> dict[str, Any]:
         **sandbox_paths(schemas),
         **export_paths(schemas),
     }
-    info = {"title": "forwarder sandbox", "version": "1", "description": "An analytics service in small (`forwarder help sandbox`)."}
-    components = {"securitySchemes": {**management.SECURITY, **service.SECURITY}, "schemas": schemas.used(paths)}
+    info = {
+        "title": "forwarder sandbox",
+        "version": "1",
+        "description": "An analytics service in small (`forwarder help sandbox`).",
+    }
+    components = {
+        "securitySchemes": {**management.SECURITY, **service.SECURITY},
+        "schemas": schemas.used(paths),
+    }
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": components}
 
 
@@ -51,5 +62,7 @@ def routes(*, strict: bool = False) -> list[web.AbstractRouteDef]:
 
 @cache
 def _text(*, strict: bool) -> str:
-    """The same in every sandbox of a process; generated when it is asked for, since that is slow."""
+    """The same in every sandbox of a process; generated when it is asked for, since
+    that is slow.
+    """
     return json.dumps(_generated(strict=strict))

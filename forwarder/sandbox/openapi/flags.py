@@ -28,7 +28,11 @@ _CHANGE: Final[Schema] = {
     "properties": {
         "active": {"type": "boolean"},
         "rollout_percentage": {"type": ["number", "null"], "minimum": 0, "maximum": 100},
-        "condition": {"type": ["integer", "null"], "minimum": 0, "description": "the index of the only condition that changes"},
+        "condition": {
+            "type": ["integer", "null"],
+            "minimum": 0,
+            "description": "the index of the only condition that changes",
+        },
     },
     "additionalProperties": False,
 }
@@ -36,10 +40,18 @@ _FLAG: Final = fields(
     {},
     active={"type": "boolean"},
     name=TEXT,
-    filters={"type": "object", "properties": {"groups": {"type": "array", "items": OBJECT}, "multivariate": {"type": ["object", "null"]}}},
+    filters={
+        "type": "object",
+        "properties": {
+            "groups": {"type": "array", "items": OBJECT},
+            "multivariate": {"type": ["object", "null"]},
+        },
+    },
     ensure_experience_continuity={"type": "boolean"},
 )
-_COHORT: Final = fields({}, name=TEXT, filters=OBJECT, distinct_ids={"type": "array", "items": TEXT})
+_COHORT: Final = fields(
+    {}, name=TEXT, filters=OBJECT, distinct_ids={"type": "array", "items": TEXT}
+)
 _COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 _NAMES: Final[Schema] = {"type": "array", "items": {"type": "string", "minLength": 1}}
 
@@ -64,13 +76,28 @@ def flag_paths(schemas: Schemas) -> Paths:
 
 def flag_change(schemas: Schemas) -> Operation:
     """The operation that changes a flag in a few ways."""
-    found = {"200": answer("The flag's row", schemas.answer(FlagRow)), **_errors(schemas, 400, 404, 413), **_ELSEWHERE}
+    found = {
+        "200": answer("The flag's row", schemas.answer(FlagRow)),
+        **_errors(schemas, 400, 404, 413),
+        **_ELSEWHERE,
+    }
     summary = "Turn a flag on or off, or change its rollout."
-    return operation("change_flag", "sandbox", summary, found, in_query({"id": {"type": "integer", "minimum": 1}}), content={JSON: _CHANGE})
+    return operation(
+        "change_flag",
+        "sandbox",
+        summary,
+        found,
+        in_query({"id": {"type": "integer", "minimum": 1}}),
+        content={JSON: _CHANGE},
+    )
 
 
 _ELSEWHERE: Final = {"403": answer("A page of another site asks", TEXT, PLAIN)}
-_WHY: Final = {400: "What is invalid, and where (`attr`)", 404: "There is none", 413: "The body is too large"}
+_WHY: Final = {
+    400: "What is invalid, and where (`attr`)",
+    404: "There is none",
+    413: "The body is too large",
+}
 
 
 def _errors(schemas: Schemas, *statuses: int) -> dict[str, Any]:
@@ -82,7 +109,13 @@ def _definition(what: str, path: str, schema: Schema, schemas: Schemas) -> dict[
     found = {"200": answer(f"The {what}, in the service's form", OBJECT)}
     absent = _errors(schemas, 400, 404)
     return {
-        "get": operation(f"get_{what}", "sandbox", f"The definition of a {what}.", {**found, **absent}, parameters),
+        "get": operation(
+            f"get_{what}",
+            "sandbox",
+            f"The definition of a {what}.",
+            {**found, **absent},
+            parameters,
+        ),
         "put": operation(
             f"put_{what}",
             "sandbox",
@@ -92,16 +125,34 @@ def _definition(what: str, path: str, schema: Schema, schemas: Schemas) -> dict[
             content={JSON: schema},
         ),
         "delete": operation(
-            f"delete_{what}", "sandbox", f"Delete a {what}.", {"204": answer("Deleted"), **absent, **_ELSEWHERE}, parameters
+            f"delete_{what}",
+            "sandbox",
+            f"Delete a {what}.",
+            {"204": answer("Deleted"), **absent, **_ELSEWHERE},
+            parameters,
         ),
     }
 
 
 def _evaluations(schemas: Schemas) -> Operation:
     results: Schema = {"type": "array", "items": schemas.answer(FlagDecision)}
-    found = {"200": answer("Every flag of the project", fields({"count": {"type": "integer"}, "results": results}))}
+    found = {
+        "200": answer(
+            "Every flag of the project", fields({"count": {"type": "integer"}, "results": results})
+        )
+    }
     texts = ("api_key", "person", "distinct_id", "groups", "person_properties", "group_properties")
     parameters = in_query(
-        {"flag": {"type": "integer", "minimum": 1}, **dict.fromkeys(texts, TEXT), **dict.fromkeys(("limit", "offset"), _COUNT)}
+        {
+            "flag": {"type": "integer", "minimum": 1},
+            **dict.fromkeys(texts, TEXT),
+            **dict.fromkeys(("limit", "offset"), _COUNT),
+        }
     )
-    return operation("show_evaluations", "sandbox", "Who gets what, and why.", {**found, **_errors(schemas, 400, 404)}, parameters)
+    return operation(
+        "show_evaluations",
+        "sandbox",
+        "Who gets what, and why.",
+        {**found, **_errors(schemas, 400, 404)},
+        parameters,
+    )

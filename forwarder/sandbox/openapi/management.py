@@ -20,12 +20,37 @@ from forwarder.contract.endpoints import (
     Method,
 )
 from forwarder.contract.payloads import MOST_INVITES
-from forwarder.contract.resources import LARGEST_PAGE, LEVELS, PAGE_SIZE, Domain, ErrorBody, PageEnvelope
+from forwarder.contract.resources import (
+    LARGEST_PAGE,
+    LEVELS,
+    PAGE_SIZE,
+    Domain,
+    ErrorBody,
+    PageEnvelope,
+)
 from forwarder.sandbox.exports.runs import LogLine
-from forwarder.sandbox.openapi.schemas import JSON, UUID, Operation, Paths, Schema, Schemas, answer, fields, in_path, in_query, operation
+from forwarder.sandbox.openapi.schemas import (
+    JSON,
+    UUID,
+    Operation,
+    Paths,
+    Schema,
+    Schemas,
+    answer,
+    fields,
+    in_path,
+    in_query,
+    operation,
+)
 
 KEY: Final = "personalKey"
-SECURITY: Final = {KEY: {"type": "http", "scheme": "bearer", "description": "A personal API key, which begins with phx_."}}
+SECURITY: Final = {
+    KEY: {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A personal API key, which begins with phx_.",
+    }
+}
 _IDS: Final[Mapping[IdKind, Schema]] = {
     IdKind.UUID: UUID,
     IdKind.INTEGER: {"type": "integer", "minimum": 1},
@@ -40,23 +65,34 @@ _ERRORS: Final = {
     "404": "There is no such thing, or not for this caller",
 }
 _ERRORS_OF_WRITING: Final = {"400": "A field, or what it meets, doesn't allow it"}
-_ERRORS_OF_BODIES: Final = {"413": "The body is too large", "415": "The body is not said to be JSON"}
+_ERRORS_OF_BODIES: Final = {
+    "413": "The body is too large",
+    "415": "The body is not said to be JSON",
+}
 _PAUSED: Final = fields({"paused": {"type": "boolean"}})
 _BACKFILLED: Final = fields({"backfill_id": UUID})
 
 
 def management_paths(schemas: Schemas, *, strict: bool) -> Paths:
-    """The paths of the management API, with the bodies that the service has, or (`strict`) those of the real one."""
+    """The paths of the management API, with the bodies that the service has, or (`strict`) those
+    of the real one.
+    """
     error = schemas.answer(ErrorBody)
     paths: Paths = {}
     for endpoint in ENDPOINTS:
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schemas, error, strict=strict)
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(
+            endpoint, schemas, error, strict=strict
+        )
     return paths
 
 
-def _operation(endpoint: Endpoint[Any, Any], schemas: Schemas, error: Schema, *, strict: bool) -> Operation:
+def _operation(
+    endpoint: Endpoint[Any, Any], schemas: Schemas, error: Schema, *, strict: bool
+) -> Operation:
     kinds = {parameter.name: _IDS[parameter.kind] for parameter in endpoint.parameters}
-    responses = {str(endpoint.status): answer(endpoint.summary, _answered(endpoint, schemas, strict=strict))}
+    responses = {
+        str(endpoint.status): answer(endpoint.summary, _answered(endpoint, schemas, strict=strict))
+    }
     responses |= {status: answer(meaning, error) for status, meaning in _errors(endpoint).items()}
     parameters = in_path(endpoint.path, kinds) + (in_query(_PAGE) if endpoint.paginated else [])
     return operation(
@@ -67,14 +103,21 @@ def _operation(endpoint: Endpoint[Any, Any], schemas: Schemas, error: Schema, *,
         parameters,
         content={JSON: _accepted(endpoint, schemas)} if endpoint.takes_body else None,
         body_required=bool(getattr(endpoint.request, "__required_keys__", ())),
-        description=f"Scope {endpoint.scope}; membership of level {endpoint.level} ({LEVELS[endpoint.level]}) or above.",
+        description=(
+            f"Scope {endpoint.scope}; membership of level {endpoint.level} "
+            f"({LEVELS[endpoint.level]}) or above."
+        ),
         security=[{KEY: [str(endpoint.scope)]}],
     )
 
 
 def _accepted(endpoint: Endpoint[Any, Any], schemas: Schemas) -> Schema:
     one = schemas.body(endpoint.request)
-    return {"anyOf": [{"type": "array", "items": one, "maxItems": MOST_INVITES}, one]} if endpoint.several else one
+    return (
+        {"anyOf": [{"type": "array", "items": one, "maxItems": MOST_INVITES}, one]}
+        if endpoint.several
+        else one
+    )
 
 
 def _answered(endpoint: Endpoint[Any, Any], schemas: Schemas, *, strict: bool) -> Schema | None:
@@ -88,14 +131,24 @@ def _answered(endpoint: Endpoint[Any, Any], schemas: Schemas, *, strict: bool) -
 
 
 def _real_body(endpoint: Endpoint[Any, Any], schemas: Schemas) -> Schema | None:
-    """What only the real service answers, where the contract has no body (wire facts: "Where contract and service disagree")."""
+    """What only the real service answers, where the contract has no body (wire facts: "Where
+    contract and service disagree").
+    """
     if endpoint is VERIFY_DOMAIN:
         return schemas.answer(Domain)
     if endpoint is LOGS_OF_BATCH_EXPORT:
-        return schemas.add("BatchExportLog", fields({"results": {"type": "array", "items": schemas.answer(LogLine)}}))
+        return schemas.add(
+            "BatchExportLog",
+            fields({"results": {"type": "array", "items": schemas.answer(LogLine)}}),
+        )
     if endpoint in (BACKFILL_BATCH_EXPORT, RETRY_BATCH_EXPORT_RUN):
         return schemas.add("Backfill", _BACKFILLED)
-    pausing = (PAUSE_BATCH_EXPORT, UNPAUSE_BATCH_EXPORT, PAUSE_ORGANIZATION_BATCH_EXPORT, UNPAUSE_ORGANIZATION_BATCH_EXPORT)
+    pausing = (
+        PAUSE_BATCH_EXPORT,
+        UNPAUSE_BATCH_EXPORT,
+        PAUSE_ORGANIZATION_BATCH_EXPORT,
+        UNPAUSE_ORGANIZATION_BATCH_EXPORT,
+    )
     return schemas.add("Paused", _PAUSED) if endpoint in pausing else None
 
 

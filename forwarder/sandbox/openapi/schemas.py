@@ -1,4 +1,6 @@
-"""The building blocks of the document: schemas generated from types, each once and by its name, and the parts of operations."""
+"""The building blocks of the document: schemas generated from types, each once and by its name,
+and the parts of operations.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ PUBLISHED_NAMES: Final = {
     "SandboxSummary": "Summary",
     "StoredConflict": "Conflict",
 }
-"""Names of types in the document, which clients are generated from, where they are not those of the classes."""
+"""Names of types in the document, which clients are generated from, where they are not those of
+the classes.
+"""
 Operation: TypeAlias = dict[str, Any]
 Paths: TypeAlias = dict[str, dict[str, Operation]]
 JSON: Final = "application/json"
@@ -48,7 +52,9 @@ def _published(schema: Schema) -> Schema:
     """A generated schema with the published names of types."""
     text = json.dumps(schema)
     for name, published in PUBLISHED_NAMES.items():
-        text = text.replace(f'"{name}"', f'"{published}"').replace(f'"{REF_PREFIX}{name}"', f'"{REF_PREFIX}{published}"')
+        text = text.replace(f'"{name}"', f'"{published}"').replace(
+            f'"{REF_PREFIX}{name}"', f'"{REF_PREFIX}{published}"'
+        )
     renamed: Schema = json.loads(text)
     return renamed
 
@@ -60,13 +66,16 @@ def _names(schema: object) -> set[str]:
 class _Untitled(GenerateJsonSchema):
     """Omits titles of fields, which would repeat their names."""
 
-    def field_title_should_be_set(self, schema: CoreSchema | Any) -> bool:  # noqa: ARG002 - as pydantic calls it
+    # as pydantic calls it
+    def field_title_should_be_set(self, schema: CoreSchema | Any) -> bool:  # noqa: ARG002
         """Never."""
         return False
 
 
 class Schemas:
-    """The schemas in use, by name. `shown` has the fields of a type that are shown otherwise than they are stored."""
+    """The schemas in use, by name. `shown` has the fields of a type that are shown otherwise than
+    they are stored.
+    """
 
     def __init__(self, shown: Mapping[str, Mapping[str, Schema]] | None = None) -> None:
         self.named: dict[str, Schema] = {}
@@ -103,7 +112,11 @@ class Schemas:
     def _of(self, kind: Any, name: str, mode: Mode) -> Schema:
         name = PUBLISHED_NAMES.get(name, name)
         if name not in self.named:
-            schema = _published(TypeAdapter(kind).json_schema(mode=mode, ref_template=REF_PREFIX + "{model}", schema_generator=_Untitled))
+            schema = _published(
+                TypeAdapter(kind).json_schema(
+                    mode=mode, ref_template=REF_PREFIX + "{model}", schema_generator=_Untitled
+                )
+            )
             for inner, described in schema.pop("$defs", {}).items():
                 self.add(inner, self._as_shown(inner, described))
             self.named[name] = self._as_shown(name, schema)
@@ -117,15 +130,23 @@ class Schemas:
         return schema
 
 
-def answer(description: str, schema: Schema | None = None, content_type: str = JSON) -> dict[str, Any]:
+def answer(
+    description: str, schema: Schema | None = None, content_type: str = JSON
+) -> dict[str, Any]:
     """An answer; without a schema it has no body."""
-    return {"description": description, **({} if schema is None else {"content": {content_type: {"schema": schema}}})}
+    return {
+        "description": description,
+        **({} if schema is None else {"content": {content_type: {"schema": schema}}}),
+    }
 
 
 def in_path(path: str, schemas: Mapping[str, Schema] | None = None) -> list[dict[str, Any]]:
     """The parameters in a path: text, unless `schemas` says otherwise."""
     known = schemas or {}
-    return [{"name": name, "in": "path", "required": True, "schema": known.get(name, TEXT)} for name in re.findall(r"\{(\w+)\}", path)]
+    return [
+        {"name": name, "in": "path", "required": True, "schema": known.get(name, TEXT)}
+        for name in re.findall(r"\{(\w+)\}", path)
+    ]
 
 
 def in_query(schemas: Mapping[str, Schema]) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
-"""The service's own endpoints: the three of the contract from its table, then those that SDKs use beside them, and the two protocols whose
-key is a header.
+"""The service's own endpoints: the three of the contract from its table, then those that SDKs use
+beside them, and the two protocols whose key is a header.
 
-An endpoint accepts more encodings than a schema can describe: JSON is described as the contract has it, beside the content types in which
-SDKs send it encoded (docs/reference/http.md).
+An endpoint accepts more encodings than a schema can describe: JSON is described as the contract
+has it, beside the content types in which SDKs send it encoded (docs/reference/http.md).
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from forwarder.contract.ingestion import BATCH, CAPTURE, DECIDE, INGESTION, AcceptedEvents, IngestionEndpoint
+from forwarder.contract.ingestion import (
+    BATCH,
+    CAPTURE,
+    DECIDE,
+    INGESTION,
+    AcceptedEvents,
+    IngestionEndpoint,
+)
 from forwarder.contract.resources import ErrorBody
 from forwarder.sandbox.flags.endpoints import DEFINITIONS, FLAGS, LEGACY_DEFINITIONS
 from forwarder.sandbox.flags.remote_config import LIST_PATHS, SCRIPT
@@ -45,20 +52,41 @@ _COMPRESSION: Final[Schema] = {"enum": ["gzip", "gzip-js", "lz64", "lz-string", 
 _SENT: Final[Mapping[str, Schema]] = {
     "compression": _COMPRESSION,
     "beacon": {"enum": ["1"]},
-    "_": {"type": "integer", "minimum": 0, "description": "the sender's clock, in milliseconds since 1970"},
+    "_": {
+        "type": "integer",
+        "minimum": 0,
+        "description": "the sender's clock, in milliseconds since 1970",
+    },
 }
 _VALUES: Final[Schema] = {
-    "anyOf": [{"type": "array", "items": TEXT}, {"type": "object", "additionalProperties": {"type": ["boolean", "string"]}}]
+    "anyOf": [
+        {"type": "array", "items": TEXT},
+        {"type": "object", "additionalProperties": {"type": ["boolean", "string"]}},
+    ]
 }
-_EVALUATED: Final[Mapping[str, Schema]] = {"featureFlags": _VALUES, "featureFlagPayloads": OBJECT, "flags": OBJECT}
+_EVALUATED: Final[Mapping[str, Schema]] = {
+    "featureFlags": _VALUES,
+    "featureFlagPayloads": OBJECT,
+    "flags": OBJECT,
+}
 """What there may be in an evaluation, by its version."""
-_DEFINITIONS: Final = fields({"flags": {"type": "array"}, "group_type_mapping": OBJECT, "cohorts": OBJECT})
+_DEFINITIONS: Final = fields(
+    {"flags": {"type": "array"}, "group_type_mapping": OBJECT, "cohorts": OBJECT}
+)
 _CONTRACT: Final = {endpoint.path.rstrip("/"): endpoint for endpoint in INGESTION}
 _Parameters = list[dict[str, Any]]
 PROJECT_KEY: Final = "projectKey"
 SECURITY: Final = {
-    PROJECT_KEY: {"type": "http", "scheme": "bearer", "description": "The key of a project, where it is no part of the body."},
-    DEFINITIONS_KEY: {"type": "http", "scheme": "bearer", "description": "Any key that is no project key; the sandbox looks no further."},
+    PROJECT_KEY: {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "The key of a project, where it is no part of the body.",
+    },
+    DEFINITIONS_KEY: {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "Any key that is no project key; the sandbox looks no further.",
+    },
 }
 _MOMENT: Final[Schema] = {"type": "string", "format": "date-time"}
 _HEADERS: Final[Mapping[str, Schema]] = {
@@ -68,14 +96,24 @@ _HEADERS: Final[Mapping[str, Schema]] = {
 }
 _OF_HTTP: Final = frozenset({"content-type", "user-agent"})
 """Headers that every client sends as it is."""
-_EVENT: Final = fields({"event": TEXT, "uuid": UUID, "distinct_id": TEXT, "timestamp": _MOMENT}, properties=OBJECT)
+_EVENT: Final = fields(
+    {"event": TEXT, "uuid": UUID, "distinct_id": TEXT, "timestamp": _MOMENT}, properties=OBJECT
+)
 _BODY: Final = fields(
-    {"created_at": _MOMENT, "batch": {"type": "array", "minItems": 1, "items": _EVENT}}, historical_migration={"type": "boolean"}
+    {"created_at": _MOMENT, "batch": {"type": "array", "minItems": 1, "items": _EVENT}},
+    historical_migration={"type": "boolean"},
 )
 _RESULT: Final = fields({"result": {"enum": ["ok", "warning", "drop", "retry"]}}, details=TEXT)
 _RESULTS: Final[Schema] = {"type": "object", "additionalProperties": _RESULT, "propertyNames": UUID}
 _HEADER: Final[Schema] = {"type": ["string", "null"]}
-_PART: Final = fields({"name": TEXT, "length": {"type": "integer"}, "content-type": _HEADER, "content-encoding": _HEADER})
+_PART: Final = fields(
+    {
+        "name": TEXT,
+        "length": {"type": "integer"},
+        "content-type": _HEADER,
+        "content-encoding": _HEADER,
+    }
+)
 
 
 def service_paths(schemas: Schemas, *, strict: bool) -> Paths:
@@ -101,8 +139,15 @@ def _post_operation(path: str, schemas: Schemas) -> Operation:
     if path in (DECIDE.path, FLAGS):
         return _evaluation(path, schemas)
     one = _CONTRACT.get(path)
-    accepted = schemas.body(one.request) if one else {"anyOf": [schemas.body(CAPTURE.request), schemas.body(BATCH.request)]}
-    responses = {"200": answer("Accepted", schemas.answer(AcceptedEvents)), "204": answer("Accepted, from a beacon")}
+    accepted = (
+        schemas.body(one.request)
+        if one
+        else {"anyOf": [schemas.body(CAPTURE.request), schemas.body(BATCH.request)]}
+    )
+    responses = {
+        "200": answer("Accepted", schemas.answer(AcceptedEvents)),
+        "204": answer("Accepted, from a beacon"),
+    }
     summary = one.summary if one else "Accept events, as SDKs send them here."
     return operation(
         operation_name("post", path),
@@ -117,73 +162,150 @@ def _post_operation(path: str, schemas: Schemas) -> Operation:
 def _encoded(accepted: Schema) -> dict[str, Schema]:
     form = fields({"data": TEXT}, compression=_COMPRESSION)
     binary = {"type": "string", "format": "binary"}
-    return {JSON: accepted, PLAIN: TEXT, "application/x-www-form-urlencoded": form, "application/octet-stream": binary}
+    return {
+        JSON: accepted,
+        PLAIN: TEXT,
+        "application/x-www-form-urlencoded": form,
+        "application/octet-stream": binary,
+    }
 
 
 def _evaluation(path: str, schemas: Schemas) -> Operation:
     one = _CONTRACT.get(path)
-    headers = [{"name": name, "in": "header", "schema": TEXT, "description": what} for name, what in (one.headers if one else {}).items()]
+    headers = [
+        {"name": name, "in": "header", "schema": TEXT, "description": what}
+        for name, what in (one.headers if one else {}).items()
+    ]
     return operation(
         operation_name("post", path),
         "flags",
         one.summary if one else "Evaluate the feature flags of a user, in the newer form.",
         {"200": answer("The flags", _flags(path, schemas)), **rejections()},
-        [*in_query({"v": _version(one), "config": _BOOLEAN, "compression": _COMPRESSION}), *headers],
+        [
+            *in_query({"v": _version(one), "config": _BOOLEAN, "compression": _COMPRESSION}),
+            *headers,
+        ],
         content=_encoded(schemas.body(DECIDE.request)),
     )
 
 
 def _version(endpoint: IngestionEndpoint[Any, Any] | None) -> Schema:
-    return _VERSION if endpoint is None else {**_VERSION, "description": f"the contract's is {endpoint.query['v']}"}
+    return (
+        _VERSION
+        if endpoint is None
+        else {**_VERSION, "description": f"the contract's is {endpoint.query['v']}"}
+    )
 
 
 def _flags(path: str, schemas: Schemas) -> Schema:
     """Each version has a form of its own; the contract's is the first here."""
     if path == FLAGS:
-        return fields({"errorsWhileComputingFlags": _BOOLEAN, "requestId": UUID, "evaluatedAt": {"type": "integer"}}, **_EVALUATED)
+        return fields(
+            {
+                "errorsWhileComputingFlags": _BOOLEAN,
+                "requestId": UUID,
+                "evaluatedAt": {"type": "integer"},
+            },
+            **_EVALUATED,
+        )
     described = schemas.answer(DECIDE.response)
-    always = {name: each for name, each in schemas.named["DecideResponse"]["properties"].items() if name not in _EVALUATED}
+    always = {
+        name: each
+        for name, each in schemas.named["DecideResponse"]["properties"].items()
+        if name not in _EVALUATED
+    }
     return {"anyOf": [described, fields(always, **_EVALUATED)]}
 
 
 def _get_operation(path: str, schemas: Schemas) -> Operation:
     error = schemas.answer(ErrorBody)
-    missing, not_allowed = {"404": answer("No project has this key", error)}, {"401": answer("No secret key", error)}
+    missing, not_allowed = (
+        {"404": answer("No project has this key", error)},
+        {"401": answer("No secret key", error)},
+    )
     token = in_query({"token": TEXT})
     stages = in_query({"stage": {"enum": ["concept", "alpha", "beta"]}})
     if path in (DECIDE.path, FLAGS):
         get_handlers = in_query({"v": _VERSION, **dict.fromkeys(("token", "api_key"), TEXT)})
         return _get(
-            path, "What a client has to know before it has a user.", get_handlers, {"200": answer("No flags", _flags(path, schemas))}
+            path,
+            "What a client has to know before it has a user.",
+            get_handlers,
+            {"200": answer("No flags", _flags(path, schemas))},
         )
     if path in DEFINITIONS:
         found = {"200": answer("The definitions", _DEFINITIONS), "304": answer("As they were")}
-        return _get(path, "The definitions that SDKs evaluate by themselves.", token, {**found, **not_allowed}, secret=True)
+        return _get(
+            path,
+            "The definitions that SDKs evaluate by themselves.",
+            token,
+            {**found, **not_allowed},
+            secret=True,
+        )
     if path == LEGACY_DEFINITIONS:
         found = {"200": answer("A list", OBJECT)}
-        return _get(path, "The definitions, as the oldest SDKs ask for them.", token, {**found, **not_allowed}, secret=True)
+        return _get(
+            path,
+            "The definitions, as the oldest SDKs ask for them.",
+            token,
+            {**found, **not_allowed},
+            secret=True,
+        )
     if path.endswith("/remote_config"):
-        found = {"200": answer("The payload", {}), "404": answer("There is no such flag, or it has no payload", error)}
-        return _get(path, "The payload of one flag, for all persons.", in_path(path) + token, {**found, **not_allowed}, secret=True)
+        found = {
+            "200": answer("The payload", {}),
+            "404": answer("There is no such flag, or it has no payload", error),
+        }
+        return _get(
+            path,
+            "The payload of one flag, for all persons.",
+            in_path(path) + token,
+            {**found, **not_allowed},
+            secret=True,
+        )
     if path in LIST_PATHS:
         listed = token + stages if path.endswith("features") else token
-        return _get(path, "A list that a browser's SDK asks for.", listed, {"200": answer("The list", OBJECT), **missing})
+        return _get(
+            path,
+            "A list that a browser's SDK asks for.",
+            listed,
+            {"200": answer("The list", OBJECT), **missing},
+        )
     if path in SCRIPT_HANDLERS:
         return _script(path, missing)
-    return _get(path, "The settings of a project.", in_path(path), {"200": answer("The settings", OBJECT), **missing})
+    return _get(
+        path,
+        "The settings of a project.",
+        in_path(path),
+        {"200": answer("The settings", OBJECT), **missing},
+    )
 
 
 def _script(path: str, missing: Mapping[str, dict[str, Any]]) -> Operation:
     if path.endswith("/config.js"):
         found = {"200": answer("The script", TEXT, SCRIPT), **missing}
         return _get(path, "The settings of a project, as a script.", in_path(path), found)
-    return _get(path, "A bundle of the SDK.", in_path(_written(path)), {"404": answer("The sandbox has no bundles", TEXT, PLAIN)})
+    return _get(
+        path,
+        "A bundle of the SDK.",
+        in_path(_written(path)),
+        {"404": answer("The sandbox has no bundles", TEXT, PLAIN)},
+    )
 
 
-def _get(path: str, summary: str, parameters: _Parameters, found: Mapping[str, dict[str, Any]], *, secret: bool = False) -> Operation:
+def _get(
+    path: str,
+    summary: str,
+    parameters: _Parameters,
+    found: Mapping[str, dict[str, Any]],
+    *,
+    secret: bool = False,
+) -> Operation:
     """A GET operation. Its body is optional, and rejected if it is too large."""
     more: dict[str, Any] = {"security": [{DEFINITIONS_KEY: []}]} if secret else {}
-    return operation(operation_name("get", path), "sdk", summary, {**rejections(), **found}, parameters, **more)
+    return operation(
+        operation_name("get", path), "sdk", summary, {**rejections(), **found}, parameters, **more
+    )
 
 
 def _v1_operation(schemas: Schemas) -> Operation:
@@ -199,7 +321,10 @@ def _v1_operation(schemas: Schemas) -> Operation:
             "200": answer("What became of each event", fields({"results": _RESULTS})),
             **{status: answer(why, error) for status, why in refusals.items()},
         },
-        [{"name": name, "in": "header", "required": True, "schema": _HEADERS.get(name, TEXT)} for name in headers],
+        [
+            {"name": name, "in": "header", "required": True, "schema": _HEADERS.get(name, TEXT)}
+            for name in headers
+        ],
         content={JSON: _BODY},
         security=[{PROJECT_KEY: []}],
     )
@@ -207,13 +332,25 @@ def _v1_operation(schemas: Schemas) -> Operation:
 
 def _ai_operation(schemas: Schemas) -> Operation:
     """The operation of an event with large values as parts of their own."""
-    event = {name: each for name, each in schemas.described(CAPTURE.request)["properties"].items() if name != "api_key"}
-    form = fields({"event": {"type": "object", "required": ["event", "distinct_id"], "properties": event}}, **{"event.properties": OBJECT})
+    event = {
+        name: each
+        for name, each in schemas.described(CAPTURE.request)["properties"].items()
+        if name != "api_key"
+    }
+    form = fields(
+        {"event": {"type": "object", "required": ["event", "distinct_id"], "properties": event}},
+        **{"event.properties": OBJECT},
+    )
     return operation(
         operation_name("post", AI_PATH),
         "ingestion",
         "Accept one event of a language model, with large values as parts of their own.",
-        {"200": answer("The accepted parts", fields({"accepted_parts": {"type": "array", "items": _PART}})), **rejections()},
+        {
+            "200": answer(
+                "The accepted parts", fields({"accepted_parts": {"type": "array", "items": _PART}})
+            ),
+            **rejections(),
+        },
         content={"multipart/form-data": form},
         security=[{PROJECT_KEY: []}],
     )

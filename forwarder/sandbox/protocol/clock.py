@@ -1,7 +1,7 @@
 """The sandbox's clock: wall-clock time plus an offset that a test moves forward.
 
-Everything in the sandbox takes its time from one clock: receipt, schedules, waits of runs. It is never moved back. The
-database keeps the offset.
+Everything in the sandbox takes its time from one clock: receipt, schedules, waits of runs. It is
+never moved back. The database keeps the offset.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from typing import Final
 LATEST: Final = datetime(9990, 1, 1, tzinfo=UTC)
 """Where the clock can be moved to at most: whatever it is added to stays a time."""
 _LONGEST: Final = 60.0
-"""Seconds after which a wait looks at the time again: the machine may have slept, or its clock been set."""
+"""Seconds after which a wait looks at the time again: the machine may have slept, or its clock
+been set.
+"""
 _SHORTEST: Final = 0.01
 
 
@@ -41,7 +43,9 @@ class SandboxClock:
         return datetime.fromtimestamp(self(), UTC)
 
     def advance(self, by: timedelta) -> None:
-        """Move it forward, and wake what waits on it. Raises `ValueError` if that is backward or past `LATEST`."""
+        """Move it forward, and wake what waits on it. Raises `ValueError` if that is backward or
+        past `LATEST`.
+        """
         if by < timedelta():
             raise ValueError("The clock can't be moved back.")
         if by > LATEST - self.now():
@@ -59,7 +63,9 @@ class SandboxClock:
         self.advance(moment - self.now())
 
     async def wait(self, until: datetime | None, woken: asyncio.Event) -> None:
-        """Wait until a time (None: for ever), until `woken` is set, or until the clock is moved, which sets it. Cancellation ends it."""
+        """Wait until a time (None: for ever), until `woken` is set, or until the clock is moved,
+        which sets it. Cancellation ends it.
+        """
         self._waiting.add(woken)
         try:
             while not woken.is_set() and (until is None or self.now() < until):

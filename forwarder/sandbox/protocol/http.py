@@ -1,9 +1,11 @@
-"""What all endpoints share: reading a request body up to a limit, the response before it is sent, and errors in both of the service's
-forms.
+"""What all endpoints share: reading a request body up to a limit, the response before it is sent,
+and errors in both of the service's forms.
 
-An ingestion endpoint answers success with `{"status":"Ok"}` and failure with plain text, in both modes: the interface document shows
-neither ("Gaps in the ingestion endpoints"), so the real service's form is used (wire facts: "Where contract and service disagree", "How the
-service decodes a body"). A management endpoint answers errors as JSON (wire facts: "Management API, where the contract says not shown").
+An ingestion endpoint answers success with `{"status":"Ok"}` and failure with plain text, in both
+modes: the interface document shows neither ("Gaps in the ingestion endpoints"), so the real
+service's form is used (wire facts: "Where contract and service disagree", "How the service decodes
+a body"). A management endpoint answers errors as JSON (wire facts: "Management API, where the
+contract says not shown").
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class ServiceResponse:
             return web.Response(status=self.status, headers=self.headers)
         if not self.body:
             return web.Response(status=self.status, headers=self.headers)
-        return web.Response(status=self.status, text=self.body, content_type=self.content_type, headers=self.headers)
+        return web.Response(
+            status=self.status, text=self.body, content_type=self.content_type, headers=self.headers
+        )
 
 
 ACCEPTED: Final = ServiceResponse(200, '{"status":"Ok"}')
@@ -67,33 +71,49 @@ def rejection_response(rejection: RequestRejected) -> ServiceResponse:
 
 
 def management_error_response(error: ManagementError) -> ServiceResponse:
-    """An error in the form of the management API (wire facts: "Management API, where the contract says not shown")."""
+    """An error in the form of the management API (wire facts: "Management API, where the contract
+    says not shown").
+    """
     body = ErrorBody(type=error.kind, code=error.code, detail=error.detail, attr=error.attr)
     headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
     return ServiceResponse(error.status, json.dumps(body), error=error.detail, headers=headers)
 
 
 def masked_key(api_key: str | None) -> str | None:
-    """A project key as it may be shown: its prefix and its last four characters; a short one not at all."""
+    """A project key as it may be shown: its prefix and its last four characters; a short one not
+    at all.
+    """
     return None if api_key is None else mask_key(api_key)
 
 
 class ManagementError(Exception):
     """An error response: its status and its body."""
 
-    def __init__(self, status: int, kind: ErrorType, code: str, detail: str, attr: str | None = None) -> None:
+    def __init__(
+        self, status: int, kind: ErrorType, code: str, detail: str, attr: str | None = None
+    ) -> None:
         super().__init__(detail)
         self.status, self.kind, self.code, self.detail, self.attr = status, kind, code, detail, attr
 
 
 def not_authenticated() -> ManagementError:
     """The request has no key."""
-    return ManagementError(401, ErrorType.AUTHENTICATION, "not_authenticated", "Authentication credentials were not provided.")
+    return ManagementError(
+        401,
+        ErrorType.AUTHENTICATION,
+        "not_authenticated",
+        "Authentication credentials were not provided.",
+    )
 
 
 def authentication_failed() -> ManagementError:
     """The key is unknown."""
-    return ManagementError(401, ErrorType.AUTHENTICATION, "authentication_failed", "Incorrect authentication credentials.")
+    return ManagementError(
+        401,
+        ErrorType.AUTHENTICATION,
+        "authentication_failed",
+        "Incorrect authentication credentials.",
+    )
 
 
 def not_found() -> ManagementError:
@@ -112,7 +132,8 @@ def invalid(attr: str | None, detail: str, code: str = "invalid_input") -> Manag
 
 
 async def read_body(request: web.Request, limit: int) -> bytes:
-    """The body as it is on the wire. Raises `RequestRejected`: 413 at `limit`, 400 if the client disconnects before its end.
+    """The body as it is on the wire. Raises `RequestRejected`: 413 at `limit`, 400 if the client
+    disconnects before its end.
 
     Cancellation ends the reading.
     """
@@ -126,11 +147,13 @@ async def read_body(request: web.Request, limit: int) -> bytes:
 
 
 async def answer_early(request: web.Request, response: web.Response) -> web.Response:
-    """Respond before the end of the body, and discard the rest: closing the connection too early would lose the response.
+    """Respond before the end of the body, and discard the rest: closing the connection too early
+    would lose the response.
 
     Cancellation ends the reading; the response has been sent.
     """
-    with suppress(TimeoutError, ConnectionError, ClientPayloadError):  # the client can have disconnected
+    # the client can have disconnected
+    with suppress(TimeoutError, ConnectionError, ClientPayloadError):
         await response.prepare(request)
         await response.write_eof()
         async with asyncio.timeout(LINGER):

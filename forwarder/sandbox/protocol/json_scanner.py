@@ -1,8 +1,10 @@
-"""Finds the position of each value in a JSON text, so that an event's bytes are stored exactly as they were sent.
+"""Finds the position of each value in a JSON text, so that an event's bytes are stored exactly as
+they were sent.
 
-The standard library's scanner recognizes values; positions come from walking objects and arrays one level at a time. Nothing is serialized
-from a parsed value: big integers, `1.0`, key order, duplicate keys, escapes and white space survive because the text is cut, not rebuilt.
-The scanner is stricter than `json.loads` (no NaN, no Infinity) and reports numbers that no double can hold.
+The standard library's scanner recognizes values; positions come from walking objects and arrays
+one level at a time. Nothing is serialized from a parsed value: big integers, `1.0`, key order,
+duplicate keys, escapes and white space survive because the text is cut, not rebuilt. The scanner
+is stricter than `json.loads` (no NaN, no Infinity) and reports numbers that no double can hold.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from typing import Any, Final, NamedTuple
 
 _WHITE_SPACE: Final = re.compile(r"[ \t\n\r]*").match
 _LONGEST_INTEGER: Final = 4000
-"""Digits that Python converts to an integer without complaint; longer ones no double can hold anyway."""
+"""Digits that Python converts to an integer without complaint; longer ones no double can hold
+anyway.
+"""
 
 
 class InvalidJson(ValueError):
@@ -32,12 +36,16 @@ class JsonMember(NamedTuple):
 
 
 class JsonScanner:
-    """Walks one JSON text. `infinite` is set whenever a number too large for a double has been passed."""
+    """Walks one JSON text. `infinite` is set whenever a number too large for a double has been
+    passed.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.infinite = False
-        self._decoder = json.JSONDecoder(parse_float=self._float, parse_int=self._int, parse_constant=_not_a_number)
+        self._decoder = json.JSONDecoder(
+            parse_float=self._float, parse_int=self._int, parse_constant=_not_a_number
+        )
 
     def first(self) -> int:
         """Where the text's value begins. Raises `InvalidJson` if there is none."""
@@ -58,7 +66,9 @@ class JsonScanner:
             raise InvalidJson(str(error)) from None
 
     def members(self, start: int) -> tuple[list[JsonMember], int]:
-        """The members of the object that begins at `start`, duplicates included, and where it ends. Raises `InvalidJson`."""
+        """The members of the object that begins at `start`, duplicates included, and where it
+        ends. Raises `InvalidJson`.
+        """
         found: list[JsonMember] = []
         at = self._skip(start + 1)
         if self.text[at] == "}":
@@ -72,7 +82,9 @@ class JsonScanner:
                 return found, at
 
     def elements(self, start: int, read: Callable[[int], int]) -> int:
-        """Give `read` the beginning of each element of the array at `start`; it answers where the element ends. Returns the array's end."""
+        """Give `read` the beginning of each element of the array at `start`; it answers where the
+        element ends. Returns the array's end.
+        """
         at = self._skip(start + 1)
         if self.text[at] == "]":
             return at + 1
@@ -120,7 +132,11 @@ class JsonScanner:
     def _int(self, digits: str) -> int | float:
         if len(digits) <= 300:
             return int(digits)
-        return self._float(digits) if len(digits) > _LONGEST_INTEGER or math.isinf(self._float(digits)) else int(digits)
+        return (
+            self._float(digits)
+            if len(digits) > _LONGEST_INTEGER or math.isinf(self._float(digits))
+            else int(digits)
+        )
 
 
 def _not_a_number(name: str) -> float:

@@ -1,8 +1,8 @@
 """When an event happened, by the service's rules (wire facts: Time).
 
-With `sent_at` and `timestamp`: `timestamp - (sent_at - now)`; else with `offset`: `now - offset`, which takes precedence over a timestamp;
-else the timestamp; else now. `$ignore_sent_at` skips the correction. More than 23 hours in the future, or unparseable: now. A time without
-a zone is UTC.
+With `sent_at` and `timestamp`: `timestamp - (sent_at - now)`; else with `offset`: `now - offset`,
+which takes precedence over a timestamp; else the timestamp; else now. `$ignore_sent_at` skips the
+correction. More than 23 hours in the future, or unparseable: now. A time without a zone is UTC.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 FUTURE: Final = timedelta(hours=23)
-_RFC3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII).fullmatch
+_RFC3339: Final = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII
+).fullmatch
 
 
 def parse_time(text: object) -> datetime | None:
@@ -43,8 +45,12 @@ def format_time(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
-def happened_at(timestamp: object, offset: object, sent_at: datetime | None, now: datetime) -> datetime:
-    """When an event happened that was received at `now`. `offset` is in milliseconds; `sent_at` is None where it must not count."""
+def happened_at(
+    timestamp: object, offset: object, sent_at: datetime | None, now: datetime
+) -> datetime:
+    """When an event happened that was received at `now`. `offset` is in milliseconds; `sent_at` is
+    None where it must not count.
+    """
     try:
         time = _uncorrected(timestamp, offset, sent_at, now)
     except OverflowError:
@@ -52,7 +58,9 @@ def happened_at(timestamp: object, offset: object, sent_at: datetime | None, now
     return time if time is not None and time <= now + FUTURE else now
 
 
-def _uncorrected(timestamp: object, offset: object, sent_at: datetime | None, now: datetime) -> datetime | None:
+def _uncorrected(
+    timestamp: object, offset: object, sent_at: datetime | None, now: datetime
+) -> datetime | None:
     stated = parse_time(timestamp)
     if sent_at is not None and timestamp is not None:
         return None if stated is None else stated - (sent_at - now)

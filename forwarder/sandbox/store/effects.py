@@ -1,15 +1,18 @@
 """Persons and groups: a fold over the arrivals in their order, done when a query needs it.
 
-Invariants: `progress` names the last arrival that is folded in, and moves in the same transaction. Only new arrivals count: duplicates and
-conflicts change nothing, since one uuid is one event. Times do not count: a later arrival wins, historical or not. Every distinct id of a
-project belongs to exactly one person; a person has at least one, and its main one is among them; a merged person never comes back, since
-its distinct ids have an owner from then on. A person's id is derived from its project and the distinct id that created it, so that the same
-arrivals create the same persons; its `changed` is the last arrival that created it or set something of it: its properties (also to what
-they were), its distinct ids, that it is identified. There is one group for each project, type and key, created and changed by
-`$groupidentify` alone; the contract names no limit of types (the real service keeps five a project).
+Invariants: `progress` names the last arrival that is folded in, and moves in the same transaction.
+Only new arrivals count: duplicates and conflicts change nothing, since one uuid is one event.
+Times do not count: a later arrival wins, historical or not. Every distinct id of a project belongs
+to exactly one person; a person has at least one, and its main one is among them; a merged person
+never comes back, since its distinct ids have an owner from then on. A person's id is derived from
+its project and the distinct id that created it, so that the same arrivals create the same persons;
+its `changed` is the last arrival that created it or set something of it: its properties (also to
+what they were), its distinct ids, that it is identified. There is one group for each project, type
+and key, created and changed by `$groupidentify` alone; the contract names no limit of types (the
+real service keeps five a project).
 
-Folding on demand keeps ingestion as fast as it is without persons, and the next query costs only the arrivals since. Everything here blocks
-and belongs to the store's thread.
+Folding on demand keeps ingestion as fast as it is without persons, and the next query costs only
+the arrivals since. Everything here blocks and belongs to the store's thread.
 """
 
 from __future__ import annotations
@@ -30,18 +33,32 @@ from forwarder.sandbox.store.schema import EFFECT_TABLES
 STEP: Final = 1000
 """Arrivals of one step, about 20 milliseconds, so that requests run between steps."""
 STEP_BYTES: Final = 4_000_000
-"""Bytes of events after which a step ends early: large events are slow to read, and all of a step's are held at once."""
+"""Bytes of events after which a step ends early: large events are slow to read, and all of a
+step's are held at once.
+"""
 _NEXT: Final = """
-SELECT events.id, kind, events.api_key, event, events.distinct_id, timestamp, raw, person FROM events
-LEFT JOIN distinct_ids AS ids ON ids.api_key = events.api_key AND ids.distinct_id = events.distinct_id
+SELECT events.id, kind, events.api_key, event, events.distinct_id, timestamp, raw, person FROM \
+events
+LEFT JOIN distinct_ids AS ids ON ids.api_key = events.api_key AND ids.distinct_id = \
+events.distinct_id
 WHERE events.id > ? ORDER BY events.id LIMIT ?"""
 PERSON_NAMESPACE: Final = UUID("6b2b9f6e-6d0b-5c0e-9d53-3a2a1d1f8c11")
-_PERSON: Final = "SELECT id, uuid, api_key, distinct_id, properties, created_at, is_identified FROM persons WHERE "
+_PERSON: Final = (
+    "SELECT id, uuid, api_key, distinct_id, properties, created_at, is_identified FROM "
+    "persons WHERE "
+)
 _IDENTIFIED: Final = "UPDATE persons SET is_identified = 1 WHERE id = ? AND NOT is_identified"
 _ADD_ID: Final = "INSERT INTO distinct_ids VALUES (NULL, ?, ?, ?)"
-_EARLIER: Final = "UPDATE persons SET created_at = min(created_at, (SELECT created_at FROM persons WHERE id = ?)) WHERE id = ?"
-_GROUP: Final = "SELECT group_type, group_key, api_key, properties, created_at, updated_at FROM groups WHERE "
-_FIND: Final = "SELECT id, properties FROM groups WHERE api_key = ? AND group_type = ? AND group_key = ?"
+_EARLIER: Final = (
+    "UPDATE persons SET created_at = min(created_at, (SELECT created_at FROM persons WHERE id "
+    "= ?)) WHERE id = ?"
+)
+_GROUP: Final = (
+    "SELECT group_type, group_key, api_key, properties, created_at, updated_at FROM groups WHERE "
+)
+_FIND: Final = (
+    "SELECT id, properties FROM groups WHERE api_key = ? AND group_type = ? AND group_key = ?"
+)
 
 
 class Effects:
@@ -53,7 +70,9 @@ class Effects:
         self.groups = GroupTable(connection)
 
     def advance(self, end: int | None = None) -> bool:
-        """Fold in up to `STEP` arrivals more, and say whether some are left until the arrival `end` (None: until the last)."""
+        """Fold in up to `STEP` arrivals more, and say whether some are left until the arrival
+        `end` (None: until the last).
+        """
         rows, more = self._next()
         if not rows:
             return False
@@ -114,9 +133,11 @@ class StoredPerson:
 
 
 class PersonTable:
-    """The persons in a database; transactions are the caller's, and so is `flush` after the last `apply` of one.
+    """The persons in a database; transactions are the caller's, and so is `flush` after the last
+    `apply` of one.
 
-    `apply` caches what it reads and changes until then, so that many events of one person cost one write.
+    `apply` caches what it reads and changes until then, so that many events of one person cost one
+    write.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -130,16 +151,22 @@ class PersonTable:
         self._last = self._arrival = 0
 
     def expect(self, owners: Iterable[tuple[str, str, int | None]]) -> None:
-        """Cache the owners of these project keys and distinct ids (None: no owner), before the first `apply`."""
+        """Cache the owners of these project keys and distinct ids (None: no owner), before the
+        first `apply`.
+        """
         self._owners = {(api_key, distinct_id): person for api_key, distinct_id, person in owners}
         self._last = int(self._execute("SELECT coalesce(max(id), 0) FROM persons").fetchone()[0])
 
-    def apply(self, arrival: int, api_key: str, distinct_id: str, timestamp: str, meaning: Meaning) -> None:
+    def apply(
+        self, arrival: int, api_key: str, distinct_id: str, timestamp: str, meaning: Meaning
+    ) -> None:
         """Apply an identified event: create its person, merge it, then change its properties."""
         self._arrival = arrival
         person = self._merge(api_key, meaning.merge, timestamp) if meaning.merge else None
         if person is None:
-            person = self._owner(api_key, distinct_id) or self._make(api_key, distinct_id, timestamp)
+            person = self._owner(api_key, distinct_id) or self._make(
+                api_key, distinct_id, timestamp
+            )
         if meaning.identifies:
             self._write_made()
             self._identify(person)
@@ -149,8 +176,13 @@ class PersonTable:
     def flush(self) -> None:
         """Write the cached changes, and empty the cache."""
         self._write_made()
-        rows = [(dump(self._held[person]), self._arrivals.pop(person), person) for person in self._changed]
-        self._connection.executemany("UPDATE persons SET properties = ?, changed = ? WHERE id = ?", rows)
+        rows = [
+            (dump(self._held[person]), self._arrivals.pop(person), person)
+            for person in self._changed
+        ]
+        self._connection.executemany(
+            "UPDATE persons SET properties = ?, changed = ? WHERE id = ?", rows
+        )
         others = [(arrival, person) for person, arrival in self._arrivals.items()]
         self._connection.executemany("UPDATE persons SET changed = ? WHERE id = ?", others)
         self._arrivals.clear()
@@ -163,16 +195,27 @@ class PersonTable:
         return int(self._execute("SELECT count(*) FROM persons").fetchone()[0])
 
     def listing(self, wanted: PersonFilter, page: ListingPage) -> tuple[int, list[StoredPerson]]:
-        """The number of persons that match the filter, and a page of them, in the order of creation."""
+        """The number of persons that match the filter, and a page of them, in the order of
+        creation.
+        """
         condition, parameters = wanted.condition()
-        count = self._execute(f"SELECT count(*) FROM persons WHERE {condition}", parameters).fetchone()[0]  # noqa: S608 - fixed clauses
-        rows = self._execute(_PERSON + condition + page.ordered("id"), [*parameters, *page.bounds()]).fetchall()
+        count = self._execute(
+            # fixed clauses
+            f"SELECT count(*) FROM persons WHERE {condition}",  # noqa: S608
+            parameters,
+        ).fetchone()[0]
+        rows = self._execute(
+            _PERSON + condition + page.ordered("id"), [*parameters, *page.bounds()]
+        ).fetchall()
         return int(count), [self._stored(row) for row in rows]
 
     def _merge(self, api_key: str, merge: Merge, timestamp: str) -> int | None:
         """The person of both ids afterwards; None if they must not be merged."""
         self._write_made()
-        surviving, merged = self._owner(api_key, merge.surviving), self._owner(api_key, merge.merged)
+        surviving, merged = (
+            self._owner(api_key, merge.surviving),
+            self._owner(api_key, merge.merged),
+        )
         if merged is None or surviving is None:
             person = surviving or merged or self._make(api_key, merge.surviving, timestamp)
             self._write_made()
@@ -215,7 +258,10 @@ class PersonTable:
         return self._last
 
     def _write_made(self) -> None:
-        made = [(person, uuid5(PERSON_NAMESPACE, f"{one[0]}\0{one[1]}"), one) for person, one in self._made.items()]
+        made = [
+            (person, uuid5(PERSON_NAMESPACE, f"{one[0]}\0{one[1]}"), one)
+            for person, one in self._made.items()
+        ]
         rows = [(person, str(uuid), *one) for person, uuid, one in made]
         self._connection.executemany("INSERT INTO persons VALUES (?, ?, ?, ?, '{}', ?, 0, ?)", rows)
         ids = [(api_key, distinct_id, person) for person, _, (api_key, distinct_id, *_) in made]
@@ -238,29 +284,50 @@ class PersonTable:
         known = self._owners.get((api_key, distinct_id), ...)
         if not isinstance(known, EllipsisType):
             return known
-        row = self._execute("SELECT person FROM distinct_ids WHERE api_key = ? AND distinct_id = ?", (api_key, distinct_id)).fetchone()
+        row = self._execute(
+            "SELECT person FROM distinct_ids WHERE api_key = ? AND distinct_id = ?",
+            (api_key, distinct_id),
+        ).fetchone()
         self._owners[api_key, distinct_id] = person = None if row is None else int(row[0])
         return person
 
     def _is_identified(self, person: int) -> bool:
-        return bool(self._execute("SELECT is_identified FROM persons WHERE id = ?", (person,)).fetchone()[0])
+        return bool(
+            self._execute("SELECT is_identified FROM persons WHERE id = ?", (person,)).fetchone()[0]
+        )
 
     def _properties(self, person: int) -> dict[str, Any]:
         held = self._held.get(person)
         if held is None:
-            self._held[person] = held = json.loads(self._execute("SELECT properties FROM persons WHERE id = ?", (person,)).fetchone()[0])
+            self._held[person] = held = json.loads(
+                self._execute("SELECT properties FROM persons WHERE id = ?", (person,)).fetchone()[
+                    0
+                ]
+            )
         return held
 
     def _write(self, person: int, properties: dict[str, Any]) -> None:
-        """Cache a person's new properties, without comparing them with the old ones: in Python `1 == True == 1.0`, in JSON they differ."""
+        """Cache a person's new properties, without comparing them with the old ones: in Python
+        `1 == True == 1.0`, in JSON they differ.
+        """
         self._held[person] = properties
         self._changed.add(person)
         self._arrivals[person] = self._arrival
 
     def _stored(self, row: Sequence[Any]) -> StoredPerson:
         person, uuid, api_key, distinct_id, properties, created_at, is_identified = row
-        ids = self._execute("SELECT distinct_id FROM distinct_ids WHERE person = ? ORDER BY id", (person,)).fetchall()
-        return StoredPerson(uuid, api_key, distinct_id, [one[0] for one in ids], json.loads(properties), created_at, bool(is_identified))
+        ids = self._execute(
+            "SELECT distinct_id FROM distinct_ids WHERE person = ? ORDER BY id", (person,)
+        ).fetchall()
+        return StoredPerson(
+            uuid,
+            api_key,
+            distinct_id,
+            [one[0] for one in ids],
+            json.loads(properties),
+            created_at,
+            bool(is_identified),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,15 +356,28 @@ class GroupTable:
         if row is None:
             self._execute(
                 "INSERT INTO groups VALUES (NULL, ?, ?, ?, ?, ?, ?)",
-                (api_key, change.group_type, change.group_key, dump(change.properties), timestamp, timestamp),
+                (
+                    api_key,
+                    change.group_type,
+                    change.group_key,
+                    dump(change.properties),
+                    timestamp,
+                    timestamp,
+                ),
             )
             return
         properties = dump({**json.loads(row[1]), **change.properties})
-        self._execute("UPDATE groups SET properties = ?, updated_at = ? WHERE id = ?", (properties, timestamp, row[0]))
+        self._execute(
+            "UPDATE groups SET properties = ?, updated_at = ? WHERE id = ?",
+            (properties, timestamp, row[0]),
+        )
 
     def types(self, api_key: str) -> list[str]:
         """The types of a project's groups, in the order in which the first of each was made."""
-        rows = self._execute("SELECT group_type FROM groups WHERE api_key = ? GROUP BY group_type ORDER BY min(id)", (api_key,))
+        rows = self._execute(
+            "SELECT group_type FROM groups WHERE api_key = ? GROUP BY group_type ORDER BY min(id)",
+            (api_key,),
+        )
         return [group_type for (group_type,) in rows]
 
     def count(self) -> int:
@@ -305,13 +385,23 @@ class GroupTable:
         return int(self._execute("SELECT count(*) FROM groups").fetchone()[0])
 
     def listing(self, wanted: GroupFilter, page: ListingPage) -> tuple[int, list[StoredGroup]]:
-        """The number of groups that match the filter, and a page of them, in the order of creation."""
+        """The number of groups that match the filter, and a page of them, in the order
+        of creation.
+        """
         condition, parameters = wanted.condition()
-        count = self._execute(f"SELECT count(*) FROM groups WHERE {condition}", parameters).fetchone()[0]  # noqa: S608 - fixed clauses
-        rows = self._execute(_GROUP + condition + page.ordered("id"), [*parameters, *page.bounds()]).fetchall()
+        count = self._execute(
+            # fixed clauses
+            f"SELECT count(*) FROM groups WHERE {condition}",  # noqa: S608
+            parameters,
+        ).fetchone()[0]
+        rows = self._execute(
+            _GROUP + condition + page.ordered("id"), [*parameters, *page.bounds()]
+        ).fetchall()
         return int(count), [_stored_group(row) for row in rows]
 
 
 def _stored_group(row: Sequence[Any]) -> StoredGroup:
     group_type, group_key, api_key, properties, created_at, updated_at = row
-    return StoredGroup(group_type, group_key, api_key, json.loads(properties), created_at, updated_at)
+    return StoredGroup(
+        group_type, group_key, api_key, json.loads(properties), created_at, updated_at
+    )

@@ -1,8 +1,9 @@
 """What an event does to persons and groups, read from its bytes alone (interface document: Events).
 
-An event is identified by default; `$process_person_profile: false` makes it anonymous, and an anonymous event changes no person. A group is
-not a person, so `$groupidentify` always applies. `$set`, `$set_once` and `$unset` can be in the properties and beside them; beside them
-takes precedence, as in the real service.
+An event is identified by default; `$process_person_profile: false` makes it anonymous, and an
+anonymous event changes no person. A group is not a person, so `$groupidentify` always applies.
+`$set`, `$set_once` and `$unset` can be in the properties and beside them; beside them takes
+precedence, as in the real service.
 """
 
 from __future__ import annotations
@@ -19,16 +20,27 @@ from forwarder.sandbox.protocol.json_scanner import JsonScanner
 LONGEST_DISTINCT_ID: Final = 200
 SURVEY_EVENTS: Final = frozenset({"survey sent", "survey shown", "survey dismissed"})
 FEATURE: Final = "$feature/"
-_MEANING: Final = SURVEY_EVENTS | {"$identify", "$create_alias", "$merge_dangerously", "$groupidentify", "$feature_flag_called"}
-_MAY_MEAN: Final = re.compile(rb"\$(?:set|unset|groups|process_person_profile|feature\\?/)|\\u00").search
-"""Finds every key that means something, also one that hides a letter behind an escape, or its slash (PHP's encoder writes `\\/`)."""
+_MEANING: Final = SURVEY_EVENTS | {
+    "$identify",
+    "$create_alias",
+    "$merge_dangerously",
+    "$groupidentify",
+    "$feature_flag_called",
+}
+_MAY_MEAN: Final = re.compile(
+    rb"\$(?:set|unset|groups|process_person_profile|feature\\?/)|\\u00"
+).search
+"""Finds every key that means something, also one that hides a letter behind an escape, or its
+slash (PHP's encoder writes `\\/`).
+"""
 _HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
 _ASCII: Final = json.JSONEncoder(allow_nan=False)
 _PLAIN: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
 class Mark(NamedTuple):
-    """Something to find an event by: `group` (type, key), `feature` (flag, value), `called` (flag, response), `survey` (id, response).
+    """Something to find an event by: `group` (type, key), `feature` (flag, value), `called` (flag,
+    response), `survey` (id, response).
 
     Values and responses are JSON text.
     """
@@ -40,7 +52,9 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Changes of a person's properties: `once` where none is yet, then `always`, then `never` goes."""
+    """Changes of a person's properties: `once` where none is yet, then `always`, then
+    `never` goes.
+    """
 
     always: Mapping[str, Any] = field(default_factory=dict)
     once: Mapping[str, Any] = field(default_factory=dict)
@@ -57,12 +71,15 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Two distinct ids of one person: what `merged` had goes to `surviving`, whose own properties win."""
+    """Two distinct ids of one person: what `merged` had goes to `surviving`, whose own properties
+    win.
+    """
 
     merged: str
     surviving: str
     becomes_main: bool = False
-    """Whether `surviving` becomes the person's main distinct id even where the person has another."""
+    """Whether `surviving` becomes the person's main distinct id even where the person has another.
+    """
     even_identified: bool = True
     """Whether a person that was identified before may be merged away."""
 
@@ -92,7 +109,9 @@ _NOTHING: Final = Meaning()
 
 
 def meaning_of(event: str, distinct_id: str, raw: bytes) -> Meaning:
-    """What an ingested event means; `raw` is its JSON text. One that says nothing of the kind is not even read."""
+    """What an ingested event means; `raw` is its JSON text. One that says nothing of the kind is
+    not even read.
+    """
     if event not in _MEANING and not _MAY_MEAN(raw):
         return _NOTHING
     content = read_mapping(raw.decode())
@@ -111,7 +130,9 @@ def meaning_of(event: str, distinct_id: str, raw: bytes) -> Meaning:
 
 
 def read_mapping(text: str) -> dict[str, Any]:
-    """The JSON text of an object, read; empty if it is something else. A number that no double holds is infinite."""
+    """The JSON text of an object, read; empty if it is something else. A number that no double
+    holds is infinite.
+    """
     try:
         return _object(json.loads(text))
     except ValueError:  # an integer with more digits than Python converts unasked
@@ -120,7 +141,9 @@ def read_mapping(text: str) -> dict[str, Any]:
 
 
 def dump(value: Any) -> str:
-    """A value as JSON text of ASCII, which any database keeps. A number that no double holds becomes null."""
+    """A value as JSON text of ASCII, which any database keeps. A number that no double holds
+    becomes null.
+    """
     try:
         return _ASCII.encode(value)
     except ValueError:
@@ -129,12 +152,19 @@ def dump(value: Any) -> str:
 
 def groups_of(properties: Mapping[str, Any]) -> dict[str, str]:
     """The groups that an event says it belongs to: type to key."""
-    found = {storable(group_type): as_id(group_key) for group_type, group_key in _object(properties.get("$groups")).items()}
-    return {group_type: group_key for group_type, group_key in found.items() if group_key is not None}
+    found = {
+        storable(group_type): as_id(group_key)
+        for group_type, group_key in _object(properties.get("$groups")).items()
+    }
+    return {
+        group_type: group_key for group_type, group_key in found.items() if group_key is not None
+    }
 
 
 def as_id(value: Any) -> str | None:
-    """What names something, as it is kept: text, what is not text as JSON; None where there is none."""
+    """What names something, as it is kept: text, what is not text as JSON; None where there is
+    none.
+    """
     if value is None:
         return None
     text = value if isinstance(value, str) else _PLAIN.encode(value)
@@ -165,7 +195,10 @@ def _distinct_id(value: Any) -> str | None:
 
 
 def _group(properties: Mapping[str, Any]) -> GroupChange | None:
-    group_type, group_key = as_id(properties.get("$group_type")), as_id(properties.get("$group_key"))
+    group_type, group_key = (
+        as_id(properties.get("$group_type")),
+        as_id(properties.get("$group_key")),
+    )
     if group_type is None or group_key is None:
         return None
     return GroupChange(group_type, group_key, _object(properties.get("$group_set")))
@@ -188,7 +221,9 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _names(value: Any) -> list[str]:
-    return [name for name in value if isinstance(name, str)] if isinstance(value, list | dict) else []
+    return (
+        [name for name in value if isinstance(name, str)] if isinstance(value, list | dict) else []
+    )
 
 
 def _finite(value: Any) -> Any:
@@ -201,5 +236,7 @@ def _finite(value: Any) -> Any:
 
 
 def storable(text: str) -> str:
-    """A text that SQLite can keep. Half a surrogate pair can't be written as UTF-8: it becomes U+FFFD. The event's own bytes keep it."""
+    """A text that SQLite can keep. Half a surrogate pair can't be written as UTF-8: it becomes
+    U+FFFD. The event's own bytes keep it.
+    """
     return text if text.isascii() else _HALF_PAIR.sub("\ufffd", text)

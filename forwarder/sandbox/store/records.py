@@ -20,13 +20,17 @@ _OF_PERSON: Final = """(events.api_key, events.distinct_id) IN (
     SELECT ids.api_key, ids.distinct_id FROM persons JOIN distinct_ids AS ids ON ids.person = persons.id WHERE persons.uuid = ?)"""
 _NEW: Final = " AND events.kind = 'new'"
 _NO_DUPLICATE: Final = " AND events.kind <> 'duplicate'"
-"""Lets the index of uuids be used, which has no duplicates: said only with a uuid, since all of a table is read faster without an index."""
+"""Lets the index of uuids be used, which has no duplicates: said only with a uuid, since all of a
+table is read faster without an index.
+"""
 _GROUPED: Final = " AND events.id IN (SELECT event FROM marks WHERE mark = 'group' AND {})"
 _MARKED: Final = "events.id IN (SELECT event FROM marks WHERE {} = ?)"
 
 
 class NotIngested(StrEnum):
-    """Why an event of a request that was answered 200 is not among the ingested ones (closed set; see docs/reference/sandbox.md)."""
+    """Why an event of a request that was answered 200 is not among the ingested ones (closed set;
+    see docs/reference/sandbox.md).
+    """
 
     NOT_AN_OBJECT = "not_an_object"
     NO_NAME = "no_name"
@@ -101,7 +105,9 @@ class RequestRecord:
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """One arrival of an event. `raw` is its bytes exactly as they stood in the decoded body; times are ISO 8601 in UTC."""
+    """One arrival of an event. `raw` is its bytes exactly as they stood in the decoded body; times
+    are ISO 8601 in UTC.
+    """
 
     arrival: int
     """Counts up in the order of arrival."""
@@ -122,7 +128,9 @@ class StoredEvent:
     properties: str
     raw: bytes
     person: str | None = None
-    """The id of the person whose distinct id it carries; None for an anonymous event that no identification has followed."""
+    """The id of the person whose distinct id it carries; None for an anonymous event that no
+    identification has followed.
+    """
 
     @property
     def groups(self) -> dict[str, str]:
@@ -202,7 +210,9 @@ class ListingPage:
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Which events. Times are ISO 8601 in UTC with microseconds, `since` inclusive, `until` exclusive, of the resolved timestamp."""
+    """Which events. Times are ISO 8601 in UTC with microseconds, `since` inclusive, `until`
+    exclusive, of the resolved timestamp.
+    """
 
     event: str | None = None
     distinct_id: str | None = None
@@ -242,7 +252,9 @@ class EventFilter:
                 _OF_PERSON: self.person,
                 _MARKED.format("mark = 'survey' AND name"): self.survey_id,
                 _MARKED.format("mark IN ('feature', 'called') AND name"): self.feature,
-                "CAST(events.raw AS TEXT) LIKE ? ESCAPE '!'": None if self.text is None else like_pattern(self.text),
+                "CAST(events.raw AS TEXT) LIKE ? ESCAPE '!'": None
+                if self.text is None
+                else like_pattern(self.text),
             }
         )
         grouped, names = self._group_condition()
@@ -272,7 +284,9 @@ class PersonFilter:
     def condition(self) -> tuple[str, list[object]]:
         """The SQL condition over `persons` and its parameters."""
         by_id = "id IN (SELECT person FROM distinct_ids WHERE distinct_id = ?)"
-        return where({"api_key = ?": self.api_key, by_id: self.distinct_id, "uuid = ?": self.person})
+        return where(
+            {"api_key = ?": self.api_key, by_id: self.distinct_id, "uuid = ?": self.person}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +299,13 @@ class GroupFilter:
 
     def condition(self) -> tuple[str, list[object]]:
         """The SQL condition over `groups` and its parameters."""
-        return where({"api_key = ?": self.api_key, "group_type = ?": self.group_type, "group_key = ?": self.group_key})
+        return where(
+            {
+                "api_key = ?": self.api_key,
+                "group_type = ?": self.group_type,
+                "group_key = ?": self.group_key,
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +331,9 @@ class RequestFilter:
     def condition(self) -> tuple[str, list[object]]:
         """The SQL condition over `requests` and its parameters."""
         path = None if self.path is None else self.path.rstrip("/")
-        return where({"rtrim(path, '/') = ?": path, "status = ?": self.status, "api_key = ?": self.api_key})
+        return where(
+            {"rtrim(path, '/') = ?": path, "status = ?": self.status, "api_key = ?": self.api_key}
+        )
 
 
 def like_pattern(text: str) -> str:
@@ -322,6 +344,8 @@ def like_pattern(text: str) -> str:
 
 
 def where(wanted: Mapping[str, object]) -> tuple[str, list[object]]:
-    """The SQL condition of these clauses, with its parameters; a clause without a value is omitted."""
+    """The SQL condition of these clauses, with its parameters; a clause without a
+    value is omitted.
+    """
     chosen = {clause: value for clause, value in wanted.items() if value is not None}
     return " AND ".join(["1", *chosen]), list(chosen.values())

@@ -1,8 +1,9 @@
 """The one thread that uses the database, and its queue.
 
-Work runs in the order of submission. All queued work shares one transaction and is answered after its commit, so that many writers share a
-commit; failing work is rolled back alone, by its savepoint. Why a thread: SQLite blocks, and so does decoding a large body; the event loop
-belongs to the program that runs the sandbox.
+Work runs in the order of submission. All queued work shares one transaction and is answered after
+its commit, so that many writers share a commit; failing work is rolled back alone, by its
+savepoint. Why a thread: SQLite blocks, and so does decoding a large body; the event loop belongs
+to the program that runs the sandbox.
 """
 
 from __future__ import annotations
@@ -51,14 +52,18 @@ class StoreThread:
         self._queue: SimpleQueue[_Work] = SimpleQueue()
         self._last: _Work | None = None
         self.next_commit = asyncio.Event()
-        """Is set on the loop's thread by the next commit that writes something, and replaced by a new event."""
+        """Is set on the loop's thread by the next commit that writes something, and replaced by a
+        new event.
+        """
         self._thread = threading.Thread(target=self._run, name="sandbox-store", daemon=True)
         self._thread.start()
 
     async def run(self, do: Callable[[Store], T]) -> T:
-        """Run `do` on the store's thread and return what it returns, once that is committed. What `do` raises is raised here.
+        """Run `do` on the store's thread and return what it returns, once that is committed. What
+        `do` raises is raised here.
 
-        Raises `RuntimeError` after `close`. Cancellation ends the wait; the work is done all the same.
+        Raises `RuntimeError` after `close`. Cancellation ends the wait; the work is done all the
+        same.
         """
         if self._last is not None:
             raise RuntimeError("the sandbox is closed")
@@ -70,7 +75,8 @@ class StoreThread:
     async def ask(self, do: Callable[[Store], T]) -> T:
         """Run a query of persons, groups or events, once all arrivals until now are folded in.
 
-        Folding is done in steps, so that a long backlog does not delay requests. Otherwise as `run`.
+        Folding is done in steps, so that a long backlog does not delay requests. Otherwise as
+        `run`.
         """
         end = await self.run(Store.last_arrival)
         while await self.run(lambda store: store.effects.advance(end)):
@@ -78,7 +84,9 @@ class StoreThread:
         return await self.run(do)
 
     async def close(self) -> None:
-        """Do the queued work, close the database, end the thread. A second call waits for the first. Cancellation ends the wait only."""
+        """Do the queued work, close the database, end the thread. A second call waits for the
+        first. Cancellation ends the wait only.
+        """
         if self._last is None:
             self._last = _Work(Store.close, asyncio.get_running_loop())
             self._queue.put(self._last)
@@ -100,7 +108,8 @@ class StoreThread:
                 group.append(closing)
             group[0].loop.call_soon_threadsafe(self._settle, group, wrote)
 
-    def _settle(self, group: list[_Work], wrote: bool) -> None:  # noqa: FBT001 - `call_soon_threadsafe` passes no keywords
+    # FBT001: `call_soon_threadsafe` passes no keywords
+    def _settle(self, group: list[_Work], wrote: bool) -> None:  # noqa: FBT001
         for work in group:
             work.settle()
         if wrote:

@@ -1,1 +1,3 @@
-"""What the sandbox serves over HTTP beside the management API: the service's endpoints, queries, live updates, the page."""
+"""What the sandbox serves over HTTP beside the management API: the service's endpoints, queries,
+live updates, the page.
+"""

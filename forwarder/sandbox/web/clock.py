@@ -1,4 +1,6 @@
-"""`/sandbox/clock`: shows the sandbox's time, and moves it forward for tests. The database keeps the offset over a restart."""
+"""`/sandbox/clock`: shows the sandbox's time, and moves it forward for tests. The database keeps
+the offset over a restart.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from aiohttp import web
 from forwarder.config.units import parse_duration
 from forwarder.pages.hosts import reject_other_sites
 from forwarder.sandbox.protocol.clock import SandboxClock
-from forwarder.sandbox.protocol.http import ManagementError, RequestRejected, invalid, management_error_response, read_body
+from forwarder.sandbox.protocol.http import (
+    ManagementError,
+    RequestRejected,
+    invalid,
+    management_error_response,
+    read_body,
+)
 from forwarder.sandbox.protocol.times import format_time, parse_time
 from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.thread import StoreThread
@@ -26,7 +34,9 @@ _MOVES: Final = ("advance", "now")
 class ClockEndpoints:
     """The endpoints of the clock. `settle` returns once everything that is due has run."""
 
-    def __init__(self, thread: StoreThread, clock: SandboxClock, settle: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, thread: StoreThread, clock: SandboxClock, settle: Callable[[], Awaitable[None]]
+    ) -> None:
         self._thread = thread
         self._clock = clock
         self._settle = settle
@@ -37,13 +47,16 @@ class ClockEndpoints:
 
     async def show(self, _request: web.Request) -> web.Response:
         """GET /sandbox/clock: `{now, offset}`, the time and the seconds that it is ahead."""
-        return web.json_response({"now": format_time(self._clock.now()), "offset": round(self._clock.offset, 6)})
+        return web.json_response(
+            {"now": format_time(self._clock.now()), "offset": round(self._clock.offset, 6)}
+        )
 
     async def move(self, request: web.Request) -> web.Response:
-        """POST /sandbox/clock: move it by `advance` (`1h`, or seconds) or to `now` (ISO 8601), in the body or the query.
+        """POST /sandbox/clock: move it by `advance` (`1h`, or seconds) or to `now` (ISO 8601), in
+        the body or the query.
 
-        Without either it stays. `settle=true`: answer once everything that is due has run; cancellation ends that wait. Not for pages of
-        other sites.
+        Without either it stays. `settle=true`: answer once everything that is due has run;
+        cancellation ends that wait. Not for pages of other sites.
         """
         reject_other_sites(request)
         try:
@@ -73,14 +86,18 @@ async def _fields(request: web.Request) -> Mapping[str, Any]:
         content = await read_body(request, LARGEST_BODY)
         sent = json.loads(content) if content.strip() else {}
     except RequestRejected as rejection:
-        raise invalid(None, f"{rejection.message[:1].upper()}{rejection.message[1:]}.", "parse_error") from None
+        raise invalid(
+            None, f"{rejection.message[:1].upper()}{rejection.message[1:]}.", "parse_error"
+        ) from None
     except (ValueError, RecursionError):
         raise invalid(None, "The body is not JSON.", "parse_error") from None
     if not isinstance(sent, dict):
         raise invalid(None, "Invalid data. Expected an object.", "invalid")
     fields = {**request.query, **sent}
     if unknown := sent.keys() - {*_MOVES, "settle"}:
-        raise invalid(min(unknown), "Unknown field: a clock has advance, now and settle.", "invalid")
+        raise invalid(
+            min(unknown), "Unknown field: a clock has advance, now and settle.", "invalid"
+        )
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -101,14 +118,18 @@ def _move(clock: SandboxClock, fields: Mapping[str, Any]) -> None:
 
 def _time(value: object) -> datetime:
     """A time; the `+` of its zone may have become a space in the query. Raises `ValueError`."""
-    moment = parse_time(value.strip().replace(" ", "+") if isinstance(value, str) and "T" in value else value)
+    moment = parse_time(
+        value.strip().replace(" ", "+") if isinstance(value, str) and "T" in value else value
+    )
     if moment is None:
         raise ValueError("Not an ISO 8601 time, such as 2026-01-01T00:00:00Z.")
     return moment
 
 
 def _duration(value: object) -> timedelta:
-    """Seconds, as a number or its text, or a text with a unit: `90`, `1.5`, `"90"`, `"1h"`. Raises `ValueError` or `OverflowError`."""
+    """Seconds, as a number or its text, or a text with a unit: `90`, `1.5`, `"90"`, `"1h"`. Raises
+    `ValueError` or `OverflowError`.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool):
         return timedelta(seconds=value)
     text = str(value).strip()

@@ -1,7 +1,9 @@
-"""The runs of batch exports and their logs, for tests and the page, and what a person does about them there: no personal key is required.
+"""The runs of batch exports and their logs, for tests and the page, and what a person does about
+them there: no personal key is required.
 
-`GET /sandbox/batch-export-runs?batch_export=ID` lists runs, the newest first, those of deleted exports included. What changes something is
-rejected for pages of other sites. Errors have the form of the management API.
+`GET /sandbox/batch-export-runs?batch_export=ID` lists runs, the newest first, those of deleted
+exports included. What changes something is rejected for pages of other sites. Errors have the form
+of the management API.
 """
 
 from __future__ import annotations
@@ -24,7 +26,14 @@ from forwarder.sandbox.exports.scheduler import ExportScheduler
 from forwarder.sandbox.manage.call import row, rows
 from forwarder.sandbox.manage.validation import SentBody, body_of
 from forwarder.sandbox.protocol.clock import SandboxClock
-from forwarder.sandbox.protocol.http import ManagementError, RequestRejected, invalid, management_error_response, not_found, read_body
+from forwarder.sandbox.protocol.http import (
+    ManagementError,
+    RequestRejected,
+    invalid,
+    management_error_response,
+    not_found,
+    read_body,
+)
 from forwarder.sandbox.store.thread import StoreThread
 from forwarder.sandbox.web.queries import listing_page
 
@@ -47,7 +56,9 @@ class ShownExportRun(BatchExportRun):
 class ExportEndpoints:
     """The endpoints of batch exports and their runs."""
 
-    def __init__(self, thread: StoreThread, clock: SandboxClock, scheduler: ExportScheduler) -> None:
+    def __init__(
+        self, thread: StoreThread, clock: SandboxClock, scheduler: ExportScheduler
+    ) -> None:
         self._thread = thread
         self._clock = clock
         self._scheduler = scheduler
@@ -60,18 +71,30 @@ class ExportEndpoints:
             web.get(f"{run}/logs", self.logs),
             web.post(f"{run}/retry", partial(self._post, self._retry)),
             web.post(f"{run}/terminate", self.terminate),
-            *(web.post(f"/sandbox/batch-exports/{{id}}/{name}", partial(self._post, partial(_change, name))) for name in _CHANGES),
+            *(
+                web.post(
+                    f"/sandbox/batch-exports/{{id}}/{name}",
+                    partial(self._post, partial(_change, name)),
+                )
+                for name in _CHANGES
+            ),
         ]
 
     async def runs(self, request: web.Request) -> web.Response:
         """GET /sandbox/batch-export-runs: all runs, or those of a batch export or with a status."""
         query = request.query
-        wanted = {"batch_export = ?": query.get("batch_export"), "status = ?": query.get("status"), "cause = ?": query.get("trigger")}
+        wanted = {
+            "batch_export = ?": query.get("batch_export"),
+            "status = ?": query.get("status"),
+            "cause = ?": query.get("trigger"),
+        }
         conditions = {condition: value for condition, value in wanted.items() if value}
         page = replace(listing_page(request), newest_first=query.get("order") != "oldest")
         where = " AND ".join(conditions) or "TRUE"
-        counting = f"SELECT count(*) FROM batch_export_runs WHERE {where}"  # noqa: S608 - constants of this function
-        listing = f"SELECT * FROM batch_export_runs WHERE {where}{page.ordered('number')}"  # noqa: S608 - as above
+        # constants of this function
+        counting = f"SELECT count(*) FROM batch_export_runs WHERE {where}"  # noqa: S608
+        # as above
+        listing = f"SELECT * FROM batch_export_runs WHERE {where}{page.ordered('number')}"  # noqa: S608
 
         def read(database: sqlite3.Connection) -> dict[str, Any]:
             ((count,),) = database.execute(counting, [*conditions.values()])
@@ -89,21 +112,29 @@ class ExportEndpoints:
             return [asdict(line) for line in run_log(database, number)]
 
         try:
-            return web.json_response({"results": await self._thread.run(lambda store: read(store.connection))})
+            return web.json_response(
+                {"results": await self._thread.run(lambda store: read(store.connection))}
+            )
         except ManagementError as error:
             return management_error_response(error).response()
 
     async def terminate(self, request: web.Request) -> web.Response:
-        """POST /sandbox/batch-export-runs/{id}/terminate: stop a run; 409 if it is finished. Cancellation ends the wait only."""
+        """POST /sandbox/batch-export-runs/{id}/terminate: stop a run; 409 if it is finished.
+        Cancellation ends the wait only.
+        """
         reject_other_sites(request)
         number = request.match_info["id"]
         try:
-            await self._thread.run(lambda store: _find(store.connection, "batch_export_runs", number))
+            await self._thread.run(
+                lambda store: _find(store.connection, "batch_export_runs", number)
+            )
         except ManagementError as error:
             return management_error_response(error).response()
         if await self._scheduler.terminate(number):
             return web.json_response({"status": "Terminated"})
-        finished = ManagementError(409, ErrorType.INVALID_REQUEST, "finished", "The run is finished.")
+        finished = ManagementError(
+            409, ErrorType.INVALID_REQUEST, "finished", "The run is finished."
+        )
         return management_error_response(finished).response()
 
     async def _post(self, change: _Change, request: web.Request) -> web.Response:
@@ -112,9 +143,13 @@ class ExportEndpoints:
         try:
             sent = SentBody(await read_body(request, LARGEST_BODY), "application/json")
             target = request.match_info["id"]
-            answer = await self._thread.run(lambda store: change(store.connection, target, sent, self._clock.now()))
+            answer = await self._thread.run(
+                lambda store: change(store.connection, target, sent, self._clock.now())
+            )
         except RequestRejected as rejection:
-            return management_error_response(invalid(None, rejection.message, "parse_error")).response()
+            return management_error_response(
+                invalid(None, rejection.message, "parse_error")
+            ).response()
         except ManagementError as error:
             return management_error_response(error).response()
         finally:
@@ -122,7 +157,9 @@ class ExportEndpoints:
         return web.json_response(answer)
 
     @staticmethod
-    def _retry(database: sqlite3.Connection, target: str, _sent: SentBody, now: datetime) -> Mapping[str, Any]:
+    def _retry(
+        database: sqlite3.Connection, target: str, _sent: SentBody, now: datetime
+    ) -> Mapping[str, Any]:
         run = _find(database, "batch_export_runs", target)
         _find(database, "batch_exports", run["batch_export"])
         return {"run": add_retry(database, run, now)}
@@ -142,16 +179,23 @@ def shown_run(run: sqlite3.Row) -> ShownExportRun:
     )
 
 
-def _change(name: str, database: sqlite3.Connection, target: str, sent: SentBody, now: datetime) -> Mapping[str, Any]:
+def _change(
+    name: str, database: sqlite3.Connection, target: str, sent: SentBody, now: datetime
+) -> Mapping[str, Any]:
     export = _find(database, "batch_exports", target)
     if name == "backfill":
-        return {"backfill_id": request_backfill(database, export, body_of(BACKFILL_BATCH_EXPORT, sent), now)}
+        return {
+            "backfill_id": request_backfill(
+                database, export, body_of(BACKFILL_BATCH_EXPORT, sent), now
+            )
+        }
     change_export(database, export, {"paused": name == "pause"}, now)
     return {"paused": name == "pause"}
 
 
 def _find(database: sqlite3.Connection, table: str, identity: str) -> sqlite3.Row:
-    found = row(database, f"SELECT * FROM {table} WHERE id = ?", identity)  # noqa: S608 - one of two names, both above
+    # one of two names, both above
+    found = row(database, f"SELECT * FROM {table} WHERE id = ?", identity)  # noqa: S608
     if found is None:
         raise not_found()
     return found

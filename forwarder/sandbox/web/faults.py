@@ -1,11 +1,14 @@
-"""Faults for tests: `/sandbox/faults` makes the service's endpoints fail, answer late, or reset connections.
+"""Faults for tests: `/sandbox/faults` makes the service's endpoints fail, answer late, or reset
+connections.
 
-A request gets the first fault, in the order in which they were added, that is for its path and has requests or seconds left; it gets one at
-most. A fault `before` comes instead of the endpoint; with one `after`, the endpoint does its work and only its answer is lost, which is how
-events arrive twice. Faults are in memory and count real time, not that of the sandbox's clock. Browsers' preflight requests get none, and
-neither do the sandbox's own pages and lists.
+A request gets the first fault, in the order in which they were added, that is for its path and has
+requests or seconds left; it gets one at most. A fault `before` comes instead of the endpoint; with
+one `after`, the endpoint does its work and only its answer is lost, which is how events arrive
+twice. Faults are in memory and count real time, not that of the sandbox's clock. Browsers'
+preflight requests get none, and neither do the sandbox's own pages and lists.
 
-A request with a fault is among `/sandbox/requests` with the status that it got; a reset connection has the status 0.
+A request with a fault is among `/sandbox/requests` with the status that it got; a reset connection
+has the status 0.
 """
 
 from __future__ import annotations
@@ -29,7 +32,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from forwarder.pages.hosts import reject_other_sites
 from forwarder.sandbox.ingest.capture import AI_PATH
 from forwarder.sandbox.ingest.v1 import V1_PATH
-from forwarder.sandbox.protocol.http import RequestRejected, ServiceResponse, answer_early, read_body
+from forwarder.sandbox.protocol.http import (
+    RequestRejected,
+    ServiceResponse,
+    answer_early,
+    read_body,
+)
 from forwarder.sandbox.web.service import EVENT_PATHS, ServiceEndpoints, cors_headers
 
 DEFAULT_PATHS: Final = (*EVENT_PATHS, V1_PATH, AI_PATH)
@@ -40,8 +48,10 @@ FINISHED: Final = 100
 """Faults with nothing left that are still listed: the latest."""
 MAX_BODY: Final = 1_000_000
 MEMBERS: Final = (
-    "A fault has status (200 to 599), reset (true) or delay (seconds), or delay with one of the others; times (default 1) or seconds; "
-    "and may have path (one or a list; * at its end stands for any rest), when (before or after), retry_after and body."
+    "A fault has status (200 to 599), reset (true) or delay (seconds), or delay with one of the "
+    "others; times (default 1) or seconds; "
+    "and may have path (one or a list; * at its end stands for any rest), when (before or after), "
+    "retry_after and body."
 )
 _OWN: Final = ("/sandbox", "/page", "/openapi.json", "/livez")
 
@@ -63,9 +73,15 @@ class FaultSpec(BaseModel):
     delay: Annotated[float, Field(gt=0, le=MAX_DELAY)] | None = None
     times: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     seconds: Annotated[float, Field(gt=0, le=86_400)] | None = None
-    path: Annotated[Annotated[list[FaultPath], Field(min_length=1)] | None, BeforeValidator(_as_list)] = None
+    path: Annotated[
+        Annotated[list[FaultPath], Field(min_length=1)] | None, BeforeValidator(_as_list)
+    ] = None
     when: Literal["before", "after"] = "before"
-    retry_after: Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern=r"^[ -~]+$", max_length=100)] | None = None
+    retry_after: (
+        Annotated[int, Field(ge=0)]
+        | Annotated[str, Field(pattern=r"^[ -~]+$", max_length=100)]
+        | None
+    ) = None
     body: Any = None
 
     @model_validator(mode="after")
@@ -85,10 +101,15 @@ class FaultSpec(BaseModel):
         path = path.rstrip("/")
         if self.path is None:
             return path in DEFAULT_PATHS
-        return any(path.startswith(each[:-1]) if each.endswith("*") else path == each.rstrip("/") for each in self.path)
+        return any(
+            path.startswith(each[:-1]) if each.endswith("*") else path == each.rstrip("/")
+            for each in self.path
+        )
 
     def response(self) -> ServiceResponse | None:
-        """What is answered instead; None if the endpoint's own answer is. A reset connection has the status 0."""
+        """What is answered instead; None if the endpoint's own answer is. A reset connection has
+        the status 0.
+        """
         if self.reset:
             return ServiceResponse(0, "", error="a fault: connection reset")
         if self.status is None:
@@ -99,7 +120,9 @@ class FaultSpec(BaseModel):
             body = f"{self.status}: a fault of /sandbox/faults\n"
         elif not isinstance(body, str):
             kind, body = "application/json", json.dumps(body)
-        return ServiceResponse(self.status, body, kind, error=f"a fault: {self.status}", headers=headers)
+        return ServiceResponse(
+            self.status, body, kind, error=f"a fault: {self.status}", headers=headers
+        )
 
 
 @dataclass(slots=True)
@@ -118,7 +141,13 @@ class ActiveFault:
         seconds_left = None if self.end is None else round(max(0.0, self.end - now), 3)
         members = self.spec.model_dump()
         members["path"] = self.spec.path or list(DEFAULT_PATHS)
-        return {"id": self.number, **members, "left": self.left, "seconds_left": seconds_left, "applied": self.applied}
+        return {
+            "id": self.number,
+            **members,
+            "left": self.left,
+            "seconds_left": seconds_left,
+            "applied": self.applied,
+        }
 
 
 class Faults:
@@ -163,12 +192,18 @@ class Faults:
         """Those with something left, and the latest of those with nothing left."""
         self._sweep()
         now = self._now()
-        results, finished = ([fault.shown(now) for fault in each] for each in (self._active, self._finished))
+        results, finished = (
+            [fault.shown(now) for fault in each] for each in (self._active, self._finished)
+        )
         return {"count": len(results), "results": results, "finished": finished}
 
     def _sweep(self) -> None:
         now = self._now()
-        over = [fault for fault in self._active if fault.left == 0 or (fault.end is not None and fault.end <= now)]
+        over = [
+            fault
+            for fault in self._active
+            if fault.left == 0 or (fault.end is not None and fault.end <= now)
+        ]
         if over:
             self._active = [fault for fault in self._active if fault not in over]
             self._finished.extend(over)
@@ -185,7 +220,11 @@ class FaultEndpoints:
     def routes(self) -> list[web.AbstractRouteDef]:
         """The endpoints, for an application."""
         path = "/sandbox/faults"
-        return [web.get(path, self.show, allow_head=False), web.post(path, self.add), web.delete(path, self.clear)]
+        return [
+            web.get(path, self.show, allow_head=False),
+            web.post(path, self.add),
+            web.delete(path, self.clear),
+        ]
 
     async def close(self, _application: web.Application) -> None:
         """End every delay, so that the shutdown waits for none."""
@@ -201,13 +240,17 @@ class FaultEndpoints:
         try:
             body = await read_body(request, MAX_BODY)
         except RequestRejected as rejection:
-            return await answer_early(request, web.Response(status=rejection.status, text=f"{rejection.message}\n"))
+            return await answer_early(
+                request, web.Response(status=rejection.status, text=f"{rejection.message}\n")
+            )
         specs = _parse(body)
         for path in [path for spec in specs for path in spec.path or ()]:
             if not path.endswith("*") and not await _is_served(request, path):
                 raise web.HTTPBadRequest(text=f"path: the sandbox does not serve {path!r}\n")
         if len(specs) > self._faults.room:
-            raise web.HTTPBadRequest(text=f"there are {MAX_FAULTS} faults at most; DELETE /sandbox/faults removes them\n")
+            raise web.HTTPBadRequest(
+                text=f"there are {MAX_FAULTS} faults at most; DELETE /sandbox/faults removes them\n"
+            )
         self._faults.add(specs)
         return web.json_response(self._faults.shown(), status=201)
 
@@ -226,15 +269,23 @@ class FaultEndpoints:
             if request.method == "OPTIONS" or path == "/" or path.startswith(_OWN):
                 return await handler(request)
             fault = self._faults.take(path)
-            return await handler(request) if fault is None else await self._apply(fault, request, handler)
+            return (
+                await handler(request)
+                if fault is None
+                else await self._apply(fault, request, handler)
+            )
 
         return apply_fault
 
-    async def _apply(self, fault: FaultSpec, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _apply(
+        self, fault: FaultSpec, request: web.Request, handler: Handler
+    ) -> web.StreamResponse:
         instead = fault.response()
         if fault.when == "before":
             await self._delay(fault)
-            return await handler(request) if instead is None else await self._answer(instead, request)
+            return (
+                await handler(request) if instead is None else await self._answer(instead, request)
+            )
         if instead is None:
             response = await handler(request)
             await self._delay(fault)
@@ -275,7 +326,9 @@ def _reset(request: web.Request) -> None:
     transport = request.transport
     if transport is None:
         return
-    if (connection := transport.get_extra_info("socket")) is not None and connection.family != socket.AF_UNIX:
+    if (
+        connection := transport.get_extra_info("socket")
+    ) is not None and connection.family != socket.AF_UNIX:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     transport.abort()
 
@@ -284,12 +337,15 @@ def _parse(body: bytes) -> list[FaultSpec]:
     """The faults of a body. Raises 400, with words that say what there is."""
     try:
         content = json.loads(body)
-        json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair could not be answered
+        # half a surrogate pair could not be answered
+        json.dumps(content, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         raise web.HTTPBadRequest(text=f"the body is not JSON. {MEMBERS}\n") from None
     listed = content if isinstance(content, list) else [content]
     if not listed or not all(isinstance(each, dict) for each in listed):
-        raise web.HTTPBadRequest(text=f"the body is not a fault, an object, or a list of them. {MEMBERS}\n")
+        raise web.HTTPBadRequest(
+            text=f"the body is not a fault, an object, or a list of them. {MEMBERS}\n"
+        )
     try:
         return [FaultSpec.model_validate(each) for each in listed]
     except ValidationError as error:
@@ -299,7 +355,9 @@ def _parse(body: bytes) -> list[FaultSpec]:
             problem = f"there is no {str(first['loc'][-1])[:100]!r}"
         else:
             problem = first["msg"].removeprefix("Value error, ")
-        raise web.HTTPBadRequest(text=f"{where}{': ' if where else ''}{problem}. {MEMBERS}\n") from None
+        raise web.HTTPBadRequest(
+            text=f"{where}{': ' if where else ''}{problem}. {MEMBERS}\n"
+        ) from None
 
 
 async def _is_served(request: web.Request, path: str) -> bool:

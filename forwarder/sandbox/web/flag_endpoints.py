@@ -1,10 +1,14 @@
-"""Flags and cohorts for tests and people: to list, show, set, change and delete them, and who gets what and why.
+"""Flags and cohorts for tests and people: to list, show, set, change and delete them, and who gets
+what and why.
 
-`PUT /sandbox/flags/{key}?api_key=phc_…` sets a flag in the service's own form, `/sandbox/cohorts/{id}` a cohort, `/sandbox/group-types` the
-names of the types of groups (`["company", …]`: a flag's `aggregation_group_type_index` counts them). A cohort with `distinct_ids` is static
-and has these persons. An invalid definition is 400, with the place of the fault in `attr`, in the management API's form of errors.
+`PUT /sandbox/flags/{key}?api_key=phc_…` sets a flag in the service's own form,
+`/sandbox/cohorts/{id}` a cohort, `/sandbox/group-types` the names of the types of groups
+(`["company", …]`: a flag's `aggregation_group_type_index` counts them). A cohort with
+`distinct_ids` is static and has these persons. An invalid definition is 400, with the place of the
+fault in `attr`, in the management API's form of errors.
 
-`PATCH /sandbox/flags?id=N` changes `active`, or `rollout_percentage` of every condition (with `condition`, an index, of one).
+`PATCH /sandbox/flags?id=N` changes `active`, or `rollout_percentage` of every condition (with
+`condition`, an index, of one).
 
 What changes something is refused to pages of other sites (`queries`).
 """
@@ -59,7 +63,9 @@ T = TypeVar("T")
 LARGEST_DEFINITION: Final = 10_000_000
 """Bytes of a body, exclusive."""
 _LARGEST_ID: Final = 10**15
-_PROJECTS: Final = "SELECT api_token, id, json_extract(settings, '$.name'), organization FROM projects"
+_PROJECTS: Final = (
+    "SELECT api_token, id, json_extract(settings, '$.name'), organization FROM projects"
+)
 
 
 class FlagRow(TypedDict):
@@ -154,22 +160,39 @@ class FlagEndpoints:
     async def list_cohorts(self, request: web.Request) -> web.Response:
         """GET /sandbox/cohorts: the cohorts with their definitions."""
         api_key, page = request.query.get("api_key"), listing_page(request)
-        found = await self._thread.run(lambda store: list_definitions(store, DefinitionKind.COHORT, api_key))
-        rows = [CohortRow(id=int(each.name), api_key=masked_key(each.api_key) or "", definition=dict(each.content)) for each in found]
+        found = await self._thread.run(
+            lambda store: list_definitions(store, DefinitionKind.COHORT, api_key)
+        )
+        rows = [
+            CohortRow(
+                id=int(each.name),
+                api_key=masked_key(each.api_key) or "",
+                definition=dict(each.content),
+            )
+            for each in found
+        ]
         return listing(len(rows), [json.dumps(row) for row in page.slice_of(rows)])
 
     async def show(self, request: web.Request) -> web.Response:
         """GET /sandbox/flags/{key} and /sandbox/cohorts/{id}: the definition."""
         kind, name = _named(request)
-        found = await self._of_project(request, lambda store, api_key: find_definition(store, DefinitionKey(api_key, kind, name)))
+        found = await self._of_project(
+            request,
+            lambda store, api_key: find_definition(store, DefinitionKey(api_key, kind, name)),
+        )
         return web.json_response(_there(found).content)
 
     async def put(self, request: web.Request) -> web.Response:
-        """PUT /sandbox/flags/{key} and /sandbox/cohorts/{id}: add or replace the definition, and show it."""
+        """PUT /sandbox/flags/{key} and /sandbox/cohorts/{id}: add or replace the definition, and
+        show it.
+        """
         reject_other_sites(request)
         (kind, name), content, now = _named(request), await _body(request), self._time()
         stored = await self._of_project(
-            request, lambda store, api_key: put_definition(store, DefinitionKey(api_key, kind, name), content, now)
+            request,
+            lambda store, api_key: put_definition(
+                store, DefinitionKey(api_key, kind, name), content, now
+            ),
         )
         return web.json_response(stored.content)
 
@@ -177,7 +200,10 @@ class FlagEndpoints:
         """DELETE /sandbox/flags/{key} and /sandbox/cohorts/{id}."""
         reject_other_sites(request)
         kind, name = _named(request)
-        if not await self._of_project(request, lambda store, api_key: delete_definition(store, DefinitionKey(api_key, kind, name))):
+        if not await self._of_project(
+            request,
+            lambda store, api_key: delete_definition(store, DefinitionKey(api_key, kind, name)),
+        ):
             raise not_found()
         return web.Response(status=204)
 
@@ -187,36 +213,58 @@ class FlagEndpoints:
         names, now = await _body(request), self._time()
         if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
             raise InvalidDefinition("", "this is not a list of names")
-        await self._of_project(request, lambda store, api_key: name_group_types(store, api_key, names, now))
+        await self._of_project(
+            request, lambda store, api_key: name_group_types(store, api_key, names, now)
+        )
         return web.json_response(names)
 
     async def change_flag(self, request: web.Request) -> web.Response:
-        """PATCH /sandbox/flags?id=N: turn a flag on or off, or change its rollout, and show its row."""
+        """PATCH /sandbox/flags?id=N: turn a flag on or off, or change its rollout, and show its
+        row.
+        """
         reject_other_sites(request)
-        number, changes, now = _number(request.query.get("id", "")), await _body(request), self._time()
+        number, changes, now = (
+            _number(request.query.get("id", "")),
+            await _body(request),
+            self._time(),
+        )
         row = await self._thread.ask(lambda store: _change(store, number, changes, now))
         return web.json_response(row)
 
     async def evaluate(self, request: web.Request) -> web.Response:
-        """GET /sandbox/evaluations: every flag of a project for a person, with the reason and what became of each condition.
+        """GET /sandbox/evaluations: every flag of a project for a person, with the reason and what
+        became of each condition.
 
         Without `limit` and `offset` it is all of them.
         """
         query, now = request.query, self._time()
         question = FlagQuestion(
             distinct_id=query.get("distinct_id", ""),
-            groups={name: key if isinstance(key, str) else json.dumps(key) for name, key in _object(query, "groups").items()},
+            groups={
+                name: key if isinstance(key, str) else json.dumps(key)
+                for name, key in _object(query, "groups").items()
+            },
             person_properties=_object(query, "person_properties"),
-            group_properties={name: each for name, each in _object(query, "group_properties").items() if isinstance(each, dict)},
+            group_properties={
+                name: each
+                for name, each in _object(query, "group_properties").items()
+                if isinstance(each, dict)
+            },
         )
         if not (question.distinct_id or query.get("person")):
             raise invalid("distinct_id", "Name a person.", "required")
         results = await self._thread.ask(lambda store: _evaluations(store, query, question, now))
-        shown = listing_page(request).slice_of(results) if {"limit", "offset"} & query.keys() else results
+        shown = (
+            listing_page(request).slice_of(results)
+            if {"limit", "offset"} & query.keys()
+            else results
+        )
         return listing(len(results), [json.dumps(result) for result in shown])
 
     async def _of_project(self, request: web.Request, do: Callable[[Store, str], T]) -> T:
-        """Run `do` for the project that the request names. Raises `ManagementError` if there is none."""
+        """Run `do` for the project that the request names. Raises `ManagementError` if there is
+        none.
+        """
         api_key = request.query.get("api_key")
 
         def work(store: Store) -> T:
@@ -231,7 +279,9 @@ class FlagEndpoints:
         return datetime.fromtimestamp(self._now(), UTC)
 
 
-def _answering(handle: Callable[[web.Request], Awaitable[web.Response]]) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _answering(
+    handle: Callable[[web.Request], Awaitable[web.Response]],
+) -> Callable[[web.Request], Awaitable[web.Response]]:
     """A handler whose errors are answered in the management API's form."""
 
     async def answer(request: web.Request) -> web.Response:
@@ -266,7 +316,9 @@ async def _body(request: web.Request) -> Any:
         content = json.loads(await read_body(request, LARGEST_DEFINITION))
     except RequestRejected as rejection:
         if rejection.status == 413:
-            raise ManagementError(413, ErrorType.INVALID_REQUEST, "request_too_large", rejection.message) from None
+            raise ManagementError(
+                413, ErrorType.INVALID_REQUEST, "request_too_large", rejection.message
+            ) from None
         raise invalid(None, rejection.message) from None
     except (ValueError, RecursionError):
         raise invalid(None, "The body is not JSON.", "parse_error") from None
@@ -292,7 +344,9 @@ def _there(found: StoredDefinition | None) -> StoredDefinition:
 
 
 def _flag_rows(store: Store, wanted: Mapping[str, str]) -> list[FlagRow]:
-    """The rows of flags that match the parameters `id`, `api_key`, `project`, `organization` and `text`."""
+    """The rows of flags that match the parameters `id`, `api_key`, `project`, `organization` and
+    `text`.
+    """
     calls = {(use.api_key, use.flag): use.calls for use in flag_calls(store, wanted.get("api_key"))}
     projects = {api_key: place for api_key, *place in store.select(_PROJECTS, [])}
     text = wanted.get("text", "").lower()
@@ -306,7 +360,9 @@ def _flag_rows(store: Store, wanted: Mapping[str, str]) -> list[FlagRow]:
     return found
 
 
-def _row(flag: StoredDefinition, project: int | None, project_name: str | None, calls: int) -> FlagRow:
+def _row(
+    flag: StoredDefinition, project: int | None, project_name: str | None, calls: int
+) -> FlagRow:
     return {
         "id": flag.id,
         "project": project,
@@ -327,28 +383,43 @@ def _change(store: Store, number: int, changes: Any, now: datetime) -> FlagRow:
     flag = _there(definition_of_row(store, DefinitionKind.FLAG, number))
     if not isinstance(changes, dict):
         raise InvalidDefinition("", "this is not an object")
-    unknown = next((name for name in changes if name not in ("active", "rollout_percentage", "condition")), None)
+    unknown = next(
+        (name for name in changes if name not in ("active", "rollout_percentage", "condition")),
+        None,
+    )
     if unknown is not None:
-        raise InvalidDefinition(unknown, "only active and rollout_percentage can be changed here: set the flag as a whole")
+        raise InvalidDefinition(
+            unknown,
+            "only active and rollout_percentage can be changed here: set the flag as a whole",
+        )
     content = {name: value for name, value in flag.content.items() if name != "version"}
     if "active" in changes:
         content["active"] = changes["active"]
     if "rollout_percentage" in changes:
-        content["filters"] = _rolled_out(content["filters"], changes["rollout_percentage"], changes.get("condition"))
+        content["filters"] = _rolled_out(
+            content["filters"], changes["rollout_percentage"], changes.get("condition")
+        )
     put_definition(store, DefinitionKey(flag.api_key, DefinitionKind.FLAG, flag.name), content, now)
     return next(row for row in _flag_rows(store, {"api_key": flag.api_key}) if row["id"] == number)
 
 
-def _rolled_out(filters: Mapping[str, Any], percentage: object, condition: object) -> dict[str, Any]:
+def _rolled_out(
+    filters: Mapping[str, Any], percentage: object, condition: object
+) -> dict[str, Any]:
     groups = list(filters["groups"]) or [{"properties": []}]
     if condition is not None and not (type(condition) is int and 0 <= condition < len(groups)):
         raise InvalidDefinition("condition", "this is not the index of a condition")
-    changed = [{**group, "rollout_percentage": percentage} if condition in (None, index) else group for index, group in enumerate(groups)]
+    changed = [
+        {**group, "rollout_percentage": percentage} if condition in (None, index) else group
+        for index, group in enumerate(groups)
+    ]
     return {**filters, "groups": changed}
 
 
 def _of_person(store: Store, person: str, question: FlagQuestion) -> tuple[str, FlagQuestion]:
-    """The project of a person, and the question about the person. Raises `ManagementError` if there is no such person."""
+    """The project of a person, and the question about the person. Raises `ManagementError` if
+    there is no such person.
+    """
     found = store.select("SELECT api_key, distinct_id FROM persons WHERE uuid = ?", [person])
     if not found:
         raise not_found()
@@ -356,15 +427,25 @@ def _of_person(store: Store, person: str, question: FlagQuestion) -> tuple[str, 
     return api_key, replace(question, distinct_id=question.distinct_id or distinct_id)
 
 
-def _evaluations(store: Store, query: Mapping[str, str], question: FlagQuestion, now: datetime) -> list[FlagDecision]:
-    """What each flag is for a person; of the project of `person` (its uuid), of `flag` (a row's number), or of `api_key`."""
+def _evaluations(
+    store: Store, query: Mapping[str, str], question: FlagQuestion, now: datetime
+) -> list[FlagDecision]:
+    """What each flag is for a person; of the project of `person` (its uuid), of `flag` (a row's
+    number), or of `api_key`.
+    """
     api_key = query.get("api_key")
     if query.get("person"):
         api_key, question = _of_person(store, query["person"], question)
     elif query.get("flag"):
-        api_key = _there(definition_of_row(store, DefinitionKind.FLAG, _number(query["flag"]))).api_key
+        api_key = _there(
+            definition_of_row(store, DefinitionKind.FLAG, _number(query["flag"]))
+        ).api_key
     if not api_key:
-        raise invalid("api_key", "Name a project by api_key, one of its flags by flag, or one of its persons by person.", "required")
+        raise invalid(
+            "api_key",
+            "Name a project by api_key, one of its flags by flag, or one of its persons by person.",
+            "required",
+        )
     evaluation = decide(store, api_key, question, now)
     decisions = list[FlagDecision]()
     for flag in list_definitions(store, DefinitionKind.FLAG, api_key):
@@ -386,6 +467,8 @@ def _decision(flag: StoredDefinition, result: FlagResult | None, error: str | No
         variant=None if result is None else result.variant,
         payload=None if result is None else result.payload,
         reason=reason if result is None else cast("DecisionReason", show_flag(result)["reason"]),
-        conditions=[] if result is None else [ConditionOutcome(matched=each.matched, why=each.why) for each in result.conditions],
+        conditions=[]
+        if result is None
+        else [ConditionOutcome(matched=each.matched, why=each.why) for each in result.conditions],
         error=error,
     )

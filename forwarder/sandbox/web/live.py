@@ -1,14 +1,18 @@
-"""Arrivals as they happen: `/sandbox/live`, server-sent events, and `/sandbox/rates`, counts by second.
+"""Arrivals as they happen: `/sandbox/live`, server-sent events, and `/sandbox/rates`, counts by
+second.
 
-Invariants: nothing is queued for a reader; it sends its position, and the database is queried for what came since. So a slow reader costs
-no memory: it gets fewer events, and the number that it missed; one that reconnects resumes at its position. All readers together use the
-store's thread for a twentieth of the time, so that watching does not delay ingestion. A commit wakes readers, never the other way round.
-Every group of messages ends with one that has an `id`, so a reader that reconnects with it misses nothing that could be shown.
+Invariants: nothing is queued for a reader; it sends its position, and the database is queried for
+what came since. So a slow reader costs no memory: it gets fewer events, and the number that it
+missed; one that reconnects resumes at its position. All readers together use the store's thread
+for a twentieth of the time, so that watching does not delay ingestion. A commit wakes readers,
+never the other way round. Every group of messages ends with one that has an `id`, so a reader that
+reconnects with it misses nothing that could be shown.
 
-An update has at most `limit` events and requests, the newest, in the order of arrival; omitted ones are counted. A query searches at most
-`REACH` arrivals back; an event of more than `LARGE` bytes is shown without its bytes. Rates are computed from the stored requests, so they
-survive a restart. Requests are numbered in the order in which they were stored, which is nearly that of their times; a binary search finds
-the first one of an interval.
+An update has at most `limit` events and requests, the newest, in the order of arrival; omitted
+ones are counted. A query searches at most `REACH` arrivals back; an event of more than `LARGE`
+bytes is shown without its bytes. Rates are computed from the stored requests, so they survive a
+restart. Requests are numbered in the order in which they were stored, which is nearly that of
+their times; a binary search finds the first one of an interval.
 """
 
 from __future__ import annotations
@@ -28,7 +32,14 @@ from aiohttp import web
 
 from forwarder.sandbox.protocol.times import format_time
 from forwarder.sandbox.store.database import Store
-from forwarder.sandbox.store.records import ArrivalKind, SandboxSummary, StoredEvent, StoredRequest, like_pattern, where
+from forwarder.sandbox.store.records import (
+    ArrivalKind,
+    SandboxSummary,
+    StoredEvent,
+    StoredRequest,
+    like_pattern,
+    where,
+)
 from forwarder.sandbox.store.thread import StoreThread
 from forwarder.sandbox.web.queries import show_event, show_request
 
@@ -45,13 +56,19 @@ RECENT: Final = 5
 PAUSE: Final = 0.25
 """Seconds between two updates of a reader, at least."""
 SHARE: Final = 20
-"""After an update a reader pauses this many times the update's time on the store's thread, times the number of readers."""
+"""After an update a reader pauses this many times the update's time on the store's thread, times
+the number of readers.
+"""
 HEARTBEAT: Final = 15.0
 """Seconds without news after which a reader gets a comment."""
 GONE: Final = 1.0
 """Seconds within which a closed connection, or the end of the sandbox, is noticed."""
 _LINES: Final = re.compile(r"\r\n|\r|\n")
-_HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Content-Type": "text/event-stream"}
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",
+    "Content-Type": "text/event-stream",
+}
 REACH: Final = 100_000
 """Arrivals, and requests, that a query searches at most."""
 LARGE: Final = 65_536
@@ -67,9 +84,11 @@ Shown = TypeVar("Shown")
 MAX_SECONDS: Final = 3600
 """Seconds of one query at most."""
 SLOW: Final = 30
-"""Seconds by which a request can be older than those stored before it: the time that its body took."""
+"""Seconds by which a request can be older than those stored before it: the time that its body took.
+"""
 _BY_SECOND: Final = """
-SELECT substr(received_at, 1, 19) AS second, sum(events + duplicates + conflicts), sum(conflicts), sum(status >= 400)
+SELECT substr(received_at, 1, 19) AS second, sum(events + duplicates + conflicts), \
+sum(conflicts), sum(status >= 400)
 FROM requests WHERE id >= ? AND received_at >= ? GROUP BY second"""
 
 
@@ -91,7 +110,9 @@ class LiveEndpoints:
             reader.closing.set()
 
     async def rates(self, request: web.Request) -> web.Response:
-        """GET /sandbox/rates: counts by second, of the last `seconds` (default 300, at most an hour)."""
+        """GET /sandbox/rates: counts by second, of the last `seconds` (default 300, at most an
+        hour).
+        """
         text = request.query.get("seconds", "")
         wanted = int(text) if text.isascii() and text.isdecimal() and len(text) <= 9 else WINDOW
         now, seconds = self._now(), min(max(1, wanted), MAX_SECONDS)
@@ -103,7 +124,13 @@ class LiveEndpoints:
         if len(self._readers) >= READERS:
             raise web.HTTPServiceUnavailable(text=f"{READERS} streams are open already\n")
         place = LivePosition.parse(request.headers.get("Last-Event-ID", ""))
-        reader = _Reader(request, web.StreamResponse(headers=_HEADERS), _filter(request), place or LivePosition(), first=place is None)
+        reader = _Reader(
+            request,
+            web.StreamResponse(headers=_HEADERS),
+            _filter(request),
+            place or LivePosition(),
+            first=place is None,
+        )
         self._readers.append(reader)
         try:
             with suppress(ConnectionError):
@@ -118,7 +145,9 @@ class LiveEndpoints:
         while not reader.gone:
             commit = self._thread.next_commit
             news = await self._thread.run(lambda store: self._update(store, reader))
-            await reader.response.write("".join(news.messages()).encode("utf-8", "backslashreplace"))
+            await reader.response.write(
+                "".join(news.messages()).encode("utf-8", "backslashreplace")
+            )
             reader.place, reader.first = news.update.place, False
             await self._rest(reader, news.took)
             await self._fold(reader, news.update.place.arrival)
@@ -128,7 +157,13 @@ class LiveEndpoints:
         began = time.perf_counter()
         found = read_update(store, reader.view, reader.place, FIRST if reader.first else MOST)
         seconds = WINDOW if reader.first or found.reset else RECENT
-        return LiveMessages(found, store.figures(), count_rates(store, self._now(), seconds), reader.first, time.perf_counter() - began)
+        return LiveMessages(
+            found,
+            store.figures(),
+            count_rates(store, self._now(), seconds),
+            reader.first,
+            time.perf_counter() - began,
+        )
 
     async def _fold(self, reader: _Reader, end: int) -> None:
         """Fold new arrivals into persons and groups, a step at a time."""
@@ -205,7 +240,11 @@ class _Reader:
     @property
     def gone(self) -> bool:
         """Whether the reader has disconnected, or the sandbox is closing."""
-        return self.closing.is_set() or self.request.transport is None or self.request.transport.is_closing()
+        return (
+            self.closing.is_set()
+            or self.request.transport is None
+            or self.request.transport.is_closing()
+        )
 
 
 def _filter(request: web.Request) -> LiveFilter:
@@ -226,7 +265,9 @@ def _message(name: str, data: str, number: str | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LivePosition:
-    """A reader's position: the last arrival and the last request that it got, and the history that these belong to."""
+    """A reader's position: the last arrival and the last request that it got, and the history that
+    these belong to.
+    """
 
     arrival: int = 0
     request: int = 0
@@ -253,9 +294,13 @@ class LiveFilter:
     distinct_id: str | None = None
     api_key: str | None = None
     text: str | None = None
-    """A part of the event's bytes; of a request, of its path, query, answer or error. The case of ASCII letters is ignored."""
+    """A part of the event's bytes; of a request, of its path, query, answer or error. The case of
+    ASCII letters is ignored.
+    """
     problems: bool = False
-    """Only conflicts; of requests those that were rejected or reset, or have a conflict or an event that was not ingested."""
+    """Only conflicts; of requests those that were rejected or reset, or have a conflict or an
+    event that was not ingested.
+    """
 
     def of_events(self) -> tuple[str, list[object]]:
         """The condition over `events`, with its parameters."""
@@ -267,21 +312,33 @@ class LiveFilter:
         return where(wanted)
 
     def of_requests(self, after: int, last: int) -> tuple[str, list[object]]:
-        """The condition over `requests`, with its parameters; their events are searched among the arrivals up to `last`."""
+        """The condition over `requests`, with its parameters; their events are searched among the
+        arrivals up to `last`.
+        """
         wanted = self._of_both()
         if self.text:
-            wanted["path || '?' || query || ' ' || answer || ' ' || ifnull(error, '') LIKE ? ESCAPE '!'"] = like_pattern(self.text[:TEXT])
+            wanted[
+                (
+                    "path || '?' || query || ' ' || answer || ' ' || ifnull(error, '') LIKE ? "
+                    "ESCAPE '!'"
+                )
+            ] = like_pattern(self.text[:TEXT])
         condition, parameters = where(wanted)
         held, more = where({"event = ?": self.event, "distinct_id = ?": self.distinct_id})
         if more:
-            condition += f" AND id IN (SELECT request FROM events WHERE id > ? AND id <= ? AND {held})"  # noqa: S608 - constants
+            condition += (
+                # constants
+                f" AND id IN (SELECT request FROM events WHERE id > ? AND id <= ? AND {held})"  # noqa: S608
+            )
             parameters += [max(after, last - REACH), last, *more]
         return (f"{condition} AND {_PROBLEM}" if self.problems else condition), parameters
 
     def _of_both(self) -> dict[str, str | None]:
         if self.api_key is None or "…" not in self.api_key:
             return {"api_key = ?": self.api_key}
-        return {"api_key LIKE ? ESCAPE '!'": like_pattern(self.api_key.rpartition("…")[2][:TEXT])[:-1]}
+        return {
+            "api_key LIKE ? ESCAPE '!'": like_pattern(self.api_key.rpartition("…")[2][:TEXT])[:-1]
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,10 +364,16 @@ def read_update(store: Store, view: LiveFilter, place: LivePosition, limit: int)
     """The arrivals after `place` that match `view`: at most `limit` events and as many requests."""
     history = _history_id(store)
     end = LivePosition(_newest(store, "events"), _newest(store, "requests"), history)
-    reset = place.history not in ("", history) or place.arrival > end.arrival or place.request > end.request
+    reset = (
+        place.history not in ("", history)
+        or place.arrival > end.arrival
+        or place.request > end.request
+    )
     start = LivePosition() if reset else place
     events = _matching(store, _ARRIVED, view.of_events(), start.arrival, end.arrival)
-    requests = _matching(store, _REQUESTED, view.of_requests(start.arrival, end.arrival), start.request, end.request)
+    requests = _matching(
+        store, _REQUESTED, view.of_requests(start.arrival, end.arrival), start.request, end.request
+    )
     return LiveUpdate(
         end,
         reset,
@@ -326,16 +389,23 @@ def _history_id(store: Store) -> str:
 
 
 def _newest(store: Store, table: str) -> int:
-    return int(store.select(f"SELECT coalesce(max(id), 0) FROM {table}", [])[0][0])  # noqa: S608 - one of two names, both above
+    # one of two names, both above
+    return int(store.select(f"SELECT coalesce(max(id), 0) FROM {table}", [])[0][0])  # noqa: S608
 
 
-def _matching(store: Store, statement: str, wanted: tuple[str, list[object]], after: int, last: int) -> list[int]:
+def _matching(
+    store: Store, statement: str, wanted: tuple[str, list[object]], after: int, last: int
+) -> list[int]:
     condition, parameters = wanted
-    rows = store.select(f"{statement} AND {condition} ORDER BY id", [max(after, last - REACH), last, *parameters])
+    rows = store.select(
+        f"{statement} AND {condition} ORDER BY id", [max(after, last - REACH), last, *parameters]
+    )
     return [number for (number,) in rows]
 
 
-def _newest_items(numbers: list[int], limit: int, read: Callable[[int], Shown]) -> NewestItems[Shown]:
+def _newest_items(
+    numbers: list[int], limit: int, read: Callable[[int], Shown]
+) -> NewestItems[Shown]:
     chosen = numbers[-limit:]
     return NewestItems([read(number) for number in chosen], len(numbers) - len(chosen))
 
@@ -348,7 +418,9 @@ def _shorten_request(request: StoredRequest) -> StoredRequest:
     """Without the bytes of events not ingested, if they are many; index and reason stay."""
     if sum(len(each.raw) for each in request.not_ingested) <= LARGE:
         return request
-    return replace(request, not_ingested=[each._replace(raw=b"") for each in request.not_ingested[:MANY]])
+    return replace(
+        request, not_ingested=[each._replace(raw=b"") for each in request.not_ingested[:MANY]]
+    )
 
 
 def _is_number(text: str) -> bool:
@@ -357,7 +429,9 @@ def _is_number(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Counts by second: the first is that of the second `start` (since 1970), each next one that of `step` seconds later."""
+    """Counts by second: the first is that of the second `start` (since 1970), each next one that
+    of `step` seconds later.
+    """
 
     start: int
     events: list[int]
@@ -369,14 +443,24 @@ class Rates:
 
 
 def count_rates(store: Store, now: float, seconds: int) -> Rates:
-    """The counts of the last `seconds` seconds until `now`, wall-clock seconds, whose own second is the last."""
+    """The counts of the last `seconds` seconds until `now`, wall-clock seconds, whose own second
+    is the last.
+    """
     start = int(now) - seconds + 1
     found = Rates(start, [0] * seconds, [0] * seconds, [0] * seconds)
-    since, earlier = (format_time(datetime.fromtimestamp(second, UTC)) for second in (start, start - SLOW))
-    for second, events, conflicts, refused in store.select(_BY_SECOND, [_first_since(store, earlier), since]):
+    since, earlier = (
+        format_time(datetime.fromtimestamp(second, UTC)) for second in (start, start - SLOW)
+    )
+    for second, events, conflicts, refused in store.select(
+        _BY_SECOND, [_first_since(store, earlier), since]
+    ):
         place = int(datetime.fromisoformat(f"{second}+00:00").timestamp()) - start
         if place < seconds:
-            found.events[place], found.conflicts[place], found.refused[place] = events, conflicts, refused
+            found.events[place], found.conflicts[place], found.refused[place] = (
+                events,
+                conflicts,
+                refused,
+            )
     return found
 
 
@@ -385,7 +469,12 @@ def _first_since(store: Store, since: str) -> int:
     low, high = 1, 1 + int(store.select("SELECT coalesce(max(id), 0) FROM requests", [])[0][0])
     while low < high:
         middle = (low + high) // 2
-        if store.select("SELECT received_at FROM requests WHERE id >= ? ORDER BY id LIMIT 1", [middle])[0][0] < since:
+        if (
+            store.select(
+                "SELECT received_at FROM requests WHERE id >= ? ORDER BY id LIMIT 1", [middle]
+            )[0][0]
+            < since
+        ):
             low = middle + 1
         else:
             high = middle

@@ -1,9 +1,11 @@
-"""Lists what the management API holds, for tests and people: no key is required, and no secret is shown.
+"""Lists what the management API holds, for tests and people: no key is required, and no secret is
+shown.
 
-Each listing shows the resource as the management API answers it, with its owner and further details. Project keys are masked, a personal
-key has its label and scopes, destinations come without their secrets. `MANAGEMENT_LISTINGS` is the table: a listing's name (its path is
-`/sandbox/` and that), what it shows, its tables, and its filters. Filters are texts: an invalid id matches nothing. `text` is searched in
-names and addresses, ignoring the case of ASCII letters.
+Each listing shows the resource as the management API answers it, with its owner and further
+details. Project keys are masked, a personal key has its label and scopes, destinations come
+without their secrets. `MANAGEMENT_LISTINGS` is the table: a listing's name (its path is
+`/sandbox/` and that), what it shows, its tables, and its filters. Filters are texts: an invalid id
+matches nothing. `text` is searched in names and addresses, ignoring the case of ASCII letters.
 """
 
 from __future__ import annotations
@@ -19,12 +21,27 @@ from typing import Any, Final
 from typing_extensions import TypedDict
 
 from forwarder.contract.payloads import NewProject
-from forwarder.contract.resources import LEVELS, OWNER, BatchExport, Dashboard, Domain, Invite, Member, Timestamp, Uuid
+from forwarder.contract.resources import (
+    LEVELS,
+    OWNER,
+    BatchExport,
+    Dashboard,
+    Domain,
+    Invite,
+    Member,
+    Timestamp,
+    Uuid,
+)
 from forwarder.core.secrets import mask_credentials, mask_key
 from forwarder.sandbox.exports.batch_exports import batch_export_resource
 from forwarder.sandbox.manage.call import CallingMember, rows
 from forwarder.sandbox.manage.domains import challenge_name, domain_resource
-from forwarder.sandbox.manage.members import INVITE_LIFETIME, invite_resource, is_expired, member_resource
+from forwarder.sandbox.manage.members import (
+    INVITE_LIFETIME,
+    invite_resource,
+    is_expired,
+    member_resource,
+)
 from forwarder.sandbox.manage.projects import DEFAULTS, dashboard_resource
 from forwarder.sandbox.protocol.http import masked_key
 from forwarder.sandbox.protocol.times import format_time, parse_time
@@ -43,7 +60,10 @@ _OF_PROJECT: Final = """
 _OWNER: Final = "organizations.id AS owner, organizations.name AS owner_name"
 _PLACE: Final = f"{_OWNER}, projects.id AS place, {_NAME} AS place_name"
 _IN_ORGANIZATION: Final = "JOIN organizations ON organizations.id = {0}.organization"
-_IN_PROJECT: Final = "JOIN projects ON projects.id = {0}.project JOIN organizations ON organizations.id = projects.organization"
+_IN_PROJECT: Final = (
+    "JOIN projects ON projects.id = {0}.project JOIN organizations ON organizations.id = "
+    "projects.organization"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +90,23 @@ class ManagementListing:
 
 
 def list_management(
-    database: sqlite3.Connection, name: str, wanted: Mapping[str, str], page: ListingPage, now: datetime
+    database: sqlite3.Connection,
+    name: str,
+    wanted: Mapping[str, str],
+    page: ListingPage,
+    now: datetime,
 ) -> tuple[int, list[Any]]:
     """The number of items of a listing that match `wanted`, and a page of them."""
     listed = MANAGEMENT_LISTINGS[name]
     condition, values = _condition(listed, wanted)
     tail = f"FROM {listed.source} WHERE {condition}"
     (count,) = database.execute(f"SELECT count(*) {tail}", values).fetchone()
-    found = rows(database, f"SELECT {listed.columns} {tail}{page.ordered(listed.order)}", *values, *page.bounds())
+    found = rows(
+        database,
+        f"SELECT {listed.columns} {tail}{page.ordered(listed.order)}",
+        *values,
+        *page.bounds(),
+    )
     return count, [_without_keys(listed.make(database, now, row)) for row in found]
 
 
@@ -91,9 +120,13 @@ def _without_keys(value: Any) -> Any:
 
 
 def _condition(listed: ManagementListing, wanted: Mapping[str, str]) -> tuple[str, list[object]]:
-    chosen = {f"{column} = ?": wanted[name] for name, column in listed.filters.items() if name in wanted}
+    chosen = {
+        f"{column} = ?": wanted[name] for name, column in listed.filters.items() if name in wanted
+    }
     if wanted.get("text"):
-        chosen[f"{' || char(10) || '.join(listed.searched)} LIKE ? ESCAPE '!'"] = like_pattern(wanted["text"])
+        chosen[f"{' || char(10) || '.join(listed.searched)} LIKE ? ESCAPE '!'"] = like_pattern(
+            wanted["text"]
+        )
     return " AND ".join(["1", *chosen]), list(chosen.values())
 
 
@@ -122,29 +155,57 @@ def _project(_database: sqlite3.Connection, _now: datetime, row: sqlite3.Row) ->
 
 
 def _member(database: sqlite3.Connection, _now: datetime, row: sqlite3.Row) -> dict[str, Any]:
-    keys = rows(database, "SELECT label, scopes, created_at FROM personal_keys WHERE user = ? ORDER BY id", row["user"])
+    keys = rows(
+        database,
+        "SELECT label, scopes, created_at FROM personal_keys WHERE user = ? ORDER BY id",
+        row["user"],
+    )
     shown = [{**dict(key), "scopes": json.loads(key["scopes"])} for key in keys]
-    return {**member_resource(database, row), "organization": _owner(row), **_level(row), "personal_api_keys": shown}
+    return {
+        **member_resource(database, row),
+        "organization": _owner(row),
+        **_level(row),
+        "personal_api_keys": shown,
+    }
 
 
 def _invite(database: sqlite3.Connection, now: datetime, row: sqlite3.Row) -> dict[str, Any]:
     made = parse_time(row["created_at"]) or now
     expires_at = format_time(made + INVITE_LIFETIME)
-    return {**invite_resource(database, now, row), "organization": _owner(row), **_level(row), "expires_at": expires_at}
+    return {
+        **invite_resource(database, now, row),
+        "organization": _owner(row),
+        **_level(row),
+        "expires_at": expires_at,
+    }
 
 
 def _domain(_database: sqlite3.Connection, _now: datetime, row: sqlite3.Row) -> dict[str, Any]:
-    record = {"type": "TXT", "name": challenge_name(row["domain"]), "value": row["verification_challenge"]}
+    record = {
+        "type": "TXT",
+        "name": challenge_name(row["domain"]),
+        "value": row["verification_challenge"],
+    }
     return {**domain_resource(row), "organization": _owner(row), "dns_record": record}
 
 
 def _dashboard(database: sqlite3.Connection, _now: datetime, row: sqlite3.Row) -> dict[str, Any]:
     shown = dashboard_resource(database, _SOME_OWNER, row)
-    return {**shown, "organization": _owner(row), "project": _place(row), "is_primary": bool(row["is_primary"])}
+    return {
+        **shown,
+        "organization": _owner(row),
+        "project": _place(row),
+        "is_primary": bool(row["is_primary"]),
+    }
 
 
 def _batch_export(database: sqlite3.Connection, _now: datetime, row: sqlite3.Row) -> dict[str, Any]:
-    return {**batch_export_resource(database, row), "organization": _owner(row), "project": _place(row), "runs": row["runs"]}
+    return {
+        **batch_export_resource(database, row),
+        "organization": _owner(row),
+        "project": _place(row),
+        "runs": row["runs"],
+    }
 
 
 def _place(row: sqlite3.Row) -> dict[str, Any]:
@@ -186,7 +247,9 @@ class ShownOrganization(TypedDict):
 
 
 class ShownProject(TypedDict):
-    """A project, and how much it has; of dashboards those that aren't deleted. In `settings` the address of a webhook is `…`."""
+    """A project, and how much it has; of dashboards those that aren't deleted. In `settings` the
+    address of a webhook is `…`.
+    """
 
     id: int
     uuid: Uuid
@@ -260,7 +323,8 @@ MANAGEMENT_LISTINGS: Final[Mapping[str, ManagementListing]] = {
     "organizations": ManagementListing(
         ShownOrganization,
         _organization,
-        """organizations.id, name, created_at, (SELECT count(*) FROM members WHERE organization = organizations.id) AS members,
+        """organizations.id, name, created_at, (SELECT count(*) FROM members WHERE organization = \
+organizations.id) AS members,
             (SELECT count(*) FROM projects WHERE organization = organizations.id) AS projects,
             (SELECT count(*) FROM domains WHERE organization = organizations.id) AS domains""",
         "organizations",
@@ -275,7 +339,11 @@ MANAGEMENT_LISTINGS: Final[Mapping[str, ManagementListing]] = {
         f"projects {_IN_ORGANIZATION.format('projects')}",
         "projects.id",
         (_NAME,),
-        {"id": "projects.id", "organization": "projects.organization", "api_key": "projects.api_token"},
+        {
+            "id": "projects.id",
+            "organization": "projects.organization",
+            "api_key": "projects.api_token",
+        },
     ),
     "members": ManagementListing(
         ShownMember,
@@ -320,6 +388,10 @@ MANAGEMENT_LISTINGS: Final[Mapping[str, ManagementListing]] = {
         f"batch_exports {_IN_PROJECT.format('batch_exports')}",
         "batch_exports.number",
         ("batch_exports.name",),
-        {"id": "batch_exports.id", "organization": "projects.organization", "project": "projects.id"},
+        {
+            "id": "batch_exports.id",
+            "organization": "projects.organization",
+            "project": "projects.id",
+        },
     ),
 }

@@ -1,11 +1,14 @@
-"""What the sandbox holds, for tests and people: `/sandbox/events`, `requests`, `conflicts`, `persons`, `groups`, `imports` and `summary`;
-and of the management API `/sandbox/organizations` and so on (`management_view`).
+"""What the sandbox holds, for tests and people: `/sandbox/events`, `requests`, `conflicts`,
+`persons`, `groups`, `imports` and `summary`; and of the management API `/sandbox/organizations`
+and so on (`management_view`).
 
-Listings are `{count, results}` in the order of arrival, or the newest first with `order=newest`, with `limit` (default 100, at most 10,000)
-and `offset`; a value that is not a number is ignored. Project keys are shown masked and filtered in full. An event's properties are shown
-with the text that was sent.
+Listings are `{count, results}` in the order of arrival, or the newest first with `order=newest`,
+with `limit` (default 100, at most 10,000) and `offset`; a value that is not a number is ignored.
+Project keys are shown masked and filtered in full. An event's properties are shown with the text
+that was sent.
 
-A page of another site cannot delete what the sandbox holds through a browser that has the sandbox open (`forwarder.pages.hosts`).
+A page of another site cannot delete what the sandbox holds through a browser that has the sandbox
+open (`forwarder.pages.hosts`).
 """
 
 from __future__ import annotations
@@ -25,7 +28,16 @@ from forwarder.pages.hosts import reject_other_sites
 from forwarder.sandbox.ingest.parsing import parse_uuid
 from forwarder.sandbox.protocol.http import masked_key
 from forwarder.sandbox.protocol.times import format_time, parse_time
-from forwarder.sandbox.store.aggregates import FlagUse, ImportedEventKey, StoredImport, SurveyUse, flag_calls, imported, imports, surveys
+from forwarder.sandbox.store.aggregates import (
+    FlagUse,
+    ImportedEventKey,
+    StoredImport,
+    SurveyUse,
+    flag_calls,
+    imported,
+    imports,
+    surveys,
+)
 from forwarder.sandbox.store.effects import StoredGroup, StoredPerson
 from forwarder.sandbox.store.records import (
     LIMIT,
@@ -66,7 +78,10 @@ class QueryEndpoints:
             "summary": self.summary,
             **{name: partial(self.managed, name) for name in MANAGEMENT_LISTINGS},
         }
-        shown: list[web.AbstractRouteDef] = [web.get(f"/sandbox/{name}", list_management) for name, list_management in listings.items()]
+        shown: list[web.AbstractRouteDef] = [
+            web.get(f"/sandbox/{name}", list_management)
+            for name, list_management in listings.items()
+        ]
         return [*shown, web.delete("/sandbox/events", self.clear)]
 
     async def events(self, request: web.Request) -> web.Response:
@@ -76,9 +91,14 @@ class QueryEndpoints:
         return listing(count, [show_event(event) for event in found])
 
     async def requests(self, request: web.Request) -> web.Response:
-        """GET /sandbox/requests: every request of the ingestion endpoints with its answer, and what of it was not ingested."""
+        """GET /sandbox/requests: every request of the ingestion endpoints with its answer, and
+        what of it was not ingested.
+        """
         query = request.query
-        wanted, page = RequestFilter(query.get("path"), _integer(request, "status"), query.get("api_key")), listing_page(request)
+        wanted, page = (
+            RequestFilter(query.get("path"), _integer(request, "status"), query.get("api_key")),
+            listing_page(request),
+        )
         count, found = await self._thread.run(lambda store: store.requests(wanted, page))
         return listing(count, [show_request(stored) for stored in found])
 
@@ -90,13 +110,19 @@ class QueryEndpoints:
 
     async def persons(self, request: web.Request) -> web.Response:
         """GET /sandbox/persons: who the events made, with what they set."""
-        wanted, page = PersonFilter(*_texts(request, "api_key", "distinct_id", "person")), listing_page(request)
+        wanted, page = (
+            PersonFilter(*_texts(request, "api_key", "distinct_id", "person")),
+            listing_page(request),
+        )
         count, found = await self._thread.ask(lambda store: store.persons(wanted, page))
         return listing(count, [_show(person) for person in found])
 
     async def groups(self, request: web.Request) -> web.Response:
         """GET /sandbox/groups: the groups that `$groupidentify` made, with what it set."""
-        wanted, page = GroupFilter(*_texts(request, "api_key", "group_type", "group_key")), listing_page(request)
+        wanted, page = (
+            GroupFilter(*_texts(request, "api_key", "group_type", "group_key")),
+            listing_page(request),
+        )
         count, found = await self._thread.ask(lambda store: store.groups(wanted, page))
         return listing(count, [_show(group) for group in found])
 
@@ -107,7 +133,9 @@ class QueryEndpoints:
 
     async def flag_calls(self, request: web.Request) -> web.Response:
         """GET /sandbox/flag-calls: how often each flag was checked, and with which response."""
-        found = await self._thread.ask(lambda store: flag_calls(store, request.query.get("api_key")))
+        found = await self._thread.ask(
+            lambda store: flag_calls(store, request.query.get("api_key"))
+        )
         return listing(len(found), [_show(use) for use in listing_page(request).slice_of(found)])
 
     async def imports(self, request: web.Request) -> web.Response:
@@ -117,17 +145,25 @@ class QueryEndpoints:
         return listing(count, [_show(one) for one in found])
 
     async def import_events(self, request: web.Request) -> web.Response:
-        """GET /sandbox/import-events: times and uuids of an import's events; `next` is what the next page is `after`."""
+        """GET /sandbox/import-events: times and uuids of an import's events; `next` is what the
+        next page is `after`.
+        """
         wanted, limit = _import_filter(request), listing_page(request).limit or 0
         time, _, uuid = request.query.get("after", "").partition("_")
-        found = await self._thread.run(lambda store: imported(store, wanted, ImportedEventKey(time, uuid), limit))
-        following = f"{found[-1].timestamp}_{found[-1].uuid}" if found and len(found) == limit else None
+        found = await self._thread.run(
+            lambda store: imported(store, wanted, ImportedEventKey(time, uuid), limit)
+        )
+        following = (
+            f"{found[-1].timestamp}_{found[-1].uuid}" if found and len(found) == limit else None
+        )
         return web.json_response({"next": following, "results": [_fields(one) for one in found]})
 
     async def managed(self, name: str, request: web.Request) -> web.Response:
         """GET /sandbox/organizations and the other listings of the management half."""
         page, now = listing_page(request), datetime.fromtimestamp(self._now(), UTC)
-        count, found = await self._thread.run(lambda store: list_management(store.connection, name, request.query, page, now))
+        count, found = await self._thread.run(
+            lambda store: list_management(store.connection, name, request.query, page, now)
+        )
         return listing(count, [json.dumps(each) for each in found])
 
     async def summary(self, _request: web.Request) -> web.Response:
@@ -142,7 +178,9 @@ class QueryEndpoints:
 
 
 def show_event(event: StoredEvent) -> str:
-    """An event as JSON. Its properties are inserted as they were sent, so that numbers and repeated keys do not change."""
+    """An event as JSON. Its properties are inserted as they were sent, so that numbers and
+    repeated keys do not change.
+    """
     shown = asdict(event)
     properties = shown.pop("properties")
     shown["raw"] = event.raw.decode()
@@ -156,9 +194,16 @@ def show_request(stored: StoredRequest) -> str:
     shown: dict[str, Any] = asdict(stored)
     shown["api_key"] = masked_key(stored.api_key)
     for part in ("path", "query", "answer"):
-        text = shown[part] if stored.api_key is None else shown[part].replace(stored.api_key, masked_key(stored.api_key) or "")
+        text = (
+            shown[part]
+            if stored.api_key is None
+            else shown[part].replace(stored.api_key, masked_key(stored.api_key) or "")
+        )
         shown[part] = mask_secrets(text)
-    shown["not_ingested"] = [{"index": it.position, "reason": it.reason, "raw": it.raw.decode()} for it in stored.not_ingested]
+    shown["not_ingested"] = [
+        {"index": it.position, "reason": it.reason, "raw": it.raw.decode()}
+        for it in stored.not_ingested
+    ]
     return json.dumps(shown)
 
 
@@ -167,7 +212,9 @@ def _show(stored: StoredPerson | StoredGroup | SurveyUse | FlagUse | StoredImpor
 
 
 def _fields(record: Any) -> dict[str, Any]:
-    """The fields of a record, not copied: `asdict` copies values recursively, and fails at a nesting that JSON allows."""
+    """The fields of a record, not copied: `asdict` copies values recursively, and fails at a
+    nesting that JSON allows.
+    """
     return {one.name: getattr(record, one.name) for one in fields(record)}
 
 
@@ -177,7 +224,10 @@ def _show_conflict(conflict: StoredConflict) -> str:
 
 
 def listing(count: int, results: list[str]) -> web.Response:
-    return web.Response(text=f'{{"count": {count}, "results": [{", ".join(results)}]}}', content_type="application/json")
+    return web.Response(
+        text=f'{{"count": {count}, "results": [{", ".join(results)}]}}',
+        content_type="application/json",
+    )
 
 
 def event_filter(request: web.Request) -> EventFilter:
@@ -210,7 +260,9 @@ def _import_filter(request: web.Request) -> ImportFilter:
 def listing_page(request: web.Request) -> ListingPage:
     limit, offset = _integer(request, "limit"), _integer(request, "offset")
     newest_first = request.query.get("order") == "newest"
-    return ListingPage(LIMIT if limit is None else min(limit, MAXIMUM_LIMIT), offset or 0, newest_first)
+    return ListingPage(
+        LIMIT if limit is None else min(limit, MAXIMUM_LIMIT), offset or 0, newest_first
+    )
 
 
 def _texts(request: web.Request, *names: str) -> list[str | None]:
@@ -223,7 +275,9 @@ def _integer(request: web.Request, name: str) -> int | None:
 
 
 def _flag(request: web.Request, name: str) -> bool | None:
-    return {"true": True, "1": True, "false": False, "0": False}.get(request.query.get(name, "").lower())
+    return {"true": True, "1": True, "false": False, "0": False}.get(
+        request.query.get(name, "").lower()
+    )
 
 
 def _time(request: web.Request, name: str) -> str | None:

@@ -1,8 +1,10 @@
-"""The service's own endpoints over HTTP, from events to flags: reads a body up to the limit and passes it to the path's handler.
+"""The service's own endpoints over HTTP, from events to flags: reads a body up to the limit and
+passes it to the path's handler.
 
-Each path is served with and without a trailing slash and never redirects: a redirect breaks some SDKs (wire facts: "What SDKs send"). Pages
-of any origin can call these endpoints, as they can at the real service (Fetch standard: "HTTP CORS protocol"); what the sandbox shows is
-not for other sites' pages (`queries`).
+Each path is served with and without a trailing slash and never redirects: a redirect breaks some
+SDKs (wire facts: "What SDKs send"). Pages of any origin can call these endpoints, as they can at
+the real service (Fetch standard: "HTTP CORS protocol"); what the sandbox shows is not for other
+sites' pages (`queries`).
 """
 
 from __future__ import annotations
@@ -25,12 +27,29 @@ from forwarder.sandbox.flags.endpoints import (
     list_flag_definitions,
     list_legacy_definitions,
 )
-from forwarder.sandbox.flags.remote_config import LIST_PATHS, serve_config, serve_config_script, serve_list, serve_no_bundle
+from forwarder.sandbox.flags.remote_config import (
+    LIST_PATHS,
+    serve_config,
+    serve_config_script,
+    serve_list,
+    serve_no_bundle,
+)
 from forwarder.sandbox.ingest.capture import AI_PATH, accept_ai_event, accept_events, accept_replay
 from forwarder.sandbox.ingest.decoding import ReceivedRequest
-from forwarder.sandbox.ingest.recording import Exchange, IngestPolicy, RequestHandler, answer_request
+from forwarder.sandbox.ingest.recording import (
+    Exchange,
+    IngestPolicy,
+    RequestHandler,
+    answer_request,
+)
 from forwarder.sandbox.ingest.v1 import V1_PATH, accept_v1, v1_rejection_response
-from forwarder.sandbox.protocol.http import RequestRejected, ServiceResponse, answer_early, read_body, rejection_response
+from forwarder.sandbox.protocol.http import (
+    RequestRejected,
+    ServiceResponse,
+    answer_early,
+    read_body,
+    rejection_response,
+)
 from forwarder.sandbox.store.thread import StoreThread
 
 EVENT_PATHS: Final = ("/batch", "/capture", "/e", "/i/v0/e", "/track", "/engage", "/i/v0/ai/batch")
@@ -77,23 +96,44 @@ class ServiceEndpoints:
         self._instead: dict[int, ServiceResponse] = {}
 
     def routes(self) -> list[web.AbstractRouteDef]:
-        """The endpoints, for an application: those of a path together, which aiohttp then keeps as one resource."""
-        posted = [web.post(path + slash, partial(self._serve, handler)) for path, handler in POST_HANDLERS.items() for slash in ("", "/")]
+        """The endpoints, for an application: those of a path together, which aiohttp then keeps as
+        one resource.
+        """
+        posted = [
+            web.post(path + slash, partial(self._serve, handler))
+            for path, handler in POST_HANDLERS.items()
+            for slash in ("", "/")
+        ]
         paths = get_handlers(strict=self._policy.strict)
-        gotten = [web.get(path + slash, partial(self._serve, handler)) for path, handler in paths.items() for slash in ("", "/")]
-        files = [web.get(path, partial(self._serve, handler)) for path, handler in SCRIPT_HANDLERS.items()]
-        preflights = [web.options(path + slash, preflight) for path in {**POST_HANDLERS, **paths} for slash in ("", "/")]
+        gotten = [
+            web.get(path + slash, partial(self._serve, handler))
+            for path, handler in paths.items()
+            for slash in ("", "/")
+        ]
+        files = [
+            web.get(path, partial(self._serve, handler))
+            for path, handler in SCRIPT_HANDLERS.items()
+        ]
+        preflights = [
+            web.options(path + slash, preflight)
+            for path in {**POST_HANDLERS, **paths}
+            for slash in ("", "/")
+        ]
         return [*sorted([*posted, *gotten, *files, *preflights], key=lambda route: route.path)]
 
     async def record(self, request: web.Request, answer: ServiceResponse) -> bool:
-        """Keep a request that gets this answer without its endpoint; whether a part of its body is unread. Cancellation ends the wait."""
+        """Keep a request that gets this answer without its endpoint; whether a part of its body is
+        unread. Cancellation ends the wait.
+        """
         at = self._now()
         body, rejection = await _read(request, self._policy.max_replay)
         await self._answer(lambda _exchange: (answer, None), request, body, at)
         return rejection is not None
 
     def answer_instead(self, request: web.Request, answer: ServiceResponse) -> None:
-        """Have a request recorded and answered so, once its endpoint has done its work. `forget_instead` ends it."""
+        """Have a request recorded and answered so, once its endpoint has done its work.
+        `forget_instead` ends it.
+        """
         self._instead[id(request)] = answer
 
     def forget_instead(self, request: web.Request) -> bool:
@@ -102,7 +142,9 @@ class ServiceEndpoints:
 
     async def _serve(self, handler: RequestHandler, request: web.Request) -> web.Response:
         at = self._now()
-        body, rejection = await _read(request, self._policy.max_replay if handler is accept_replay else self._policy.max_body)
+        body, rejection = await _read(
+            request, self._policy.max_replay if handler is accept_replay else self._policy.max_body
+        )
         if rejection is not None:
             handler = _rejecting(rejection)
         if (instead := self._instead.pop(id(request), None)) is not None:
@@ -110,9 +152,15 @@ class ServiceEndpoints:
         answer = await self._answer(handler, request, body, at)
         response = answer.response()
         response.headers.update(cors_headers(request))
-        return await answer_early(request, response) if rejection is not None and answer.status else response
+        return (
+            await answer_early(request, response)
+            if rejection is not None and answer.status
+            else response
+        )
 
-    async def _answer(self, handler: RequestHandler, request: web.Request, body: bytes, at: float) -> ServiceResponse:
+    async def _answer(
+        self, handler: RequestHandler, request: web.Request, body: bytes, at: float
+    ) -> ServiceResponse:
         received = _received(request, body)
         do = self._thread.ask if received.path in _OF_PERSONS else self._thread.run
         return await do(lambda store: answer_request(handler, received, at, self._policy, store))
@@ -150,7 +198,9 @@ def _rejecting(rejection: RequestRejected) -> RequestHandler:
 
 
 def get_handlers(*, strict: bool) -> dict[str, RequestHandler]:
-    """The handlers of GET: by the contract (interface document, area B) `/decide` accepts POST only, the real service answers both."""
+    """The handlers of GET: by the contract (interface document, area B) `/decide` accepts POST
+    only, the real service answers both.
+    """
     return {path: handler for path, handler in _GET_HANDLERS.items() if strict or path != DECIDE}
 
 
@@ -171,7 +221,9 @@ def _received(request: web.Request, body: bytes) -> ReceivedRequest:
 
 
 def cors_headers(request: web.Request) -> dict[str, str]:
-    """The headers with which a browser shows a response to the page; none for a request without Origin."""
+    """The headers with which a browser shows a response to the page; none for a request without
+    Origin.
+    """
     origin = request.headers.get("Origin")
     if origin is None:
         return {}

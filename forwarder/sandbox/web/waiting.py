@@ -1,8 +1,10 @@
-"""`GET /sandbox/wait`: an answer as soon as enough events are there, so that a test neither polls nor sleeps.
+"""`GET /sandbox/wait`: an answer as soon as enough events are there, so that a test neither polls
+nor sleeps.
 
-The filters are those of `/sandbox/events`. A commit wakes those who wait; after a query, a wait leaves the store's thread to others for a
-multiple of the time that the query took, so that waiting does not delay ingestion. Time is real time, not that of the sandbox's clock: a
-test that moves the clock waits no longer.
+The filters are those of `/sandbox/events`. A commit wakes those who wait; after a query, a wait
+leaves the store's thread to others for a multiple of the time that the query took, so that waiting
+does not delay ingestion. Time is real time, not that of the sandbox's clock: a test that moves the
+clock waits no longer.
 """
 
 from __future__ import annotations
@@ -35,7 +37,17 @@ GONE: Final = 1.0
 NAMES: Final = 10
 """Names of events that the answer after a timeout lists at most."""
 _FILTERS: Final = (
-    *("event", "distinct_id", "uuid", "since", "until", "historical", "request", "import", "arrivals"),
+    *(
+        "event",
+        "distinct_id",
+        "uuid",
+        "since",
+        "until",
+        "historical",
+        "request",
+        "import",
+        "arrivals",
+    ),
     *("person", "group_type", "group_key", "feature", "survey_id", "q"),
 )
 """The filters that the answer after a timeout repeats: all but the project key."""
@@ -43,7 +55,9 @@ _FILTERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ArrivalReport:
-    """What the sandbox has besides the events that are waited for: it says why a test waits in vain."""
+    """What the sandbox has besides the events that are waited for: it says why a test waits in
+    vain.
+    """
 
     names: tuple[tuple[str, int], ...]
     """The most frequent names of events, with their numbers."""
@@ -62,23 +76,41 @@ class ArrivalReport:
             more = ", …" if sum(count for _, count in self.names) < self.events else ""
             texts = [f"The sandbox has {plural(self.events, 'event')}: {named}{more}."]
         if self.not_ingested:
-            texts.append(f"{plural(self.not_ingested, 'event')} in accepted requests {_was(self.not_ingested)} not ingested.")
+            texts.append(
+                f"{plural(self.not_ingested, 'event')} in accepted requests "
+                f"{_was(self.not_ingested)} not ingested."
+            )
         if self.last_rejected is not None:
             path, status, answer = self.last_rejected
-            last = f"{mask_secrets(path)} was answered {status}" if status else f"the connection of {mask_secrets(path)} was reset"
+            last = (
+                f"{mask_secrets(path)} was answered {status}"
+                if status
+                else f"the connection of {mask_secrets(path)} was reset"
+            )
             reason = f" ({mask_secrets(answer.strip())[:200]})" if answer.strip() else ""
-            texts.append(f"{plural(self.rejected, 'request')} {_was(self.rejected)} rejected; the last one: {last}{reason}.")
+            texts.append(
+                f"{plural(self.rejected, 'request')} {_was(self.rejected)} rejected; the last "
+                f"one: {last}{reason}."
+            )
         return " ".join(texts)
 
 
 def read_report(store: Store) -> ArrivalReport:
     """What there is, of all projects."""
-    names = store.select("SELECT event, count(*) FROM events WHERE kind = 'new' GROUP BY event ORDER BY 2 DESC, 1 LIMIT ?", [NAMES])
+    names = store.select(
+        (
+            "SELECT event, count(*) FROM events WHERE kind = 'new' GROUP BY event ORDER BY 2 "
+            "DESC, 1 LIMIT ?"
+        ),
+        [NAMES],
+    )
     rejected = "FROM requests WHERE status >= 400 OR status = 0"
     [(count,)] = store.select(f"SELECT count(*) {rejected}", [])
     last = store.select(f"SELECT path, status, answer {rejected} ORDER BY id DESC LIMIT 1", [])
     figures = store.figures()
-    return ArrivalReport(tuple(names), figures.events, figures.not_ingested, count, last[0] if last else None)
+    return ArrivalReport(
+        tuple(names), figures.events, figures.not_ingested, count, last[0] if last else None
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +160,9 @@ class WaitingEndpoint:
         self._closing.set()
 
     async def wait(self, request: web.Request) -> web.Response:
-        """GET /sandbox/wait: 200 with the events once `count` of them are there, 408 after `timeout` seconds. Cancellation ends it."""
+        """GET /sandbox/wait: 200 with the events once `count` of them are there, 408 after
+        `timeout` seconds. Cancellation ends it.
+        """
         awaited = AwaitedEvents.parse(request)
         if self._waiters >= WAITERS:
             raise web.HTTPServiceUnavailable(text=f"{WAITERS} requests wait already\n")
@@ -143,16 +177,24 @@ class WaitingEndpoint:
             raise web.HTTPServiceUnavailable(text="the sandbox is stopping\n")
         report = await self._thread.run(read_report)
         detail = f"{awaited.shortage(count)} {report.sentences()}"
-        return _answer(408, count, found, expected=awaited.count, detail=detail, events=dict(report.names))
+        return _answer(
+            408, count, found, expected=awaited.count, detail=detail, events=dict(report.names)
+        )
 
-    async def _await(self, request: web.Request, awaited: AwaitedEvents) -> tuple[int, list[StoredEvent]]:
-        """The number of events and a page of them, once it is the awaited one, or the time is up."""
+    async def _await(
+        self, request: web.Request, awaited: AwaitedEvents
+    ) -> tuple[int, list[StoredEvent]]:
+        """The number of events and a page of them, once it is the awaited one, or the
+        time is up.
+        """
         now = asyncio.get_running_loop().time
         deadline = now() + awaited.timeout
         while True:
             last = now() >= deadline or self._ended(request)
             commit, began = self._thread.next_commit, now()
-            count, found = await self._thread.ask(lambda store: store.events(awaited.wanted, awaited.page))
+            count, found = await self._thread.ask(
+                lambda store: store.events(awaited.wanted, awaited.page)
+            )
             if count >= awaited.count or last:
                 return count, found
             await self._until(self._closing, min(deadline, now() + (now() - began) * SHARE))
@@ -172,7 +214,9 @@ class WaitingEndpoint:
 def _answer(status: int, count: int, found: list[StoredEvent], **more: object) -> web.Response:
     begin = json.dumps({"count": count, **more})[:-1]
     results = ", ".join(map(show_event, found))
-    return web.Response(status=status, text=f'{begin}, "results": [{results}]}}', content_type="application/json")
+    return web.Response(
+        status=status, text=f'{begin}, "results": [{results}]}}', content_type="application/json"
+    )
 
 
 def _number(request: web.Request, name: str, default: str) -> float:

@@ -1,9 +1,10 @@
 """Records from bytes: a line each, a JSON value each, or a row of CSV or Parquet as a JSON object.
 
-A framer yields neighbouring records with their line numbers, about one read's worth at a time, and raises `DamagedContent` after the last
-of them. Of JSON it knows only brackets and strings: its readers decide whether a record is valid, so neither invalid UTF-8 nor a cut line
-ends a file. Every CSV value is text; Parquet values have types. A CSV row that can't become an object (of another length than the header,
-or not UTF-8) is passed on as it was read.
+A framer yields neighbouring records with their line numbers, about one read's worth at a time, and
+raises `DamagedContent` after the last of them. Of JSON it knows only brackets and strings: its
+readers decide whether a record is valid, so neither invalid UTF-8 nor a cut line ends a file.
+Every CSV value is text; Parquet values have types. A CSV row that can't become an object (of
+another length than the header, or not UTF-8) is passed on as it was read.
 """
 
 from __future__ import annotations
@@ -20,15 +21,26 @@ import msgspec
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.installation import install_extra
-from forwarder.sources.files.records import DamagedContent, Framing, LineRecords, ReadOptions, RowRecords, reason
+from forwarder.sources.files.records import (
+    DamagedContent,
+    Framing,
+    LineRecords,
+    ReadOptions,
+    RowRecords,
+    reason,
+)
 from forwarder.sources.files.unpacking import FAILURES, PeekedStream
 
 NumberedRecords = tuple[Sequence[bytes], Sequence[int]]
 """Neighbouring records, and the line of each."""
 _BOM: Final = b"\xef\xbb\xbf"
 _COMPRESSED: Final = (".gz", ".zst", ".bz2", ".zip", ".gzip", ".zstd")
-_TOKEN: Final = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([{}\[\]"]|\Z)', re.DOTALL)
-"""Up to the next bracket outside strings, the quote of a string whose end is still to come, or the end."""
+_TOKEN: Final = re.compile(
+    rb'(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([{}\[\]"]|\Z)', re.DOTALL
+)
+"""Up to the next bracket outside strings, the quote of a string whose end is still to come, or the
+end.
+"""
 _OPENING: Final = frozenset({b"{", b"["})
 _BRACKETS: Final = _OPENING | {b"}", b"]"}
 MAX_COLUMNS: Final = 16_384
@@ -36,7 +48,8 @@ MAX_COLUMNS: Final = 16_384
 _MAX_NAMES: Final = 1 << 20
 """Bytes of all names together: each row has them in its record."""
 _ROWS: Final = 64
-"""Rows that become records together: few enough that all that is made of them is in a core's cache."""
+"""Rows that become records together: few enough that all that is made of them is in a core's cache.
+"""
 _FEW_LINES: Final = 1 << 15
 """Bytes."""
 _NO_FIELD: Final = re.compile(r'["\\\x00-\x1f\x7f]|^$').search
@@ -44,8 +57,12 @@ _NO_FIELD: Final = re.compile(r'["\\\x00-\x1f\x7f]|^$').search
 _TO_JSON: Final = msgspec.json.Encoder(decimal_format="number")
 
 
-def frame(name: str, stream: PeekedStream, seekable: BinaryIO | None, options: ReadOptions) -> Generator[NumberedRecords]:
-    """The records of an open file. `seekable`: the file, if it is Parquet. Raises `DamagedContent` after the last good ones."""
+def frame(
+    name: str, stream: PeekedStream, seekable: BinaryIO | None, options: ReadOptions
+) -> Generator[NumberedRecords]:
+    """The records of an open file. `seekable`: the file, if it is Parquet. Raises `DamagedContent`
+    after the last good ones.
+    """
     if stream.head.startswith(_BOM):
         stream.read(len(_BOM))
     name, begin = name.lower(), stream.head.removeprefix(_BOM).lstrip(b" \t\r\n")
@@ -54,7 +71,9 @@ def frame(name: str, stream: PeekedStream, seekable: BinaryIO | None, options: R
     framing = options.framing
     if framing is Framing.AUTO and name.endswith((".csv", ".tsv")):
         framing = Framing.CSV
-    elif framing is Framing.AUTO and (begin.startswith(b"[") or begin.split(b"\n", 1)[0].strip() == b"{"):
+    elif framing is Framing.AUTO and (
+        begin.startswith(b"[") or begin.split(b"\n", 1)[0].strip() == b"{"
+    ):
         framing = Framing.JSON
     if seekable is not None:
         yield from _read_parquet(seekable)
@@ -62,13 +81,17 @@ def frame(name: str, stream: PeekedStream, seekable: BinaryIO | None, options: R
         stream.give_back(stream.read(1))  # raises why nothing of it can be read, if so
         raise DamagedContent("it isn't a Parquet file")
     elif framing is Framing.CSV:
-        yield from _read_csv(stream, options, options.delimiter or ("\t" if name.endswith(".tsv") else ","))
+        yield from _read_csv(
+            stream, options, options.delimiter or ("\t" if name.endswith(".tsv") else ",")
+        )
     else:
         yield from (_read_values if framing is Framing.JSON else _read_lines)(stream, options)
 
 
 def _read_lines(stream: PeekedStream, options: ReadOptions) -> Iterator[NumberedRecords]:
-    """A record a line, ended by LF or CRLF. Empty lines count, but are no records. A line over the limit is cut to it."""
+    """A record a line, ended by LF or CRLF. Empty lines count, but are no records. A line over the
+    limit is cut to it.
+    """
     limit, number = options.max_record, 1
     for text in _whole_lines(stream, options):
         whole = text.replace(b"\r\n", b"\n") if b"\r" in text else text
@@ -76,14 +99,19 @@ def _read_lines(stream: PeekedStream, options: ReadOptions) -> Iterator[Numbered
         numbers = range(number, number := number + len(ended))
         if len(whole) <= limit and b"\n" not in ended:
             yield LineRecords(whole, ended), numbers
-        elif kept := [(line[:-1][:limit], at) for line, at in zip(ended, numbers, strict=True) if line != b"\n"]:
+        elif kept := [
+            (line[:-1][:limit], at)
+            for line, at in zip(ended, numbers, strict=True)
+            if line != b"\n"
+        ]:
             yield [record for record, _ in kept], [at for _, at in kept]
 
 
 def _whole_lines(stream: PeekedStream, options: ReadOptions) -> Iterator[bytes]:
     """The text in whole lines. Of a line over the limit, little more than the limit is kept.
 
-    The last line needs no end, but where the stream is cut off it is left out: it might seem complete.
+    The last line needs no end, but where the stream is cut off it is left out: it might seem
+    complete.
     """
     limit, rest = options.max_record, bytearray()
     while data := stream.read(options.block_bytes):
@@ -91,7 +119,8 @@ def _whole_lines(stream: PeekedStream, options: ReadOptions) -> Iterator[bytes]:
         if not end:
             rest += data[: max(0, limit + 1 - len(rest))]
             continue
-        begin = data.find(b"\n") if len(rest) > limit else 0  # what follows of a line that is too long is left out
+        # what follows of a line that is too long is left out
+        begin = data.find(b"\n") if len(rest) > limit else 0
         yield (bytes(rest) + data[begin:end]) if rest else data[:end]
         rest = bytearray(data[end:][: limit + 1])
     if rest:
@@ -99,9 +128,11 @@ def _whole_lines(stream: PeekedStream, options: ReadOptions) -> Iterator[bytes]:
 
 
 def _read_values(stream: PeekedStream, options: ReadOptions) -> Iterator[NumberedRecords]:
-    """A record for each element of arrays, or for each object outside them, over any number of lines.
+    """A record for each element of arrays, or for each object outside them, over any number of
+    lines.
 
-    Whatever else stands between them is a record too. It is a failure if the last array or object has no end.
+    Whatever else stands between them is a record too. It is a failure if the last array or object
+    has no end.
     """
     scanner = _Scanner(options.max_record)
     while data := stream.read(options.block_bytes):
@@ -116,8 +147,8 @@ def _read_values(stream: PeekedStream, options: ReadOptions) -> Iterator[Numbere
 class _Scanner:
     """Finds the ends of values.
 
-    Invariants: `begin` is where in `buffer` the current value starts (depth > 0), or what stands between two (depth 0); `line` is the line
-    of `counted`; tokens before `position` are done.
+    Invariants: `begin` is where in `buffer` the current value starts (depth > 0), or what stands
+    between two (depth 0); `line` is the line of `counted`; tokens before `position` are done.
     """
 
     def __init__(self, limit: int) -> None:
@@ -146,7 +177,10 @@ class _Scanner:
             if self.depth:
                 self.depth += 1 if byte in _OPENING else -1
                 if not self.depth:
-                    self._give((self._cut or self.buffer[self._begin : start + 1])[: self._limit], self._first_line)
+                    self._give(
+                        (self._cut or self.buffer[self._begin : start + 1])[: self._limit],
+                        self._first_line,
+                    )
                     self._begin, self._cut = start + 1, b""
             elif byte in _OPENING or (byte == b"]" and self.in_array):
                 self.flush_gap(start)
@@ -155,7 +189,8 @@ class _Scanner:
                 else:
                     self.in_array, self._begin = byte == b"[", start + 1
         keep = self._begin
-        if len(self.buffer) - keep > self._limit:  # of a value that is too long, its start is enough
+        # of a value that is too long, its start is enough
+        if len(self.buffer) - keep > self._limit:
             self._cut = self._cut or self.buffer[keep : keep + self._limit]
             keep = self._position
         self._line_at(keep)
@@ -163,7 +198,8 @@ class _Scanner:
         self._counted -= keep
         self._position -= keep
         self._begin = 0
-        if len(self.buffer) > self._limit + 1:  # one string: of it, the quote is enough, and the backslash that the next byte belongs to
+        # one string: of it, the quote is enough, and the backslash that the next byte belongs to
+        if len(self.buffer) > self._limit + 1:
             escaped = (len(self.buffer) - len(self.buffer.rstrip(b"\\"))) % 2
             self._line_at(len(self.buffer))
             self.buffer = b'"' + b"\\" * escaped
@@ -174,7 +210,10 @@ class _Scanner:
         if self.depth == 0:
             whole = self._cut or self.buffer[self._begin : end]
             if gap := whole.strip(b" \t\r\n,"):
-                self._give(gap[: self._limit], self._line_at(end if self._cut else self._begin + whole.index(gap)))
+                self._give(
+                    gap[: self._limit],
+                    self._line_at(end if self._cut else self._begin + whole.index(gap)),
+                )
             self._begin, self._cut = end, b""
 
     def _give(self, record: bytes, line: int) -> None:
@@ -187,9 +226,14 @@ class _Scanner:
         return self._line
 
 
-def _read_csv(stream: PeekedStream, options: ReadOptions, delimiter: str) -> Iterator[NumberedRecords]:
-    """A record a row; the first row has the names. The line is the row's first. Bytes that aren't UTF-8 survive as lone surrogates."""
-    csv.field_size_limit(options.max_record)  # it is the module's, not the reader's, and too small by default
+def _read_csv(
+    stream: PeekedStream, options: ReadOptions, delimiter: str
+) -> Iterator[NumberedRecords]:
+    """A record a row; the first row has the names. The line is the row's first. Bytes that aren't
+    UTF-8 survive as lone surrogates.
+    """
+    # it is the module's, not the reader's, and too small by default
+    csv.field_size_limit(options.max_record)
     lines = _CsvLines(stream, options)
     reader = csv.reader(chain.from_iterable(lines), delimiter=delimiter, quotechar=options.quote)
     make: Callable[..., Any] | None = None
@@ -214,9 +258,12 @@ def _read_csv(stream: PeekedStream, options: ReadOptions, delimiter: str) -> Ite
             failure, is_done = error, True
         if make is None and rows and (rows[0] or lines.between(lines.done, ends[0])):
             names, make = rows[0], _row_type(rows[0])
-            most = min(_ROWS, options.block_bytes // (sum(map(len, names)) + 1) + 1)  # each record has the names
+            # each record has the names
+            most = min(_ROWS, options.block_bytes // (sum(map(len, names)) + 1) + 1)
         elif make is not None:
-            some, begins = _encoded_rows(rows, ends, lines, make, is_open=lines.have_ended and not is_done)
+            some, begins = _encoded_rows(
+                rows, ends, lines, make, is_open=lines.have_ended and not is_done
+            )
             made.append(some)
             table += rows
             numbers += begins
@@ -230,16 +277,26 @@ def _read_csv(stream: PeekedStream, options: ReadOptions, delimiter: str) -> Ite
         raise failure
 
 
-def _joined(made: Sequence[bytes | list[bytes]], names: Sequence[str], rows: Sequence[Sequence[str]]) -> Sequence[bytes]:
-    """Records, some of them as lines, as one sequence; if all are lines, they are those of the rows."""
+def _joined(
+    made: Sequence[bytes | list[bytes]], names: Sequence[str], rows: Sequence[Sequence[str]]
+) -> Sequence[bytes]:
+    """Records, some of them as lines, as one sequence; if all are lines, they are those of the
+    rows.
+    """
     if any(isinstance(each, list) for each in made):
-        return [record for each in made for record in (each if isinstance(each, list) else each.splitlines())]
+        return [
+            record
+            for each in made
+            for record in (each if isinstance(each, list) else each.splitlines())
+        ]
     text = b"".join(made)  # type: ignore[arg-type]  # all are lines
     return RowRecords(text, [*BytesIO(text)], names, rows)
 
 
 class _CsvLines(Iterator[list[str]]):
-    """The lines of a table, many at once. They are known until the rows that they are parts of are done."""
+    """The lines of a table, many at once. They are known until the rows that they are parts of are
+    done.
+    """
 
     def __init__(self, stream: PeekedStream, options: ReadOptions) -> None:
         self._texts = (part for text in _whole_lines(stream, options) for part in _parts(text))
@@ -254,7 +311,11 @@ class _CsvLines(Iterator[list[str]]):
         if whole is None:
             self.have_ended = True
             raise StopIteration
-        text = whole if len(whole) <= self._limit else b"".join(line[:-1][: self._limit] + b"\n" for line in BytesIO(whole))
+        text = (
+            whole
+            if len(whole) <= self._limit
+            else b"".join(line[:-1][: self._limit] + b"\n" for line in BytesIO(whole))
+        )
         lines = [*StringIO(text.decode("utf-8", "surrogateescape"), newline="\n")]
         self._lines += lines
         self.count += len(lines)
@@ -281,9 +342,15 @@ def _parts(text: bytes) -> Iterator[bytes]:
 
 
 def _encoded_rows(
-    rows: Sequence[list[str]], ends: Sequence[int], lines: _CsvLines, make: Callable[..., Any], *, is_open: bool
+    rows: Sequence[list[str]],
+    ends: Sequence[int],
+    lines: _CsvLines,
+    make: Callable[..., Any],
+    *,
+    is_open: bool,
 ) -> tuple[bytes | list[bytes], list[int]]:
-    """The records of rows, as lines if all are good, and their first lines. `ends`: their last lines.
+    """The records of rows, as lines if all are good, and their first lines. `ends`: their last
+    lines.
 
     `is_open`: the last row ends with the file, within a quote.
     """
@@ -299,7 +366,11 @@ def _encoded_rows(
         if not row and not lines.between(begin, end):
             continue
         try:
-            record = lines.between(begin, end) if is_open and at == len(rows) else _TO_JSON.encode(make(*row))
+            record = (
+                lines.between(begin, end)
+                if is_open and at == len(rows)
+                else _TO_JSON.encode(make(*row))
+            )
         except (TypeError, ValueError):
             record = lines.between(begin, end)
         records.append(record)
@@ -308,13 +379,20 @@ def _encoded_rows(
 
 
 def _row_type(header: Sequence[str]) -> Callable[..., Any]:
-    """What makes an object of a row's cells. Raises `DamagedContent` if the header names no columns."""
+    """What makes an object of a row's cells. Raises `DamagedContent` if the header names no
+    columns.
+    """
     if not header:
         raise DamagedContent("the first row can't be read")
     if len(header) > MAX_COLUMNS:
-        raise DamagedContent(f"the first row has {len(header):,} columns, of at most {MAX_COLUMNS:,}: is the delimiter right?")
+        raise DamagedContent(
+            f"the first row has {len(header):,} columns, of at most {MAX_COLUMNS:,}: is the "
+            "delimiter right?"
+        )
     if sum(map(len, header)) > _MAX_NAMES:
-        raise DamagedContent("the names in the first row have more than 1 MiB together: is it a header?")
+        raise DamagedContent(
+            "the names in the first row have more than 1 MiB together: is it a header?"
+        )
     name, count = Counter(header).most_common(1)[0]
     if count > 1:
         raise DamagedContent(f"the first row names {name!r} twice")
@@ -325,7 +403,11 @@ def _row_type(header: Sequence[str]) -> Callable[..., Any]:
     if any(map(_NO_FIELD, header)):
         return lambda *row: dict(zip(header, row, strict=True))
     # structs are encoded in a third of the time of dicts
-    return msgspec.defstruct("Row", [(f"cell{at}", str, msgspec.field(name=name)) for at, name in enumerate(header)], gc=False)
+    return msgspec.defstruct(
+        "Row",
+        [(f"cell{at}", str, msgspec.field(name=name)) for at, name in enumerate(header)],
+        gc=False,
+    )
 
 
 def _read_parquet(file: BinaryIO) -> Iterator[NumberedRecords]:
@@ -337,17 +419,23 @@ def _read_parquet(file: BinaryIO) -> Iterator[NumberedRecords]:
         import pyarrow as pa  # noqa: PLC0415 -- an optional dependency
         from pyarrow import parquet  # noqa: PLC0415
     except ImportError:
-        raise ConfigurationError("Parquet files can't be read without pyarrow", hint=install_extra("import")) from None
+        raise ConfigurationError(
+            "Parquet files can't be read without pyarrow", hint=install_extra("import")
+        ) from None
     row = 1
     try:
         with parquet.ParquetFile(file, pre_buffer=False) as opened:
-            schema = pa.schema([field.with_type(_plain(pa, field.type)) for field in opened.schema_arrow])
+            schema = pa.schema(
+                [field.with_type(_plain(pa, field.type)) for field in opened.schema_arrow]
+            )
             for batch in opened.iter_batches(batch_size=1024, use_threads=False):
                 if records := _encoded(pa, pa.Table.from_batches([batch]).cast(schema, safe=False)):
                     yield records, range(row, row + len(records))
                 row += len(records)
     except (*FAILURES, pa.ArrowException) as error:
-        raise DamagedContent(f"the Parquet file is damaged, or of a kind that can't be read: {reason(error)}") from None
+        raise DamagedContent(
+            f"the Parquet file is damaged, or of a kind that can't be read: {reason(error)}"
+        ) from None
 
 
 def _encoded(pa: Any, table: Any) -> list[bytes]:
@@ -355,14 +443,19 @@ def _encoded(pa: Any, table: Any) -> list[bytes]:
     try:
         rows = table.to_pylist(maps_as_pydicts="lossy") if has_maps else table.to_pylist()
         return [_TO_JSON.encode(row) for row in rows]
-    except (ValueError, OverflowError) as error:  # text that isn't UTF-8, a time that no calendar has
+    except (ValueError, OverflowError) as error:
+        # text that isn't UTF-8, a time that no calendar has
         if table.num_rows == 1:
             return [f"a row that can't be read: {reason(error)}".encode()]  # isn't JSON
-        return [record for row in range(table.num_rows) for record in _encoded(pa, table.slice(row, 1))]
+        return [
+            record for row in range(table.num_rows) for record in _encoded(pa, table.slice(row, 1))
+        ]
 
 
 def _plain(pa: Any, kind: Any) -> Any:
-    """A type whose values Python has: times to the microsecond, instants in UTC, the same inside lists and structs."""
+    """A type whose values Python has: times to the microsecond, instants in UTC, the same inside
+    lists and structs.
+    """
     types = pa.types
     if types.is_timestamp(kind):
         return pa.timestamp("us", "UTC" if kind.tz else None)
@@ -373,7 +466,12 @@ def _plain(pa: Any, kind: Any) -> Any:
     if types.is_dictionary(kind):
         return _plain(pa, kind.value_type)
     if types.is_struct(kind):
-        return pa.struct([kind.field(index).with_type(_plain(pa, kind.field(index).type)) for index in range(kind.num_fields)])
+        return pa.struct(
+            [
+                kind.field(index).with_type(_plain(pa, kind.field(index).type))
+                for index in range(kind.num_fields)
+            ]
+        )
     if types.is_list(kind) or types.is_large_list(kind):
         return pa.list_(kind.value_field.with_type(_plain(pa, kind.value_type)))
     return kind

@@ -1,10 +1,13 @@
-"""What the user names, as files that can be opened: addresses checked, folders, patterns and prefixes resolved, in a stable order.
+"""What the user names, as files that can be opened: addresses checked, folders, patterns and
+prefixes resolved, in a stable order.
 
-The order is that of the names, with numbers in them compared by value: exports are named by their time, and `…_9.json` comes before
-`…_10.json`. An address that holds credentials is rejected and never repeated: names of files stand in messages and in saved state.
+The order is that of the names, with numbers in them compared by value: exports are named by their
+time, and `…_9.json` comes before `…_10.json`. An address that holds credentials is rejected and
+never repeated: names of files stand in messages and in saved state.
 
-Objects of stores are read in ranges rather than as one long answer: to read a file may take hours, and no store holds a connection that
-long. Each range asks for the same ETag, so that an object that is replaced meanwhile fails instead of giving two halves.
+Objects of stores are read in ranges rather than as one long answer: to read a file may take hours,
+and no store holds a connection that long. Each range asks for the same ETag, so that an object
+that is replaced meanwhile fails instead of giving two halves.
 """
 
 from __future__ import annotations
@@ -44,7 +47,8 @@ _PAIR: Final = re.compile(r"(.*?)[^/\s]*:.*@", re.DOTALL)
 _USER: Final = re.compile(r"()[^/\s]*@")
 """Behind `://` a user alone is hidden, too."""
 _HINT: Final = (
-    "Write s3://bucket/path, gs://bucket/path or az://container/path. Credentials come from the environment or the store's own tools "
+    "Write s3://bucket/path, gs://bucket/path or az://container/path. Credentials come from the "
+    "environment or the store's own tools "
     "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY …)."
 )
 _SHOWN: Final = 5
@@ -54,12 +58,16 @@ ENDS: Final = 64 << 10
 _FOREIGN: Final = frozenset({"__MACOSX", "lost+found"})
 _RANGE: Final = 4 << 20
 _CLIENT: Final = re.compile(
-    "(?:aws_|google_|azure_)?(allow_http|allow_invalid_certificates|connect_timeout|default_content_type|http1_only|http2_only|"
-    "pool_idle_timeout|pool_max_idle_per_host|proxy_ca_certificate|proxy_excludes|proxy_url|randomize_addresses|read_timeout|"
+    "(?:aws_|google_|azure_)?(allow_http|allow_invalid_certificates|connect_timeout|default_conten"
+    "t_type|http1_only|http2_only|"
+    "pool_idle_timeout|pool_max_idle_per_host|proxy_ca_certificate|proxy_excludes|proxy_url|random"
+    "ize_addresses|read_timeout|"
     "root_certificate|timeout|user_agent)",
     re.IGNORECASE,
 ).fullmatch
-"""Options of the way to a store. obstore takes them apart from those of the store, and panics where they stand among these."""
+"""Options of the way to a store. obstore takes them apart from those of the store, and panics
+where they stand among these.
+"""
 
 
 def redact(path: str) -> str:
@@ -76,19 +84,29 @@ def _hidden(rest: str) -> str:
 
 
 def check_addresses(paths: Iterable[str]) -> None:
-    """Raises `ConfigurationError` for an address that holds credentials, or that is none of a store and no file either."""
+    """Raises `ConfigurationError` for an address that holds credentials, or that is none of a
+    store and no file either.
+    """
     for path in paths:
         if path.startswith(SCHEMES):
             scheme, _, rest = path.partition("://")
             bucket = rest.partition("/")[0]
             if ":" in bucket or ("@" in bucket and not path.startswith(_WITH_CONTAINER)):
                 shown = _hidden(rest) if "@" in rest else "…"
-                raise ConfigurationError(f"{scheme}://{shown}: the address holds credentials, or a port", hint=_HINT)
+                raise ConfigurationError(
+                    f"{scheme}://{shown}: the address holds credentials, or a port", hint=_HINT
+                )
         elif path.startswith(("http://", "https://")):
-            hint = "Download it first, and name the file; or pipe it in: curl -sf ADDRESS | forwarder import FORMAT -"
+            hint = (
+                "Download it first, and name the file; or pipe it in: curl -sf ADDRESS | "
+                "forwarder import FORMAT -"
+            )
             raise ConfigurationError(f"{redact(path)}: files aren't read over HTTP", hint=hint)
         elif _URL.match(path) and not os.path.lexists(path.partition("/")[0]):
-            raise ConfigurationError(f"{redact(path)}: it is not the address of an object store that can be read", hint=_HINT)
+            raise ConfigurationError(
+                f"{redact(path)}: it is not the address of an object store that can be read",
+                hint=_HINT,
+            )
 
 
 class Fingerprint(NamedTuple):
@@ -112,8 +130,8 @@ def digest_of_ends(size: int, first: bytes, last: bytes) -> str:
 class LocalFile:
     """A file of this machine, not looked into.
 
-    Standard input or a pipe is kept on disk until it is closed, for it is read more than once, and archives need to be sought in. It has
-    the fingerprint of the same bytes in a file.
+    Standard input or a pipe is kept on disk until it is closed, for it is read more than once, and
+    archives need to be sought in. It has the fingerprint of the same bytes in a file.
     """
 
     def __init__(self, path: Path | str, pipe: BinaryIO | None = None) -> None:
@@ -130,10 +148,14 @@ class LocalFile:
             first = file.read(ENDS)
             file.seek(max(0, size - ENDS))
             digest = digest_of_ends(size, first, file.read(ENDS))
-            return Fingerprint(size, digest, os.fstat(file.fileno()).st_mtime_ns if self._pipe is None else 0)
+            return Fingerprint(
+                size, digest, os.fstat(file.fileno()).st_mtime_ns if self._pipe is None else 0
+            )
 
     def open(self) -> BinaryIO:
-        """The file, at its beginning. A pipe is received to its end the first time; what is opened of one shares its position."""
+        """The file, at its beginning. A pipe is received to its end the first time; what is opened
+        of one shares its position.
+        """
         if self._pipe is None:
             try:
                 return Path(self._path).open("rb")
@@ -157,22 +179,31 @@ class LocalFile:
 
 
 def _unreadable(name: str, why: str | None) -> ConfigurationError:
-    return ConfigurationError(f"{name}: can't be read: {why}", hint="Make it readable, or leave it out.")
+    return ConfigurationError(
+        f"{name}: can't be read: {why}", hint="Make it readable, or leave it out."
+    )
 
 
 def local_files(path: str, options: ReadOptions) -> Iterator[LocalFile]:
-    """The files that a path, a folder or a pattern stands for. Raises `ConfigurationError` if there are none, or they can't be found."""
+    """The files that a path, a folder or a pattern stands for. Raises `ConfigurationError` if
+    there are none, or they can't be found.
+    """
     hint = "Name files, folders, patterns, URLs of object stores, or - for standard input."
     try:
         if path == "-":
             if sys.stdin.buffer.isatty():
                 hint = "Pipe the export into the command, or name its files."
-                raise ConfigurationError("-: standard input is a terminal, not an export", hint=hint)
+                raise ConfigurationError(
+                    "-: standard input is a terminal, not an export", hint=hint
+                )
             yield LocalFile("-", sys.stdin.buffer)
         elif Path(path).is_dir():
             found = _folder(Path(path), options)
             if not found:
-                raise ConfigurationError(f"{redact(path)}: there is no file in it", hint="Hidden files are left out. Is it mounted?")
+                raise ConfigurationError(
+                    f"{redact(path)}: there is no file in it",
+                    hint="Hidden files are left out. Is it mounted?",
+                )
             yield from map(LocalFile, found)
         elif Path(path).is_file():
             yield LocalFile(Path(path))
@@ -183,19 +214,27 @@ def local_files(path: str, options: ReadOptions) -> Iterator[LocalFile]:
         elif glob.has_magic(path):
             yield from map(LocalFile, _matching(path, options))
         else:
-            raise ConfigurationError(f"{redact(path)}: there is no such file or folder", hint=_nearby(path))
+            raise ConfigurationError(
+                f"{redact(path)}: there is no such file or folder", hint=_nearby(path)
+            )
     except OSError as error:
-        raise _unreadable(redact(plain_name(str(error.filename or path))), error_text(error)) from None
+        raise _unreadable(
+            redact(plain_name(str(error.filename or path))), error_text(error)
+        ) from None
 
 
 def _nearby(path: str) -> str:
-    """What there is in place of a path or a pattern that stands for nothing: a similar name, or the names beside it."""
+    """What there is in place of a path or a pattern that stands for nothing: a similar name, or
+    the names beside it.
+    """
     missing = Path(path)
     while not missing.parent.is_dir():
         missing = missing.parent
     folder, name = missing.parent, missing.name
     try:
-        names = sorted((each.name for each in folder.iterdir() if is_wanted(each.name)), key=natural)
+        names = sorted(
+            (each.name for each in folder.iterdir() if is_wanted(each.name)), key=natural
+        )
     except OSError:
         names = []
     if not names:
@@ -203,7 +242,10 @@ def _nearby(path: str) -> str:
     for close in get_close_matches(name, names, n=1, cutoff=0.7):
         return f"Did you mean {redact(plain_name(str(folder / close)))}?"
     more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return f"{redact(plain_name(str(folder)))} has {', '.join(plain_name(each) for each in names[:_SHOWN])}{more}."
+    return (
+        f"{redact(plain_name(str(folder)))} has "
+        f"{', '.join(plain_name(each) for each in names[:_SHOWN])}{more}."
+    )
 
 
 def _matching(pattern: str, options: ReadOptions) -> Iterator[Path]:
@@ -211,13 +253,19 @@ def _matching(pattern: str, options: ReadOptions) -> Iterator[Path]:
     if not found:
         raise ConfigurationError(f"{redact(pattern)}: nothing matches", hint=_nearby(pattern))
     parts = Path(pattern).parts
-    _check_links(found, Path(*parts[: next(index for index, part in enumerate(parts) if glob.has_magic(part))]), options)
+    _check_links(
+        found,
+        Path(*parts[: next(index for index, part in enumerate(parts) if glob.has_magic(part))]),
+        options,
+    )
     for each in found:
         yield from _folder(each, options) if each.is_dir() else [each]
 
 
 def _folder(folder: Path, options: ReadOptions) -> list[Path]:
-    """All files in it, in their order. Raises `OSError` if a folder can't be listed: its files aren't left out in silence."""
+    """All files in it, in their order. Raises `OSError` if a folder can't be listed: its files
+    aren't left out in silence.
+    """
 
     def fail(error: OSError) -> None:
         raise error
@@ -225,7 +273,8 @@ def _folder(folder: Path, options: ReadOptions) -> list[Path]:
     names = []
     seen = {folder.resolve()}
     for root, folders, files in os.walk(folder, onerror=fail, followlinks=options.follow_links):
-        folders[:] = filter(is_wanted, folders)  # not even looked into: this user may not be allowed to
+        # not even looked into: this user may not be allowed to
+        folders[:] = filter(is_wanted, folders)
         links = [Path(root, name) for name in (*folders, *files) if Path(root, name).is_symlink()]
         _check_links([link for link in links if is_wanted(link.name)], folder, options)
         if options.follow_links:  # a folder once: links may lead around
@@ -240,47 +289,81 @@ def _folder(folder: Path, options: ReadOptions) -> list[Path]:
 
 
 def _check_links(found: Iterable[Path], root: Path, options: ReadOptions) -> None:
-    """Raises `ConfigurationError` for a file or folder that a link outside of `root` stands for, unless such links are to be followed."""
+    """Raises `ConfigurationError` for a file or folder that a link outside of `root` stands for,
+    unless such links are to be followed.
+    """
     inside = root.resolve()
     for path in () if options.follow_links else found:
         if path.exists() and not path.resolve().is_relative_to(inside):
-            message = f"{plain_name(str(path))}: a link that leads out of {root}, to {plain_name(str(path.resolve()))}"
-            raise ConfigurationError(message, hint="Set follow_links (`--follow-links`) to read what links lead to, or remove the link.")
+            message = (
+                f"{plain_name(str(path))}: a link that leads out of {root}, to "
+                f"{plain_name(str(path.resolve()))}"
+            )
+            raise ConfigurationError(
+                message,
+                hint=(
+                    "Set follow_links (`--follow-links`) to read what links lead to, or "
+                    "remove the link."
+                ),
+            )
 
 
 def is_wanted(name: str) -> bool:
-    """Whether a file that was found rather than named belongs to the export: hidden files don't (snapshots of volumes are such), nor does
-    what a Mac adds to archives, or a file system to its root."""
-    return not any(part.startswith(".") or part in _FOREIGN for part in name.split("/") if part not in {".", ".."})
+    """Whether a file that was found rather than named belongs to the export: hidden files don't
+    (snapshots of volumes are such), nor does what a Mac adds to archives, or a file system to its
+    root.
+    """
+    return not any(
+        part.startswith(".") or part in _FOREIGN
+        for part in name.split("/")
+        if part not in {".", ".."}
+    )
 
 
 def plain_name(name: str) -> str:
-    """A name that can be written down also where its bytes aren't UTF-8, as old archives and disks have them."""
+    """A name that can be written down also where its bytes aren't UTF-8, as old archives and disks
+    have them.
+    """
     return name.encode("utf-8", "backslashreplace").decode()
 
 
 def natural(name: str) -> list[tuple[list[tuple[int, str]], str]]:
-    """A key that orders names by their folders, and numbers in them by value: of two, the one with more digits is larger."""
+    """A key that orders names by their folders, and numbers in them by value: of two, the one with
+    more digits is larger.
+    """
     return [
-        ([(0, piece) if not index % 2 else (len(piece.lstrip("0")), piece.lstrip("0")) for index, piece in enumerate(pieces)], part)
+        (
+            [
+                (0, piece) if not index % 2 else (len(piece.lstrip("0")), piece.lstrip("0"))
+                for index, piece in enumerate(pieces)
+            ],
+            part,
+        )
         for part in name.split("/")
         for pieces in [re.split("([0-9]+)", part)]
     ]
 
 
-def connect(bucket: str, options: Mapping[str, str], retries: RetryConfig | None = None) -> ObjectStore:
-    """The store of a URL's bucket. Credentials come from where the store's own tools have them: environment, instance, web identity.
+def connect(
+    bucket: str, options: Mapping[str, str], retries: RetryConfig | None = None
+) -> ObjectStore:
+    """The store of a URL's bucket. Credentials come from where the store's own tools have them:
+    environment, instance, web identity.
 
-    `options` of the way to it may have the store's name before them, as in the environment. `retries`: of single requests; None: the
-    client's own.
+    `options` of the way to it may have the store's name before them, as in the environment.
+    `retries`: of single requests; None: the client's own.
     """
     try:
         from obstore.exceptions import BaseError  # noqa: PLC0415 -- an optional dependency
         from obstore.store import from_url  # noqa: PLC0415
     except ImportError:
-        raise ConfigurationError("Object stores can't be used without obstore", hint=install_extra("import")) from None
+        raise ConfigurationError(
+            "Object stores can't be used without obstore", hint=install_extra("import")
+        ) from None
     store: dict[str, Any] = {name: value for name, value in options.items() if not _CLIENT(name)}
-    if client := {found[1].lower(): value for name, value in options.items() if (found := _CLIENT(name))}:
+    if client := {
+        found[1].lower(): value for name, value in options.items() if (found := _CLIENT(name))
+    }:
         store["client_options"] = client
     if retries is not None:
         store["retry_config"] = retries
@@ -288,11 +371,15 @@ def connect(bucket: str, options: Mapping[str, str], retries: RetryConfig | None
         return from_url(bucket, **store)
     except (BaseError, ValueError, TypeError) as error:
         why = mask_secrets(reason(error))
-        raise ConfigurationError(f"{bucket}: {why}", hint="Check the URL and the options of the object store.") from None
+        raise ConfigurationError(
+            f"{bucket}: {why}", hint="Check the URL and the options of the object store."
+        ) from None
 
 
 def stored_objects(url: str, options: ReadOptions) -> Iterator[StoredObject]:
-    """The objects that a URL stands for: one object, all under a prefix, or those that match a pattern."""
+    """The objects that a URL stands for: one object, all under a prefix, or those that match a
+    pattern.
+    """
     scheme, _, rest = url.partition("://")
     bucket, _, key = rest.partition("/")
     store = connect(f"{scheme}://{bucket}", options.store)
@@ -310,23 +397,36 @@ def stored_objects(url: str, options: ReadOptions) -> Iterator[StoredObject]:
             prefix = key if fixed is None else "/".join(parts[:fixed])
             found = [meta for metas in obstore.list(store, prefix=prefix or None) for meta in metas]
             if fixed is None:
-                found = [meta for meta in found if is_wanted(meta["path"].removeprefix(key)) and not meta["path"].endswith("/")]
+                found = [
+                    meta
+                    for meta in found
+                    if is_wanted(meta["path"].removeprefix(key)) and not meta["path"].endswith("/")
+                ]
             else:
                 found = [meta for meta in found if _matches(meta["path"].split("/"), parts)]
     except (BaseError, OSError) as error:
-        raise ConfigurationError(f"{url}: {mask_secrets(reason(error))}", hint="Check bucket, credentials and region.") from None
+        raise ConfigurationError(
+            f"{url}: {mask_secrets(reason(error))}", hint="Check bucket, credentials and region."
+        ) from None
     if not found:
-        raise ConfigurationError(f"{url}: there is no such object, and nothing under this prefix", hint="Prefixes end at a `/`.")
+        raise ConfigurationError(
+            f"{url}: there is no such object, and nothing under this prefix",
+            hint="Prefixes end at a `/`.",
+        )
     for meta in sorted(found, key=lambda each: natural(each["path"])):
         yield StoredObject(f"{scheme}://{bucket}/{meta['path']}", store, meta)
 
 
 def _matches(path: list[str], pattern: list[str]) -> bool:
-    """Whether a path fits a pattern as a shell's does: `*` stays in a folder, `**` is any number of them, and hidden parts are named."""
+    """Whether a path fits a pattern as a shell's does: `*` stays in a folder, `**` is any number
+    of them, and hidden parts are named.
+    """
     if not pattern or not path:
         return not pattern and not path
     if pattern[0] == "**":
-        return _matches(path, pattern[1:]) or (not path[0].startswith(".") and _matches(path[1:], pattern))
+        return _matches(path, pattern[1:]) or (
+            not path[0].startswith(".") and _matches(path[1:], pattern)
+        )
     is_hidden = path[0].startswith(".") and not pattern[0].startswith(".")
     return not is_hidden and fnmatchcase(path[0], pattern[0]) and _matches(path[1:], pattern[1:])
 
@@ -341,7 +441,10 @@ class StoredObject:
     @cached_property
     def fingerprint(self) -> Fingerprint:
         """Of size and ETag; where a store has none, the time of its last change stands for it."""
-        size, tag = self._meta["size"], self._meta.get("e_tag") or self._meta["last_modified"].isoformat()
+        size, tag = (
+            self._meta["size"],
+            self._meta.get("e_tag") or self._meta["last_modified"].isoformat(),
+        )
         return Fingerprint(size, blake2b(f"{size} {tag}".encode(), digest_size=20).hexdigest())
 
     def open(self) -> BinaryIO:
@@ -373,7 +476,10 @@ class _Ranges(io.RawIOBase):
             end = min(self._position + min(len(view), _RANGE), self._meta["size"])
             if end <= self._position:
                 return 0
-            options: GetOptions = {"range": (self._position, end), "if_match": self._meta.get("e_tag")}
+            options: GetOptions = {
+                "range": (self._position, end),
+                "if_match": self._meta.get("e_tag"),
+            }
             try:
                 data = obstore.get(self._store, self._meta["path"], options=options).bytes()
             except PreconditionError:

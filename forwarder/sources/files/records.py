@@ -1,4 +1,6 @@
-"""Records as they are read from files, the location of each, how files are read, and how reading fails."""
+"""Records as they are read from files, the location of each, how files are read, and how reading
+fails.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LineRecords(Sequence[bytes]):
-    """Records of a line each. Their text is kept whole as well, for what can be done with all of it at once.
+    """Records of a line each. Their text is kept whole as well, for what can be done with all of
+    it at once.
 
     Invariant: no line is empty, and each ends with a line feed, which isn't part of its record.
     """
@@ -49,7 +52,11 @@ class LineRecords(Sequence[bytes]):
     def __getitem__(self, index: slice) -> list[bytes]: ...
     def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
         """One record, or some of them."""
-        return [line[:-1] for line in self.ended[index]] if isinstance(index, slice) else self.ended[index][:-1]
+        return (
+            [line[:-1] for line in self.ended[index]]
+            if isinstance(index, slice)
+            else self.ended[index][:-1]
+        )
 
     def __iter__(self) -> Iterator[bytes]:
         return (line[:-1] for line in self.ended)
@@ -57,7 +64,9 @@ class LineRecords(Sequence[bytes]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowRecords(LineRecords):
-    """Records that were made of the rows of a table, each an object of texts: for readers that want those, not the JSON."""
+    """Records that were made of the rows of a table, each an object of texts: for readers that
+    want those, not the JSON.
+    """
 
     names: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -71,11 +80,15 @@ class RecordBlock:
     first: int
     """The number of the first record in its file, from 0."""
     records: Sequence[bytes]
-    """Each record as JSON text, or as it was read where it is none; never empty lines. CSV rows and Parquet rows come as JSON objects."""
+    """Each record as JSON text, or as it was read where it is none; never empty lines. CSV rows
+    and Parquet rows come as JSON objects.
+    """
     lines: Sequence[int]
     """The line of each record."""
     members: Sequence[int] | None = None
-    """Where records are parts of records that hold several: the index of each in its record. None: they are whole records."""
+    """Where records are parts of records that hold several: the index of each in its record. None:
+    they are whole records.
+    """
 
     def part(self, start: int, stop: int) -> RecordBlock:
         """Its records from this index to before that one."""
@@ -95,7 +108,9 @@ class Framing(StrEnum):
     """How the records of a file are separated."""
 
     AUTO = "auto"
-    """Parquet and JSON by their content, CSV by the name (`.csv`, `.tsv`, before or without that of a compression)."""
+    """Parquet and JSON by their content, CSV by the name (`.csv`, `.tsv`, before or without that
+    of a compression).
+    """
     LINES = "lines"
     """A JSON object a line."""
     JSON = "json"
@@ -115,18 +130,23 @@ class ReadOptions:
     max_record: int = 8 << 20
     """Bytes. A longer record is cut to this; what follows it is read."""
     block_bytes: int = 1 << 18
-    """About as much is read at once, and makes a block: so much that what is done for each block costs little, and no more than what
-    stays in a core's cache until the last step is done with it."""
+    """About as much is read at once, and makes a block: so much that what is done for each block
+    costs little, and no more than what stays in a core's cache until the last step is done with it.
+    """
     max_depth: int = 4
     """Of archives and compressions within each other."""
     max_spool: int = 64 << 30
     """Bytes that one file may take on disk where it can't be read in one go."""
     follow_links: bool = False
-    """Whether links that lead out of a folder, or out of where a pattern begins, are followed. A link that is named is."""
+    """Whether links that lead out of a folder, or out of where a pattern begins, are followed. A
+    link that is named is.
+    """
     encoding: str = ""
     """Of all texts, as Python calls it; empty: UTF-8."""
     store: Mapping[str, str] = field(default_factory=dict)
-    """Of an object store (`region`, `endpoint`, `skip_signature` …), beside what its usual environment variables say."""
+    """Of an object store (`region`, `endpoint`, `skip_signature` …), beside what its usual
+    environment variables say.
+    """
 
 
 REFETCH: Final = "Fetch or export this file again."
@@ -134,18 +154,26 @@ REFETCH: Final = "Fetch or export this file again."
 
 
 class BrokenSource(ForwarderError):
-    """A file can't be read to its end. What came before is good; the other files of the source can still be read."""
+    """A file can't be read to its end. What came before is good; the other files of the source can
+    still be read.
+    """
 
     code = "broken_source"
 
     def __init__(self, file: str, offset: int, reason: str, hint: str = "") -> None:
-        where = f"can't be read after {offset:,} bytes of its decompressed content" if offset else "can't be read"
+        where = (
+            f"can't be read after {offset:,} bytes of its decompressed content"
+            if offset
+            else "can't be read"
+        )
         super().__init__(f"{file}: {where}: {reason}", hint=hint or REFETCH)
         self.file, self.offset, self.reason = file, offset, reason
 
 
 class DamagedContent(Exception):
-    """Bytes aren't what their beginning promised. Inside this package only: outside it is a `BrokenSource`."""
+    """Bytes aren't what their beginning promised. Inside this package only: outside it is a
+    `BrokenSource`.
+    """
 
     def __init__(self, reason: str, hint: str = "") -> None:
         """`hint`: what to do, if that isn't to fetch the file again."""

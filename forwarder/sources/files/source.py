@@ -1,8 +1,9 @@
 """Everything the user named, file by file, as blocks of records with a running digest.
 
-Files come in the order in which they were named, those of a folder, pattern or prefix by name (numbers by value), each once. The content of
-archives is discovered while they are read, so the first record arrives at once however large they are. Everything is synchronous and meant
-for a thread of its own.
+Files come in the order in which they were named, those of a folder, pattern or prefix by name
+(numbers by value), each once. The content of archives is discovered while they are read, so the
+first record arrives at once however large they are. Everything is synchronous and meant for a
+thread of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +25,14 @@ from forwarder.sources.files.origins import (
     local_files,
     stored_objects,
 )
-from forwarder.sources.files.records import BrokenSource, DamagedContent, LineRecords, ReadOptions, RecordBlock, SourceFile
+from forwarder.sources.files.records import (
+    BrokenSource,
+    DamagedContent,
+    LineRecords,
+    ReadOptions,
+    RecordBlock,
+    SourceFile,
+)
 from forwarder.sources.files.transcoding import as_utf8
 from forwarder.sources.files.unpacking import OpenedFile, PeekedStream, is_packed, unpack
 
@@ -33,9 +41,16 @@ if TYPE_CHECKING:
 
 
 class FileSource(AbstractContextManager["FileSource"]):
-    """The files that were named. Closing it gives back the disk space of standard input and pipes."""
+    """The files that were named. Closing it gives back the disk space of standard
+    input and pipes.
+    """
 
-    def __init__(self, named: Sequence[LocalFile | StoredObject], options: ReadOptions, part: slice = slice(None)) -> None:
+    def __init__(
+        self,
+        named: Sequence[LocalFile | StoredObject],
+        options: ReadOptions,
+        part: slice = slice(None),
+    ) -> None:
         """`part`: which of them are read."""
         self.named = named
         self.origins = named[part]
@@ -45,12 +60,15 @@ class FileSource(AbstractContextManager["FileSource"]):
 
     @cached_property
     def identity(self) -> str:
-        """What tells this source from another, in hex: of the content of all files that were named, in their order, whatever they are
-        called."""
+        """What tells this source from another, in hex: of the content of all files that were
+        named, in their order, whatever they are called.
+        """
         return _digest("".join(f"{origin.fingerprint.digest}\n" for origin in self.named))
 
     def files(self) -> Generator[SourceFile, None, None]:
-        """The files with records, in their order. Each is open until the next is asked for, or this is closed."""
+        """The files with records, in their order. Each is open until the next is asked for, or
+        this is closed.
+        """
         for origin in self.origins:
             content = self._content(origin)
             with origin.open() as opened:
@@ -59,7 +77,9 @@ class FileSource(AbstractContextManager["FileSource"]):
                         leaf.stream = PeekedStream(as_utf8(leaf.stream.read, self.options.encoding))
                     file = SourceFile(origin.name, content)
                     if leaf.member:
-                        file = SourceFile(f"{origin.name}!{leaf.member}", _digest(f"{content}!{leaf.member}"))
+                        file = SourceFile(
+                            f"{origin.name}!{leaf.member}", _digest(f"{content}!{leaf.member}")
+                        )
                     self._unread = file, leaf
                     try:
                         yield file
@@ -67,7 +87,8 @@ class FileSource(AbstractContextManager["FileSource"]):
                         self._unread, leaf.is_open = None, False
 
     def _content(self, origin: LocalFile | StoredObject) -> str:
-        """What tells the content of a file from others, in hex: of a text that isn't packed, the same in any encoding.
+        """What tells the content of a file from others, in hex: of a text that isn't packed, the
+        same in any encoding.
 
         Of another encoding than UTF-8 all of it is read for that.
         """
@@ -88,7 +109,9 @@ class FileSource(AbstractContextManager["FileSource"]):
         return origin.fingerprint.digest if packed else digest_of_ends(size, first, last)
 
     def peek(self, file: SourceFile, size: int) -> tuple[bytes, bool]:
-        """The first bytes of the file that `files` gave last, and whether they are all of it; they are read again."""
+        """The first bytes of the file that `files` gave last, and whether they are all of it; they
+        are read again.
+        """
         if self._unread is None or self._unread[0] is not file:
             raise RuntimeError(f"{file.name}: it was read before, or the next file was asked for")
         stream = self._unread[1].stream
@@ -99,7 +122,9 @@ class FileSource(AbstractContextManager["FileSource"]):
         return b"", True
 
     def blocks(self, file: SourceFile) -> BlockReader:
-        """The blocks of the file that `files` gave last, once. Reading raises `BrokenSource` after the last good block."""
+        """The blocks of the file that `files` gave last, once. Reading raises `BrokenSource` after
+        the last good block.
+        """
         if self._unread is None or self._unread[0] is not file:
             raise RuntimeError(f"{file.name}: it was read before, or the next file was asked for")
         leaf, self._unread = self._unread[1], None
@@ -115,8 +140,11 @@ class FileSource(AbstractContextManager["FileSource"]):
         self.close()
 
 
-def open_source(paths: Sequence[str], options: ReadOptions | None = None, part: slice = slice(None)) -> FileSource:
-    """The source of what the user named: files, folders, patterns, URLs of object stores, `-` for standard input.
+def open_source(
+    paths: Sequence[str], options: ReadOptions | None = None, part: slice = slice(None)
+) -> FileSource:
+    """The source of what the user named: files, folders, patterns, URLs of object stores, `-` for
+    standard input.
 
     `part`: which of the files are read. Nothing is read yet but names. Raises `ConfigurationError`.
     """
@@ -124,7 +152,11 @@ def open_source(paths: Sequence[str], options: ReadOptions | None = None, part: 
     check_addresses(paths)
     origins: dict[str, LocalFile | StoredObject] = {}
     for path in paths:
-        for origin in stored_objects(path, options) if path.startswith(SCHEMES) else local_files(path, options):
+        for origin in (
+            stored_objects(path, options)
+            if path.startswith(SCHEMES)
+            else local_files(path, options)
+        ):
             origins.setdefault(origin.name, origin)
     return FileSource(list(origins.values()), options, part)
 
@@ -136,8 +168,9 @@ def _digest(text: str) -> str:
 class BlockReader(Iterator[RecordBlock], AbstractContextManager["BlockReader"]):
     """The blocks of one file.
 
-    Invariant: the digest is the SHA-256 of the file's records from its first one, each followed by a line feed, so it doesn't depend on how
-    they were cut into blocks; of plain lines it is that of the decompressed file.
+    Invariant: the digest is the SHA-256 of the file's records from its first one, each followed by
+    a line feed, so it doesn't depend on how they were cut into blocks; of plain lines it is that
+    of the decompressed file.
     """
 
     def __init__(self, file: SourceFile, leaf: OpenedFile, options: ReadOptions) -> None:
@@ -150,21 +183,38 @@ class BlockReader(Iterator[RecordBlock], AbstractContextManager["BlockReader"]):
 
     def __next__(self) -> RecordBlock:
         if not self._leaf.is_open:
-            raise RuntimeError(f"{self.name}: the next file was asked for while this one was being read")
+            raise RuntimeError(
+                f"{self.name}: the next file was asked for while this one was being read"
+            )
         try:
             part = next(self._parts)
         except DamagedContent as error:
-            raise BrokenSource(self.name, self._leaf.stream.offset, str(error), error.hint) from None
-        self._before, self._first, self._block = self._after, self._first + len(self._block), part[0]
+            raise BrokenSource(
+                self.name, self._leaf.stream.offset, str(error), error.hint
+            ) from None
+        self._before, self._first, self._block = (
+            self._after,
+            self._first + len(self._block),
+            part[0],
+        )
         self._after = _digested(self._before, self._block)
         return RecordBlock(self._file, self._first, *part)
 
     def digest_at(self, records: int) -> str:
-        """The digest of so many records from the file's first: from the first of the block that was given last to its end."""
+        """The digest of so many records from the file's first: from the first of the block that
+        was given last to its end.
+        """
         count = records - self._first
         if not 0 <= count <= len(self._block):
-            raise ValueError(f"record {records} isn't in the block from {self._first} to {self._first + len(self._block)}")
-        return (self._after if count == len(self._block) else _digested(self._before, self._block[:count])).hexdigest()
+            raise ValueError(
+                f"record {records} isn't in the block from {self._first} to "
+                f"{self._first + len(self._block)}"
+            )
+        return (
+            self._after
+            if count == len(self._block)
+            else _digested(self._before, self._block[:count])
+        ).hexdigest()
 
     def close(self) -> None:
         """Stop reading. Not needed once all was read."""
@@ -175,7 +225,9 @@ class BlockReader(Iterator[RecordBlock], AbstractContextManager["BlockReader"]):
 
 
 def _digested(digest: _Hash, records: Sequence[bytes]) -> _Hash:
-    """The digest with more records, all at once: hashing a large text releases the interpreter lock."""
+    """The digest with more records, all at once: hashing a large text releases the interpreter
+    lock.
+    """
     digest = digest.copy()
     if isinstance(records, LineRecords):
         digest.update(records.text)

@@ -1,7 +1,8 @@
-"""Text in other encodings than UTF-8: their names checked, a text's encoding guessed, and streams of them read as UTF-8.
+"""Text in other encodings than UTF-8: their names checked, a text's encoding guessed, and streams
+of them read as UTF-8.
 
-Whatever a file is packed in is opened first; then its text is decoded as it is read. So lines, positions, digests and the uuids that follow
-from positions are those of the same text in UTF-8.
+Whatever a file is packed in is opened first; then its text is decoded as it is read. So lines,
+positions, digests and the uuids that follow from positions are those of the same text in UTF-8.
 """
 
 from __future__ import annotations
@@ -23,9 +24,20 @@ _BOMS: Final = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_NO_TEXTS: Final = frozenset({"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "mbcs", "oem"})
+_NO_TEXTS: Final = frozenset(
+    {"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "mbcs", "oem"}
+)
 """Python's codecs of texts that are no encodings of files."""
-_COMMON: Final = ("utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "cp1252", "shift_jis", "gb18030")
+_COMMON: Final = (
+    "utf-8",
+    "utf-16",
+    "utf-16-le",
+    "utf-16-be",
+    "latin-1",
+    "cp1252",
+    "shift_jis",
+    "gb18030",
+)
 _CP1252_HOLES: Final = b"\x81\x8d\x8f\x90\x9d"
 _CONTROLS: Final = bytes(set(range(32)) - set(b"\t\n\r\f\x1b"))
 _MARKED: Final = {
@@ -36,16 +48,27 @@ _MARKED: Final = {
 _HEAD: Final = 512
 _PART: Final = 1 << 16
 _AROUND: Final = 24
-"""Bytes around one that can't be decoded, by which the encoding is guessed: a whole file may be in two of them."""
+"""Bytes around one that can't be decoded, by which the encoding is guessed: a whole file may be in
+two of them.
+"""
 
 
 def checked_encoding(name: str, text: str) -> str:
-    """The name of an encoding as Python has it; empty for UTF-8. Raises `ConfigurationError` if it is none; `name` is its option."""
+    """The name of an encoding as Python has it; empty for UTF-8. Raises `ConfigurationError` if it
+    is none; `name` is its option.
+    """
     found = _codec(text)
     if not found:
-        known = sorted({each.replace("_", "-") for pair in aliases.items() for each in pair if _codec(each)} | set(_COMMON))
+        known = sorted(
+            {each.replace("_", "-") for pair in aliases.items() for each in pair if _codec(each)}
+            | set(_COMMON)
+        )
         close = get_close_matches(text.strip().lower().replace(" ", "-"), known, n=2, cutoff=0.6)
-        hint = f"Did you mean {' or '.join(close)}?" if close else f"Usual ones are {', '.join(_COMMON)}."
+        hint = (
+            f"Did you mean {' or '.join(close)}?"
+            if close
+            else f"Usual ones are {', '.join(_COMMON)}."
+        )
         raise ConfigurationError(f"{name}: {text!r} is not an encoding", hint=hint)
     return "" if found in UTF_8 else found
 
@@ -56,11 +79,17 @@ def _codec(text: str) -> str:
         found = codecs.lookup(text.strip())
     except (LookupError, ValueError):
         return ""
-    return found.name if found._is_text_encoding and found.name.replace("_", "-") not in _NO_TEXTS else ""
+    return (
+        found.name
+        if found._is_text_encoding and found.name.replace("_", "-") not in _NO_TEXTS
+        else ""
+    )
 
 
 def guess_encoding(data: bytes) -> str | None:
-    """The encoding that the beginning of a file seems to have, as `--encoding` takes it; None if it is no text."""
+    """The encoding that the beginning of a file seems to have, as `--encoding` takes it; None if
+    it is no text.
+    """
     for mark, name in _BOMS:
         if data.startswith(mark):
             return name
@@ -80,7 +109,8 @@ def guess_encoding(data: bytes) -> str | None:
 def wrong_encoding(data: bytes, encoding: str = "utf-8", around: bytes = b"") -> str:
     """What to do about a text that isn't in its encoding: the one that it seems to be in.
 
-    `around`: what stands around the first byte that can't be decoded; it decides where the text's beginning says nothing.
+    `around`: what stands around the first byte that can't be decoded; it decides where the text's
+    beginning says nothing.
     """
     guess = guess_encoding(data)
     if around and (guess == encoding or (guess == "utf-8" and data.isascii())):
@@ -90,12 +120,18 @@ def wrong_encoding(data: bytes, encoding: str = "utf-8", around: bytes = b"") ->
         return "it doesn't look like text"
     if guess == encoding:
         return "a part of it is in another encoding, or damaged"
-    return f"it looks like {guess}: {'leave out --encoding' if guess.startswith('utf-8') else f'try --encoding {guess}'}"
+    return (
+        f"it looks like {guess}: "
+        f"{'leave out --encoding' if guess.startswith('utf-8') else f'try --encoding {guess}'}"
+    )
 
 
 def not_utf8(text: bytes, error: UnicodeDecodeError) -> str:
     """Why a record isn't UTF-8: which byte of it, from 1, and what it looks like."""
-    return f"byte {error.start + 1} of the record, 0x{text[error.start]:02x}, isn't UTF-8; {wrong_encoding(text)}"
+    return (
+        f"byte {error.start + 1} of the record, 0x{text[error.start]:02x}, isn't UTF-8; "
+        f"{wrong_encoding(text)}"
+    )
 
 
 def as_utf8(source: Callable[[int], bytes], encoding: str) -> Callable[[int], bytes]:
@@ -131,7 +167,9 @@ def _decoded(source: Callable[[int], bytes], encoding: str) -> Iterator[bytes]:
             yield written
         if failure is not None:
             at, bad = failure.start, failure.object[failure.start : failure.end][:4].hex()
-            hint = wrong_encoding(first[:_PART], encoding, failure.object[max(0, at - _AROUND) : at + _AROUND])
+            hint = wrong_encoding(
+                first[:_PART], encoding, failure.object[max(0, at - _AROUND) : at + _AROUND]
+            )
             number = before + len(data) - len(failure.object) + at + 1
             why = f"line {line:,}, byte {number:,}: 0x{bad} is not {encoding} ({failure.reason})"
             raise DamagedContent(why, f"{hint[0].upper()}{hint[1:]}.")
@@ -142,11 +180,16 @@ def _decoded(source: Callable[[int], bytes], encoding: str) -> Iterator[bytes]:
 
 
 def _with_order(encoding: str, first: bytes) -> str:
-    """An encoding with its byte order, where a text that begins so has no mark of it. Raises `DamagedContent` if it can't be seen."""
+    """An encoding with its byte order, where a text that begins so has no mark of it. Raises
+    `DamagedContent` if it can't be seen.
+    """
     if encoding not in _MARKED or not first or first.startswith(_MARKED[encoding]):
         return encoding
     guess = guess_encoding(first) or ""
     if guess.startswith(encoding):
         return guess
     hint = wrong_encoding(first, encoding)
-    raise DamagedContent(f"line 1, byte 1: there is no byte order mark of {encoding}", f"{hint[0].upper()}{hint[1:]}.")
+    raise DamagedContent(
+        f"line 1, byte 1: there is no byte order mark of {encoding}",
+        f"{hint[0].upper()}{hint[1:]}.",
+    )

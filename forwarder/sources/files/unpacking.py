@@ -1,8 +1,11 @@
-"""What a file is packed in: compressions and archives are opened, one within the other, until there are records.
+"""What a file is packed in: compressions and archives are opened, one within the other, until
+there are records.
 
-Each is recognised by its first bytes, whatever it is called. Members of a zip come in the order of their names, those of a tar as they
-stand in it. Everything before damage is returned, then `DamagedContent` is raised: a stream never ends as if it were whole when it isn't.
-A member that can't be read fails alone. Memory is bounded by the format (a zstd window of 128 MiB at most), not by the content.
+Each is recognised by its first bytes, whatever it is called. Members of a zip come in the order of
+their names, those of a tar as they stand in it. Everything before damage is returned, then
+`DamagedContent` is raised: a stream never ends as if it were whole when it isn't. A member that
+can't be read fails alone. Memory is bounded by the format (a zstd window of 128 MiB at most), not
+by the content.
 """
 
 from __future__ import annotations
@@ -42,9 +45,11 @@ FAILURES: Final = (
     UnicodeDecodeError,  # zipfile: the name of a member isn't in the encoding that it says
 )
 """What reading a file raises when its content is at fault, or the disk or network it is on."""
-_DAMAGED: Final = (cast("type[Exception]", isal_zlib.IsalError), zstandard.ZstdError)  # isal's stub calls the class an instance
+# isal's stub calls the class an instance
+_DAMAGED: Final = (cast("type[Exception]", isal_zlib.IsalError), zstandard.ZstdError)
 _SLICE: Final = 16 << 10
-"""Compressed bytes given to a decompressor at once: what one call decompresses is lost if it fails."""
+"""Compressed bytes given to a decompressor at once: what one call decompresses is lost if it fails.
+"""
 _OUTPUT: Final = 256 << 10
 _COPY: Final = 1 << 20
 _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT, _GZIP_HEADER_CRC = 4, 8, 16, 2
@@ -69,17 +74,22 @@ _FOREIGN: Final = {
 
 
 class PeekedStream:
-    """A stream whose first bytes are known before they are read. A failure is raised as `DamagedContent`, after all bytes before it."""
+    """A stream whose first bytes are known before they are read. A failure is raised as
+    `DamagedContent`, after all bytes before it.
+    """
 
     def __init__(self, source: Callable[[int], bytes]) -> None:
-        """`source` gives the next bytes, about so many as it is asked for; none at the end. It raises one of `FAILURES`."""
+        """`source` gives the next bytes, about so many as it is asked for; none at the end. It
+        raises one of `FAILURES`.
+        """
         self._source = source
         self._failure: DamagedContent | None = None
         self._unread = b""
         self.offset = 0
         """How many bytes were read."""
         self.head = self._next(512, 512)
-        """The first 512 bytes; fewer only at the end or before a failure. Reading gives them again."""
+        """The first 512 bytes; fewer only at the end or before a failure. Reading gives them again.
+        """
         self._unread = self.head + self._unread
 
     def read(self, size: int, /, least: int | None = None) -> bytes:
@@ -109,7 +119,8 @@ class PeekedStream:
         self.offset -= len(data)
 
     def _next(self, size: int, least: int) -> bytes:
-        parts, count = [self._unread] if self._unread else [], len(self._unread)  # one part alone isn't copied
+        # one part alone isn't copied
+        parts, count = [self._unread] if self._unread else [], len(self._unread)
         try:
             while count < least and self._failure is None and (data := self._source(size - count)):
                 parts.append(data)
@@ -124,7 +135,9 @@ class PeekedStream:
 
 
 def gunzip(packed: PeekedStream) -> Iterator[bytes]:
-    """gzip, RFC 1952. Checksums are verified; zeros after the last member are padding, as tapes and some tools write it."""
+    """gzip, RFC 1952. Checksums are verified; zeros after the last member are padding, as tapes
+    and some tools write it.
+    """
     while magic := packed.read(2):
         if not magic.strip(b"\0"):
             continue
@@ -140,7 +153,8 @@ def gunzip(packed: PeekedStream) -> Iterator[bytes]:
                 pass
         if flags & _GZIP_HEADER_CRC:
             packed.exactly(2)
-        inflate = isal_zlib.decompressobj(wbits=-15)  # without header and checksum: where it verifies them, it forgets what it got
+        # without header and checksum: where it verifies them, it forgets what it got
+        inflate = isal_zlib.decompressobj(wbits=-15)
         pending, crc, size = b"", 0, 0
         while not inflate.eof:
             data = inflate.decompress(pending or packed.some(), _OUTPUT)
@@ -154,7 +168,9 @@ def gunzip(packed: PeekedStream) -> Iterator[bytes]:
 
 
 def decompress_zstd(packed: PeekedStream) -> Iterator[bytes]:
-    """zstd, RFC 8878. Blocks are given to the decompressor one by one: it doesn't say how much comes of more, nor that some is missing."""
+    """zstd, RFC 8878. Blocks are given to the decompressor one by one: it doesn't say how much
+    comes of more, nor that some is missing.
+    """
     decompressor = zstandard.ZstdDecompressor(max_window_size=128 << 20)
     while magic := packed.read(4):
         if magic[1:] == b"\x2a\x4d\x18" and magic[0] >> 4 == 5:  # a frame to be skipped
@@ -200,7 +216,9 @@ def bunzip2(packed: PeekedStream) -> Iterator[bytes]:
 
 
 Decompress = Callable[[PeekedStream], Iterator[bytes]]
-"""Yields what is decompressed in parts of a bounded size, none of them empty. Raises `DamagedContent`, or the decompressor's own errors."""
+"""Yields what is decompressed in parts of a bounded size, none of them empty. Raises
+`DamagedContent`, or the decompressor's own errors.
+"""
 _COMPRESSIONS: Final[tuple[tuple[re.Pattern[bytes], Decompress], ...]] = (
     (re.compile(rb"\x1f\x8b\x08"), gunzip),
     # a frame, or one to be skipped, which pzstd writes first
@@ -210,13 +228,21 @@ _COMPRESSIONS: Final[tuple[tuple[re.Pattern[bytes], Decompress], ...]] = (
 
 
 def find_decompressor(head: bytes) -> Decompress | None:
-    """What decompresses a file with these first bytes, at least four; None if it isn't compressed (by gzip, zstd or bzip2)."""
+    """What decompresses a file with these first bytes, at least four; None if it isn't compressed
+    (by gzip, zstd or bzip2).
+    """
     return next((each for magic, each in _COMPRESSIONS if magic.match(head)), None)
 
 
 def is_packed(head: bytes) -> bool:
-    """Whether a file with these first bytes, 512 of them if it has so many, is compressed, an archive, or Parquet."""
-    return find_decompressor(head) is not None or head.startswith((*_ZIPS, _PARQUET)) or head[257:262] == b"ustar"
+    """Whether a file with these first bytes, 512 of them if it has so many, is compressed, an
+    archive, or Parquet.
+    """
+    return (
+        find_decompressor(head) is not None
+        or head.startswith((*_ZIPS, _PARQUET))
+        or head[257:262] == b"ustar"
+    )
 
 
 @dataclass
@@ -224,7 +250,8 @@ class OpenedFile:
     """A file with records in it, open until the next one is asked for."""
 
     member: str
-    """Its way inside the file that the user named: `""`, or `2025-01.json.gz`, or `a.zip!b.json`."""
+    """Its way inside the file that the user named: `""`, or `2025-01.json.gz`, or `a.zip!b.json`.
+    """
     stream: PeekedStream
     seekable: BinaryIO | None = None
     """Instead of `stream`, for Parquet."""
@@ -232,9 +259,15 @@ class OpenedFile:
 
 
 def unpack(
-    source: Callable[[int], bytes], options: ReadOptions, seekable: BinaryIO | None = None, member: str = "", depth: int = 0
+    source: Callable[[int], bytes],
+    options: ReadOptions,
+    seekable: BinaryIO | None = None,
+    member: str = "",
+    depth: int = 0,
 ) -> Iterator[OpenedFile]:
-    """The files with records in what is read from `source`. `seekable`: the same bytes, where they can be sought in."""
+    """The files with records in what is read from `source`. `seekable`: the same bytes, where they
+    can be sought in.
+    """
     peeked = PeekedStream(source)
     head = peeked.head
     decompress = find_decompressor(head)
@@ -251,7 +284,9 @@ def unpack(
     elif not options.encoding and head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         guess = guess_encoding(head)
         yield _failed(member, f"it is {guess} text", f"Add --encoding {guess} to the command.")
-    elif (foreign := next((what for magic, what in _FOREIGN.items() if head.startswith(magic)), None)) is not None:
+    elif (
+        foreign := next((what for magic, what in _FOREIGN.items() if head.startswith(magic)), None)
+    ) is not None:
         what, todo = foreign
         yield _failed(member, f"it is {what}", todo)
     else:
@@ -267,7 +302,9 @@ def _failed(member: str, failure: str, hint: str = "") -> OpenedFile:
     return OpenedFile(member, PeekedStream(fail))
 
 
-def _unpack_sought(peeked: PeekedStream, options: ReadOptions, seekable: BinaryIO | None, member: str, depth: int) -> Iterator[OpenedFile]:
+def _unpack_sought(
+    peeked: PeekedStream, options: ReadOptions, seekable: BinaryIO | None, member: str, depth: int
+) -> Iterator[OpenedFile]:
     """What can't be read in one go is on disk already, or is put there."""
     with tempfile.TemporaryFile() if seekable is None else nullcontext(seekable) as file:
         try:
@@ -294,7 +331,11 @@ def _unpack_sought(peeked: PeekedStream, options: ReadOptions, seekable: BinaryI
                 if info.is_dir() or inner is None:
                     continue
                 if info.flag_bits & _ENCRYPTED:
-                    yield _failed(inner, "it is encrypted by a password", "Unpack the archive by its password, and name the folder.")
+                    yield _failed(
+                        inner,
+                        "it is encrypted by a password",
+                        "Unpack the archive by its password, and name the folder.",
+                    )
                     continue
                 try:
                     content = archive.open(info)
@@ -306,7 +347,9 @@ def _unpack_sought(peeked: PeekedStream, options: ReadOptions, seekable: BinaryI
 
 
 def _inner(parent: str, name: str, names: Counter[str]) -> str | None:
-    """The way to a member; None if it doesn't belong to the data. Of several with one name, the later ones are numbered."""
+    """The way to a member; None if it doesn't belong to the data. Of several with one name, the
+    later ones are numbered.
+    """
     name = plain_name(name)
     names[name] += 1
     if not is_wanted(name.removeprefix("./")):
@@ -315,7 +358,9 @@ def _inner(parent: str, name: str, names: Counter[str]) -> str | None:
     return f"{inner}#{names[name]}" if names[name] > 1 else inner
 
 
-def _unpack_tar(source: PeekedStream, options: ReadOptions, member: str, depth: int) -> Iterator[OpenedFile]:
+def _unpack_tar(
+    source: PeekedStream, options: ReadOptions, member: str, depth: int
+) -> Iterator[OpenedFile]:
     tail = _TarStream(source)
     names: Counter[str] = Counter()
     try:
@@ -333,7 +378,9 @@ def _unpack_tar(source: PeekedStream, options: ReadOptions, member: str, depth: 
 
 
 def _tar_member(archive: tarfile.TarFile, info: tarfile.TarInfo) -> Callable[[int], bytes]:
-    """Reads a tar's member to where it is cut off: tarfile's own reader forgets what it got when it fails after that."""
+    """Reads a tar's member to where it is cut off: tarfile's own reader forgets what it got when
+    it fails after that.
+    """
     file, left = cast("BinaryIO", archive.fileobj), info.size
     file.seek(info.offset_data)
 
@@ -349,7 +396,9 @@ def _tar_member(archive: tarfile.TarFile, info: tarfile.TarInfo) -> Callable[[in
 
 
 class _TarStream:
-    """What tarfile reads from: it minds neither a missing end nor what comes after it, and forgets what it got before an error."""
+    """What tarfile reads from: it minds neither a missing end nor what comes after it, and forgets
+    what it got before an error.
+    """
 
     def __init__(self, source: PeekedStream) -> None:
         self._source = source
@@ -365,7 +414,9 @@ class _TarStream:
         return data
 
     def finished(self) -> str:
-        """What is wrong with the archive, if anything: a whole one ends with zeros, and the compression's checksum is after them."""
+        """What is wrong with the archive, if anything: a whole one ends with zeros, and the
+        compression's checksum is after them.
+        """
         has_end = not self._last.strip(b"\0")
         while self.read(_COPY):
             pass

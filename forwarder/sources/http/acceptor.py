@@ -1,15 +1,19 @@
-"""From a listening socket to connections: who of several workers accepts the next one, and TLS before it is one.
+"""From a listening socket to connections: who of several workers accepts the next one, and TLS
+before it is one.
 
-Workers accept from the same sockets, so that one that is stopped or busy holds up no sender: the others accept instead. Where the next
-connection is another worker's (`core/connection_loads.py`), a worker leaves it to the others, but only for `PAUSE` seconds. Each time that
-nobody else accepted meanwhile, it accepts twice as many before it waits again: a worker that doesn't accept costs the senders little.
+Workers accept from the same sockets, so that one that is stopped or busy holds up no sender: the
+others accept instead. Where the next connection is another worker's (`core/connection_loads.py`),
+a worker leaves it to the others, but only for `PAUSE` seconds. Each time that nobody else accepted
+meanwhile, it accepts twice as many before it waits again: a worker that doesn't accept costs the
+senders little.
 
-A loop's own TLS server starts a handshake for every client, and none of them counts as a connection before it has ended: an address that
-connects and says nothing could hold every file that the process may open. So each has a permit, or is closed at once; senders share the
-permits, as they share connections.
+A loop's own TLS server starts a handshake for every client, and none of them counts as a
+connection before it has ended: an address that connects and says nothing could hold every file
+that the process may open. So each has a permit, or is closed at once; senders share the permits,
+as they share connections.
 
-Invariants: what was accepted is among `ListenerState.arriving` until it is a connection, or closed; a permit is held for as long as a
-handshake lasts, which has a time limit.
+Invariants: what was accepted is among `ListenerState.arriving` until it is a connection, or
+closed; a permit is held for as long as a handshake lasts, which has a time limit.
 """
 
 from __future__ import annotations
@@ -33,7 +37,9 @@ MOST_AT_ONCE: Final = 16
 """Connections that are accepted at most in a turn of the loop."""
 
 PAUSE: Final = 0.001
-"""Seconds that a worker leaves the next connection to those that have fewer, unless connections of its own end meanwhile."""
+"""Seconds that a worker leaves the next connection to those that have fewer, unless connections of
+its own end meanwhile.
+"""
 
 MAX_PATIENCE: Final = 16
 """Connections that a worker accepts at most before it waits again for those that have fewer."""
@@ -42,16 +48,24 @@ UNASKED: Final = 0.01
 """Seconds within which it does so."""
 
 RETRY: Final = 0.1
-"""Seconds after which accepting is tried again when the system refused it, mostly because no more files can be opened."""
+"""Seconds after which accepting is tried again when the system refused it, mostly because no more
+files can be opened.
+"""
 
 
 class Acceptor:
     """Accepts connections of one listening socket, which it closes at its end."""
 
     def __init__(
-        self, listening: socket.socket, begin: Callable[[socket.socket, object], None], clock: Clock, load: WorkerLoad | None
+        self,
+        listening: socket.socket,
+        begin: Callable[[socket.socket, object], None],
+        clock: Clock,
+        load: WorkerLoad | None,
     ) -> None:
-        """`begin` gets each connection's socket, and the peer's name. `load`: its part of several workers' loads, unless it is alone."""
+        """`begin` gets each connection's socket, and the peer's name. `load`: its part of several
+        workers' loads, unless it is alone.
+        """
         self.socket = listening
         self._begin = begin
         self._clock = clock
@@ -87,7 +101,8 @@ class Acceptor:
             while accepted < most:
                 self._accept()
                 accepted += 1
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):  # others were faster, or the sender has gone
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            # others were faster, or the sender has gone
             pass
         except OSError:  # the listener's log says when no more files can be opened
             self._pause(RETRY)
@@ -149,7 +164,9 @@ class Arrivals:
         return bool(self._tasks)
 
     def begin(self, tls: ssl.SSLContext | None, accepted: socket.socket, peername: object) -> None:
-        """Make a connection of a socket, after a handshake if there is `tls`; or close it, if there are too many of these."""
+        """Make a connection of a socket, after a handshake if there is `tls`; or close it, if
+        there are too many of these.
+        """
         state = self._state
         sender = state.addresses.peer(peername).sender if tls is not None else ""
         if tls is not None and not self._permits.acquire(sender):
@@ -157,7 +174,9 @@ class Arrivals:
             accepted.close()
             return
         connection = HttpConnection(state)
-        task = asyncio.get_running_loop().create_task(self._connect(connection, accepted, tls), name="accept a connection")
+        task = asyncio.get_running_loop().create_task(
+            self._connect(connection, accepted, tls), name="accept a connection"
+        )
 
         def end(_: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
@@ -172,14 +191,20 @@ class Arrivals:
         state.arriving.add(connection)
 
     async def close(self) -> None:
-        """End those in progress, each of which has begun: one that hasn't couldn't close its socket."""
+        """End those in progress, each of which has begun: one that hasn't couldn't close its
+        socket.
+        """
         await asyncio.sleep(0)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _connect(self, connection: HttpConnection, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+    async def _connect(
+        self, connection: HttpConnection, accepted: socket.socket, tls: ssl.SSLContext | None
+    ) -> None:
         """Cancellation closes the connection."""
         limit = None if tls is None else self._state.policy.header_timeout
         with suppress(OSError):  # a handshake that fails or takes too long is the sender's concern
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted, ssl=tls, ssl_handshake_timeout=limit)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: connection, accepted, ssl=tls, ssl_handshake_timeout=limit
+            )

@@ -1,13 +1,17 @@
 """One sender's connection: bytes to requests, the hottest code of forwarder.
 
-A request that comes whole, with a head that was seen before, goes straight to the intake (`KnownHead`). One of the usual kind (POST on a
-known path, HTTP/1.1, one Host, a body with a length) needs little more than its parser; nothing is kept of its head but what decoding
-needs, and a body that came in one piece is handed on as it is. For the others `_examine` asks the rules in `protocol/request.py`.
+A request that comes whole, with a head that was seen before, goes straight to the intake
+(`KnownHead`). One of the usual kind (POST on a known path, HTTP/1.1, one Host, a body with a
+length) needs little more than its parser; nothing is kept of its head but what decoding needs, and
+a body that came in one piece is handed on as it is. For the others `_examine` asks the rules in
+`protocol/request.py`.
 
-Invariants: nothing is parsed after the request that gets the last answer; answers are written in the order of the requests, whether the
-intake acknowledges at once or later (`answer_queue.py`); an exception from the intake that it may not raise is answered 500, logged, and
-ends the connection. A connection is among `ListenerState.connections` from `connection_made` to `connection_lost`, and what it adds to
-`Headroom` it takes away again. A request that is passed through is cancelled when its connection ends before it is complete.
+Invariants: nothing is parsed after the request that gets the last answer; answers are written in
+the order of the requests, whether the intake acknowledges at once or later (`answer_queue.py`); an
+exception from the intake that it may not raise is answered 500, logged, and ends the connection. A
+connection is among `ListenerState.connections` from `connection_made` to `connection_lost`, and
+what it adds to `Headroom` it takes away again. A request that is passed through is cancelled when
+its connection ends before it is complete.
 """
 
 from __future__ import annotations
@@ -28,9 +32,29 @@ from forwarder.sources.http.passthrough.exchange import PassedBody, PassedExchan
 from forwarder.sources.http.passthrough.service import PassThrough
 from forwarder.sources.http.protocol import answers
 from forwarder.sources.http.protocol.answer_queue import MOST_PENDING, AnswerQueue, answer_to
-from forwarder.sources.http.protocol.answers import ACCEPTED, ACCEPTED_SILENTLY, RESULTS_PENDING, Cors, HttpAnswer, Rejection
-from forwarder.sources.http.protocol.lifecycle import BODY, CLOSING, ENDING, HEAD, IDLE, NEW, Lifecycle
-from forwarder.sources.http.protocol.limits import RECEIVING_RETRY_AFTER, REJECTED_CONNECTIONS, SMALL_BODY, HttpPolicy
+from forwarder.sources.http.protocol.answers import (
+    ACCEPTED,
+    ACCEPTED_SILENTLY,
+    RESULTS_PENDING,
+    Cors,
+    HttpAnswer,
+    Rejection,
+)
+from forwarder.sources.http.protocol.lifecycle import (
+    BODY,
+    CLOSING,
+    ENDING,
+    HEAD,
+    IDLE,
+    NEW,
+    Lifecycle,
+)
+from forwarder.sources.http.protocol.limits import (
+    RECEIVING_RETRY_AFTER,
+    REJECTED_CONNECTIONS,
+    SMALL_BODY,
+    HttpPolicy,
+)
 from forwarder.sources.http.protocol.request import (
     MAX_DIGITS,
     BodyBuffer,
@@ -49,10 +73,16 @@ from forwarder.sources.http.protocol.routes import Routes, is_beacon
 log = structlog.get_logger(__name__)
 
 _POST: Final = b"POST"
-_DRAINING: Final = answers.unavailable("This forwarder is shutting down.", RECEIVING_RETRY_AFTER, Rejection.DRAINING)
+_DRAINING: Final = answers.unavailable(
+    "This forwarder is shutting down.", RECEIVING_RETRY_AFTER, Rejection.DRAINING
+)
 _TOO_MUCH: Final = answers.unavailable("Too much is being received.", RECEIVING_RETRY_AFTER)
-_TOO_MANY_PENDING: Final = answers.unavailable("Too many requests wait for their answers on this connection.", RECEIVING_RETRY_AFTER)
-TOO_MANY_CONNECTIONS: Final = answers.unavailable("There are too many connections.", RECEIVING_RETRY_AFTER, Rejection.TOO_MANY_CONNECTIONS)
+_TOO_MANY_PENDING: Final = answers.unavailable(
+    "Too many requests wait for their answers on this connection.", RECEIVING_RETRY_AFTER
+)
+TOO_MANY_CONNECTIONS: Final = answers.unavailable(
+    "There are too many connections.", RECEIVING_RETRY_AFTER, Rejection.TOO_MANY_CONNECTIONS
+)
 
 
 class _RejectRequest(Exception):
@@ -67,14 +97,48 @@ class _StopParsing(Exception):
 
 
 class HttpConnection(asyncio.Protocol):
-    """The parser of one connection, the request that is coming in, and the answers that are pending."""
+    """The parser of one connection, the request that is coming in, and the answers that are
+    pending.
+    """
 
     __slots__ = (
-        "_accept", "_answers", "_body", "_counted", "_early", "_extra", "_feed", "_gathered", "_head", "_head_fed", "_heads", "_life",
-        "_max_body", "_max_header_bytes", "_max_headers", "_method", "_own", "_parser", "_passed", "_passing", "_paths", "_peer",
-        "_progress", "_query", "_recent", "_rejected", "_rememberable", "_route", "_stalled", "_stamp", "_state", "_upgrading", "_write",
-        "on_header", "on_message_begin", "on_url",
-    )  # fmt: skip
+        "_accept",
+        "_answers",
+        "_body",
+        "_counted",
+        "_early",
+        "_extra",
+        "_feed",
+        "_gathered",
+        "_head",
+        "_head_fed",
+        "_heads",
+        "_life",
+        "_max_body",
+        "_max_header_bytes",
+        "_max_headers",
+        "_method",
+        "_own",
+        "_parser",
+        "_passed",
+        "_passing",
+        "_paths",
+        "_peer",
+        "_progress",
+        "_query",
+        "_recent",
+        "_rejected",
+        "_rememberable",
+        "_route",
+        "_stalled",
+        "_stamp",
+        "_state",
+        "_upgrading",
+        "_write",
+        "on_header",
+        "on_message_begin",
+        "on_url",
+    )
 
     _body: bytes
     """The first piece of the body, mostly all of it."""
@@ -114,7 +178,9 @@ class HttpConnection(asyncio.Protocol):
         self._recent: KnownHead | None = None
         """The head of the connection's last request, if it was a known one."""
         self._rememberable: KnownHead | None = None
-        """What was decided on the head of the request that was completed last, if it may be remembered."""
+        """What was decided on the head of the request that was completed last, if it may be
+        remembered.
+        """
         self._upgrading = False
         self._head = head = RequestHead(behind_proxy=peer.trusted)
         self.on_message_begin = head.on_message_begin
@@ -130,7 +196,9 @@ class HttpConnection(asyncio.Protocol):
             self._reject_connection()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 — how it was lost makes no difference
-        """Leave nothing behind. The parser and what refers to it go at once, not when garbage is collected."""
+        """Leave nothing behind. The parser and what refers to it go at once, not when garbage is
+        collected.
+        """
         state = self._state
         self._life.phase = CLOSING
         self._release()
@@ -173,7 +241,9 @@ class HttpConnection(asyncio.Protocol):
         self._answers.resume_writing()
 
     def eof_received(self) -> bool:
-        """The sender sends no more. Pending answers are still written; but over TLS, and if none is pending, this is the end."""
+        """The sender sends no more. Pending answers are still written; but over TLS, and if none
+        is pending, this is the end.
+        """
         if self._answers.end_streams() or not self._answers.pending or not self._life.half_close():
             return False
         self._release()
@@ -182,7 +252,9 @@ class HttpConnection(asyncio.Protocol):
     # What the listener calls
 
     def check(self, now: float) -> None:
-        """Called by each sweep: answer what the intake hasn't acknowledged in time, and end the connection if its time is over."""
+        """Called by each sweep: answer what the intake hasn't acknowledged in time, and end the
+        connection if its time is over.
+        """
         policy, life = self._state.policy, self._life
         self._answers.expire(now, policy.answer_timeout)
         if not life.is_late(now, policy, self._received(), pending=bool(self._answers.pending)):
@@ -237,7 +309,9 @@ class HttpConnection(asyncio.Protocol):
         incoming.body = body
         incoming.client = self._stamp
         if known.forwarded_for or known.forwarded:
-            incoming.client = self._state.addresses.client(self._peer, known.forwarded_for, known.forwarded)
+            incoming.client = self._state.addresses.client(
+                self._peer, known.forwarded_for, known.forwarded
+            )
         queue, self._life.since = self._answers, NEW
         try:
             done = self._accept(incoming, queue.spare)
@@ -255,9 +329,11 @@ class HttpConnection(asyncio.Protocol):
             incoming.body = b""
 
     def _begin_request(self, data: bytes) -> None:
-        """What comes now is not like the connection's last request: like one of another connection, or new.
+        """What comes now is not like the connection's last request: like one of another
+        connection, or new.
 
-        What was decided on a new head is kept if what came in was that one request: only then do its two parts add up.
+        What was decided on a new head is kept if what came in was that one request: only then do
+        its two parts add up.
         """
         end = data.find(b"\r\n\r\n") + 4
         key = split_head(data, end)
@@ -269,7 +345,12 @@ class HttpConnection(asyncio.Protocol):
         self._rememberable = None
         self._parse(data)
         known, self._rememberable = self._rememberable, None
-        if known is not None and key is not None and self._life.phase == IDLE and len(data) - end == self._head.content_length:
+        if (
+            known is not None
+            and key is not None
+            and self._life.phase == IDLE
+            and len(data) - end == self._head.content_length
+        ):
             remember(self._heads, key, known)
 
     def _open_parser(self) -> None:
@@ -288,14 +369,18 @@ class HttpConnection(asyncio.Protocol):
             self._wait_for_more(len(data))
 
     def _handle_stop(self, error: Exception, data: bytes) -> None:
-        """The parser stopped: for good, or because it takes what follows an upgrade request for another protocol's.
+        """The parser stopped: for good, or because it takes what follows an upgrade request for
+        another protocol's.
 
-        Never called while an exception is handled: that one would take the place of the cause that the parser attaches to the next.
+        Never called while an exception is handled: that one would take the place of the cause that
+        the parser attaches to the next.
         """
         rest = memoryview(data)
         while isinstance(error, HttpParserUpgrade):
             rest = rest[error.args[0] :]
-            head = self._head.without_upgrade(self._parser.get_method(), keep_alive=self._parser.should_keep_alive())
+            head = self._head.without_upgrade(
+                self._parser.get_method(), keep_alive=self._parser.should_keep_alive()
+            )
             self._open_parser()
             try:
                 self._feed(head)
@@ -321,7 +406,9 @@ class HttpConnection(asyncio.Protocol):
             self._reject(answers.INTERNAL_ERROR)
 
     def _wait_for_more(self, size: int) -> None:
-        """A request is not complete yet: is what there is of it, and of all others, still within bounds?"""
+        """A request is not complete yet: is what there is of it, and of all others, still within
+        bounds?
+        """
         life = self._life
         if life.phase == IDLE:
             life.phase, life.since, self._head_fed = HEAD, NEW, 0
@@ -365,7 +452,9 @@ class HttpConnection(asyncio.Protocol):
         unusual = False
         if route is None:
             route, self._query = self._state.routes.find(head.url)
-            unusual = route is self._state.routes.other or len(head.url) > self._state.policy.max_url
+            unusual = (
+                route is self._state.routes.other or len(head.url) > self._state.policy.max_url
+            )
         if route.protocol is not None:
             route, self._own, self._extra = route.begin(head.content_type, head.lines)
         self._route = route
@@ -382,7 +471,8 @@ class HttpConnection(asyncio.Protocol):
         ):
             self._examine()
         life.phase, life.since = BODY, NEW
-        self._progress, self._stalled = -1, 0  # what came with the head counts for nothing: it may be of requests before it
+        # what came with the head counts for nothing: it may be of requests before it
+        self._progress, self._stalled = -1, 0
 
     def _examine(self) -> None:
         """Decide on a head that is not usual."""
@@ -411,7 +501,8 @@ class HttpConnection(asyncio.Protocol):
             head.ignore_trailer()
         if passed is not None and self._early is None:
             if version == "1.0":
-                life.last, self._extra = True, b""  # the end of the answer may have to be the connection's
+                # the end of the answer may have to be the connection's
+                life.last, self._extra = True, b""
             self._early = self._pass_through(passed, chunks_understood=version == "1.1")
         if self._passing is not None:
             self._gathered = self._passing.body
@@ -425,7 +516,11 @@ class HttpConnection(asyncio.Protocol):
         if self._state.draining:
             return _DRAINING
         passed = self._passed
-        early = answer_if_no_events(method, head.url, known=known) if passed is None else answer_if_not_passed(method, reads=passed.reads)
+        early = (
+            answer_if_no_events(method, head.url, known=known)
+            if passed is None
+            else answer_if_not_passed(method, reads=passed.reads)
+        )
         return answers.LOOP_DETECTED if early is None and self._is_loop(head) else early
 
     def _is_loop(self, head: RequestHead) -> bool:
@@ -435,18 +530,26 @@ class HttpConnection(asyncio.Protocol):
     def _find_passed(self, url: bytes) -> PassedRoute | None:
         """The route of a target that is passed through."""
         state = self._state
-        self._passed = None if state.passthrough is None else state.passthrough.allowed.find(state.routes.target(url))
+        self._passed = (
+            None
+            if state.passthrough is None
+            else state.passthrough.allowed.find(state.routes.target(url))
+        )
         return self._passed
 
     def _pass_through(self, passed: PassedRoute, *, chunks_understood: bool) -> HttpAnswer | None:
-        """Pass the request through whose head has come in; or its answer, if that is clear already."""
+        """Pass the request through whose head has come in; or its answer, if that is
+        clear already.
+        """
         head, state, peer = self._head, self._state, self._peer
         request = PassedRequest(
             route=passed,
             method=self._method,
             target=state.routes.target(head.url),
             lines=tuple(head.lines),
-            content_length=None if b"transfer-encoding" in head.rare else max(0, head.content_length),
+            content_length=None
+            if b"transfer-encoding" in head.rare
+            else max(0, head.content_length),
             chunks_understood=chunks_understood,
             origin=head.origin,
             path="" if state.path is None else state.path.after(head.path),
@@ -454,7 +557,11 @@ class HttpConnection(asyncio.Protocol):
             sender=self._sender_of_request(),
         )
         service = state.passthrough
-        begun = answers.NOT_FOUND if service is None else service.begin(request, self._answers, self._life, state.headroom)
+        begun = (
+            answers.NOT_FOUND
+            if service is None
+            else service.begin(request, self._answers, self._life, state.headroom)
+        )
         if isinstance(begun, HttpAnswer):
             return begun
         self._passing = begun
@@ -507,7 +614,9 @@ class HttpConnection(asyncio.Protocol):
         answer, done = self._early, True
         if answer is None:
             answer, done = self._offer(head)
-        headers = self._extra + self._cors_headers() if head.rare or head.origin or self._extra else b""
+        headers = (
+            self._extra + self._cors_headers() if head.rare or head.origin or self._extra else b""
+        )
         life.phase, life.since, head.begun = IDLE, NEW, False
         if done:
             self._answers.send(self._route, answer, headers, bodiless=self._method == b"HEAD")
@@ -527,7 +636,9 @@ class HttpConnection(asyncio.Protocol):
         exchange.complete(route, headers)
 
     def _offer(self, head: RequestHead) -> tuple[HttpAnswer, bool]:
-        """The request's answer, and whether it can be written; else the intake acknowledges it later."""
+        """The request's answer, and whether it can be written; else the intake acknowledges it
+        later.
+        """
         try:
             done = self._accept(self._incoming(head), self._answers.spare)
         except Exception as error:
@@ -545,19 +656,46 @@ class HttpConnection(asyncio.Protocol):
             client = self._state.addresses.client(self._peer, head.forwarded_for, head.forwarded)
         ack = None if head.ack is None else parse_ack_level(head.ack)
         encoding, event = head.content_encoding, self._route.event
-        return Incoming(body, self._query, head.content_type, encoding, client, ack=ack, head=self._own, path=head.path, event=event)
+        return Incoming(
+            body,
+            self._query,
+            head.content_type,
+            encoding,
+            client,
+            ack=ack,
+            head=self._own,
+            path=head.path,
+            event=event,
+        )
 
     def _may_be_remembered(self, head: RequestHead) -> bool:
         fits = head.size + MAX_DIGITS <= self._max_header_bytes  # with the longest length too
-        return fits and self._own is None and head.content_length >= 0 and b"expect" not in head.rare
+        return (
+            fits and self._own is None and head.content_length >= 0 and b"expect" not in head.rare
+        )
 
     def _known_head(self, head: RequestHead, headers: bytes) -> KnownHead:
         """What was decided on the head of an accepted request."""
         ack = None if head.ack is None else parse_ack_level(head.ack)
         route, encoding = self._route, head.content_encoding
-        incoming = Incoming(b"", self._query, head.content_type, encoding, ack=ack, path=head.path, event=route.event)
+        incoming = Incoming(
+            b"",
+            self._query,
+            head.content_type,
+            encoding,
+            ack=ack,
+            path=head.path,
+            event=route.event,
+        )
         accepted = ACCEPTED.render(headers)
-        return KnownHead(route, incoming, forwarded_for=head.forwarded_for, forwarded=head.forwarded, headers=headers, accepted=accepted)
+        return KnownHead(
+            route,
+            incoming,
+            forwarded_for=head.forwarded_for,
+            forwarded=head.forwarded,
+            headers=headers,
+            accepted=accepted,
+        )
 
     # The request that is coming in
 
@@ -578,7 +716,9 @@ class HttpConnection(asyncio.Protocol):
         return len(self._body) if self._gathered is None else self._gathered.length
 
     def _release(self) -> None:
-        """What there is of a body goes with its place in the account: it must not be held while a rejected sender lingers."""
+        """What there is of a body goes with its place in the account: it must not be held while a
+        rejected sender lingers.
+        """
         if self._counted:
             self._state.headroom.add(self._answers.sender, -self._counted)
             self._counted = 0
@@ -590,12 +730,16 @@ class HttpConnection(asyncio.Protocol):
 
     def _reject(self, answer: HttpAnswer) -> None:
         """Give the last answer, to a request that isn't read to its end."""
-        self._answers.send_last(self._route, answer, self._cors_headers(), bodiless=self._method == b"HEAD")
+        self._answers.send_last(
+            self._route, answer, self._cors_headers(), bodiless=self._method == b"HEAD"
+        )
         self._release()
 
     def _sender_of_request(self) -> str:
         """Who shares (`core/shares.py`), for the request whose head has come in."""
-        return self._state.addresses.sender(self._peer, self._head.forwarded_for, self._head.forwarded)
+        return self._state.addresses.sender(
+            self._peer, self._head.forwarded_for, self._head.forwarded
+        )
 
     def _cors_headers(self) -> bytes:
         head, cors = self._head, self._state.cors
@@ -603,7 +747,9 @@ class HttpConnection(asyncio.Protocol):
             return b""
         if self._method == b"OPTIONS" and b"access-control-request-method" in head.rare:
             methods = b"POST, OPTIONS" if self._passed is None else b"GET, POST, OPTIONS"
-            return cors.preflight(head.origin, head.rare.get(b"access-control-request-headers", b""), methods)
+            return cors.preflight(
+                head.origin, head.rare.get(b"access-control-request-headers", b""), methods
+            )
         protocol = self._route.protocol
         return cors.headers(head.origin, answers.EXPOSED if protocol is None else protocol.exposed)
 
@@ -623,7 +769,9 @@ class ListenerState:
     ) -> None:
         self.policy = policy
         self.path = path
-        """What recognizes a loop, and is added to what is passed through; None: nothing is checked or added."""
+        """What recognizes a loop, and is added to what is passed through; None: nothing is checked
+        or added.
+        """
         self.load = load
         """Where other workers see how many connections this one has; None: it is alone."""
         self.passthrough = passthrough
@@ -639,7 +787,9 @@ class ListenerState:
         """Those that were accepted and aren't made yet, because of a TLS handshake mostly."""
         self.connections: set[HttpConnection] = set()
         self.places = Pool(policy.max_connections)
-        """Of the connections that aren't rejected; by the peer's address: a proxy's connections are its own."""
+        """Of the connections that aren't rejected; by the peer's address: a proxy's connections
+        are its own.
+        """
         self.rejected_connections = 0
         """Connections over the limit, since the start."""
         self.rejecting = 0
@@ -653,7 +803,9 @@ class ListenerState:
         self.empty.set()
 
     def drain(self, *, draining: bool) -> None:
-        """From now on each answer is its connection's last, and new requests are rejected; or no longer."""
+        """From now on each answer is its connection's last, and new requests are rejected; or no
+        longer.
+        """
         self.draining = draining
         self.end_connections(ending=draining)
 

@@ -1,7 +1,8 @@
 """Starts and stops the ingestion listener, and reports its counts.
 
-Order of stopping: `end_connections()` (answers say `Connection: close`, requests are accepted as before), `stop_listening()`,
-`finish_requests()`, `draining = True` (new requests get 503), `close(grace)`.
+Order of stopping: `end_connections()` (answers say `Connection: close`, requests are accepted as
+before), `stop_listening()`, `finish_requests()`, `draining = True` (new requests get 503),
+`close(grace)`.
 """
 
 from __future__ import annotations
@@ -30,21 +31,35 @@ from forwarder.sources.http.passthrough.service import PassThrough
 from forwarder.sources.http.protocol.answers import Rejection
 from forwarder.sources.http.protocol.limits import HttpPolicy
 from forwarder.sources.http.protocol.routes import RejectionCount
-from forwarder.sources.http.sockets import KEY, TcpAddress, bind_tcp, bind_unix, describe, duplicates, parse_listen, remove_unix
+from forwarder.sources.http.sockets import (
+    KEY,
+    TcpAddress,
+    bind_tcp,
+    bind_unix,
+    describe,
+    duplicates,
+    parse_listen,
+    remove_unix,
+)
 
 log = structlog.get_logger(__name__)
 
 BACKLOG: Final = 4096
-"""Connections that the kernel keeps until they are accepted, unless `net.core.somaxconn` is less: those that arrive during a restart."""
+"""Connections that the kernel keeps until they are accepted, unless `net.core.somaxconn` is less:
+those that arrive during a restart.
+"""
 
 FIRST_REQUEST: Final = 0.2
-"""Seconds that the connections which were accepted last get for their first request, once no more are accepted."""
+"""Seconds that the connections which were accepted last get for their first request, once no more
+are accepted.
+"""
 
 CHECK_EVERY: Final = 0.02
 """Seconds between two checks of connections that are to end."""
 
 REPORT_EVERY: Final = 60.0
-"""Seconds between two lines in the log about requests of one path that are rejected for one reason."""
+"""Seconds between two lines in the log about requests of one path that are rejected for one reason.
+"""
 
 _EXPECTED_REASONS: Final = frozenset({Rejection.NOT_FOUND, Rejection.METHOD, Rejection.BAD_HTTP})
 """Reasons that are usual on the internet: no warnings."""
@@ -52,7 +67,9 @@ _EXPECTED_REASONS: Final = frozenset({Rejection.NOT_FOUND, Rejection.METHOD, Rej
 
 @dataclass(frozen=True, slots=True)
 class HttpStatistics:
-    """What the listener has counted since it was made. Routes are a closed set of names, `other` for all that bring no events."""
+    """What the listener has counted since it was made. Routes are a closed set of names, `other`
+    for all that bring no events.
+    """
 
     requests: Mapping[tuple[str, int], int]
     """Answered requests by route and status."""
@@ -62,11 +79,15 @@ class HttpStatistics:
     receiving_bytes: int
     """Bytes held of bodies that are not complete."""
     rejected: Mapping[tuple[str, str], int]
-    """Requests that were rejected here, those to be passed through too, by route and reason (`answers.Rejection`)."""
+    """Requests that were rejected here, those to be passed through too, by route and reason
+    (`answers.Rejection`).
+    """
 
 
 class HttpListener:
-    """Listens on any number of addresses and offers what comes in to `intake`, under one policy and one set of counts."""
+    """Listens on any number of addresses and offers what comes in to `intake`, under one policy
+    and one set of counts.
+    """
 
     def __init__(
         self,
@@ -79,10 +100,12 @@ class HttpListener:
         path: ForwarderPath | None = None,
         load: WorkerLoad | None = None,
     ) -> None:
-        """`headroom`: how much may be received, and the account of it; by itself `policy.max_receiving` at any time.
+        """`headroom`: how much may be received, and the account of it; by itself
+        `policy.max_receiving` at any time.
 
-        `passthrough`: where requests go that bring no events; it is the caller's to close, after this. `path`: what recognizes a loop.
-        `load`: its part of the workers' loads, if several accept from the same sockets; closed with this.
+        `passthrough`: where requests go that bring no events; it is the caller's to close, after
+        this. `path`: what recognizes a loop. `load`: its part of the workers' loads, if several
+        accept from the same sockets; closed with this.
         """
         self._state = ListenerState(policy, intake, headroom, passthrough, path=path, load=load)
         self._arrivals = Arrivals(self._state)
@@ -94,7 +117,9 @@ class HttpListener:
         """Rejected connections that are logged."""
         self._out_of_files = False
         self.addresses: list[str] = []
-        """Where it listens, as it would be written in the configuration; with the real port where 0 was asked for."""
+        """Where it listens, as it would be written in the configuration; with the real port where
+        0 was asked for.
+        """
 
     @property
     def draining(self) -> bool:
@@ -106,13 +131,19 @@ class HttpListener:
         self._state.drain(draining=draining)
 
     async def start(
-        self, listen: str, tls: ssl.SSLContext | None = None, *, inherited: Sequence[socket.socket] = (), removes_file: bool = False
+        self,
+        listen: str,
+        tls: ssl.SSLContext | None = None,
+        *,
+        inherited: Sequence[socket.socket] = (),
+        removes_file: bool = False,
     ) -> None:
         """Listen on `listen` (`host:port`, `[v6]:port`, `:port` or `unix:/path`) too.
 
-        `inherited` are bound sockets, which others may share, to be used in place of `listen`, and closed here; `removes_file`: the file
-        of a Unix socket among them is removed as if it had been bound here. Raises `ConfigurationError` if the address is invalid or in
-        use. Cancellation leaves nothing listening on it.
+        `inherited` are bound sockets, which others may share, to be used in place of `listen`, and
+        closed here; `removes_file`: the file of a Unix socket among them is removed as if it had
+        been bound here. Raises `ConfigurationError` if the address is invalid or in use.
+        Cancellation leaves nothing listening on it.
         """
         address = parse_listen(listen)
         bound = list(inherited)
@@ -137,16 +168,20 @@ class HttpListener:
             self._sweep()
 
     def duplicate_sockets(self) -> tuple[int, ...]:
-        """Further descriptors of its sockets, with which they outlive it, and a Unix socket's file as well."""
+        """Further descriptors of its sockets, with which they outlive it, and a Unix socket's file
+        as well.
+        """
         self._unix.clear()
         return duplicates(acceptor.socket for acceptor in self._acceptors)
 
     async def end_connections(self, grace: float, limit: float) -> None:
-        """Keep accepting connections and requests, but each answer says that it is its connection's last.
+        """Keep accepting connections and requests, but each answer says that it is its
+        connection's last.
 
-        Returns as soon as the connections that are open now have ended. Those that are idle are closed after `grace` seconds: their senders
-        have not learned of the end, and a request may cross it. Requests in progress are waited for `limit` seconds longer. Cancellation
-        only ends the wait.
+        Returns as soon as the connections that are open now have ended. Those that are idle are
+        closed after `grace` seconds: their senders have not learned of the end, and a request may
+        cross it. Requests in progress are waited for `limit` seconds longer. Cancellation only
+        ends the wait.
         """
         state = self._state
         state.end_connections()
@@ -154,10 +189,13 @@ class HttpListener:
         await self._until(lambda: not before & state.connections, grace)
         for connection in before & state.connections:
             connection.close_if_idle()
-        await self._until(lambda: not any(connection.is_busy for connection in before & state.connections), limit)
+        await self._until(
+            lambda: not any(connection.is_busy for connection in before & state.connections), limit
+        )
 
     async def finish_requests(self, limit: float) -> None:
-        """Once nothing is accepted any more, answer what the last connections bring, for at most `limit` seconds after their first bytes.
+        """Once nothing is accepted any more, answer what the last connections bring, for at most
+        `limit` seconds after their first bytes.
 
         Cancellation only ends the wait.
         """
@@ -173,7 +211,9 @@ class HttpListener:
             await self._clock.sleep(CHECK_EVERY)
 
     async def stop_listening(self) -> None:
-        """Accept the connections that have arrived, and no more; open ones are kept. Safe to call twice. Never waits."""
+        """Accept the connections that have arrived, and no more; open ones are kept. Safe to call
+        twice. Never waits.
+        """
         while self._acceptors:
             self._acceptors.pop().close()
         while self._unix:
@@ -181,7 +221,8 @@ class HttpListener:
         self.addresses = []
 
     async def close(self, grace: float) -> None:
-        """Stop listening, close idle connections, wait at most `grace` seconds for requests in progress, drop what remains.
+        """Stop listening, close idle connections, wait at most `grace` seconds for requests in
+        progress, drop what remains.
 
         Cancellation ends the wait: everything is dropped at once.
         """
@@ -205,15 +246,29 @@ class HttpListener:
     def statistics(self) -> HttpStatistics:
         """What has been counted, and what there is now."""
         state = self._state
-        requests, rejected = state.routes.requests(), {(name, reason.value): found.count for name, reason, found in self._rejected()}
-        return HttpStatistics(requests, len(state.connections), state.rejected_connections, state.headroom.receiving, rejected)
+        requests, rejected = (
+            state.routes.requests(),
+            {(name, reason.value): found.count for name, reason, found in self._rejected()},
+        )
+        return HttpStatistics(
+            requests,
+            len(state.connections),
+            state.rejected_connections,
+            state.headroom.receiving,
+            rejected,
+        )
 
     def _rejected(self) -> Iterator[tuple[str, Rejection, RejectionCount]]:
         """What was rejected, by route and reason, in a fixed order."""
         state = self._state
-        routes = [*state.routes.all(), *([] if state.passthrough is None else state.passthrough.allowed.all())]
+        routes = [
+            *state.routes.all(),
+            *([] if state.passthrough is None else state.passthrough.allowed.all()),
+        ]
         for route in sorted(routes, key=lambda route: route.name):
-            yield from [(route.name, reason, found) for reason, found in sorted(route.rejected.items())]
+            yield from [
+                (route.name, reason, found) for reason, found in sorted(route.rejected.items())
+            ]
 
     def _sweep(self) -> None:
         now = self._clock.monotonic()
@@ -225,7 +280,10 @@ class HttpListener:
 
     def _report_rejected(self) -> None:
         state = self._state
-        rejected, self._reported = state.rejected_connections - self._reported, state.rejected_connections
+        rejected, self._reported = (
+            state.rejected_connections - self._reported,
+            state.rejected_connections,
+        )
         if rejected:
             most, held = state.places.largest() if state.places.held else ("", 0)
             log.warning(
@@ -235,27 +293,52 @@ class HttpListener:
                 max_connections=state.places.size,
                 most_from=most,
                 held=held,
-                hint="One address may hold 7/8 of sources.http.max_connections: raise it if these senders are yours.",
+                hint=(
+                    "One address may hold 7/8 of sources.http.max_connections: raise it if "
+                    "these senders are yours."
+                ),
             )
 
     def _report_requests(self, now: float) -> None:
-        """Log which requests were rejected: of each route and reason the first at once, then their number, each minute."""
+        """Log which requests were rejected: of each route and reason the first at once, then their
+        number, each minute.
+        """
         for name, reason, found in self._rejected():
-            if found.count == found.reported or now < found.report_after or reason is Rejection.TOO_MANY_CONNECTIONS:
+            if (
+                found.count == found.reported
+                or now < found.report_after
+                or reason is Rejection.TOO_MANY_CONNECTIONS
+            ):
                 continue  # connections have a line of their own
-            rejected, found.reported, found.report_after = found.count - found.reported, found.count, now + REPORT_EVERY
+            rejected, found.reported, found.report_after = (
+                found.count - found.reported,
+                found.count,
+                now + REPORT_EVERY,
+            )
             say = log.info if reason in _EXPECTED_REASONS else log.warning
             why = "" if found.last is None else found.last.text
-            say("requests are rejected", path=name, reason=reason.value, rejected=rejected, in_all=found.count, why=why)
+            say(
+                "requests are rejected",
+                path=name,
+                reason=reason.value,
+                rejected=rejected,
+                in_all=found.count,
+                why=why,
+            )
 
     def _report_files(self) -> None:
-        """Log when no more files can be opened, and when they can again: connections wait in the sockets' queues meanwhile."""
+        """Log when no more files can be opened, and when they can again: connections wait in the
+        sockets' queues meanwhile.
+        """
         why = _why_no_file_opens()
         if why and not self._out_of_files:
             log.error(
                 "no more files can be opened: new connections wait",
                 why=why,
-                hint="Raise the limit on open files (of the system, if it has too many), or lower sources.http.max_connections.",
+                hint=(
+                    "Raise the limit on open files (of the system, if it has too many), or "
+                    "lower sources.http.max_connections."
+                ),
             )
         elif self._out_of_files and not why:
             log.info("files can be opened again")

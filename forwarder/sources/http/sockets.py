@@ -1,4 +1,6 @@
-"""Sockets to listen on: how an address is written, inheriting them from another process, and replacing the Unix socket of one that died."""
+"""Sockets to listen on: how an address is written, inheriting them from another process, and
+replacing the Unix socket of one that died.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def parse_listen(listen: str) -> TcpAddress | Path:
 
 
 def bind_tcp(address: TcpAddress) -> list[socket.socket]:
-    """Bound sockets for an address, one for each kind of address that it stands for, all with the same port. Raises `OSError`."""
+    """Bound sockets for an address, one for each kind of address that it stands for, all with the
+    same port. Raises `OSError`.
+    """
     sockets: list[socket.socket] = []
     try:
         for family, host in _resolve(address):
@@ -59,9 +63,14 @@ def bind_tcp(address: TcpAddress) -> list[socket.socket]:
 
 
 def _resolve(address: TcpAddress) -> list[tuple[socket.AddressFamily, str]]:
-    host = address.host.encode() if address.host and address.host.isascii() else address.host  # text would load the tables of IDNA
+    # text would load the tables of IDNA
+    host = address.host.encode() if address.host and address.host.isascii() else address.host
     found = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return list(dict.fromkeys((family, str(name[0])) for family, _, _, _, name in found if _is_there(family)))
+    return list(
+        dict.fromkeys(
+            (family, str(name[0])) for family, _, _, _, name in found if _is_there(family)
+        )
+    )
 
 
 def _is_there(family: socket.AddressFamily) -> bool:
@@ -87,7 +96,9 @@ def _bind(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
 
 
 def adopt(descriptor: int, key: str = KEY) -> socket.socket:
-    """The inherited socket of a descriptor. Raises `ConfigurationError` if nothing can listen on it."""
+    """The inherited socket of a descriptor. Raises `ConfigurationError` if nothing can listen on
+    it.
+    """
     try:
         os.set_inheritable(descriptor, False)
         inherited = socket.socket(fileno=descriptor)
@@ -95,25 +106,36 @@ def adopt(descriptor: int, key: str = KEY) -> socket.socket:
         with suppress(OSError):
             os.close(descriptor)
         why = f"{key}: the inherited descriptor {descriptor} is not a socket: {error_text(error)}"
-        raise ConfigurationError(why, hint="Have the service manager pass listening stream sockets.") from error
+        raise ConfigurationError(
+            why, hint="Have the service manager pass listening stream sockets."
+        ) from error
     try:
         inherited.getpeername()
     except OSError:
-        if inherited.type == socket.SOCK_STREAM and inherited.family in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX):
+        if inherited.type == socket.SOCK_STREAM and inherited.family in (
+            socket.AF_INET,
+            socket.AF_INET6,
+            socket.AF_UNIX,
+        ):
             inherited.setblocking(False)
             return inherited
     inherited.close()
     why = f"{key}: the inherited descriptor {descriptor} is not a listening stream socket"
-    raise ConfigurationError(why, hint="In a systemd socket unit: ListenStream=, and Accept=no, which is the default.")
+    raise ConfigurationError(
+        why, hint="In a systemd socket unit: ListenStream=, and Accept=no, which is the default."
+    )
 
 
 def duplicates(sockets: Iterable[socket.socket]) -> tuple[int, ...]:
-    """Further descriptors of these sockets, which keep them and their queues of connections when the sockets are closed."""
+    """Further descriptors of these sockets, which keep them and their queues of connections when
+    the sockets are closed.
+    """
     return tuple(os.dup(each.fileno()) for each in sockets)
 
 
 def bind_unix(path: Path, key: str = KEY) -> socket.socket:
-    """A bound Unix socket at `path`, which the setting `key` names. One without a listening process is removed first.
+    """A bound Unix socket at `path`, which the setting `key` names. One without a listening
+    process is removed first.
 
     Raises `ConfigurationError`.
     """

@@ -10,7 +10,9 @@ from forwarder.core.errors import ConfigurationError
 
 
 def load_tls(cert_file: Path, key_file: Path) -> ssl.SSLContext:
-    """A context for `HttpListener.start`, for TLS 1.2 and newer. Raises `ConfigurationError` if the files can't be used."""
+    """A context for `HttpListener.start`, for TLS 1.2 and newer. Raises `ConfigurationError` if
+    the files can't be used.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
@@ -20,15 +22,23 @@ def load_tls(cert_file: Path, key_file: Path) -> ssl.SSLContext:
 
 
 def reload_tls(context: ssl.SSLContext, cert_file: Path, key_file: Path) -> None:
-    """Use what the files hold now for connections from now on. Raises `ConfigurationError`, and then the old pair is kept."""
+    """Use what the files hold now for connections from now on. Raises `ConfigurationError`, and
+    then the old pair is kept.
+    """
     probe = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     for target in (probe, context):
         try:
             target.load_cert_chain(cert_file, key_file, password=_reject_password)
         except (OSError, ValueError) as error:
             raise ConfigurationError(
-                f"The certificate {cert_file} and its key {key_file} can't be used: {error_text(error)}",
-                hint="Give a PEM certificate chain and its unencrypted PEM key, readable by this user.",
+                (
+                    f"The certificate {cert_file} and its key {key_file} can't be used: "
+                    f"{error_text(error)}"
+                ),
+                hint=(
+                    "Give a PEM certificate chain and its unencrypted PEM key, readable by "
+                    "this user."
+                ),
             ) from error
 
 

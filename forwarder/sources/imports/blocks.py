@@ -1,14 +1,17 @@
-"""Blocks: neighbouring records of an import on their way through the pipeline, from the source's files to what a checkpoint counts.
+"""Blocks: neighbouring records of an import on their way through the pipeline, from the source's
+files to what a checkpoint counts.
 
-Reading is synchronous, for a thread of its own. A resumed import reads its source again from the start: that shows that it is the same (its
-running digest), and restores what follows from earlier records: repeats, limits, first times. Settled records aren't sent again.
+Reading is synchronous, for a thread of its own. A resumed import reads its source again from the
+start: that shows that it is the same (its running digest), and restores what follows from earlier
+records: repeats, limits, first times. Settled records aren't sent again.
 
-A block is settled as one: one span of the source's watermark, one acknowledgement over its chunks. Its chunks hold the events of one UTC
-day each, since a request never mixes days (wire facts: What the service does not tell). What it counts is known when it is made; the few
-events that the service refuses are taken off again.
+A block is settled as one: one span of the source's watermark, one acknowledgement over its chunks.
+Its chunks hold the events of one UTC day each, since a request never mixes days (wire facts: What
+the service does not tell). What it counts is known when it is made; the few events that the
+service refuses are taken off again.
 
-Invariants: a chunk's events are in the order of the source, and two events of one id are in chunks of that order; all of a record's events
-are in one block, except where the events were sorted.
+Invariants: a chunk's events are in the order of the source, and two events of one id are in chunks
+of that order; all of a record's events are in one block, except where the events were sorted.
 """
 
 from __future__ import annotations
@@ -26,10 +29,23 @@ from forwarder.core.event import Chunk, Lane, Where
 from forwarder.core.ports import DeadLetter, Reason
 from forwarder.sources.files.records import BrokenSource, RecordBlock, SourceFile
 from forwarder.sources.files.source import BlockReader, FileSource
-from forwarder.sources.imports.books import DayTally, RecordBooks, RecordFate, RefusalExample, count_kind, uuid_hash, uuid_hashes
+from forwarder.sources.imports.books import (
+    DayTally,
+    RecordBooks,
+    RecordFate,
+    RefusalExample,
+    count_kind,
+    uuid_hash,
+    uuid_hashes,
+)
 from forwarder.sources.imports.checkpoint import SettledFile, SourceChanged, SpoolIndex
 from forwarder.sources.imports.columns import MERGES, EventColumns, EventKey
-from forwarder.sources.imports.conversion import OF_EVENTS, Conversion, ConvertedRecords, ImportDeadLetter
+from forwarder.sources.imports.conversion import (
+    OF_EVENTS,
+    Conversion,
+    ConvertedRecords,
+    ImportDeadLetter,
+)
 from forwarder.sources.imports.format import RefusalReason
 from forwarder.sources.imports.times import AFTER_LAST, DAY, day_of
 from forwarder.wire.identity import ids_of
@@ -64,9 +80,17 @@ class ImportChunk(Chunk):
     __slots__ = ("_events", "_files")
 
     def __init__(  # noqa: PLR0917 - as `Chunk`
-        self, lane: Lane, data: bytes, ids: frozenset[str], received_at: float, events: EventColumns, files: Mapping[int, SourceFile]
+        self,
+        lane: Lane,
+        data: bytes,
+        ids: frozenset[str],
+        received_at: float,
+        events: EventColumns,
+        files: Mapping[int, SourceFile],
     ) -> None:
-        """`events`: those of the chunk, without their data. `files`: by number, those that they are of at least."""
+        """`events`: those of the chunk, without their data. `files`: by number, those that they
+        are of at least.
+        """
         super().__init__(lane, data, len(events), ids, received_at, SOURCE)
         self._events = events
         self._files = files
@@ -78,7 +102,9 @@ class ImportChunk(Chunk):
 
     def part(self, data: bytes, count: int, ids: frozenset[str], at: int) -> ImportChunk:
         """See `Chunk.part`."""
-        part = ImportChunk(self.lane, data, ids, self.received_at, self._events[at : at + count], self._files)
+        part = ImportChunk(
+            self.lane, data, ids, self.received_at, self._events[at : at + count], self._files
+        )
         part.ack = self.ack
         return part
 
@@ -86,13 +112,17 @@ class ImportChunk(Chunk):
         """See `Chunk.where`."""
         event = self._events[index]
         file = self._files[event.file]
-        origin = EventOrigin(event.file, event.number, file.identity, event.part, day_of(event.time))
+        origin = EventOrigin(
+            event.file, event.number, file.identity, event.part, day_of(event.time)
+        )
         return origin.where(file.name, event.line, OF_EVENTS + event.part)
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkLimits:
-    """How large chunks are: so many of them make a batch that a batch is filled, and none is cut."""
+    """How large chunks are: so many of them make a batch that a batch is filled, and
+    none is cut.
+    """
 
     max_bytes: int
     max_events: int
@@ -100,14 +130,18 @@ class ChunkLimits:
     @classmethod
     def of_batches(cls, max_bytes: int, max_events: int) -> ChunkLimits:
         """For batches of at most so many bytes and events."""
-        return cls(max(max_bytes // _A_BATCH, 1), max_events // _A_BATCH if max_events >= _MANY else max_events)
+        return cls(
+            max(max_bytes // _A_BATCH, 1),
+            max_events // _A_BATCH if max_events >= _MANY else max_events,
+        )
 
 
 class SharedRecord(NamedTuple):
     """What is to be known of a sorted event that isn't all of its record."""
 
     is_last: bool
-    """Whether it is the last of its record's in the order of time: with it the record is settled."""
+    """Whether it is the last of its record's in the order of time: with it the record is settled.
+    """
     reason: str = ""
     """Why the format refused an event of the record; empty if it refused none."""
     detail: str = ""
@@ -134,12 +168,16 @@ class ImportBlock:
     names: Counter[str] = field(default_factory=Counter)
     """Of its events."""
     refused: set[tuple[int, int]] = field(default_factory=set)
-    """Records, by file and number, that send events and count as refused: the format or the service refused one of their events."""
+    """Records, by file and number, that send events and count as refused: the format or the
+    service refused one of their events.
+    """
     first: int = AFTER_LAST
     last: int = -1
     """The earliest and the latest time of its events."""
     file: int = -1
-    """The number of its file, in the order in which they begin; -1 where it has records of several, or none."""
+    """The number of its file, in the order in which they begin; -1 where it has records of
+    several, or none.
+    """
     made: ConvertedRecords | None = None
     """What became of its records, unless it has taken that."""
     digest: str = ""
@@ -149,7 +187,9 @@ class ImportBlock:
     broken: BrokenSource | None = None
     """Why the file can't be read to its end."""
     sorted: SpoolIndex | None = None
-    """Before the first sorted events: what sorting found. All that came before is to be settled first."""
+    """Before the first sorted events: what sorting found. All that came before is to be settled
+    first.
+    """
     entries: int = 0
     """How many sorted events it has."""
     shared: Mapping[EventKey, SharedRecord] = field(default_factory=dict)
@@ -160,7 +200,9 @@ class ImportBlock:
     def take(self, made: ConvertedRecords, limits: ChunkLimits) -> None:
         """What became of its records is counted, and sent."""
         self.records, self.letters = len(made.counts), made.refused
-        self.books[self.file] = RecordBooks(self.records, self.records - len(made.fates) - len(made.partly))
+        self.books[self.file] = RecordBooks(
+            self.records, self.records - len(made.fates) - len(made.partly)
+        )
         for _, fate in sorted([*made.fates.items(), *made.partly.items()], key=itemgetter(0)):
             self._count(self.file, fate)
         self.refused = {(self.file, made.first + index) for index in made.partly}
@@ -175,16 +217,26 @@ class ImportBlock:
         self.first, self.last = min(self.first, first), max(self.last, last)
         for part in cut_by_day(events, limits):
             self.parts.append(part)
-            self.days.setdefault(part.times[0] // DAY, DayTally()).add(len(part), len(part), uuid_hashes(part.uuids))
+            self.days.setdefault(part.times[0] // DAY, DayTally()).add(
+                len(part), len(part), uuid_hashes(part.uuids)
+            )
 
     def chunks(self, lane: Lane, now: float) -> list[Chunk]:
         """The chunks of its events, once: it forgets their data."""
-        parts, self.parts = self.parts, [replace(part, data=(b"",) * len(part)) for part in self.parts]
+        parts, self.parts = (
+            self.parts,
+            [replace(part, data=(b"",) * len(part)) for part in self.parts],
+        )
         pairs = zip(parts, self.parts, strict=True)
-        return [ImportChunk(lane, b",".join(part.data), part.ids(), now, slim, self.files) for part, slim in pairs]
+        return [
+            ImportChunk(lane, b",".join(part.data), part.ids(), now, slim, self.files)
+            for part, slim in pairs
+        ]
 
     def refuse(self, refusals: MutableMapping[EventKey, RecordFate]) -> None:
-        """Take off its counts the events that the service has refused; they are taken out of `refusals`."""
+        """Take off its counts the events that the service has refused; they are taken out of
+        `refusals`.
+        """
         if not refusals:
             return
         arrived: list[int] = []
@@ -212,9 +264,11 @@ class ImportBlock:
 
 
 def cut_by_day(events: EventColumns, limits: ChunkLimits) -> Iterator[EventColumns]:
-    """The events in parts of one day each, within the limits, in an order that keeps that of each id.
+    """The events in parts of one day each, within the limits, in an order that keeps that of each
+    id.
 
-    An event may join the other events of its day only if nothing that comes after those has one of its ids.
+    An event may join the other events of its day only if nothing that comes after those has one of
+    its ids.
     """
     _, first, last = events.bounds
     if first // DAY == last // DAY:
@@ -223,7 +277,9 @@ def cut_by_day(events: EventColumns, limits: ChunkLimits) -> Iterator[EventColum
     groups: list[list[int]] = []
     of_day: dict[int, int] = {}
     latest: dict[str, int] = {}
-    for at, (time, own, name) in enumerate(zip(events.times, events.distinct_ids, events.names, strict=True)):
+    for at, (time, own, name) in enumerate(
+        zip(events.times, events.distinct_ids, events.names, strict=True)
+    ):
         ids = (own, *ids_of(events.data[at])) if name in MERGES else (own,)
         group = of_day.get(time // DAY)
         if group is None or any(latest.get(each, group) > group for each in ids):
@@ -237,12 +293,17 @@ def cut_by_day(events: EventColumns, limits: ChunkLimits) -> Iterator[EventColum
 
 def _cut(events: EventColumns, limits: ChunkLimits) -> Iterator[EventColumns]:
     """The events in parts within the limits; one that alone is larger is a part alone."""
-    if len(events) <= limits.max_events and sum(map(len, events.data)) + len(events) <= limits.max_bytes:
+    if (
+        len(events) <= limits.max_events
+        and sum(map(len, events.data)) + len(events) <= limits.max_bytes
+    ):
         yield events
         return
     start = size = 0
     for at, data in enumerate(events.data):
-        if at > start and (at - start >= limits.max_events or size + len(data) + 1 > limits.max_bytes):
+        if at > start and (
+            at - start >= limits.max_events or size + len(data) + 1 > limits.max_bytes
+        ):
             yield events[start:at]
             start, size = at, 0
         size += len(data) + 1
@@ -250,12 +311,17 @@ def _cut(events: EventColumns, limits: ChunkLimits) -> Iterator[EventColumns]:
 
 
 def source_blocks(
-    source: FileSource, conversion: Conversion, saved: Mapping[str, SettledFile], limits: ChunkLimits | None
+    source: FileSource,
+    conversion: Conversion,
+    saved: Mapping[str, SettledFile],
+    limits: ChunkLimits | None,
 ) -> Generator[ImportBlock]:
-    """The blocks of a source; `saved` is by the files' names. Records that were settled are read, and not given.
+    """The blocks of a source; `saved` is by the files' names. Records that were settled are read,
+    and not given.
 
-    `limits`: None: a block is as large as what is read at once, and only holds what was made of its records (`ImportBlock.made`). Raises
-    `SourceChanged` before anything of a file that isn't the same is sent.
+    `limits`: None: a block is as large as what is read at once, and only holds what was made of
+    its records (`ImportBlock.made`). Raises `SourceChanged` before anything of a file that isn't
+    the same is sent.
     """
     files: dict[int, SourceFile] = {}
     missing = {name for name, each in saved.items() if each.records}
@@ -263,15 +329,23 @@ def source_blocks(
         missing.discard(file.name)
         files[number] = file
         yield ImportBlock(files, file=number)
-        yield from _of_last(files, source.blocks(file), conversion, saved.get(file.name, SettledFile()), limits)
+        yield from _of_last(
+            files, source.blocks(file), conversion, saved.get(file.name, SettledFile()), limits
+        )
         if conversion.is_full:
             return
     for name in missing:
-        raise _changed(name, f"it no longer exists, {saved[name].records:,} records of it were imported before")
+        raise _changed(
+            name, f"it no longer exists, {saved[name].records:,} records of it were imported before"
+        )
 
 
 def _of_last(
-    files: Mapping[int, SourceFile], reading: BlockReader, conversion: Conversion, saved: SettledFile, limits: ChunkLimits | None
+    files: Mapping[int, SourceFile],
+    reading: BlockReader,
+    conversion: Conversion,
+    saved: SettledFile,
+    limits: ChunkLimits | None,
 ) -> Iterator[ImportBlock]:
     read, number = 0, len(files) - 1
     end = ImportBlock(files, file=number, ended=True)
@@ -279,11 +353,19 @@ def _of_last(
         try:
             for records in (part for whole in reading for part in _parts(whole, limits)):
                 before, read = read, records.first + len(records.records)
-                if before <= saved.digested <= read and saved.digest and reading.digest_at(saved.digested) != saved.digest:
-                    raise _changed(records.file.name, f"its first {saved.digested:,} records aren't those that were imported")
+                if (
+                    before <= saved.digested <= read
+                    and saved.digest
+                    and reading.digest_at(saved.digested) != saved.digest
+                ):
+                    raise _changed(
+                        records.file.name,
+                        f"its first {saved.digested:,} records aren't those that were imported",
+                    )
                 settled = min(max(0, saved.records - records.first), len(records.records))
                 made = conversion.convert(records, number, settled)
-                block = ImportBlock(files, file=number)  # if all of it is settled without any, so that whoever reads can stop
+                # if all of it is settled without any, so that whoever reads can stop
+                block = ImportBlock(files, file=number)
                 if len(records.records) > settled:
                     block.digest = reading.digest_at(read)
                     if limits is None:
@@ -295,7 +377,10 @@ def _of_last(
                     break
             else:
                 if read < saved.records:
-                    raise _changed(reading.name, f"it has {read:,} records, {saved.records:,} were imported before")
+                    raise _changed(
+                        reading.name,
+                        f"it has {read:,} records, {saved.records:,} were imported before",
+                    )
         except BrokenSource as error:
             end = ImportBlock(files, file=number, broken=error)
     yield end
@@ -305,13 +390,19 @@ def _parts(block: RecordBlock, limits: ChunkLimits | None) -> Iterator[RecordBlo
     """The block in parts of at most so many records."""
     if limits is None or len(block.records) <= limits.max_events:
         return iter((block,))
-    return (block.part(start, start + limits.max_events) for start in range(0, len(block.records), limits.max_events))
+    return (
+        block.part(start, start + limits.max_events)
+        for start in range(0, len(block.records), limits.max_events)
+    )
 
 
 def _changed(name: str, how: str) -> SourceChanged:
     return SourceChanged(
         f"{name}: {how}",
-        hint="Bring the file back as it was, and run the same command again; or import what it is now as a job of its own, with `--state`.",
+        hint=(
+            "Bring the file back as it was, and run the same command again; or import what it "
+            "is now as a job of its own, with `--state`."
+        ),
     )
 
 
@@ -328,7 +419,9 @@ class MarkedLetter(NamedTuple):
 
     @property
     def block(self) -> RecordBlock:
-        """What it holds, by itself, as its format reads it: in its old place, from which its uuid may follow."""
+        """What it holds, by itself, as its format reads it: in its old place, from which its uuid
+        may follow.
+        """
         origin, members = self.origin, None
         if isinstance(origin, EventOrigin):
             members = [origin.event]
@@ -338,10 +431,12 @@ class MarkedLetter(NamedTuple):
 
 
 class LetterOrigin(msgspec.Struct, frozen=True, tag_field="holds"):
-    """A dead letter's attributes: with its place they say how it becomes a record or an event again.
+    """A dead letter's attributes: with its place they say how it becomes a record or an event
+    again.
 
-    Its place (`core.ports.DeadLetter.place`) is its record, as file and number in one, and the part that it holds of the record
-    (`ImportDeadLetter.part`). Its coordinates are `file:line`, for people. From the file's identity the uuid of a record may follow.
+    Its place (`core.ports.DeadLetter.place`) is its record, as file and number in one, and the
+    part that it holds of the record (`ImportDeadLetter.part`). Its coordinates are `file:line`,
+    for people. From the file's identity the uuid of a record may follow.
     """
 
     file: int = msgspec.field(name="file_number")
@@ -358,7 +453,11 @@ class LetterOrigin(msgspec.Struct, frozen=True, tag_field="holds"):
 
     def where(self, name: str, line: int, part: int) -> Where:
         """All of it, as a letter has it."""
-        return Where(f"{name}:{line}", (((self.file + 1) << _NUMBERS) + self.record, part), msgspec.json.encode(self).decode())
+        return Where(
+            f"{name}:{line}",
+            (((self.file + 1) << _NUMBERS) + self.record, part),
+            msgspec.json.encode(self).decode(),
+        )
 
 
 class RecordOrigin(LetterOrigin, frozen=True, tag="record"):
@@ -377,7 +476,9 @@ class EventOrigin(LetterOrigin, frozen=True, tag="event"):
     """The UTC day under which the source has it."""
 
 
-_read: Final[Callable[[str], RecordOrigin | EventOrigin]] = msgspec.json.Decoder(RecordOrigin | EventOrigin).decode
+_read: Final[Callable[[str], RecordOrigin | EventOrigin]] = msgspec.json.Decoder(
+    RecordOrigin | EventOrigin
+).decode
 
 
 def read_origin(attributes: str) -> RecordOrigin | EventOrigin | None:
@@ -390,7 +491,9 @@ def read_origin(attributes: str) -> RecordOrigin | EventOrigin | None:
 
 def letter_of(record: ImportDeadLetter, file: SourceFile, lane: Lane, now: float) -> DeadLetter:
     """The dead letter of a record that its format refused."""
-    origin = RecordOrigin(record.file_number, record.number, file.identity, record.part, record.why.value)
+    origin = RecordOrigin(
+        record.file_number, record.number, file.identity, record.part, record.why.value
+    )
     where = origin.where(record.place.file, record.place.line, record.part)
     return DeadLetter(REASONS[record.why], lane, record.data, now, record.detail, SOURCE, *where)
 
@@ -404,7 +507,9 @@ def event_key(place: tuple[int, int] | None) -> EventKey:
 
 
 def event_of(part: int, turn: int) -> int:
-    """The part of its record (`FinishedEvent.part`) of an event that was made of a repaired part; no other event has it."""
+    """The part of its record (`FinishedEvent.part`) of an event that was made of a repaired part;
+    no other event has it.
+    """
     if not part:
         return turn
     return part - OF_EVENTS if part >= OF_EVENTS else _OF_MEMBERS + part - 1

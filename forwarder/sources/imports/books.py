@@ -1,10 +1,13 @@
-"""What is counted of an import: books of records, and per UTC day of events, with a digest of uuids by which both sides are compared.
+"""What is counted of an import: books of records, and per UTC day of events, with a digest of
+uuids by which both sides are compared.
 
-Invariants: books balance at every moment (read = delivered + refused + left out + repeats). Counts cover only what is settled, so a run
-that resumes from them counts nothing twice. A dead letter that was repaired and replayed stays among the refused records, by its reason,
-because that is what the source has, and is counted once: its number is saved with the counts, so a letter that is still there after a kill
-is removed and not sent again. The digest of uuids is the sum of their hashes modulo 2^128, so it doesn't depend on their order; it is that
-of the uuids as numbers, however they are spelled, and it never changes, for manifests hold it for years.
+Invariants: books balance at every moment (read = delivered + refused + left out + repeats). Counts
+cover only what is settled, so a run that resumes from them counts nothing twice. A dead letter
+that was repaired and replayed stays among the refused records, by its reason, because that is what
+the source has, and is counted once: its number is saved with the counts, so a letter that is still
+there after a kill is removed and not sent again. The digest of uuids is the sum of their hashes
+modulo 2^128, so it doesn't depend on their order; it is that of the uuids as numbers, however they
+are spelled, and it never changes, for manifests hold it for years.
 """
 
 from __future__ import annotations
@@ -28,7 +31,9 @@ NAMES: Final = 1000
 """Names of events that are counted one by one."""
 OTHER_NAMES: Final = "(other names)"
 LONGEST: Final = 200
-"""Characters that are kept of a name, or of a reason's detail: all of this is written with each checkpoint."""
+"""Characters that are kept of a name, or of a reason's detail: all of this is written with each
+checkpoint.
+"""
 _DIGEST: Final = re.compile("[0-9a-f]{32}")
 _A: Final = 0x9E3779B97F4A7C15F39CC0605CEDC835
 _B: Final = 0xD6E8FEB86659FD93C2B2AE3D27D4EB4F
@@ -49,7 +54,10 @@ def uuid_hashes(uuids: Sequence[str]) -> int:
     packed = bytes.fromhex(digits) if len(digits) == 32 * len(uuids) else b""
     if len(packed) != 16 * len(uuids):  # some are spelled otherwise; no spelling is shorter
         return sum(map(uuid_hash, uuids))
-    return sum(_packed_hashes(packed[start : start + _TOGETHER]) for start in range(0, len(packed), _TOGETHER))
+    return sum(
+        _packed_hashes(packed[start : start + _TOGETHER])
+        for start in range(0, len(packed), _TOGETHER)
+    )
 
 
 def digest_hex(total: int) -> str:
@@ -58,18 +66,24 @@ def digest_hex(total: int) -> str:
 
 
 def _packed_hashes(packed: bytes) -> int:
-    """The same of uuids of sixteen bytes each: every second of them is hashed, and then the others."""
+    """The same of uuids of sixteen bytes each: every second of them is hashed, and
+    then the others.
+    """
     slots = 1 << ((len(packed) + 16) // 32 - 1).bit_length()
     numbers, masks = int.from_bytes(packed), _masks(slots)
-    return _folded(_mixed(numbers & masks, masks), slots) + _folded(_mixed(numbers >> _SLOT // 2 & masks, masks), slots)
+    return _folded(_mixed(numbers & masks, masks), slots) + _folded(
+        _mixed(numbers >> _SLOT // 2 & masks, masks), slots
+    )
 
 
 def _mixed(numbers: int, mask: int) -> int:
-    """Each of the numbers that stand `_SLOT` bits apart is hashed; `mask` has the low 128 bits of each slot.
+    """Each of the numbers that stand `_SLOT` bits apart is hashed; `mask` has the low 128 bits of
+    each slot.
 
-    The hash of x is m(m(x, A), B) with m(x, k) = the low 128 bits of p ^ (p >> 64), where p = x * k. Hashed, because uuids may be numbered
-    through, and sums of such numbers are soon the same; not by a cryptographic hash, because a collision here is of no use to anyone, and
-    a batch costs a sixth of what it would then: what is done to one large number is done to each in it.
+    The hash of x is m(m(x, A), B) with m(x, k) = the low 128 bits of p ^ (p >> 64), where p = x *
+    k. Hashed, because uuids may be numbered through, and sums of such numbers are soon the same;
+    not by a cryptographic hash, because a collision here is of no use to anyone, and a batch costs
+    a sixth of what it would then: what is done to one large number is done to each in it.
     """
     numbers *= _A
     numbers = (numbers ^ (numbers >> 64)) & mask
@@ -111,12 +125,22 @@ class RecordBooks(Struct, forbid_unknown_fields=True):
     repeats: int = 0
     """Records that came before with the same natural key, on the same day."""
     mended: int = 0
-    """Of those refused: records whose events have all arrived since, by a replay of their dead letters."""
+    """Of those refused: records whose events have all arrived since, by a replay of their dead
+    letters.
+    """
 
     @property
     def difference(self) -> int:
-        """Records of which it isn't known what became of them; below zero: counted more than once. 0 in every right book."""
-        return self.read - self.delivered - sum(self.refused.values()) - sum(self.left_out.values()) - self.repeats
+        """Records of which it isn't known what became of them; below zero: counted more than once.
+        0 in every right book.
+        """
+        return (
+            self.read
+            - self.delivered
+            - sum(self.refused.values())
+            - sum(self.left_out.values())
+            - self.repeats
+        )
 
     @property
     def unmended(self) -> int:
@@ -169,7 +193,9 @@ class ImportTotals(Struct, forbid_unknown_fields=True):
     examples: dict[str, list[RefusalExample]] = field(default_factory=dict)
     """Of each reason for a refusal the first `EXAMPLES` records."""
     replayed: list[int] = field(default_factory=list)
-    """Dead letters that are counted as replayed here, and may still be among the dead letters: each leaves once this is saved."""
+    """Dead letters that are counted as replayed here, and may still be among the dead letters:
+    each leaves once this is saved.
+    """
 
     def example(self, reason: str, example: RefusalExample) -> None:
         """Keep it, unless there are enough."""
@@ -230,13 +256,21 @@ def count_kind(books: RecordBooks, fate: RecordFate) -> None:
         _add(books.refused if fate.kind is FateKind.REFUSED else books.left_out, {fate.reason: 1})
 
 
-def count_replayed(totals: ImportTotals, arrived: Sequence[FinishedEvent], refused: Sequence[FinishedEvent], day: str) -> None:
-    """Count a replayed dead letter, of which these events have arrived, and the service has refused those: they are letters of their own.
+def count_replayed(
+    totals: ImportTotals,
+    arrived: Sequence[FinishedEvent],
+    refused: Sequence[FinishedEvent],
+    day: str,
+) -> None:
+    """Count a replayed dead letter, of which these events have arrived, and the service has
+    refused those: they are letters of their own.
 
-    `day`: if it held an event, the UTC day under which the source has it. Empty if it held a record, of which no event was counted.
+    `day`: if it held an event, the UTC day under which the source has it. Empty if it held a
+    record, of which no event was counted.
     """
     if day:
-        totals.days.setdefault(day, DayTally()).source -= 1  # counted when it was refused; edited, it may be of another day now
+        # counted when it was refused; edited, it may be of another day now
+        totals.days.setdefault(day, DayTally()).source -= 1
     for event in arrived:
         totals.day(event.day).add(1, 1, uuid_hash(event.uuid))
         totals.named({event.event: 1})

@@ -1,10 +1,13 @@
-"""The checkpoint of a job in its state folder: how far each file is settled, what was counted up to there, and the job's identity.
+"""The checkpoint of a job in its state folder: how far each file is settled, what was counted up
+to there, and the job's identity.
 
-On disk: `checkpoint.json`, one JSON object with `version`, `sha256` (of the bytes of `checkpoint`) and `checkpoint`. It is written after
-delivery, beside its place, made durable and renamed, so a kill at any moment leaves the previous one or this one. One that can't be read is
-an error, never a new job: a second import under another id couldn't be undone.
+On disk: `checkpoint.json`, one JSON object with `version`, `sha256` (of the bytes of `checkpoint`)
+and `checkpoint`. It is written after delivery, beside its place, made durable and renamed, so a
+kill at any moment leaves the previous one or this one. One that can't be read is an error, never a
+new job: a second import under another id couldn't be undone.
 
-Invariants: one process at a time has the folder; a checkpoint that is read is whole, of this version, and its books balance.
+Invariants: one process at a time has the folder; a checkpoint that is read is whole, of this
+version, and its books balance.
 """
 
 from __future__ import annotations
@@ -34,13 +37,17 @@ class CheckpointDamaged(ConfigurationError):
 
 
 class SourceChanged(ForwarderError):
-    """What was read in an earlier run is gone or different, so a resumed run would omit records or read others."""
+    """What was read in an earlier run is gone or different, so a resumed run would omit records or
+    read others.
+    """
 
     code = "source_changed"
 
 
 class SourceShard(Struct, frozen=True, forbid_unknown_fields=True):
-    """The part of a source that an import in shards reads (`--shard`), and the list of files of which it is a part."""
+    """The part of a source that an import in shards reads (`--shard`), and the list of files of
+    which it is a part.
+    """
 
     number: int
     """From 0."""
@@ -73,12 +80,18 @@ class FileCheckpoint(Struct, forbid_unknown_fields=True):
     name: str
     identity: str
     books: RecordBooks
-    """Of the records before the position; `books.read` is the position: the records before the first unsettled one."""
+    """Of the records before the position; `books.read` is the position: the records before the
+    first unsettled one.
+    """
     read: int
-    """Of a sorted import the records that the file has, of another the position: what is between is sent again."""
+    """Of a sorted import the records that the file has, of another the position: what is between
+    is sent again.
+    """
     digested: int = 0
     digest: str = ""
-    """The running digest of the source after `digested` records, which is at or before the position."""
+    """The running digest of the source after `digested` records, which is at or before the
+    position.
+    """
     complete: bool = False
 
 
@@ -93,7 +106,9 @@ class SpoolCheckpoint(Struct, forbid_unknown_fields=True):
     before: dict[str, int] = field(default_factory=dict)
     """Records that were settled before the sorting, by file."""
     refused: list[tuple[int, int, str]] = field(default_factory=list)
-    """Records that aren't settled, and of which the service has refused an event: file, number, and why."""
+    """Records that aren't settled, and of which the service has refused an event: file, number,
+    and why.
+    """
 
     @property
     def is_settled(self) -> bool:
@@ -137,7 +152,9 @@ class SpoolIndex(Struct, forbid_unknown_fields=True):
 
     job: ImportJob
     before: dict[str, int]
-    """Records that were settled before the sorting, by file: there are some if files couldn't be read to their end the time before."""
+    """Records that were settled before the sorting, by file: there are some if files couldn't be
+    read to their end the time before.
+    """
     entries: int = 0
     digest: str = ""
     """Of the entries, whatever their compression."""
@@ -148,7 +165,9 @@ class SpoolIndex(Struct, forbid_unknown_fields=True):
 
 
 class SourceContent(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is known of a file's content without reading it whole: its fingerprint, under its name."""
+    """What is known of a file's content without reading it whole: its fingerprint,
+    under its name.
+    """
 
     name: str
     size: int
@@ -172,11 +191,15 @@ class ImportCheckpoint(Struct, forbid_unknown_fields=True):
     exhausted: bool = False
     """Whether all of the source's files are among `files`: none is still to be found."""
     spool: SpoolCheckpoint | None = None
-    """Of a sorted import, once all is sorted. Then the books of a file count its settled records, wherever in it they are."""
+    """Of a sorted import, once all is sorted. Then the books of a file count its settled records,
+    wherever in it they are.
+    """
     waiting: str = ""
     """Why nothing was sent when it was written; empty if something was, or could be."""
     witness: str = ""
-    """An event that the service has accepted, as it was sent: accepted again, it shows that another one is refused for itself."""
+    """An event that the service has accepted, as it was sent: accepted again, it shows that
+    another one is refused for itself.
+    """
 
     @property
     def complete(self) -> bool:
@@ -185,10 +208,16 @@ class ImportCheckpoint(Struct, forbid_unknown_fields=True):
 
     @property
     def settled(self) -> dict[str, SettledFile]:
-        """By name, how far the source is to be read without being sent: in a sorted import, what was settled before the sorting."""
+        """By name, how far the source is to be read without being sent: in a sorted import, what
+        was settled before the sorting.
+        """
         before = None if self.spool is None or self.spool.is_settled else self.spool.before
         return {
-            file.name: SettledFile(file.books.read if before is None else before.get(file.name, 0), file.digested, file.digest)
+            file.name: SettledFile(
+                file.books.read if before is None else before.get(file.name, 0),
+                file.digested,
+                file.digest,
+            )
             for file in self.files
         }
 
@@ -211,17 +240,23 @@ class StateFolder:
         """
         self.path = path
         self._lock = LockedDirectory.acquire(path, "--state", own)
-        for part in path.glob(".*.part"):  # of a process that was killed; another may have its number now: in a container each is 1
+        # of a process that was killed; another may have its number now: in a container each is 1
+        for part in path.glob(".*.part"):
             if not part.name.startswith(".sorted."):  # what sorts removes its own
                 part.unlink()
 
     def save(self, checkpoint: ImportCheckpoint) -> None:
-        """Write it durably, instead of the former one. Raises `ConfigurationError` if the disk refuses."""
+        """Write it durably, instead of the former one. Raises `ConfigurationError` if the disk
+        refuses.
+        """
         try:
             with atomic_file(self.path / FILE, replace=True) as file:
                 file.write(seal(VERSION, "checkpoint", checkpoint))
         except ConfigurationError as error:
-            hint = "Make room there, or the folder writable, and run the same command again: it resumes from the last checkpoint."
+            hint = (
+                "Make room there, or the folder writable, and run the same command again: it "
+                "resumes from the last checkpoint."
+            )
             raise ConfigurationError(error.message, hint=hint) from error
 
     def close(self) -> None:
@@ -230,7 +265,9 @@ class StateFolder:
 
 
 def read_checkpoint(folder: Path) -> ImportCheckpoint | None:
-    """The checkpoint of a state folder, without its lock (for `import status`); None if there is none. Raises `CheckpointDamaged`."""
+    """The checkpoint of a state folder, without its lock (for `import status`); None if there is
+    none. Raises `CheckpointDamaged`.
+    """
     path = folder / FILE
     try:
         checkpoint = unseal(path.read_bytes(), VERSION, "checkpoint", ImportCheckpoint)
@@ -240,8 +277,10 @@ def read_checkpoint(folder: Path) -> ImportCheckpoint | None:
     except (OSError, ValueError) as error:
         raise CheckpointDamaged(
             f"{path} can't be read: {error_text(error)}",
-            hint="Nothing was changed. Bring the file back from a backup; or start over with another `--state`: the same source and "
-            "options give the same uuids and times, so the service counts again nothing that it has.",
+            hint="Nothing was changed. Bring the file back from a backup; or start over with "
+            "another `--state`: the same source and "
+            "options give the same uuids and times, so the service counts again nothing that it "
+            "has.",
         ) from error
     return checkpoint
 
@@ -249,22 +288,39 @@ def read_checkpoint(folder: Path) -> ImportCheckpoint | None:
 def _check(checkpoint: ImportCheckpoint) -> None:
     check_days(checkpoint.totals.days)
     for file in checkpoint.files:
-        if file.books.difference or file.books.unmended < 0 or not file.digested <= file.books.read <= file.read:
+        if (
+            file.books.difference
+            or file.books.unmended < 0
+            or not file.digested <= file.books.read <= file.read
+        ):
             raise ValueError(f"its books of {file.name!r} don't balance")
 
 
 def seal(version: int, name: str, body: Struct) -> bytes:
     """A JSON object with `version`, the `sha256` of the body's bytes, and the body by its name."""
     data = msgspec.json.encode(body)
-    return msgspec.json.encode({"version": version, "sha256": hashlib.sha256(data).hexdigest(), name: Raw(data)}) + b"\n"
+    return (
+        msgspec.json.encode(
+            {"version": version, "sha256": hashlib.sha256(data).hexdigest(), name: Raw(data)}
+        )
+        + b"\n"
+    )
 
 
 def unseal(data: bytes, version: int, name: str, kind: type[T]) -> T:
-    """The body of what `seal` wrote. Raises ValueError (msgspec's errors are) if it is another version, or damaged."""
+    """The body of what `seal` wrote. Raises ValueError (msgspec's errors are) if it is another
+    version, or damaged.
+    """
     parts = msgspec.json.decode(data, type=dict[str, Raw])
     found = bytes(parts.pop("version", Raw(b"none")))
     if found != b"%d" % version:
-        raise ValueError(f"it is of version {found.decode(errors='replace')[:20]}, this forwarder reads version {version}")
-    if parts.keys() != {"sha256", name} or msgspec.json.decode(parts["sha256"]) != hashlib.sha256(parts[name]).hexdigest():
+        raise ValueError(
+            f"it is of version {found.decode(errors='replace')[:20]}, this forwarder reads "
+            f"version {version}"
+        )
+    if (
+        parts.keys() != {"sha256", name}
+        or msgspec.json.decode(parts["sha256"]) != hashlib.sha256(parts[name]).hexdigest()
+    ):
         raise ValueError("its bytes aren't those that were written")
     return msgspec.json.decode(parts[name], type=kind)

@@ -1,4 +1,6 @@
-"""Finished events in columns: what is done with every event is done with a whole column at once; single events are built on request."""
+"""Finished events in columns: what is done with every event is done with a whole column at once;
+single events are built on request.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ MERGES: Final = frozenset({"$identify", "$create_alias", "$merge_dangerously"})
 
 
 EventKey = tuple[int, int, int]
-"""An event of an import: the numbers of its file and of its record, and which of the record's events it is."""
+"""An event of an import: the numbers of its file and of its record, and which of the record's
+events it is.
+"""
 
 
 class FinishedEvent(NamedTuple):
@@ -51,7 +55,9 @@ class FinishedEvent(NamedTuple):
 
 @dataclass(eq=False)
 class EventColumns(Sequence[FinishedEvent]):
-    """Neighbouring events: columns of one length, for the fields of `FinishedEvent` in their order."""
+    """Neighbouring events: columns of one length, for the fields of `FinishedEvent` in
+    their order.
+    """
 
     times: Sequence[int]
     distinct_ids: Sequence[str]
@@ -70,15 +76,25 @@ class EventColumns(Sequence[FinishedEvent]):
 
     @cached_property
     def bounds(self) -> tuple[Counter[str], int, int]:
-        """How many have each name, and the earliest and the latest time: most questions about all of them are answered by it."""
+        """How many have each name, and the earliest and the latest time: most questions about all
+        of them are answered by it.
+        """
         return Counter(self.names), min(self.times), max(self.times)
 
     def ids(self) -> frozenset[str]:
-        """All ids that the events are ordered with: their own, and the second ids of those that merge persons (while there is `data`)."""
+        """All ids that the events are ordered with: their own, and the second ids of those that
+        merge persons (while there is `data`).
+        """
         own = frozenset(self.distinct_ids)
         if MERGES.isdisjoint(self.bounds[0]):
             return own
-        return own.union(*[ids_of(data) for data, name in zip(self.data, self.names, strict=True) if name in MERGES])
+        return own.union(
+            *[
+                ids_of(data)
+                for data, name in zip(self.data, self.names, strict=True)
+                if name in MERGES
+            ]
+        )
 
     def only(self, indexes: Sequence[int]) -> EventColumns:
         """Some of the events, in that order."""
@@ -93,11 +109,23 @@ class EventColumns(Sequence[FinishedEvent]):
     def __getitem__(self, index: slice) -> EventColumns: ...
     def __getitem__(self, index: int | slice) -> FinishedEvent | EventColumns:
         """One event, or some neighbours."""
-        return (EventColumns if isinstance(index, slice) else FinishedEvent)(*(column[index] for column in self._columns))
+        return (EventColumns if isinstance(index, slice) else FinishedEvent)(
+            *(column[index] for column in self._columns)
+        )
 
     def __iter__(self) -> Iterator[FinishedEvent]:
         return starmap(FinishedEvent, zip(*self._columns, strict=True))
 
     @property
     def _columns(self) -> tuple[Any, ...]:
-        return self.times, self.distinct_ids, self.names, self.uuids, self.data, self.files, self.lines, self.numbers, self.parts
+        return (
+            self.times,
+            self.distinct_ids,
+            self.names,
+            self.uuids,
+            self.data,
+            self.files,
+            self.lines,
+            self.numbers,
+            self.parts,
+        )

@@ -1,13 +1,17 @@
-"""From records to finished events: converted, finished, filtered, deduplicated per day. Every event of an import passes through here.
+"""From records to finished events: converted, finished, filtered, deduplicated per day. Every
+event of an import passes through here.
 
-Which events are selected depends only on the source, read from its start. So a resumed import shows the records that were settled before
-again (`skip`), because they count for repeats and for the limit. Events are finished a few at a time, and only columns of them are kept:
-each is JSON bytes with the properties that every imported event gets. What finishing refuses is selected all the same, and then counted as
-refused.
+Which events are selected depends only on the source, read from its start. So a resumed import
+shows the records that were settled before again (`skip`), because they count for repeats and for
+the limit. Events are finished a few at a time, and only columns of them are kept: each is JSON
+bytes with the properties that every imported event gets. What finishing refuses is selected all
+the same, and then counted as refused.
 
-Invariants: the same event and the same policy give the same bytes. Values that are `Raw` keep their bytes, and the properties of a native
-event keep theirs apart from what is inserted at their beginning, unless the person's properties change. Half a surrogate pair, what is
-nested too deep and numbers that overflow a double are refused. Only the policy `set` lets events overwrite or remove a person's properties.
+Invariants: the same event and the same policy give the same bytes. Values that are `Raw` keep
+their bytes, and the properties of a native event keep theirs apart from what is inserted at their
+beginning, unless the person's properties change. Half a surrogate pair, what is nested too deep
+and numbers that overflow a double are refused. Only the policy `set` lets events overwrite or
+remove a person's properties.
 """
 
 from __future__ import annotations
@@ -27,7 +31,14 @@ from msgspec import Raw, Struct
 from forwarder.sources.files.records import RecordBlock, RecordLocation
 from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample
 from forwarder.sources.imports.columns import EventColumns
-from forwarder.sources.imports.format import Converter, ImportedEvent, NativeEvents, PersonProperties, RecordRefused, RefusalReason
+from forwarder.sources.imports.format import (
+    Converter,
+    ImportedEvent,
+    NativeEvents,
+    PersonProperties,
+    RecordRefused,
+    RefusalReason,
+)
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.times import EPOCH
 from forwarder.sources.imports.values import is_deep, may_be_deep
@@ -54,13 +65,17 @@ class FinishPolicy:
 
     person_properties: PersonProperties
     geoip: bool
-    """Whether the service may look up where an event's `$ip` is. If not, `$geoip_disable` says so: else it gets the importer's place."""
+    """Whether the service may look up where an event's `$ip` is. If not, `$geoip_disable` says so:
+    else it gets the importer's place.
+    """
     job_id: str
     """`$import_job_id` on each event (`job.job_id`)."""
 
 
 class _SentEvent(Struct, gc=False):
-    """An event's members in the order in which they are written. The encoder writes a time with microseconds if it has any."""
+    """An event's members in the order in which they are written. The encoder writes a time with
+    microseconds if it has any.
+    """
 
     event: str
     distinct_id: str
@@ -70,7 +85,9 @@ class _SentEvent(Struct, gc=False):
 
 
 def _encode_all(events: Sequence[_SentEvent]) -> list[bytes] | None:
-    """The JSON of events, all at once; None if one of them can't be encoded, or has a line feed between two values."""
+    """The JSON of events, all at once; None if one of them can't be encoded, or has a line feed
+    between two values.
+    """
     try:
         lines = [*BytesIO(_encode_lines(events))]
     except (UnicodeError, RecursionError):
@@ -83,7 +100,9 @@ def _encode_one(event: _SentEvent) -> bytes:
     try:
         data = _encode(event)
     except UnicodeError:
-        raise RecordRefused(RefusalReason.NOT_JSON, "a string in it holds half a surrogate pair") from None
+        raise RecordRefused(
+            RefusalReason.NOT_JSON, "a string in it holds half a surrogate pair"
+        ) from None
     except RecursionError:
         raise RecordRefused(RefusalReason.NOT_JSON, _TOO_DEEP) from None
     if is_deep(data):
@@ -92,7 +111,9 @@ def _encode_one(event: _SentEvent) -> bytes:
 
 
 class EventFinisher:
-    """Makes the bytes of events by one policy. `max_bytes` is what an event may have (`upstream.max_event`); None: any size."""
+    """Makes the bytes of events by one policy. `max_bytes` is what an event may have
+    (`upstream.max_event`); None: any size.
+    """
 
     def __init__(self, policy: FinishPolicy, max_bytes: int | None = None) -> None:
         self._add: dict[str, Any] = {} if policy.geoip else {"$geoip_disable": True}
@@ -102,8 +123,12 @@ class EventFinisher:
         self._change_person, self._change_native_person = _PERSON_POLICIES[policy.person_properties]
         self._max_bytes = max_bytes
 
-    def finish(self, events: Sequence[ImportedEvent]) -> tuple[list[bytes], dict[int, RecordRefused]]:
-        """The JSON of events, and which of them are refused, by index. What is added takes the place of a property of that name."""
+    def finish(
+        self, events: Sequence[ImportedEvent]
+    ) -> tuple[list[bytes], dict[int, RecordRefused]]:
+        """The JSON of events, and which of them are refused, by index. What is added takes the
+        place of a property of that name.
+        """
         refused: dict[int, RecordRefused] = {}
         for at, event in enumerate(events):
             properties = event.properties
@@ -113,7 +138,16 @@ class EventFinisher:
                     self._change_person(properties)
                 except RecordRefused as why:
                     refused[at] = why
-        sent = [_SentEvent(e.event, e.distinct_id, e.uuid, e.moment or EPOCH + timedelta(0, 0, e.time), e.properties) for e in events]
+        sent = [
+            _SentEvent(
+                e.event,
+                e.distinct_id,
+                e.uuid,
+                e.moment or EPOCH + timedelta(0, 0, e.time),
+                e.properties,
+            )
+            for e in events
+        ]
         finished = _encode_all(sent)
         if finished is None or may_be_deep(finished):
             finished = [b""] * len(sent)
@@ -126,27 +160,42 @@ class EventFinisher:
             finished[at] = b""
         return finished, self._refusals(finished) | refused
 
-    def finish_texts(self, texts: Sequence[bytes], gaps: Sequence[int]) -> tuple[list[bytes], dict[int, RecordRefused]]:
+    def finish_texts(
+        self, texts: Sequence[bytes], gaps: Sequence[int]
+    ) -> tuple[list[bytes], dict[int, RecordRefused]]:
         """The same of native events (`NativeEvents`)."""
         inlay = self._inlay
-        finished = [text[:gap] + inlay + text[gap:] if gap else self._rebuilt(text) for text, gap in zip(texts, gaps, strict=True)]
+        finished = [
+            text[:gap] + inlay + text[gap:] if gap else self._rebuilt(text)
+            for text, gap in zip(texts, gaps, strict=True)
+        ]
         return finished, self._refusals(finished)
 
     def _refusals(self, finished: Sequence[bytes]) -> dict[int, RecordRefused]:
-        """Which finished events are refused for their size, or for numbers that overflow, by index. All are checked at once."""
+        """Which finished events are refused for their size, or for numbers that overflow, by
+        index. All are checked at once.
+        """
         limit = self._max_bytes
-        if not finished or ((limit is None or max(map(len, finished)) <= limit) and not may_overflow(b",".join(finished))):
+        if not finished or (
+            (limit is None or max(map(len, finished)) <= limit)
+            and not may_overflow(b",".join(finished))
+        ):
             return {}
         refused: dict[int, RecordRefused] = {}
         for index, data in enumerate(finished):
             if (overflow := overflow_of(data)) is not None:
                 refused[index] = RecordRefused(RefusalReason.NOT_JSON, f"it has {overflow}")
             elif limit is not None and len(data) > limit:
-                refused[index] = RecordRefused(RefusalReason.TOO_LARGE, f"the event has {len(data):,} bytes, {limit:,} are allowed")
+                refused[index] = RecordRefused(
+                    RefusalReason.TOO_LARGE,
+                    f"the event has {len(data):,} bytes, {limit:,} are allowed",
+                )
         return refused
 
     def _rebuilt(self, text: bytes) -> bytes:
-        """An event whose properties are put together anew; what is added takes the place of a property of that name."""
+        """An event whose properties are put together anew; what is added takes the place of a
+        property of that name.
+        """
         head = _decode_head(text)
         properties = _decode(head.properties) if _is_object(head.properties) else {}
         is_alone = _is_object(head.properties) and head.set is head.set_once is head.unset is ABSENT
@@ -168,7 +217,9 @@ def _drop_person_changes(*objects: dict[str, Any]) -> None:
 
 
 def _turn_into_set_once(properties: dict[str, Any]) -> None:
-    """Policy `set_once`: what would be set is only set where nothing is; what is in `$set_once` already wins. No object, no effect."""
+    """Policy `set_once`: what would be set is only set where nothing is; what is in `$set_once`
+    already wins. No object, no effect.
+    """
     properties.pop("$unset", None)
     values = properties.pop("$set", None)
     if not _is_object(values):
@@ -207,16 +258,26 @@ _decode_head: Final = msgspec.json.Decoder(_PersonFields).decode
 
 
 def _turn_native_into_set_once(members: dict[str, Raw], properties: dict[str, Raw]) -> None:
-    """Policy `set_once`: what would be set is only set where nothing is; what is in `$set_once` already wins. No object, no effect.
+    """Policy `set_once`: what would be set is only set where nothing is; what is in `$set_once`
+    already wins. No object, no effect.
 
-    The event's top level wins over its properties, and all comes to stand in the properties. Without a `$set`, all stays where it is.
+    The event's top level wins over its properties, and all comes to stand in the properties.
+    Without a `$set`, all stays where it is.
     """
     properties.pop("$unset", None)
     members.pop("$unset", None)
-    objects = [value for value in (properties.pop("$set", _NULL), members.pop("$set", _NULL)) if _is_object(value)]
+    objects = [
+        value
+        for value in (properties.pop("$set", _NULL), members.pop("$set", _NULL))
+        if _is_object(value)
+    ]
     if not objects:
         return
-    objects += [value for value in (properties.pop("$set_once", _NULL), members.pop("$set_once", _NULL)) if _is_object(value)]
+    objects += [
+        value
+        for value in (properties.pop("$set_once", _NULL), members.pop("$set_once", _NULL))
+        if _is_object(value)
+    ]
     merged: dict[str, Raw] = {}
     for each in objects:
         merged.update(_decode(each))
@@ -234,7 +295,9 @@ _PERSON_POLICIES: Final[dict[str, tuple[Callable[..., None], Callable[..., None]
 OF_EVENTS: Final = 1 << 40
 """See `ImportDeadLetter.part`."""
 RefusedPart = tuple[int, RecordRefused, bytes | None, int]
-"""The index of a record, why it is refused, the text and the number of what is refused of it (`ImportDeadLetter.part`)."""
+"""The index of a record, why it is refused, the text and the number of what is refused of it
+(`ImportDeadLetter.part`).
+"""
 NO_EVENT = RecordFate(FateKind.LEFT_OUT, "no_event_of_it")
 """The vendor's record stands for no event."""
 REPEATED = RecordFate(FateKind.REPEAT)
@@ -290,7 +353,9 @@ class ImportDeadLetter(NamedTuple):
     number: int
     """Of the record in its file, from 0."""
     part: int
-    """Tells what is refused of one record: 0 is all of it, n + 1 what it holds at index n, `OF_EVENTS` + n the n-th event made of it."""
+    """Tells what is refused of one record: 0 is all of it, n + 1 what it holds at index n,
+    `OF_EVENTS` + n the n-th event made of it.
+    """
     data: bytes
     """As it was read."""
     why: RefusalReason
@@ -299,7 +364,9 @@ class ImportDeadLetter(NamedTuple):
 
 @dataclass(slots=True)
 class ConvertedRecords:
-    """What some neighbouring records of a file became; indexes count from the first of these records."""
+    """What some neighbouring records of a file became; indexes count from the first of these
+    records.
+    """
 
     counts: list[int]
     """Of each record: how many events it sends."""
@@ -359,7 +426,9 @@ class FinishedBlock:
         self.keyed += [False] * len(records)
         self.texts += events.texts
 
-    def refuse(self, record: int, why: RecordRefused, text: bytes | None = None, member: int | None = None) -> None:
+    def refuse(
+        self, record: int, why: RecordRefused, text: bytes | None = None, member: int | None = None
+    ) -> None:
         """See `EventSink`."""
         self.refused.append((record, why, text, 0 if member is None else member + 1))
 
@@ -368,11 +437,14 @@ class FinishedBlock:
         self.unfinished.update((first + at, why) for at, why in refused.items())
         self.data += finished
 
-    def sent(self, left: Mapping[int, RecordFate], skip: int) -> tuple[list[int], list[int], list[RefusedPart]]:
-        """The events that are sent, by index; of each event which of the selected ones of its record it is; what is refused.
+    def sent(
+        self, left: Mapping[int, RecordFate], skip: int
+    ) -> tuple[list[int], list[int], list[RefusedPart]]:
+        """The events that are sent, by index; of each event which of the selected ones of its
+        record it is; what is refused.
 
-        `left`: the events that are left out, by index. A native event is refused alone, any other with its record, so that fixing the
-        record brings all of it.
+        `left`: the events that are left out, by index. A native event is refused alone, any other
+        with its record, so that fixing the record brings all of it.
         """
         sent: list[int] = []
         parts = [0] * len(self.records)
@@ -393,11 +465,17 @@ class FinishedBlock:
                 refused.append((record, why, None, 0))
                 whole.add(record)
         refused += [each for each in self.refused if each[0] >= skip]
-        return [at for at in sent if self.records[at] not in whole], parts, sorted(refused, key=itemgetter(0))
+        return (
+            [at for at in sent if self.records[at] not in whole],
+            parts,
+            sorted(refused, key=itemgetter(0)),
+        )
 
 
 def _counted(records: Sequence[int], count: int) -> tuple[list[int], list[int]]:
-    """How many events each of so many records has, and which of its record's events each event is; `records`: those of the events."""
+    """How many events each of so many records has, and which of its record's events each event is;
+    `records`: those of the events.
+    """
     counts, parts = [0] * count, []
     for record in records:
         parts.append(counts[record])
@@ -411,15 +489,25 @@ class ImportRules(NamedTuple):
     rules: EventRules
     api_key: str
 
-    def apply(self, events: EventColumns, made: FinishedBlock, left: dict[int, RecordFate], skip: int) -> EventColumns:
-        """The events as the rules leave them. Adds those that rules drop to `left`, and those that they fail on to what is unfinished.
+    def apply(
+        self, events: EventColumns, made: FinishedBlock, left: dict[int, RecordFate], skip: int
+    ) -> EventColumns:
+        """The events as the rules leave them. Adds those that rules drop to `left`, and those that
+        they fail on to what is unfinished.
 
-        Events of records before `skip`, those in `left` and those that can't be finished are no concern of rules.
+        Events of records before `skip`, those in `left` and those that can't be finished are no
+        concern of rules.
         """
-        at = [index for index, record in enumerate(made.records) if record >= skip and index not in left and index not in made.unfinished]
+        at = [
+            index
+            for index, record in enumerate(made.records)
+            if record >= skip and index not in left and index not in made.unfinished
+        ]
         if not at:
             return events
-        ruled = self.rules.apply(b",".join([made.data[index] for index in at]), len(at), self.api_key, SOURCE)
+        ruled = self.rules.apply(
+            b",".join([made.data[index] for index in at]), len(at), self.api_key, SOURCE
+        )
         if ruled is None:
             return events
         for dropped in ruled.dropped:
@@ -451,9 +539,11 @@ class Conversion:
         *,
         rules: ImportRules | None = None,
     ) -> None:
-        """`rules`: applied to events that are selected; None: there are none. `max_event`: the bytes that an event may have.
+        """`rules`: applied to events that are selected; None: there are none. `max_event`: the
+        bytes that an event may have.
 
-        `repeats`: None for single records that are converted by themselves, where what came before isn't known.
+        `repeats`: None for single records that are converted by themselves, where what came before
+        isn't known.
         """
         self._converter = converter
         self._finisher = EventFinisher(finish, max_event)
@@ -468,14 +558,35 @@ class Conversion:
         return self._filters.limit is not None and self._selected >= self._filters.limit
 
     def convert(self, block: RecordBlock, file: int, skip: int) -> ConvertedRecords:
-        """What becomes of a block's records from index `skip` on; those before only count for repeats and the limit."""
+        """What becomes of a block's records from index `skip` on; those before only count for
+        repeats and the limit.
+        """
         made = FinishedBlock(self._finisher)
         self._converter.convert_block(block, made)
-        records, count, of_file, parts = made.records, len(block.records), (file,) * len(made.data), (0,) * len(made.data)
+        records, count, of_file, parts = (
+            made.records,
+            len(block.records),
+            (file,) * len(made.data),
+            (0,) * len(made.data),
+        )
         is_usual = records == [*range(count)]
         lines = block.lines if is_usual else [block.lines[record] for record in records]
-        numbers = range(block.first, block.first + count) if is_usual else [block.first + record for record in records]
-        events = EventColumns(made.times, made.distinct_ids, made.names, made.uuids, made.data, of_file, lines, numbers, parts)
+        numbers = (
+            range(block.first, block.first + count)
+            if is_usual
+            else [block.first + record for record in records]
+        )
+        events = EventColumns(
+            made.times,
+            made.distinct_ids,
+            made.names,
+            made.uuids,
+            made.data,
+            of_file,
+            lines,
+            numbers,
+            parts,
+        )
         left = self._left_out(events, made.keyed)
         if self._rules is not None and events:
             events = self._rules.apply(events, made, left, skip)
@@ -486,11 +597,15 @@ class Conversion:
             fates = {at: NO_EVENT for at, sends in enumerate(counts) if not sends}
             return ConvertedRecords(counts, fates, events=events, first=block.first)
         sent, events.parts, refused = made.sent(left, skip)
-        found = ConvertedRecords([0] * (count - skip), events=events.only(sent), first=block.first + skip)
+        found = ConvertedRecords(
+            [0] * (count - skip), events=events.only(sent), first=block.first + skip
+        )
         for at in sent:
             found.counts[records[at] - skip] += 1
         found.fates = {
-            records[at] - skip: fate for at, fate in left.items() if records[at] >= skip and not found.counts[records[at] - skip]
+            records[at] - skip: fate
+            for at, fate in left.items()
+            if records[at] >= skip and not found.counts[records[at] - skip]
         }
         for record, why, text, part in refused:
             at, place = record - skip, block.place(record)
@@ -500,14 +615,18 @@ class Conversion:
             elif found.fates.get(at, NO_EVENT).kind is not FateKind.REFUSED:
                 found.fates[at] = fate
             data = bytes(block.records[record] if text is None else text)
-            found.refused.append(ImportDeadLetter(place, file, block.first + record, part, data, why.why, why.detail))
+            found.refused.append(
+                ImportDeadLetter(place, file, block.first + record, part, data, why.why, why.detail)
+            )
         for at, sends in enumerate(found.counts):
             if not sends:
                 found.fates.setdefault(at, NO_EVENT)
         return found
 
     def _left_out(self, events: EventColumns, keyed: Sequence[bool]) -> dict[int, RecordFate]:
-        """Why events of neighbouring records are left out, by index; the others are selected, and count from then on."""
+        """Why events of neighbouring records are left out, by index; the others are selected, and
+        count from then on.
+        """
         fates: dict[int, RecordFate] = {}
         if not events:
             return fates
@@ -519,7 +638,9 @@ class Conversion:
         again = frozenset[int]()
         if self._repeats is not None:
             columns = events.names, events.distinct_ids, events.times, events.uuids, keyed
-            found = self._repeats.among(*([column[index] for index in passing] for column in columns) if fates else columns)
+            found = self._repeats.among(
+                *([column[index] for index in passing] for column in columns) if fates else columns
+            )
             again = frozenset(passing[at] for at in found)
         for index in again if self._filters.limit is None else passing:
             if self.is_full:

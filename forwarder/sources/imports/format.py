@@ -1,9 +1,12 @@
-"""The contract of import formats: what a format is, what it knows of an import, and the events that it makes of records.
+"""The contract of import formats: what a format is, what it knows of an import, and the events
+that it makes of records.
 
-Each file of `formats` ends with an `ImportFormat`; `catalog` lists them. The command line is generated from these descriptions, so a new
-format is one file and one line of the catalog. Most are a `RecordConverter`, which makes events of one record at a time.
+Each file of `formats` ends with an `ImportFormat`; `catalog` lists them. The command line is
+generated from these descriptions, so a new format is one file and one line of the catalog. Most
+are a `RecordConverter`, which makes events of one record at a time.
 
-Invariant: neither the clock nor a random value gets into an event. The same record gives the same events, byte for byte, at any time.
+Invariant: neither the clock nor a random value gets into an event. The same record gives the same
+events, byte for byte, at any time.
 """
 
 from __future__ import annotations
@@ -37,7 +40,9 @@ Options = TypeVar("Options")
 _encode: Final = msgspec.json.Encoder().encode
 _decode_text: Final = msgspec.json.Decoder(str).decode
 NAMESPACE: Final = UUID("6f1c1d5e-6f0e-5f8f-9f0a-7b1d7f7d6b02")
-"""Of the uuids that follow from natural keys; it never changes, or a second run would double what the first brought."""
+"""Of the uuids that follow from natural keys; it never changes, or a second run would double what
+the first brought.
+"""
 
 
 class RefusalReason(StrEnum):
@@ -76,15 +81,23 @@ class ImportedEvent(Struct, gc=False):
     time: int
     """Microseconds since 1970, UTC."""
     uuid: str
-    """The record's own, or derived: never random. Empty until it is made where it follows from `natural_key`."""
+    """The record's own, or derived: never random. Empty until it is made where it follows from
+    `natural_key`.
+    """
     properties: dict[str, Any]
-    """Values are JSON values, or `msgspec.Raw` where the record's bytes are kept. Finishing changes them in place."""
+    """Values are JSON values, or `msgspec.Raw` where the record's bytes are kept. Finishing
+    changes them in place.
+    """
     keyed: bool = False
-    """Whether its uuid stands for its vendor's own key: what has its uuid and name is the same event, whatever else differs."""
+    """Whether its uuid stands for its vendor's own key: what has its uuid and name is the same
+    event, whatever else differs.
+    """
     moment: datetime | None = None
     """Its time once more, with the zone UTC, where its format has it: else finishing makes it."""
     natural_key: bytes = b""
-    """What its uuid follows from (`derived_uuid`), where that is made together with those of its neighbours."""
+    """What its uuid follows from (`derived_uuid`), where that is made together with those of its
+    neighbours.
+    """
 
 
 class NativeEvents(NamedTuple):
@@ -97,13 +110,17 @@ class NativeEvents(NamedTuple):
     texts: Sequence[bytes]
     """JSON objects with all these, but for what every imported event gets (`conversion`)."""
     gaps: Sequence[int]
-    """Where members can be put into the properties, which have some; 0: finishing has to look, because it may have to change others."""
+    """Where members can be put into the properties, which have some; 0: finishing has to look,
+    because it may have to change others.
+    """
     found: Sequence[bytes]
     """How each stood in its record."""
 
 
 class EventSink(Protocol):
-    """Takes what a format makes of the records of a block, in their order. A record is known by its index in the block."""
+    """Takes what a format makes of the records of a block, in their order. A record is known by
+    its index in the block.
+    """
 
     def add(self, records: Sequence[int], events: Sequence[ImportedEvent]) -> None:
         """Events of these records, in their order. They aren't used afterwards."""
@@ -111,14 +128,24 @@ class EventSink(Protocol):
     def extend(self, records: Sequence[int], events: NativeEvents) -> None:
         """Events of these records."""
 
-    def refuse(self, record: int, why: RecordRefused, text: bytes | None = None, member: int | None = None, /) -> None:
-        """A record is refused; with `text`, only that of its events that stands at the index `member` in it."""
+    def refuse(
+        self,
+        record: int,
+        why: RecordRefused,
+        text: bytes | None = None,
+        member: int | None = None,
+        /,
+    ) -> None:
+        """A record is refused; with `text`, only that of its events that stands at the index
+        `member` in it.
+        """
 
 
 class Converter(Protocol):
     """A format at work on one source, from its start and in its order.
 
-    Everything that it puts into events was decoded from JSON, or is text, and is UTF-8: a converter that keeps bytes as `Raw` checks them.
+    Everything that it puts into events was decoded from JSON, or is text, and is UTF-8: a
+    converter that keeps bytes as `Raw` checks them.
     """
 
     def convert_block(self, block: RecordBlock, events: EventSink) -> None:
@@ -129,24 +156,34 @@ class RecordConverter(ABC, Generic[Record]):
     """A format that makes events of one record at a time, of what it decodes as."""
 
     def __init__(self, decode: Callable[[bytes], Record], read: Callable[[bytes], Record]) -> None:
-        """`read` raises `RecordRefused` for what isn't a record. `decode` gives the same of records that are UTF-8, also with a line feed
-        behind them; it may raise any error of msgspec in place of a refusal."""
+        """`read` raises `RecordRefused` for what isn't a record. `decode` gives the same of
+        records that are UTF-8, also with a line feed behind them; it may raise any error of
+        msgspec in place of a refusal.
+        """
         self._decode, self._read = decode, read
 
     def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
-        """The events of one record; none if the vendor's record stands for no event (a session's start). Raises `RecordRefused`."""
+        """The events of one record; none if the vendor's record stands for no event (a session's
+        start). Raises `RecordRefused`.
+        """
         return with_uuids(self.events_of(self._read(block.records[index]), block, index))
 
     @abstractmethod
     def events_of(self, record: Record, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
-        """The same of a record that is decoded, and has this index in its block; events with a natural key have no uuid yet."""
+        """The same of a record that is decoded, and has this index in its block; events with a
+        natural key have no uuid yet.
+        """
 
     def convert_block(self, block: RecordBlock, events: EventSink) -> None:
-        """See `Converter`. A few records at a time, so that all that is made of them is in a core's cache until its end."""
+        """See `Converter`. A few records at a time, so that all that is made of them is in a
+        core's cache until its end.
+        """
         for first in range(0, len(block.records), _AT_ONCE):
             records: list[int] = []
             made: list[ImportedEvent] = []
-            for index, record in enumerate(self._decoded(block.records, slice(first, first + _AT_ONCE)), first):
+            for index, record in enumerate(
+                self._decoded(block.records, slice(first, first + _AT_ONCE)), first
+            ):
                 try:
                     if isinstance(record, RecordRefused):
                         raise record
@@ -180,7 +217,9 @@ _OF_NAMESPACE: Final = sha1(NAMESPACE.bytes, usedforsecurity=False)
 
 
 def derived_uuid(natural_key: str) -> str:
-    """The uuid that follows from a natural key: `uuid5` (RFC 9562, section 5.5), made without an object: a quarter of the time."""
+    """The uuid that follows from a natural key: `uuid5` (RFC 9562, section 5.5), made without an
+    object: a quarter of the time.
+    """
     digest = _OF_NAMESPACE.copy()
     digest.update(natural_key.encode())
     return as_uuid5(digest.digest()).decode()
@@ -189,7 +228,9 @@ def derived_uuid(natural_key: str) -> str:
 def with_uuids(events: Sequence[ImportedEvent]) -> Sequence[ImportedEvent]:
     """The same events, after those with a natural key have got their uuids."""
     keyed = [event for event in events if event.natural_key]
-    for event, uuid in zip(keyed, uuid_texts5(NAMESPACE.bytes, [event.natural_key for event in keyed]), strict=True):
+    for event, uuid in zip(
+        keyed, uuid_texts5(NAMESPACE.bytes, [event.natural_key for event in keyed]), strict=True
+    ):
         event.uuid = uuid
     return events
 
@@ -205,7 +246,9 @@ def key_uuid(*parts: str | int | None) -> str:
 
 
 def place_uuid(name: str, block: RecordBlock, index: int, *member: int) -> str:
-    """The uuid of an event that nothing else identifies: of its file's content, its record's number, and its index among several."""
+    """The uuid of an event that nothing else identifies: of its file's content, its record's
+    number, and its index among several.
+    """
     return key_uuid(name, block.file.identity, block.first + index, *member)
 
 
@@ -221,12 +264,16 @@ _UTC: Final = (UTC, timezone(timedelta()), ZoneInfo("UTC"))
 OF_JSON: Final = (Framing.AUTO, Framing.LINES, Framing.JSON, Framing.PARQUET)
 
 
-def option(default: Any, help: str, *, flag: str = "", metavar: str = "NAME") -> Any:  # noqa: A002 - as it is called everywhere
-    """A field of a format's options that a user may say, by whose default it is seen how it is typed: a text, a switch, or a set.
+# A002: as it is called everywhere
+def option(default: Any, help: str, *, flag: str = "", metavar: str = "NAME") -> Any:  # noqa: A002
+    """A field of a format's options that a user may say, by whose default it is seen how it is
+    typed: a text, a switch, or a set.
 
     `flag`: what it is called on the command line; without it the field's name.
     """
-    return dataclasses.field(default=default, metadata={"flag": flag, "help": help, "metavar": metavar})
+    return dataclasses.field(
+        default=default, metadata={"flag": flag, "help": help, "metavar": metavar}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,9 +321,12 @@ class FormatContext:
 
     person_properties: PersonProperties = "set_once"
     zone: tzinfo | None = None
-    """What the clock of times without a zone shows: a zone, or an offset from UTC; None: not given."""
+    """What the clock of times without a zone shows: a zone, or an offset from UTC; None: not given.
+    """
     since: int | None = None
-    """Microseconds since 1970: earlier events are left out, so what a format says only once is to be said of the first from then on."""
+    """Microseconds since 1970: earlier events are left out, so what a format says only once is to
+    be said of the first from then on.
+    """
     mapping: ChosenMapping | None = None
     """For formats that `takes_mapping`."""
 
@@ -298,13 +348,21 @@ class ImportFormat(Generic[Options]):
     """What may stand behind its name on the command line."""
     options: type[Options]
     make: Callable[[Options, FormatContext], Converter]
-    """A new converter, for one pass over a source from its start. Raises `ConfigurationError` for options that don't fit together."""
+    """A new converter, for one pass over a source from its start. Raises `ConfigurationError` for
+    options that don't fit together.
+    """
     times: Callable[[Options, FormatContext], Sequence[str]]
-    """Where its records have their times: the first of these that is there; `name.name` one level down. For the preflight's look."""
+    """Where its records have their times: the first of these that is there; `name.name` one level
+    down. For the preflight's look.
+    """
     looks_like: str = ""
-    """What an export of it is called, where a file of it is met in place of another: `Segment's logs`."""
+    """What an export of it is called, where a file of it is met in place of another:
+    `Segment's logs`.
+    """
     recognizes: Callable[[Mapping[str, Raw]], bool] = lambda _: False
-    """Whether an object looks like one of its records and of no other format, by the fields that it has; it needn't be a good one."""
+    """Whether an object looks like one of its records and of no other format, by the fields that
+    it has; it needn't be a good one.
+    """
     zone_said: Callable[[Options, FormatContext], bool] = lambda _, given: given.zone is not None
     """Whether it is known what a time without a zone means: usually if a zone is given."""
     framings: tuple[Framing, ...] = OF_JSON
@@ -313,7 +371,9 @@ class ImportFormat(Generic[Options]):
     """Whether the zone of times without one is given by `--zone` or `--time-offset`."""
     takes_mapping: bool = False
     is_unsorted: bool = False
-    """Whether its exports are in no order of time: they are always sorted, or each event would be a request of its own."""
+    """Whether its exports are in no order of time: they are always sorted, or each event would be
+    a request of its own.
+    """
 
     @property
     def said(self) -> Iterator[FormatOption]:
@@ -330,7 +390,9 @@ class ChosenFormat:
 
     name: str
     options: Mapping[str, Any]
-    """Those that change what is sent, as JSON values by their names on the command line; None stands for one that isn't set."""
+    """Those that change what is sent, as JSON values by their names on the command line; None
+    stands for one that isn't set.
+    """
     make: Callable[[], Converter]
     """A new one, for one pass over the source from its start."""
     time_fields: Sequence[str] = ()
@@ -340,4 +402,6 @@ class ChosenFormat:
 
 
 PersonProperties = Literal["none", "set_once", "set"]
-"""`set` overwrites what live events set since: the service ignores an event's time there (wire facts: What the service does not tell)."""
+"""`set` overwrites what live events set since: the service ignores an event's time there (wire
+facts: What the service does not tell).
+"""

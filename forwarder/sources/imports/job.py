@@ -1,11 +1,15 @@
-"""Which import a request is: its state folder, its identity, and whether the source is the one that it began with.
+"""Which import a request is: its state folder, its identity, and whether the source is the one
+that it began with.
 
-The same source with the same format and options is the same job, on any machine. An import resumes at a record's number, which in a file
-with other content is the middle of something else: so the source's files are compared with those that the import began with.
+The same source with the same format and options is the same job, on any machine. An import resumes
+at a record's number, which in a file with other content is the middle of something else: so the
+source's files are compared with those that the import began with.
 
-An import in shards (`--shard`) is one job: each event is the same, byte for byte, whichever shard sends it and however many there are. The
-shards' state folders are in one folder, whose `shards.json` holds the job as the first shard began with it: `version`, `sha256`, `job`, as
-`checkpoint.seal` writes them. A shard that would read another list of files, or send other events, doesn't start there.
+An import in shards (`--shard`) is one job: each event is the same, byte for byte, whichever shard
+sends it and however many there are. The shards' state folders are in one folder, whose
+`shards.json` holds the job as the first shard began with it: `version`, `sha256`, `job`, as
+`checkpoint.seal` writes them. A shard that would read another list of files, or send other events,
+doesn't start there.
 """
 
 from __future__ import annotations
@@ -62,7 +66,9 @@ class OtherJob(ConfigurationError):
 
 
 class Shard(NamedTuple):
-    """One of the parts of an import: every `of`-th file of the source, beginning with the one of its own number; both count from 0."""
+    """One of the parts of an import: every `of`-th file of the source, beginning with the one of
+    its own number; both count from 0.
+    """
 
     number: int
     of: int
@@ -73,10 +79,15 @@ class Shard(NamedTuple):
         found = _SHARD.fullmatch(text)
         number, of = (int(found[1]), int(found[2])) if found else (0, 0)
         if found is None or not 0 < of <= MOST_SHARDS:
-            hint = f"Write K/N, such as 0/8: number K of N shards, counted from 0; at most {MOST_SHARDS:,}."
+            hint = (
+                "Write K/N, such as 0/8: number K of N shards, counted from 0; at most "
+                f"{MOST_SHARDS:,}."
+            )
             raise ConfigurationError(f"--shard: {text!r} is not of the form K/N", hint=hint)
         if number >= of:
-            hint = f"Shards are counted from 0, as in JOB_COMPLETION_INDEX: 0/{of} to {of - 1}/{of}."
+            hint = (
+                f"Shards are counted from 0, as in JOB_COMPLETION_INDEX: 0/{of} to {of - 1}/{of}."
+            )
             raise ConfigurationError(f"--shard: there is no shard {number} of {of}", hint=hint)
         return cls(number, of)
 
@@ -84,7 +95,9 @@ class Shard(NamedTuple):
     def of_folder(cls, name: str) -> Self | None:
         """The shard whose state folder has this name; None if it is of none."""
         found = _FOLDER.fullmatch(name)
-        return cls(int(found[1]), int(found[2])) if found and int(found[1]) < int(found[2]) else None
+        return (
+            cls(int(found[1]), int(found[2])) if found and int(found[1]) < int(found[2]) else None
+        )
 
     @property
     def folder(self) -> str:
@@ -115,8 +128,9 @@ class ImportRequest:
     api_key: str
     """Of the project that the events go to."""
     state: Path | None = None
-    """The job's state folder, of an import in shards the one above those of the shards; None: `state_root` has one for this format and
-    these paths."""
+    """The job's state folder, of an import in shards the one above those of the shards; None:
+    `state_root` has one for this format and these paths.
+    """
     state_root: Path = Path("/var/lib/forwarder/imports")
     via: str = ""
     """Address of a running daemon to send through; empty: to the upstream itself."""
@@ -133,7 +147,9 @@ class ImportRequest:
     accepted: frozenset[str] = frozenset()
     """Codes of findings that don't stop it."""
     shard: Shard | None = None
-    """The part of the source that is read; None: all of it. Rate and limit are those of all shards together."""
+    """The part of the source that is read; None: all of it. Rate and limit are those of all shards
+    together.
+    """
 
     @property
     def own_rate(self) -> float | None:
@@ -157,18 +173,25 @@ RULES: Final = "rules"
 
 
 def folder_name(request: ImportRequest, source: FileSource) -> str:
-    """The state folder of a format and paths as they were named; standard input is named by its content."""
+    """The state folder of a format and paths as they were named; standard input is named by its
+    content.
+    """
     named = [source.identity if path == "-" else path for path in request.paths]
     digest = hashlib.sha256(json.dumps([request.chosen.name, named]).encode()).hexdigest()
     return f"{request.chosen.name}-{digest[:8]}"
 
 
 def check_apart(state: Path, paths: Sequence[str]) -> None:
-    """Raises `ConfigurationError` if what an import writes would be read as its source by the next run."""
+    """Raises `ConfigurationError` if what an import writes would be read as its source by the next
+    run.
+    """
     for path in paths:
         if Path(path).is_dir() and state.resolve().is_relative_to(Path(path).resolve()):
             raise ConfigurationError(
-                f"the state folder {state} is in {path}, which is to be imported: its files would be taken for records",
+                (
+                    f"the state folder {state} is in {path}, which is to be imported: its files "
+                    "would be taken for records"
+                ),
                 hint="Give it a place elsewhere with `--state`.",
             )
 
@@ -185,7 +208,9 @@ def contents_of(source: FileSource) -> list[SourceContent]:
 
 
 def until_of(filters: EventFilters, begun: ImportJob | None, clock: Clock) -> int:
-    """Events from when on are left out: as said, else as in the first run (of any shard), else 48 h ago."""
+    """Events from when on are left out: as said, else as in the first run (of any shard), else 48
+    h ago.
+    """
     if filters.until is not None:
         return filters.until
     if begun is not None and "until" in begun.options:
@@ -193,16 +218,31 @@ def until_of(filters: EventFilters, begun: ImportJob | None, clock: Clock) -> in
     return int(clock.now()) * SECOND - RECENT
 
 
-def job_of(request: ImportRequest, source: FileSource, until: int, begun: ImportJob | None, rules: str | None = None) -> ImportJob:
-    """The job; what isn't said of its target (for a look) is as before: what was brought to one project isn't in another.
+def job_of(
+    request: ImportRequest,
+    source: FileSource,
+    until: int,
+    begun: ImportJob | None,
+    rules: str | None = None,
+) -> ImportJob:
+    """The job; what isn't said of its target (for a look) is as before: what was brought to one
+    project isn't in another.
 
     `rules`: the digest of the rules for events, if there are any.
     """
-    sent: dict[str, Any] = {**request.chosen.options, "person-properties": request.person_properties, "geoip": request.geoip or None}
+    sent: dict[str, Any] = {
+        **request.chosen.options,
+        "person-properties": request.person_properties,
+        "geoip": request.geoip or None,
+    }
     filters, address, key = request.filters, request.address, request.api_key
     unsaid = {*(() if address else ("via", "upstream")), *(() if key else ("api-key",))}
     options = {
-        **{name: value for name, value in (begun.options if begun else {}).items() if name in unsaid},
+        **{
+            name: value
+            for name, value in (begun.options if begun else {}).items()
+            if name in unsaid
+        },
         **sent,
         "since": None if filters.since is None else when(filters.since),
         "until": when(until),
@@ -215,56 +255,91 @@ def job_of(request: ImportRequest, source: FileSource, until: int, begun: Import
     if address:
         options["via" if request.via else "upstream"] = mask_credentials(address.rstrip("/"))
     if key:
-        options["api-key"] = f"{mask_key(key)} (sha256 {hashlib.sha256(key.encode()).hexdigest()[:8]})"
-    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in sorted(options.items()) if value is not None}
+        options["api-key"] = (
+            f"{mask_key(key)} (sha256 {hashlib.sha256(key.encode()).hexdigest()[:8]})"
+        )
+    texts = {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in sorted(options.items())
+        if value is not None
+    }
     identity = job_id(request.chosen.name, sent, [source.identity])
-    shard = None if request.shard is None else SourceShard(*request.shard, len(source.named), source.identity)
-    return ImportJob(identity, request.chosen.name, " ".join(map(plain_name, request.paths)), texts, shard)
+    shard = (
+        None
+        if request.shard is None
+        else SourceShard(*request.shard, len(source.named), source.identity)
+    )
+    return ImportJob(
+        identity, request.chosen.name, " ".join(map(plain_name, request.paths)), texts, shard
+    )
 
 
 def job_id(format_name: str, options: Mapping[str, Any], sources: Iterable[str]) -> str:
-    """The UUIDv5 of a format, its options, and the identities of the files of the source (`File.identity`: of content, not of names).
+    """The UUIDv5 of a format, its options, and the identities of the files of the source
+    (`File.identity`: of content, not of names).
 
-    `options` are JSON values, and only those that change what is sent: neither the rate nor where state is kept. None stands for an option
-    that isn't set, so that one that comes with a later version changes no job. Neither the order of options nor that of files matters.
+    `options` are JSON values, and only those that change what is sent: neither the rate nor where
+    state is kept. None stands for an option that isn't set, so that one that comes with a later
+    version changes no job. Neither the order of options nor that of files matters.
     """
     chosen = {name: value for name, value in options.items() if value is not None}
     parts = ["job", format_name, chosen, sorted(sources)]
     return derived_uuid(json.dumps(parts, sort_keys=True, allow_nan=False, separators=(",", ":")))
 
 
-def check_same(state: Path, saved: ImportCheckpoint, found: Sequence[SourceContent], job: ImportJob) -> None:
-    """Compare a request with the checkpoint of its state folder. A file that was only written again, or moved, is the same.
+def check_same(
+    state: Path, saved: ImportCheckpoint, found: Sequence[SourceContent], job: ImportJob
+) -> None:
+    """Compare a request with the checkpoint of its state folder. A file that was only written
+    again, or moved, is the same.
 
-    Raises `SourceChanged` if the source isn't that of the checkpoint, and `OtherJob` if the job isn't the same in all.
+    Raises `SourceChanged` if the source isn't that of the checkpoint, and `OtherJob` if the job
+    isn't the same in all.
     """
     changes = [*_list_changes(saved.job, job), *compare(saved.contents, found)]
     if changes and (saved.job.source, _part(saved.job)) == (job.source, _part(job)):
         more = f"; and {len(changes) - 5:,} more" if len(changes) > 5 else ""
         raise SourceChanged(
             f"the source isn't the one that this import began with: {'; '.join(changes[:5])}{more}",
-            hint="An import resumes at the number of a record, which would be another one now. Bring the source back as it was, and run "
-            "the same command again; or import what it is now as a job of its own, with `--state`: events that the service has already "
-            "come with the same uuid and time, where their records have ids of their own, and aren't counted twice.",
+            hint="An import resumes at the number of a record, which would be another one now. "
+            "Bring the source back as it was, and run "
+            "the same command again; or import what it is now as a job of its own, with "
+            "`--state`: events that the service has already "
+            "come with the same uuid and time, where their records have ids of their own, and "
+            "aren't counted twice.",
         )
     _check_job(state, saved.job, job)
 
 
 def _check_job(state: Path, begun: ImportJob, job: ImportJob) -> None:
-    pairs = [("format", begun.format, job.format), ("source", begun.source, job.source), ("shard", _part(begun), _part(job))]
-    different = [f"its {name} is {old!r}, now it is {new!r}" for name, old, new in pairs if old != new]
+    pairs = [
+        ("format", begun.format, job.format),
+        ("source", begun.source, job.source),
+        ("shard", _part(begun), _part(job)),
+    ]
+    different = [
+        f"its {name} is {old!r}, now it is {new!r}" for name, old, new in pairs if old != new
+    ]
     for name in sorted(dict(begun.options.items() ^ job.options.items())):
-        old, new = (repr(each.options[name]) if name in each.options else "not said" for each in (begun, job))
+        old, new = (
+            repr(each.options[name]) if name in each.options else "not said"
+            for each in (begun, job)
+        )
         if name == RULES:
             different.append("its `rules:`, or a salt of theirs, were others")
         else:
             different.append(f"`--{name}` was {old}, now it is {new}")
     if begun.id != job.id and not different:
-        different.append(f"its id is {begun.id}, now it is {job.id}: what the source holds is another")
+        different.append(
+            f"its id is {begun.id}, now it is {job.id}: what the source holds is another"
+        )
     if different:
         raise OtherJob(
             f"{state} is of another import: {'; '.join(different)}",
-            hint="Use the same options to resume it, or give this import a state folder of its own with `--state`.",
+            hint=(
+                "Use the same options to resume it, or give this import a state folder of its "
+                "own with `--state`."
+            ),
         )
 
 
@@ -274,18 +349,24 @@ def _part(job: ImportJob) -> str:
 
 
 def check_divisible(paths: Sequence[str]) -> None:
-    """Raises `ConfigurationError` for what only one process can read, so that shards can't divide it."""
+    """Raises `ConfigurationError` for what only one process can read, so that shards can't divide
+    it.
+    """
     for path in paths:
         if path == "-" or Path(path).is_fifo():
             what = "standard input" if path == "-" else path
             hint = "Write it to files first; or import it without `--shard`."
-            raise ConfigurationError(f"--shard: {what} can't be divided: only one process can read it", hint=hint)
+            raise ConfigurationError(
+                f"--shard: {what} can't be divided: only one process can read it", hint=hint
+            )
 
 
 def check_division(folder: Path, shard: Shard | None) -> ImportJob | None:
-    """The job of an import in shards, as the first of them began with it; None if none has begun there.
+    """The job of an import in shards, as the first of them began with it; None if none has begun
+    there.
 
-    Raises `OtherJob` if what was begun in the folder is divided into another number of shards, or into none.
+    Raises `OtherJob` if what was begun in the folder is divided into another number of shards, or
+    into none.
     """
     begun = read_shards(folder)
     before = None if begun is None or begun.shard is None else begun.shard.of
@@ -293,8 +374,12 @@ def check_division(folder: Path, shard: Shard | None) -> ImportJob | None:
     if (begun is not None or (folder / FILE).is_file()) and before != now:
         resumed = "without --shard" if before is None else f"with `--shard K/{before}`"
         raise OtherJob(
-            f"{folder} is of an import that began {_in_shards(before)}, this one is {_in_shards(now)}",
-            hint=f"Resume it {resumed}; or give this one a state folder of its own with `--state`: it begins anew, and sends the same "
+            (
+                f"{folder} is of an import that began {_in_shards(before)}, this one is "
+                f"{_in_shards(now)}"
+            ),
+            hint=f"Resume it {resumed}; or give this one a state folder of its own with "
+            "`--state`: it begins anew, and sends the same "
             "events, of which the service counts none twice.",
         )
     return begun
@@ -305,12 +390,19 @@ def _in_shards(of: int | None) -> str:
 
 
 def check_shared(folder: Path, begun: ImportJob, job: ImportJob) -> None:
-    """Compare a shard's job with the one that another began with. Raises `SourceChanged` for another list of files, and `OtherJob`."""
+    """Compare a shard's job with the one that another began with. Raises `SourceChanged` for
+    another list of files, and `OtherJob`.
+    """
     if (changes := [*_list_changes(begun, job)]) and begun.source == job.source:
         raise SourceChanged(
-            f"the source isn't the one that the shards in {folder} began with: {'; '.join(changes)}",
-            hint="A shard reads every N-th file of the list, so of another list some files would be read twice and others never. Bring the "
-            "list back as it was, and run the same command again: name a pattern or a folder to which nothing is added. What is new is "
+            (
+                f"the source isn't the one that the shards in {folder} began with: "
+                f"{'; '.join(changes)}"
+            ),
+            hint="A shard reads every N-th file of the list, so of another list some files "
+            "would be read twice and others never. Bring the "
+            "list back as it was, and run the same command again: name a pattern or a folder to "
+            "which nothing is added. What is new is "
             "an import of its own.",
         )
     _check_job(folder, replace(begun, shard=job.shard), job)
@@ -327,26 +419,38 @@ def _list_changes(begun: ImportJob, job: ImportJob) -> Iterator[str]:
 
 
 def read_shards(folder: Path) -> ImportJob | None:
-    """What the shards of an import have in common, without a lock; None if there is nothing that can be read."""
+    """What the shards of an import have in common, without a lock; None if there is nothing that
+    can be read.
+    """
     with suppress(OSError):
         return _unsealed((folder / SHARDS).read_bytes())
     return None
 
 
 def share_job(folder: Path, job: ImportJob) -> ImportJob:
-    """Save the job for the other shards, unless one of them has saved it: that one's, then. Raises `ConfigurationError`."""
+    """Save the job for the other shards, unless one of them has saved it: that one's, then. Raises
+    `ConfigurationError`.
+    """
     path = folder / SHARDS
     try:
         with locked_file(path) as file:
             begun = _unsealed(os.pread(file, os.fstat(file).st_size, 0))
-            if begun is None:  # or one that was killed while it wrote: each checkpoint has the job, too
-                data = seal(_VERSION, "job", replace(job, shard=job.shard and replace(job.shard, number=0)))
+            # or one that was killed while it wrote: each checkpoint has the job, too
+            if begun is None:
+                data = seal(
+                    _VERSION, "job", replace(job, shard=job.shard and replace(job.shard, number=0))
+                )
                 os.pwrite(file, data, 0)
                 os.ftruncate(file, len(data))
                 os.fsync(file)
     except OSError as error:
-        hint = "Make room there, or the folder writable, and run the same command again: nothing was sent."
-        raise ConfigurationError(f"{path} can't be written: {error_text(error)}", hint=hint) from error
+        hint = (
+            "Make room there, or the folder writable, and run the same command again: nothing "
+            "was sent."
+        )
+        raise ConfigurationError(
+            f"{path} can't be written: {error_text(error)}", hint=hint
+        ) from error
     return begun or job
 
 
@@ -357,7 +461,9 @@ def _unsealed(data: bytes) -> ImportJob | None:
 
 
 def compare(saved: Sequence[SourceContent], found: Iterable[SourceContent]) -> list[str]:
-    """What has changed of a source's files since a checkpoint, in words. A file that was only written again is the same."""
+    """What has changed of a source's files since a checkpoint, in words. A file that was only
+    written again is the same.
+    """
     now = {each.name: each for each in found}
     changes = []
     for old in saved:
@@ -372,10 +478,20 @@ def compare(saved: Sequence[SourceContent], found: Iterable[SourceContent]) -> l
 def _change(old: SourceContent, new: SourceContent) -> str:
     by = new.size - old.size
     if by:
-        words = f"{'grew' if by > 0 else 'shrank'} by {plural(abs(by), 'byte')}, from {old.size:,} to {new.size:,}"
+        words = (
+            f"{'grew' if by > 0 else 'shrank'} by {plural(abs(by), 'byte')}, from "
+            f"{old.size:,} to {new.size:,}"
+        )
     else:
-        what = "another beginning or end" if old.modified or new.modified else "another content (of an object: another ETag)"
+        what = (
+            "another beginning or end"
+            if old.modified or new.modified
+            else "another content (of an object: another ETag)"
+        )
         words = f"has {what} than before, and the same size"
     if old.modified and new.modified and old.modified != new.modified:
-        words += f"; it was written at {when(new.modified // 1000)}, before at {when(old.modified // 1000)}"
+        words += (
+            f"; it was written at {when(new.modified // 1000)}, before at "
+            f"{when(old.modified // 1000)}"
+        )
     return words

@@ -1,10 +1,11 @@
-"""The pace of an import: a rate over all processes of a job, quiet hours, and a slowdown after the service answered 429.
+"""The pace of an import: a rate over all processes of a job, quiet hours, and a slowdown after the
+service answered 429.
 
-A line is booked ahead: a process asks for a moment, gets one, and waits until then. So nothing has to be taken back, and a process that
-dies leaves at most the gap that it had booked.
+A line is booked ahead: a process asks for a moment, gets one, and waits until then. So nothing has
+to be taken back, and a process that dies leaves at most the gap that it had booked.
 
-Invariant: between any two moments at most the rate times their distance is sent, plus one batch (or slice, if that is more) and what each
-process has left of its last slice.
+Invariant: between any two moments at most the rate times their distance is sent, plus one batch
+(or slice, if that is more) and what each process has left of its last slice.
 """
 
 from __future__ import annotations
@@ -49,10 +50,12 @@ def rate_text(rate: float) -> str:
 
 
 class RateLine:
-    """A line in which all stand that share a rate: of one process, or of all of a job by a small file with the line's end, under `flock`.
+    """A line in which all stand that share a rate: of one process, or of all of a job by a small
+    file with the line's end, under `flock`.
 
-    The file also has the time at which it was written: if that is ahead of now, a clock was set back or the machine started anew, and what
-    was booked moves with it. A file that can't be understood begins anew, for there is nothing in it to lose.
+    The file also has the time at which it was written: if that is ahead of now, a clock was set
+    back or the machine started anew, and what was booked moves with it. A file that can't be
+    understood begins anew, for there is nothing in it to lose.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -61,7 +64,9 @@ class RateLine:
         self._end = 0.0
 
     def book(self, seconds: float, now: float) -> float:
-        """Take so much time of the line; the moment at which it begins, now or later. Raises OSError if the line can't be used."""
+        """Take so much time of the line; the moment at which it begins, now or later. Raises
+        OSError if the line can't be used.
+        """
         if self._path is None:
             start = max(self._end, now)
             self._end = start + seconds
@@ -69,16 +74,24 @@ class RateLine:
         with locked_file(self._path) as file:
             data = os.pread(file, _STATE.size + 1, 0)
             end, written = _STATE.unpack(data) if len(data) == _STATE.size else (math.nan, now)
-            start = max(end - max(0.0, written - now), now) if math.isfinite(end) and math.isfinite(written) else now
+            start = (
+                max(end - max(0.0, written - now), now)
+                if math.isfinite(end) and math.isfinite(written)
+                else now
+            )
             os.pwrite(file, _STATE.pack(start + seconds, now), 0)
             os.ftruncate(file, _STATE.size)
         return start
 
 
 class Slowdown:
-    """Which share of the rate is used: halved by a 429, once for all requests that were in flight, and then slowly back to all of it."""
+    """Which share of the rate is used: halved by a 429, once for all requests that were in flight,
+    and then slowly back to all of it.
+    """
 
-    def __init__(self, *, floor: float = 1 / 64, recovery: float = 60.0, together: float = 1.0) -> None:
+    def __init__(
+        self, *, floor: float = 1 / 64, recovery: float = 60.0, together: float = 1.0
+    ) -> None:
         """`recovery`: seconds from none to all; `together`: seconds in which 429s count as one."""
         self._floor, self._recovery, self._together = floor, recovery, together
         self._share, self._since = 1.0, 0.0
@@ -124,9 +137,18 @@ class SendingPause:
 
 
 class ImportPace:
-    """When how many events may be sent. Wall-clock times are seconds since 1970, others are monotonic."""
+    """When how many events may be sent. Wall-clock times are seconds since 1970, others are
+    monotonic.
+    """
 
-    def __init__(self, rate: float, clock: Clock, *, line: RateLine | None = None, quiet: QuietHours | None = None) -> None:
+    def __init__(
+        self,
+        rate: float,
+        clock: Clock,
+        *,
+        line: RateLine | None = None,
+        quiet: QuietHours | None = None,
+    ) -> None:
         """`rate`: events per second, over all who share the line."""
         if not (rate > 0 and math.isfinite(rate)):
             raise ValueError("a rate is more than 0 events per second")
@@ -136,12 +158,15 @@ class ImportPace:
         self._line = line or RateLine()
         self._quiet = quiet
         self._booked = 0.0
-        """Events that are booked and weren't sent; below zero after more were sent than were asked for."""
+        """Events that are booked and weren't sent; below zero after more were sent than were asked
+        for.
+        """
         self._from = -math.inf
         """The moment from which these may be sent."""
         self._asked = 0.0, 0.0
-        """The wall-clock time of the last question, and the moment then, which is the same for all questions of one time: if a batch became
-        due between one that asks for it and one that asks when it is due, neither would wait for it.
+        """The wall-clock time of the last question, and the moment then, which is the same for all
+        questions of one time: if a batch became due between one that asks for it and one that asks
+        when it is due, neither would wait for it.
         """
         self.on_failure: Callable[[Exception], None] | None = None
         """Called when nothing can be sent any more, because the line can't be used."""
@@ -162,8 +187,13 @@ class ImportPace:
             try:
                 self._from = self._line.book(count / rate, now)
             except OSError as error:
-                what = f"{error.filename or 'the file of the rate'} can't be used: {error_text(error)}"
-                hint = "Processes that import to the same project share their rate by this small file: make it writable, or its folder."
+                what = (
+                    f"{error.filename or 'the file of the rate'} can't be used: {error_text(error)}"
+                )
+                hint = (
+                    "Processes that import to the same project share their rate by this small "
+                    "file: make it writable, or its folder."
+                )
                 failure = ConfigurationError(what, hint=hint)
                 if self.on_failure is None:
                     raise failure from error
@@ -183,10 +213,15 @@ class ImportPace:
         if not (rest := self.rest_seconds()):
             return None
         wall = self.clock.now()
-        return SendingPause(wall + rest, self._quiet if self._quiet is not None and self._quiet.quiet(wall) else None)
+        return SendingPause(
+            wall + rest,
+            self._quiet if self._quiet is not None and self._quiet.quiet(wall) else None,
+        )
 
     def slowed(self) -> str:
-        """Why less is sent than could be: the service's limits, or the rate that was asked for; empty if it isn't."""
+        """Why less is sent than could be: the service's limits, or the rate that was asked for;
+        empty if it isn't.
+        """
         now = self.clock.monotonic()
         if (share := self.slowdown.share(now)) < 1:
             return f"slowed to {share:.0%} of the rate: {_LIMITS}"
@@ -206,7 +241,9 @@ class ImportPace:
 
 
 class PacedSink:
-    """A sink that sends nothing while the job rests, also nothing that is sent again; and slows the job down after a 429."""
+    """A sink that sends nothing while the job rests, also nothing that is sent again; and slows
+    the job down after a 429.
+    """
 
     def __init__(self, sink: Sink, pace: ImportPace) -> None:
         self._sink = sink
@@ -242,7 +279,10 @@ class QuietHours:
             if found is not None:
                 why = "there is no such time"
                 hour, minute, end_hour, end_minute = map(int, found.groups()[:4])
-                start, end = time(hour, minute), time(0 if (end_hour, end_minute) == (24, 0) else end_hour, end_minute)
+                start, end = (
+                    time(hour, minute),
+                    time(0 if (end_hour, end_minute) == (24, 0) else end_hour, end_minute),
+                )
                 why = f"there is no zone {found[5]!r}"
                 zone = None if found[5] is None else ZoneInfo(found[5])
                 if start != end:
@@ -250,7 +290,10 @@ class QuietHours:
                 why = "it begins where it ends"
         raise ConfigurationError(
             f"{name}: {text!r} can't be used: {why}",
-            hint="Write them as 22:00-06:00, of this machine's zone, or as 22:00-06:00 Europe/Berlin.",
+            hint=(
+                "Write them as 22:00-06:00, of this machine's zone, or as 22:00-06:00 "
+                "Europe/Berlin."
+            ),
         )
 
     def quiet(self, moment: float) -> bool:
@@ -263,7 +306,8 @@ class QuietHours:
     def next_allowed(self, moment: float) -> float:
         """This moment if it isn't quiet, else the next minute that isn't.
 
-        Minute by minute, because no arithmetic survives the nights in which clocks are changed; a day has only 1,440 of them.
+        Minute by minute, because no arithmetic survives the nights in which clocks are changed; a
+        day has only 1,440 of them.
         """
         if not self.quiet(moment):
             return moment

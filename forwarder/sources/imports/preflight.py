@@ -1,9 +1,11 @@
-"""The preflight: everything that can be known about an import before anything is sent, since nothing can be taken back afterwards.
+"""The preflight: everything that can be known about an import before anything is sent, since
+nothing can be taken back afterwards.
 
 Every record is converted and finished as the import would, and counted instead of sent.
 
-Invariants: nothing is written, and the time is passed in; memory is bounded however many records come and whatever they hold; how the
-stream is cut into parts changes nothing; results are the same in every process (no salted hash), and totals are always exact.
+Invariants: nothing is written, and the time is passed in; memory is bounded however many records
+come and whatever they hold; how the stream is cut into parts changes nothing; results are the same
+in every process (no salted hash), and totals are always exact.
 """
 
 from __future__ import annotations
@@ -21,7 +23,13 @@ from msgspec import Raw
 from forwarder.sources.files.records import REFETCH, BrokenSource, RecordBlock, RecordLocation
 from forwarder.sources.files.source import FileSource
 from forwarder.sources.imports.books import RefusalExample
-from forwarder.sources.imports.conversion import EventFilters, EventFinisher, FinishedBlock, FinishPolicy, left_out
+from forwarder.sources.imports.conversion import (
+    EventFilters,
+    EventFinisher,
+    FinishedBlock,
+    FinishPolicy,
+    left_out,
+)
 from forwarder.sources.imports.format import (
     ChosenFormat,
     ImportedEvent,
@@ -56,7 +64,9 @@ KEYS: Final = 65_536
 LONGEST: Final = 200
 """Characters that are kept of a key; what differs only after them counts as one."""
 MOST_DAYS: Final = 36_600
-"""A century. A source that has more days is no history of events; those past it are counted together."""
+"""A century. A source that has more days is no history of events; those past it are counted
+together.
+"""
 HOPELESS: Final = 10_000
 """Records of a file none of which fits its format: no more of them are read."""
 _LONGEST_EXAMPLE: Final = 16_384
@@ -65,10 +75,14 @@ _FIRST_MONTH: Final = 31 * DAY
 _MERGING: Final = frozenset({"$create_alias", "$merge_dangerously"})
 _QUOTED: Final = re.compile(r"(['\"])(.*)\1", re.DOTALL)
 _ABSENT: Final = Raw(b"null")
-_ZONE: Final = re.compile(rb"(?:UTC|GMT|[0-9 ][+-][0-9]{2}(?::?[0-9]{2})?(?::?[0-9]{2})?)$", re.IGNORECASE)
+_ZONE: Final = re.compile(
+    rb"(?:UTC|GMT|[0-9 ][+-][0-9]{2}(?::?[0-9]{2})?(?::?[0-9]{2})?)$", re.IGNORECASE
+)
 _DATE: Final = len("2026-01-31")
 _EPOCH: Final = re.compile(rb"[0-9]{1,19}(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?")
-_MAIL: Final = re.compile(rb"(?:[A-Za-z]{3},? )?[0-9]{1,2} [A-Za-z]{3} [0-9]{4} [0-9:]+(?P<zone> .+)?")
+_MAIL: Final = re.compile(
+    rb"(?:[A-Za-z]{3},? )?[0-9]{1,2} [A-Za-z]{3} [0-9]{4} [0-9:]+(?P<zone> .+)?"
+)
 _DATE_WITHOUT_HYPHENS: Final = len("20260131")
 _decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 
@@ -118,11 +132,17 @@ def run_preflight(
 ) -> tuple[PreflightReport, tuple[BrokenSource, ...]]:
     """Read the whole source: the report, and the files that couldn't be read to their end.
 
-    `progress` gets the records and bytes so far, a block at a time. `formats`: by which files are recognized that don't fit the chosen
-    one; of such a file only the beginning is read, unless it was accepted. Synchronous: one pass, in bounded memory.
+    `progress` gets the records and bytes so far, a block at a time. `formats`: by which files are
+    recognized that don't fit the chosen one; of such a file only the beginning is read, unless it
+    was accepted. Synchronous: one pass, in bounded memory.
     """
-    preflight, converter, finisher = Preflight(terms, chosen.time_fields), chosen.make(), EventFinisher(finish)
-    but_until = replace(filters, until=None)  # the preflight itself reports what `--until` leaves out
+    preflight, converter, finisher = (
+        Preflight(terms, chosen.time_fields),
+        chosen.make(),
+        EventFinisher(finish),
+    )
+    # the preflight itself reports what `--until` leaves out
+    but_until = replace(filters, until=None)
     broken: list[BrokenSource] = []
     fit = FormatFit()
     records = size = selected = 0
@@ -136,7 +156,8 @@ def run_preflight(
         if is_full() or left_out(name, time, but_until) is not None:
             return False
         if filters.until is None or time < filters.until:
-            selected += 1  # others don't count against the limit, as they don't when events are sent
+            # others don't count against the limit, as they don't when events are sent
+            selected += 1
         return True
 
     for file in source.files():
@@ -161,31 +182,48 @@ def run_preflight(
             break
     upper_case: int = getattr(converter, "upper_case_ids", 0)  # of Mixpanel alone
     report = preflight.report(upper_case_ids=upper_case, broken=[*map(_words, broken)])
-    report.format, report.files, report.unfit_files, report.unfit_records = chosen.name, fit.files, fit.unfit_files, fit.unfit_records
+    report.format, report.files, report.unfit_files, report.unfit_records = (
+        chosen.name,
+        fit.files,
+        fit.unfit_files,
+        fit.unfit_records,
+    )
     looks = looks_of(source, [name for name, _, _ in fit.unfit], formats)
-    report.unfit = tuple(UnfitFile(name, count, looks[name], why) for name, count, why in fit.unfit if name in looks)
+    report.unfit = tuple(
+        UnfitFile(name, count, looks[name], why) for name, count, why in fit.unfit if name in looks
+    )
     return report, tuple(broken)
 
 
 def _words(error: BrokenSource) -> str:
     """Why a file can't be read, and what to do if that isn't to fetch it again."""
-    return error.message if error.hint == REFETCH else f"{error.message}. {error.hint.removesuffix('.')}"
+    return (
+        error.message
+        if error.hint == REFETCH
+        else f"{error.message}. {error.hint.removesuffix('.')}"
+    )
 
 
 class FormatFit:
-    """Which files have no record that fits the format: the first of them, and how many there are."""
+    """Which files have no record that fits the format: the first of them, and how many
+    there are.
+    """
 
     def __init__(self) -> None:
         self.files = self.unfit_files = self.unfit_records = 0
         """`unfit_records`: as the report counts them."""
         self.unfit: list[tuple[str, int, str]] = []
-        """Names of files, how many of their records were converted, and why the first of these doesn't fit."""
+        """Names of files, how many of their records were converted, and why the first of these
+        doesn't fit.
+        """
         self._name = self._why = ""
         self._records = self._fitting = 0
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether so many records of a file were converted in vain that the rest of it isn't worth the time."""
+        """Whether so many records of a file were converted in vain that the rest of it isn't worth
+        the time.
+        """
         return not self._fitting and self._records >= HOPELESS
 
     def begin(self, name: str) -> None:
@@ -212,12 +250,15 @@ class FormatFit:
 
 
 class Preflight:
-    """Counts every record of a source and what its format makes of it, in the order in which they are read.
+    """Counts every record of a source and what its format makes of it, in the order in which they
+    are read.
 
     Filters other than `--until` have been applied before: what they leave out isn't counted.
     """
 
-    def __init__(self, terms: PreflightTerms, time_fields: Sequence[str] = (), *, keys: int = KEYS) -> None:
+    def __init__(
+        self, terms: PreflightTerms, time_fields: Sequence[str] = (), *, keys: int = KEYS
+    ) -> None:
         """`time_fields` is where records have their times (`ImportFormat.times`)."""
         self._terms = terms
         self._time_fields = time_fields
@@ -237,7 +278,11 @@ class Preflight:
         self._more_examples: list[PreflightExample] = []
         # What grows, each to its bound:
         self.names, self.illegal_ids = TopCounts(8 * TOP_NAMES), TopCounts(1000)
-        self.repeats, self.uuids, self.distinct_ids = SampledKeys(keys), SampledKeys(keys), SampledKeys(keys)
+        self.repeats, self.uuids, self.distinct_ids = (
+            SampledKeys(keys),
+            SampledKeys(keys),
+            SampledKeys(keys),
+        )
         self.days: dict[int, PreflightDay] = {}
         self._other_days = PreflightDay("other")
         """Those that came when there were too many."""
@@ -248,13 +293,23 @@ class Preflight:
         return self._found.records
 
     def add(
-        self, place: RecordLocation, record: bytes, outcome: Sequence[ImportedEvent] | RecordRefused, finished: Sequence[bytes] = ()
+        self,
+        place: RecordLocation,
+        record: bytes,
+        outcome: Sequence[ImportedEvent] | RecordRefused,
+        finished: Sequence[bytes] = (),
     ) -> None:
         """Count the next record; `finished` has each of its events as it would be sent."""
         self._found.records += 1
         self._found.record_bytes += len(record)
-        if outcome and not isinstance(outcome, RecordRefused) and (largest := max(map(len, finished))) > self._terms.max_event:
-            outcome = RecordRefused(RefusalReason.TOO_LARGE, f"{largest:,} bytes are more than upstream.max_event")
+        if (
+            outcome
+            and not isinstance(outcome, RecordRefused)
+            and (largest := max(map(len, finished))) > self._terms.max_event
+        ):
+            outcome = RecordRefused(
+                RefusalReason.TOO_LARGE, f"{largest:,} bytes are more than upstream.max_event"
+            )
         if isinstance(outcome, RecordRefused):
             counted = self._refused.setdefault(outcome.why, RefusedForReason(outcome.why.value))
             counted.records += 1
@@ -287,7 +342,11 @@ class Preflight:
         self.names.add(event.event)
         day = self.days.get(number := time // DAY)
         if day is None:
-            day = self._other_days if len(self.days) >= MOST_DAYS else self.days.setdefault(number, PreflightDay(date_of(number)))
+            day = (
+                self._other_days
+                if len(self.days) >= MOST_DAYS
+                else self.days.setdefault(number, PreflightDay(date_of(number)))
+            )
         for amount in (found.volume, day):
             amount.events += 1
             amount.bytes += size
@@ -295,7 +354,11 @@ class Preflight:
         same = f"{time} {len(event.event)} {event.event}{event.distinct_id}"
         self.uuids.add(event.uuid, crc32(same.encode(errors="surrogatepass")))
         # What makes a repeat is what `repeats` says.
-        self.repeats.add(f"{number} {len(event.event)} {event.event}{event.uuid}" if event.keyed else f"{event.uuid} {same}")
+        self.repeats.add(
+            f"{number} {len(event.event)} {event.event}{event.uuid}"
+            if event.keyed
+            else f"{event.uuid} {same}"
+        )
         self.distinct_ids.add(event.distinct_id)
         persons.with_set += "$set" in properties
         persons.with_set_once += "$set_once" in properties
@@ -303,10 +366,18 @@ class Preflight:
         persons.with_group_set += "$group_set" in properties
         persons.merging += event.event in _MERGING or "$anon_distinct_id" in properties
 
-    def _add_example(self, place: RecordLocation, record: bytes, name: str, finished: Sequence[bytes]) -> None:
-        """Three records of different events show more than three of the same; those stand in where there are no others."""
+    def _add_example(
+        self, place: RecordLocation, record: bytes, name: str, finished: Sequence[bytes]
+    ) -> None:
+        """Three records of different events show more than three of the same; those stand in where
+        there are no others.
+        """
         known, more = self._examples, self._more_examples
-        if len(known) == EXAMPLES or len(record) > _LONGEST_EXAMPLE or (name in known and len(more) == EXAMPLES - 1):
+        if (
+            len(known) == EXAMPLES
+            or len(record) > _LONGEST_EXAMPLE
+            or (name in known and len(more) == EXAMPLES - 1)
+        ):
             return
         shown = tuple(Raw(body) for body in finished[:EXAMPLES] if len(body) <= _LONGEST_EXAMPLE)
         example = PreflightExample(place.file, place.line, record.decode(errors="replace"), shown)
@@ -314,7 +385,9 @@ class Preflight:
             more.append(example)
 
     def _compare(self, file: str, time: int) -> None:
-        """Compare the next event with those that came before, in the source as a whole and within its file."""
+        """Compare the next event with those that came before, in the source as a whole and within
+        its file.
+        """
         order = self._found.order
         if file != self._file:
             self._file, self._latest_in_file = file, 0
@@ -327,19 +400,41 @@ class Preflight:
             order.furthest_seconds = max(order.furthest_seconds, (self._latest - time) / SECOND)
 
     def report(self, *, upper_case_ids: int = 0, broken: Sequence[str] = ()) -> PreflightReport:
-        """What is known so far. `upper_case_ids` is what the Mixpanel format counted, `broken` the messages of broken files."""
-        found, terms, sent, kinds = self._found, self._terms, self._found.volume, self._found.times.kinds
+        """What is known so far. `upper_case_ids` is what the Mixpanel format counted, `broken` the
+        messages of broken files.
+        """
+        found, terms, sent, kinds = (
+            self._found,
+            self._terms,
+            self._found.volume,
+            self._found.times.kinds,
+        )
         if found.events:
             found.times.first, found.times.last = when(self._first), when(self._last)
         found.times.kinds = {kind: kinds[kind] for kind in TimeKind if kind in kinds}
-        found.days, found.other_days = tuple(self.days[day] for day in sorted(self.days)), self._other_days.events
-        amounts = [(-(-each.events // terms.batch_events), -(-each.bytes // terms.batch_bytes)) for each in (*found.days, self._other_days)]
-        sent.requests, sent.seconds = sum(map(max, amounts)), round(sent.events / terms.rate, 3)  # at least: none spans two days
+        found.days, found.other_days = (
+            tuple(self.days[day] for day in sorted(self.days)),
+            self._other_days.events,
+        )
+        amounts = [
+            (-(-each.events // terms.batch_events), -(-each.bytes // terms.batch_bytes))
+            for each in (*found.days, self._other_days)
+        ]
+        # at least: none spans two days
+        sent.requests, sent.seconds = sum(map(max, amounts)), round(sent.events / terms.rate, 3)
         found.names, found.other_names = self.names.top(TOP_NAMES), self.names.other(TOP_NAMES)
-        found.refused = tuple(sorted(self._refused.values(), key=lambda each: (-each.records, each.reason)))
-        found.illegal_ids, found.other_illegal_ids = self.illegal_ids.top(TOP_ILLEGAL), self.illegal_ids.other(TOP_ILLEGAL)
+        found.refused = tuple(
+            sorted(self._refused.values(), key=lambda each: (-each.records, each.reason))
+        )
+        found.illegal_ids, found.other_illegal_ids = (
+            self.illegal_ids.top(TOP_ILLEGAL),
+            self.illegal_ids.other(TOP_ILLEGAL),
+        )
         found.repeats, found.uuids = self.repeats.estimate(), self.uuids.estimate()
-        found.persons.distinct_ids, found.persons.upper_case_ids = self.distinct_ids.estimate(), upper_case_ids
+        found.persons.distinct_ids, found.persons.upper_case_ids = (
+            self.distinct_ids.estimate(),
+            upper_case_ids,
+        )
         found.examples = (*self._examples.values(), *self._more_examples)[:EXAMPLES]
         found.broken = tuple(broken)
         return found
@@ -365,43 +460,76 @@ class PreflightBlock(FinishedBlock):
         self._found += events.found
         super().extend(records, events)
 
-    def show(self, preflight: Preflight, block: RecordBlock, accepts: Callable[[str, int], bool]) -> None:
-        """Let the preflight count the block's records, and native events as if each were one; `accepts` selects events by name and time.
+    def show(
+        self, preflight: Preflight, block: RecordBlock, accepts: Callable[[str, int], bool]
+    ) -> None:
+        """Let the preflight count the block's records, and native events as if each were one;
+        `accepts` selects events by name and time.
 
-        A record of which an event is refused is refused. One of whose events none is selected isn't counted.
+        A record of which an event is refused is refused. One of whose events none is selected
+        isn't counted.
         """
-        selected = [at for at, event in enumerate(zip(self.names, self.times, strict=True)) if accepts(*event)]
+        selected = [
+            at
+            for at, event in enumerate(zip(self.names, self.times, strict=True))
+            if accepts(*event)
+        ]
         if self.texts or any(text is not None for _, _, text, _ in self.refused):
-            rows = [(self.records[at], self._found[at], self.unfinished.get(at), [at]) for at in selected]
+            rows = [
+                (self.records[at], self._found[at], self.unfinished.get(at), [at])
+                for at in selected
+            ]
             rows += [(record, text or b"", why, []) for record, why, text, _ in self.refused]
         else:
             of: dict[int, list[int]] = {record: [] for record in self.records}
             for at in selected:
                 of[self.records[at]].append(at)
-            whys = {self.records[at]: self.unfinished[at] for at in reversed(selected) if at in self.unfinished}
+            whys = {
+                self.records[at]: self.unfinished[at]
+                for at in reversed(selected)
+                if at in self.unfinished
+            }
             whys.update((record, why) for record, why, _, _ in self.refused)
-            some = ((record, text, whys.get(record), of.get(record)) for record, text in enumerate(block.records))
-            rows = [(record, text, why, ats or []) for record, text, why, ats in some if why or ats != []]
+            some = (
+                (record, text, whys.get(record), of.get(record))
+                for record, text in enumerate(block.records)
+            )
+            rows = [
+                (record, text, why, ats or [])
+                for record, text, why, ats in some
+                if why or ats != []
+            ]
         for record, text, why, ats in rows:
             outcome = why or [self._event(at) for at in ats]
             preflight.add(block.place(record), text, outcome, [self.data[at] for at in ats])
 
     def _event(self, at: int) -> ImportedEvent:
         properties = _properties(self.texts[at]) if self.texts else self._properties[at]
-        return ImportedEvent(self.names[at], self.distinct_ids[at], self.times[at], self.uuids[at], properties, self.keyed[at])
+        return ImportedEvent(
+            self.names[at],
+            self.distinct_ids[at],
+            self.times[at],
+            self.uuids[at],
+            properties,
+            self.keyed[at],
+        )
 
 
 def _properties(text: bytes) -> dict[str, Any]:
     """A native event's properties, and what about persons stands beside them."""
     members = _decode_members(text)
-    properties: dict[str, Any] = {name: members[name] for name in ("$set", "$set_once", "$unset") if name in members}
+    properties: dict[str, Any] = {
+        name: members[name] for name in ("$set", "$set_once", "$unset") if name in members
+    }
     if bytes(members.get("properties", b""))[:1] == b"{":
         properties.update(_decode_members(members["properties"]))
     return properties
 
 
 class TopCounts:
-    """How often each key came. Past `capacity` keys the rarer half of them is merged into `other`, so the frequent ones stay."""
+    """How often each key came. Past `capacity` keys the rarer half of them is merged into `other`,
+    so the frequent ones stay.
+    """
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -425,7 +553,10 @@ class TopCounts:
 
     def top(self, most: int) -> tuple[KeyCount, ...]:
         """The most frequent keys, the most frequent first."""
-        return tuple(KeyCount(key, self._counts[key], self._missed.get(key, 0)) for key in self._ranked()[:most])
+        return tuple(
+            KeyCount(key, self._counts[key], self._missed.get(key, 0))
+            for key in self._ranked()[:most]
+        )
 
     def other(self, most: int) -> int:
         """How often any other than those came."""
@@ -436,7 +567,8 @@ class TopCounts:
 
     def _prune(self) -> None:
         leaving = self._ranked()[self._capacity // 2 :]
-        # Any one key may have been left out each time, with as many as the most frequent of those that left.
+        # Any one key may have been left out each time, with as many as the most frequent of those
+        # that left.
         self._left_out_at_most += self._counts[leaving[0]]
         for key in leaving:
             self._left_out += self._counts.pop(key)
@@ -444,9 +576,11 @@ class TopCounts:
 
 
 class SampledKeys:
-    """Which keys came again. Past `limit` keys only those count whose digest ends in a zero bit, then in two, and so on.
+    """Which keys came again. Past `limit` keys only those count whose digest ends in a zero bit,
+    then in two, and so on.
 
-    A key that still counts has counted from the first: so the figures don't depend on the order in which keys come.
+    A key that still counts has counted from the first: so the figures don't depend on the order in
+    which keys come.
     """
 
     def __init__(self, limit: int) -> None:
@@ -461,7 +595,9 @@ class SampledKeys:
 
     def add(self, key: str, mark: int = 0) -> None:
         """Count a key; `mark` is what should be the same whenever it comes."""
-        digest = int.from_bytes(blake2b(key.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
+        digest = int.from_bytes(
+            blake2b(key.encode(errors="surrogatepass"), digest_size=8).digest(), "little"
+        )
         if digest & self._mask:
             return
         seen = self._times.get(digest, 0)
@@ -477,13 +613,22 @@ class SampledKeys:
     def estimate(self) -> KeyEstimate:
         """What is known so far."""
         scale, keys = self._mask + 1, len(self._times)
-        return KeyEstimate(keys * scale, (sum(self._times.values()) - keys) * scale, len(self._differing) * scale, scale)
+        return KeyEstimate(
+            keys * scale,
+            (sum(self._times.values()) - keys) * scale,
+            len(self._differing) * scale,
+            scale,
+        )
 
     def _thin_out(self) -> None:
         while len(self._times) > self._limit:
             mask = self._mask = self._mask * 2 + 1
-            self._times = {digest: times for digest, times in self._times.items() if not digest & mask}
-        self._marks = {digest: mark for digest, mark in self._marks.items() if digest in self._times}
+            self._times = {
+                digest: times for digest, times in self._times.items() if not digest & mask
+            }
+        self._marks = {
+            digest: mark for digest, mark in self._marks.items() if digest in self._times
+        }
         self._differing &= self._times.keys()
 
 
@@ -495,7 +640,13 @@ def kind_of(value: bytes) -> TimeKind | None:
         if not _EPOCH.fullmatch(text):
             return None
         number = float(text)  # the bounds are those of `times`
-        return TimeKind.SECONDS if number <= 1e10 else TimeKind.MILLISECONDS if number <= 1e13 else TimeKind.MICROSECONDS
+        return (
+            TimeKind.SECONDS
+            if number <= 1e10
+            else TimeKind.MILLISECONDS
+            if number <= 1e13
+            else TimeKind.MICROSECONDS
+        )
     if found := _MAIL.fullmatch(text):
         return TimeKind.ZONE if found["zone"] else TimeKind.NO_ZONE
     if not text[:4].isdigit():
@@ -505,7 +656,9 @@ def kind_of(value: bytes) -> TimeKind | None:
 
 
 def time_kind(record: bytes, fields: Sequence[str]) -> TimeKind | None:
-    """How a record's time is written: the first of these fields that has a value; `name.name` is one level down. None if unknown."""
+    """How a record's time is written: the first of these fields that has a value; `name.name` is
+    one level down. None if unknown.
+    """
     try:
         members = _decode_members(record) if fields else {}
         for path in fields:

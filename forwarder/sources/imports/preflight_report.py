@@ -1,7 +1,9 @@
-"""What a preflight reports and what that means: a closed list of findings, each with what to do; as JSON, and as a page for people.
+"""What a preflight reports and what that means: a closed list of findings, each with what to do;
+as JSON, and as a page for people.
 
-Invariants: an import with findings that stop it starts only if each of their codes was accepted by name. What comes from the source (names,
-ids, records) is printed as text, never as markup, without control characters and with keys masked.
+Invariants: an import with findings that stop it starts only if each of their codes was accepted by
+name. What comes from the source (names, ids, records) is printed as text, never as markup, without
+control characters and with keys masked.
 """
 
 from __future__ import annotations
@@ -52,27 +54,55 @@ class FindingSeverity(StrEnum):
 
 _STOPS, _WARNS, _TELLS = FindingSeverity
 _STYLES: Final = {_STOPS: "bold red", _WARNS: "yellow", _TELLS: "default"}
-_REFUSED: Final = "See the reasons and places; refused records become dead letters, which can be repaired and replayed."
+_REFUSED: Final = (
+    "See the reasons and places; refused records become dead letters, which can be repaired "
+    "and replayed."
+)
 _INCOMPLETE: Final = "See the places; repair the records, or leave them out."
 FINDINGS: Final[Mapping[str, tuple[FindingSeverity, str]]] = {
     "broken-files": (
         _STOPS,
-        "Fetch or export it again before anything is sent: once an import has begun, another file in its place is another source. "
+        "Fetch or export it again before anything is sent: once an import has begun, another file "
+        "in its place is another source. "
         "Accepted, all that can be read is imported, and the import never counts as complete.",
     ),
     "future-dates": (
         _STOPS,
-        "Times are parsed wrongly or were written by wrong clocks: check the format, its time fields and --zone.",
+        (
+            "Times are parsed wrongly or were written by wrong clocks: check the format, its time "
+            "fields and --zone."
+        ),
     ),
-    "recent-dates": (_STOPS, "Leave --until at its default and import the rest later; events so young may also have arrived live."),
-    "january-1970": (_STOPS, "Give these records a time in seconds or milliseconds, or leave them out by --since."),
+    "recent-dates": (
+        _STOPS,
+        (
+            "Leave --until at its default and import the rest later; events so young may also "
+            "have arrived live."
+        ),
+    ),
+    "january-1970": (
+        _STOPS,
+        "Give these records a time in seconds or milliseconds, or leave them out by --since.",
+    ),
     "mixed-epochs": (
         _STOPS,
-        "Each is read by its size (above 1e10 milliseconds, above 1e13 microseconds): check days and examples, then accept it.",
+        (
+            "Each is read by its size (above 1e10 milliseconds, above 1e13 microseconds): check "
+            "days and examples, then accept it."
+        ),
     ),
-    "no-zone": (_STOPS, "State the zone that they were written in: --zone Europe/Berlin, --zone UTC."),
-    "illegal-ids": (_STOPS, "Give these records ids of their own, or accept that they are left out."),
-    "overwrites-persons": (_STOPS, "Use --person-properties set_once, which only adds what is missing."),
+    "no-zone": (
+        _STOPS,
+        "State the zone that they were written in: --zone Europe/Berlin, --zone UTC.",
+    ),
+    "illegal-ids": (
+        _STOPS,
+        "Give these records ids of their own, or accept that they are left out.",
+    ),
+    "overwrites-persons": (
+        _STOPS,
+        "Use --person-properties set_once, which only adds what is missing.",
+    ),
     "unfit-files": (_STOPS, "Leave these files out; accepted, their records become dead letters."),
     "many-refused": (_STOPS, _REFUSED),
     "nothing-to-send": (_WARNS, "Check the format, the filters, and what is refused."),
@@ -81,15 +111,45 @@ FINDINGS: Final[Mapping[str, tuple[FindingSeverity, str]]] = {
     "no-time": (_WARNS, _INCOMPLETE),
     "too-large": (_WARNS, "Shorten their properties; the service discards such events."),
     "after-until": (_WARNS, "Import them later, or set --until."),
-    "unsorted": (_WARNS, "--sort puts all of them in order; without it, more and smaller batches are sent, and not oldest first."),
+    "unsorted": (
+        _WARNS,
+        (
+            "--sort puts all of them in order; without it, more and smaller batches are sent, and "
+            "not oldest first."
+        ),
+    ),
     "unsorted-files": (_WARNS, "Name the files from the oldest to the newest, or use --sort."),
-    "overwrites-groups": (_WARNS, "If live events say what groups are like, leave these out: --exclude-event '$groupidentify'."),
-    "reused-uuids": (_WARNS, "The service keeps each of them as an event of its own; if they are repeats, make their times equal."),
+    "overwrites-groups": (
+        _WARNS,
+        (
+            "If live events say what groups are like, leave these out: --exclude-event "
+            "'$groupidentify'."
+        ),
+    ),
+    "reused-uuids": (
+        _WARNS,
+        (
+            "The service keeps each of them as an event of its own; if they are repeats, make "
+            "their times equal."
+        ),
+    ),
     "duplicates": (_TELLS, "Nothing; they are counted in the report."),
-    "set-becomes-set-once": (_TELLS, "Nothing, unless old values should win: --person-properties set."),
-    "set-is-dropped": (_TELLS, "Nothing, unless persons should get them: --person-properties set_once."),
+    "set-becomes-set-once": (
+        _TELLS,
+        "Nothing, unless old values should win: --person-properties set.",
+    ),
+    "set-is-dropped": (
+        _TELLS,
+        "Nothing, unless persons should get them: --person-properties set_once.",
+    ),
     "merges-persons": (_TELLS, "A merge can't be undone: check the examples."),
-    "upper-case-ids": (_TELLS, "If these are ids of devices, not of users, --replace-upper-case-ids takes the ones from before."),
+    "upper-case-ids": (
+        _TELLS,
+        (
+            "If these are ids of devices, not of users, --replace-upper-case-ids takes the ones "
+            "from before."
+        ),
+    ),
 }
 """Every finding by its code, in the order in which they are shown: what it does, and what to do."""
 STOPPING: Final = tuple(code for code, (severity, _) in FINDINGS.items() if severity is _STOPS)
@@ -178,7 +238,9 @@ class PersonImpact(Struct):
     with_unset: int = 0
     merging: int = 0
     upper_case_ids: int = 0
-    """Events that Mixpanel's option `replace_upper_case_ids` gives the id from before, or would give."""
+    """Events that Mixpanel's option `replace_upper_case_ids` gives the id from before, or would
+    give.
+    """
     with_group_set: int = 0
 
 
@@ -276,22 +338,35 @@ class PreflightFinding(Struct, frozen=True):
 
 def find_all(report: PreflightReport) -> tuple[PreflightFinding, ...]:
     """All findings, those that stop first."""
-    found = {each.code: each for part in (_of_records, _of_times, _of_order, _of_persons) for each in part(report)}
+    found = {
+        each.code: each
+        for part in (_of_records, _of_times, _of_order, _of_persons)
+        for each in part(report)
+    }
     return tuple(found[code] for code in FINDINGS if code in found)
 
 
-def unaccepted(findings: Iterable[PreflightFinding], accepted: Collection[str]) -> tuple[PreflightFinding, ...]:
-    """What stops an import and wasn't accepted. Raises `ConfigurationError` if a code to accept is none."""
+def unaccepted(
+    findings: Iterable[PreflightFinding], accepted: Collection[str]
+) -> tuple[PreflightFinding, ...]:
+    """What stops an import and wasn't accepted. Raises `ConfigurationError` if a code to accept is
+    none.
+    """
     unknown = sorted(set(accepted) - FINDINGS.keys())
     if unknown:
         others = ", ".join(code for code in FINDINGS if code not in STOPPING)
         listed = ",".join(unknown).split(",")
         if len(listed) > len(unknown) and FINDINGS.keys() >= {each.strip() for each in listed}:
             hint = f"Write one each: {' '.join(f'--accept {each.strip()}' for each in listed)}."
-            raise ConfigurationError(f"no finding is called {', '.join(map(repr, unknown))}", hint=hint)
+            raise ConfigurationError(
+                f"no finding is called {', '.join(map(repr, unknown))}", hint=hint
+            )
         close = get_close_matches(unknown[0].lower().replace("_", "-"), FINDINGS, n=1)
         meant = f"Did you mean {close[0]}? " if close else ""
-        hint = f"{meant}The findings that stop an import are {', '.join(STOPPING)}; the others are {others}."
+        hint = (
+            f"{meant}The findings that stop an import are {', '.join(STOPPING)}; the others "
+            f"are {others}."
+        )
         raise ConfigurationError(f"no finding is called {', '.join(map(repr, unknown))}", hint=hint)
     return tuple(each for each in findings if each.severity is _STOPS and each.code not in accepted)
 
@@ -307,14 +382,22 @@ def _of_records(report: PreflightReport) -> Iterator[PreflightFinding]:
         yield _finding("broken-files", f"{report.broken[0]}{more}.", files=len(report.broken))
     if report.unfit_files:
         yield _unfit(report)
-    records = report.records - report.unfit_records  # a file of which nothing fits is of another format
+    # a file of which nothing fits is of another format
+    records = report.records - report.unfit_records
     if refused := report.refused_records - report.unfit_records:
         refused_share = share(refused, records)
-        sentence = f"{refused:,} of {plural(records, 'record')} would be refused ({percent(refused_share)})."
+        sentence = (
+            f"{refused:,} of {plural(records, 'record')} would be refused "
+            f"({percent(refused_share)})."
+        )
         code = "many-refused" if refused_share > MANY else "some-refused"
         yield _finding(code, sentence, records=refused, share=round(refused_share, 6))
     if not report.volume.events:
-        yield _finding("nothing-to-send", f"Of {plural(report.records, 'record')} nothing would be sent.", records=report.records)
+        yield _finding(
+            "nothing-to-send",
+            f"Of {plural(report.records, 'record')} nothing would be sent.",
+            records=report.records,
+        )
     if report.fits_nothing:
         return
     ids = ", ".join(repr(each.key) for each in report.illegal_ids[:5])
@@ -323,83 +406,163 @@ def _of_records(report: PreflightReport) -> Iterator[PreflightFinding]:
         ("illegal-ids", RefusalReason.ILLEGAL_ID, f"an id that many share ({ids})"),
         ("no-id", RefusalReason.NO_ID, "no distinct id"),
         ("no-time", RefusalReason.NO_TIME, "no time that can be read"),
-        ("too-large", RefusalReason.TOO_LARGE, f"an event over upstream.max_event ({report.max_event:,} bytes)"),
+        (
+            "too-large",
+            RefusalReason.TOO_LARGE,
+            f"an event over upstream.max_event ({report.max_event:,} bytes)",
+        ),
     ):
         if count := counts.get(reason):
             part = f" ({percent(share(count, report.records))})" if code.startswith("no-") else ""
-            yield _finding(code, f"{_have(count, 'record')} {what}{part}, and would be refused.", records=count)
+            yield _finding(
+                code, f"{_have(count, 'record')} {what}{part}, and would be refused.", records=count
+            )
 
 
 def _unfit(report: PreflightReport) -> PreflightFinding:
     looks = list(dict.fromkeys(each.looks.text for each in report.unfit if each.records))
-    todo = list(dict.fromkeys(filter(None, [each.looks.todo(report.format) for each in report.unfit])))
+    todo = list(
+        dict.fromkeys(filter(None, [each.looks.todo(report.format) for each in report.unfit]))
+    )
     if report.fits_nothing:
         what = f"No record of {plural(report.unfit_files, 'file')} fits the format {report.format}"
     else:
         are = _BE[report.unfit_files != 1]
-        what = f"{report.unfit_files:,} of {plural(report.files, 'file')} {are} of another format than {report.format}"
+        what = (
+            f"{report.unfit_files:,} of {plural(report.files, 'file')} {are} of another "
+            f"format than {report.format}"
+        )
     like = f": looks like {'; '.join(looks[:3])}" if looks else ""
-    finding = _finding("unfit-files", f"{what}{like}.", files=report.unfit_files, records=report.unfit_records)
-    advice = " ".join(todo[:3]) if todo else "See why their records are refused, and the options of the format."
-    return msgspec.structs.replace(finding, advice=advice if report.fits_nothing else f"{advice} {finding.advice}")
+    finding = _finding(
+        "unfit-files", f"{what}{like}.", files=report.unfit_files, records=report.unfit_records
+    )
+    advice = (
+        " ".join(todo[:3])
+        if todo
+        else "See why their records are refused, and the options of the format."
+    )
+    return msgspec.structs.replace(
+        finding, advice=advice if report.fits_nothing else f"{advice} {finding.advice}"
+    )
 
 
 def _of_times(report: PreflightReport) -> Iterator[PreflightFinding]:
     times, kinds = report.times, report.times.kinds
-    until, young = {"until": times.until}, f"younger than {RECENT // SECOND // 3600} h, and would be sent"
+    until, young = (
+        {"until": times.until},
+        f"younger than {RECENT // SECOND // 3600} h, and would be sent",
+    )
     for code, count, what, more in (
-        ("future-dates", times.future, f"later than now, {times.now}; the latest is of {times.last}", {"last": times.last or ""}),
+        (
+            "future-dates",
+            times.future,
+            f"later than now, {times.now}; the latest is of {times.last}",
+            {"last": times.last or ""},
+        ),
         ("recent-dates", times.recent, young, until),
-        ("january-1970", times.january_1970, "of January 1970: an epoch that is wrong by 1000 or more, or a zero for no time", {}),
-        ("after-until", times.after_until, f"of {times.until} (--until) or later, and left out", until),
+        (
+            "january-1970",
+            times.january_1970,
+            "of January 1970: an epoch that is wrong by 1000 or more, or a zero for no time",
+            {},
+        ),
+        (
+            "after-until",
+            times.after_until,
+            f"of {times.until} (--until) or later, and left out",
+            until,
+        ),
     ):
         if count:
             yield _finding(code, f"{_have(count, 'event', _BE)} {what}.", events=count, **more)
     epochs = {kind: count for kind, count in kinds.items() if kind.startswith("epoch_")}
     if len(epochs) > 1:
-        seen = ", ".join(f"{count:,} in {kind.removeprefix('epoch_')}" for kind, count in epochs.items())
+        seen = ", ".join(
+            f"{count:,} in {kind.removeprefix('epoch_')}" for kind, count in epochs.items()
+        )
         yield _finding("mixed-epochs", f"Times are numbers of different units: {seen}.", **epochs)
     if (without := kinds.get(TimeKind.NO_ZONE, 0)) and not report.zone_said:
-        yield _finding("no-zone", f"{_have(without, 'record')} a time that names no zone; it is read as UTC.", records=without)
+        yield _finding(
+            "no-zone",
+            f"{_have(without, 'record')} a time that names no zone; it is read as UTC.",
+            records=without,
+        )
 
 
 def _of_order(report: PreflightReport) -> Iterator[PreflightFinding]:
     order, uuids, repeats = report.order, report.uuids, report.repeats
     if order.late and not report.sort:
         part, furthest = share(order.late, report.volume.events), order.furthest_seconds
-        figures = {"late": order.late, "late_in_file": order.late_in_file, "share": round(part, 6), "furthest_seconds": furthest}
-        older = f"{_have(order.late, 'event', _BE)} older than one before ({percent(part)}), by up to {duration(furthest)}"
+        figures = {
+            "late": order.late,
+            "late_in_file": order.late_in_file,
+            "share": round(part, 6),
+            "furthest_seconds": furthest,
+        }
+        older = (
+            f"{_have(order.late, 'event', _BE)} older than one before ({percent(part)}), by "
+            f"up to {duration(furthest)}"
+        )
         if order.late_in_file:
             yield _finding("unsorted", f"{older}; {order.late_in_file:,} within a file.", **figures)
         else:
-            yield _finding("unsorted-files", f"The files aren't in the order of time: {older}.", **figures)
+            yield _finding(
+                "unsorted-files", f"The files aren't in the order of time: {older}.", **figures
+            )
     about = {each: "" if each.scale == 1 else "About " for each in (uuids, repeats)}
     if uuids.differing:
-        sentence = f"{about[uuids]}{_have(uuids.differing, 'uuid')} several events that aren't the same."
+        sentence = (
+            f"{about[uuids]}{_have(uuids.differing, 'uuid')} several events that aren't the same."
+        )
         yield _finding("reused-uuids", sentence, uuids=uuids.differing, scale=uuids.scale)
     if repeats.repeats:
-        sentence = f"{about[repeats]}{_have(repeats.repeats, 'event', _BE)} there again on the same day; repeats are left out."
+        sentence = (
+            f"{about[repeats]}{_have(repeats.repeats, 'event', _BE)} there again on the same "
+            "day; repeats are left out."
+        )
         yield _finding("duplicates", sentence, events=repeats.repeats, scale=repeats.scale)
 
 
 def _of_persons(report: PreflightReport) -> Iterator[PreflightFinding]:
     persons = report.persons
-    figures = {"set": persons.with_set, "set_once": persons.with_set_once, "unset": persons.with_unset}
+    figures = {
+        "set": persons.with_set,
+        "set_once": persons.with_set_once,
+        "unset": persons.with_unset,
+    }
     setting = f"{_have(persons.with_set, 'event')} $set"
     if persons.policy == "set":
-        sentence = f"{setting} and {persons.with_unset:,} $unset: that changes what the persons have today, however old the events are."
+        sentence = (
+            f"{setting} and {persons.with_unset:,} $unset: that changes what the persons have "
+            "today, however old the events are."
+        )
         yield _finding("overwrites-persons", sentence, **figures)
     elif persons.policy == "set_once" and persons.with_set + persons.with_unset:
-        unset = f" {_have(persons.with_unset, 'event')} $unset, which is left out." if persons.with_unset else ""
+        unset = (
+            f" {_have(persons.with_unset, 'event')} $unset, which is left out."
+            if persons.with_unset
+            else ""
+        )
         sentence = f"{setting}, sent as $set_once: it only adds what the persons don't have.{unset}"
         yield _finding("set-becomes-set-once", sentence, **figures)
     elif persons.policy == "none" and any(figures.values()):
-        sentence = f"{setting}, {persons.with_set_once:,} $set_once and {persons.with_unset:,} $unset, all of which are left out."
+        sentence = (
+            f"{setting}, {persons.with_set_once:,} $set_once and {persons.with_unset:,} "
+            "$unset, all of which are left out."
+        )
         yield _finding("set-is-dropped", sentence, **figures)
     for code, count, what in (
-        ("overwrites-groups", persons.with_group_set, "$group_set: that changes what groups have today, however old the events are"),
+        (
+            "overwrites-groups",
+            persons.with_group_set,
+            "$group_set: that changes what groups have today, however old the events are",
+        ),
         ("merges-persons", persons.merging, "a second id, and would merge two persons"),
-        ("upper-case-ids", persons.upper_case_ids, "an id of capitals, digits and hyphens alone, and another from before Mixpanel merged"),
+        (
+            "upper-case-ids",
+            persons.upper_case_ids,
+            "an id of capitals, digits and hyphens alone, and another from before Mixpanel merged",
+        ),
     ):
         if count:
             yield _finding(code, f"{_have(count, 'event')} {what}.", events=count)
@@ -416,14 +579,18 @@ class PreflightResult:
 
     @classmethod
     def assess(cls, report: PreflightReport, accepted: Collection[str]) -> PreflightResult:
-        """The findings of a report. Raises `ConfigurationError` for an unknown code in `accepted`."""
+        """The findings of a report. Raises `ConfigurationError` for an unknown code in
+        `accepted`.
+        """
         findings = find_all(report)
         return cls(report, findings, unaccepted(findings, accepted))
 
     def json(self) -> str:
         """All of it, for programs."""
         codes = [each.code for each in self.stopping]
-        document = msgspec.json.encode({"stopped_by": codes, "findings": self.findings, "report": self.report})
+        document = msgspec.json.encode(
+            {"stopped_by": codes, "findings": self.findings, "report": self.report}
+        )
         return mask_secrets(msgspec.json.format(document, indent=2).decode(errors="replace"))
 
     def save(self, folder: Path) -> None:
@@ -435,16 +602,30 @@ class PreflightResult:
         """All of it, for a person, what is to be decided last."""
         shown = []
         for each in self.findings:
-            accepted = "accepted" if each.severity is _STOPS and each not in self.stopping else each.severity
+            accepted = (
+                "accepted"
+                if each.severity is _STOPS and each not in self.stopping
+                else each.severity
+            )
             text = Text(f"{accepted} {each.code}: ", style=_STYLES[each.severity])
-            shown.append(Text().append_text(text).append(f"{_clean(each.sentence)}\n  {each.advice}"))
+            shown.append(
+                Text().append_text(text).append(f"{_clean(each.sentence)}\n  {each.advice}")
+            )
         end = Text("Nothing stops this import.", style="green")
         if self.stopping and (self.report.fits_nothing or not self.report.records):
-            end = Text("This import doesn't start: there is nothing in these files that it could send.", style="bold red")
+            end = Text(
+                "This import doesn't start: there is nothing in these files that it could send.",
+                style="bold red",
+            )
         elif accept := " ".join(f"--accept {each.code}" for each in self.stopping):
-            words = "This import doesn't start: what it would do can't be undone. Fix the cause, or accept it:"
+            words = (
+                "This import doesn't start: what it would do can't be undone. Fix the cause, "
+                "or accept it:"
+            )
             end = Text(f"{words} {accept}", style="bold red")
-        unchecked = [Text(f"not checked: {_clean(each)}", style="yellow") for each in self.report.unchecked]
+        unchecked = [
+            Text(f"not checked: {_clean(each)}", style="yellow") for each in self.report.unchecked
+        ]
         return Group(*_records(self.report), _figures(self.report), Text(), *shown, *unchecked, end)
 
 
@@ -453,7 +634,9 @@ class _Saved(Struct):
 
 
 def saved_report(folder: Path) -> PreflightReport | None:
-    """The report that a preflight has left in a state folder; None if it isn't known: it only serves to compare."""
+    """The report that a preflight has left in a state folder; None if it isn't known: it only
+    serves to compare.
+    """
     try:
         return msgspec.json.decode((folder / PREFLIGHT).read_bytes(), type=_Saved).report
     except (OSError, ValueError):  # msgspec's errors are such, too
@@ -465,22 +648,35 @@ def _records(report: PreflightReport) -> Iterator[RenderableType]:
     for example in report.examples:
         yield Text(f"{_clean(example.file)}, line {example.line}:", style="bold")
         yield Text(f"  {_clean(example.record)}", style="dim")
-        yield from (Text(f"  → {_clean(bytes(event).decode(errors='replace'))}") for event in example.events)
+        yield from (
+            Text(f"  → {_clean(bytes(event).decode(errors='replace'))}") for event in example.events
+        )
         yield Text()
     names = [(_clean(each.key), each.count, each.missed) for each in report.names[:_SHOWN_NAMES]]
-    yield from _bars("event", names, report.other_names + sum(each.count for each in report.names[_SHOWN_NAMES:]))
-    for title, length in (("UTC day", len("2026-01-31")), ("month", len("2026-01")), ("year", len("2026"))):
+    yield from _bars(
+        "event", names, report.other_names + sum(each.count for each in report.names[_SHOWN_NAMES:])
+    )
+    for title, length in (
+        ("UTC day", len("2026-01-31")),
+        ("month", len("2026-01")),
+        ("year", len("2026")),
+    ):
         periods = Counter[str]()
         for day in report.days:
             periods[day.day[:length]] += day.events
         if len(periods) <= _SHOWN_PERIODS or title == "year":
-            yield from _bars(title, [(period, count, 0) for period, count in periods.items()], report.other_days)
+            yield from _bars(
+                title, [(period, count, 0) for period, count in periods.items()], report.other_days
+            )
             break
     if report.unfit_files or (report.unfit and not report.events):
         yield from unfit_table(report.unfit, max(0, report.unfit_files - len(report.unfit)))
     for refused in report.refused:
         yield Text(f"{plural(refused.records, 'record')} refused, {refused.reason}:", style="red")
-        yield from (Text(f"  {_clean(first.file)}, line {first.line}: {_clean(first.detail)}") for first in refused.first)
+        yield from (
+            Text(f"  {_clean(first.file)}, line {first.line}: {_clean(first.detail)}")
+            for first in refused.first
+        )
     if report.illegal_ids:
         ids = ", ".join(f"{_clean(each.key)!r} {each.count:,}" for each in report.illegal_ids)
         rest = f", others {report.other_illegal_ids:,}" if report.other_illegal_ids else ""
@@ -490,7 +686,9 @@ def _records(report: PreflightReport) -> Iterator[RenderableType]:
 
 
 def _bars(title: str, rows: Sequence[tuple[str, int, int]], other: int) -> Iterator[RenderableType]:
-    """A bar for each name and its events, of which so many more may have been missed; and one for all others, if there are any."""
+    """A bar for each name and its events, of which so many more may have been missed; and one for
+    all others, if there are any.
+    """
     rows = [*rows, ("other", other, 0)] if other else rows
     if not rows:
         return
@@ -501,25 +699,47 @@ def _bars(title: str, rows: Sequence[tuple[str, int, int]], other: int) -> Itera
     table.add_column("")
     for name, count, missed in rows:
         bar = "█" * max(1, round(_BAR * count / most))
-        table.add_row(Text(name), f"{count:,}", Text(f"{bar} or up to {count + missed:,}" if missed else bar))
+        table.add_row(
+            Text(name), f"{count:,}", Text(f"{bar} or up to {count + missed:,}" if missed else bar)
+        )
     yield table
     yield Text()
 
 
 def _figures(report: PreflightReport) -> RenderableType:
-    times, volume, order, ids = report.times, report.volume, report.order, report.persons.distinct_ids
-    sent = f"{plural(volume.events, 'event')}, {size(volume.bytes)}, in {plural(volume.requests, 'request')} or more"
+    times, volume, order, ids = (
+        report.times,
+        report.volume,
+        report.order,
+        report.persons.distinct_ids,
+    )
+    sent = (
+        f"{plural(volume.events, 'event')}, {size(volume.bytes)}, in "
+        f"{plural(volume.requests, 'request')} or more"
+    )
     takes = f"{duration(volume.seconds)} or more, at {rate_text(volume.rate)} events/s"
     rows = {
-        "records": f"{report.records:,} ({size(report.record_bytes)}), {report.silent:,} of them for no event",
+        "records": (
+            f"{report.records:,} ({size(report.record_bytes)}), {report.silent:,} of them for "
+            "no event"
+        ),
         "refused": f"{report.refused_records:,} ({percent(report.refused_share)})",
         "events": f"{report.events:,}, from {times.first} to {times.last}" if times.first else "0",
         "to be sent": f"{sent}, before repeats are left out" if report.repeats.repeats else sent,
         "takes": "as long as the service does" if volume.rate >= UNPACED else takes,
-        "times": ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in times.kinds.items()) or "not looked at",
-        "out of order": f"{order.late:,} ({percent(share(order.late, volume.events))}), of which {order.late_in_file:,} within a file",
+        "times": ", ".join(
+            f"{count:,} {kind.replace('_', ' ')}" for kind, count in times.kinds.items()
+        )
+        or "not looked at",
+        "out of order": (
+            f"{order.late:,} ({percent(share(order.late, volume.events))}), of which "
+            f"{order.late_in_file:,} within a file"
+        ),
     }
-    for name, figure, scale in (("repeats", report.repeats.repeats, report.repeats.scale), ("distinct ids", ids.keys, ids.scale)):
+    for name, figure, scale in (
+        ("repeats", report.repeats.repeats, report.repeats.scale),
+        ("distinct ids", ids.keys, ids.scale),
+    ):
         rows[name] = f"{figure:,}" if scale == 1 else f"about {figure:,} (one in {scale:,} sampled)"
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="dim")

@@ -1,7 +1,9 @@
-"""What a file that doesn't fit a format looks like: an export of another vendor, a table, a page of errors, text in another encoding.
+"""What a file that doesn't fit a format looks like: an export of another vendor, a table, a page
+of errors, text in another encoding.
 
-Each format says itself what its records look like (`ImportFormat.recognizes`). A file's first bytes are looked at, after it is unpacked,
-and up to `SAMPLE` of its records. A guess is made only where at least half of these look like one format.
+Each format says itself what its records look like (`ImportFormat.recognizes`). A file's first
+bytes are looked at, after it is unpacked, and up to `SAMPLE` of its records. A guess is made only
+where at least half of these look like one format.
 """
 
 from __future__ import annotations
@@ -23,7 +25,13 @@ from rich.text import Text
 
 from forwarder.core.proposals import proposed
 from forwarder.sources.files.framing import frame
-from forwarder.sources.files.records import BrokenSource, DamagedContent, Framing, ReadOptions, SourceFile
+from forwarder.sources.files.records import (
+    BrokenSource,
+    DamagedContent,
+    Framing,
+    ReadOptions,
+    SourceFile,
+)
 from forwarder.sources.files.source import FileSource
 from forwarder.sources.files.transcoding import guess_encoding
 from forwarder.sources.files.unpacking import PeekedStream
@@ -41,7 +49,10 @@ _LONGEST: Final = 300
 _DELIMITERS: Final = ",;\t|"
 _PAGE: Final = re.compile(rb"(?:<!doctype html|<html|<head|<body)", re.IGNORECASE)
 _TITLE: Final = re.compile(rb"<title[^>]*>\s*(.{1,100}?)\s*</title>", re.IGNORECASE | re.DOTALL)
-_WRAPPED: Final = re.compile(rb'\s*\{(?:\s*"[^"\\]*"\s*:\s*(?:"[^"\\]*"|[-\w.]+|\{[^{}]*\})\s*,)*\s*"([^"\\]{1,60})"\s*:\s*\[\s*\{')
+_WRAPPED: Final = re.compile(
+    rb'\s*\{(?:\s*"[^"\\]*"\s*:\s*(?:"[^"\\]*"|[-\w.]+|\{[^{}]*\})\s*,)*\s*"([^"\\]{1,60})"\s*:\s*'
+    rb"\[\s*\{"
+)
 _decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 _AGAIN: Final = "Download it again: what came isn't the export."
 
@@ -67,7 +78,9 @@ class FileLooks(Struct, frozen=True):
         if self.format and self.format != chosen:
             options = "".join(f" {each}" for each in self.options)
             return f"Try `{proposed(f'import {self.format} …{options}')}`."
-        missing = " ".join(each for each in (*self.options, self.framing) if each and each not in self.given)
+        missing = " ".join(
+            each for each in (*self.options, self.framing) if each and each not in self.given
+        )
         return f"Add {missing}." if missing else self.advice
 
 
@@ -90,7 +103,10 @@ def unfit_table(files: Sequence[UnfitFile], more: int) -> Iterator[RenderableTyp
     for each in files:
         table.add_row(_plain(each.file), _plain(each.looks.text), f"0 of {each.records:,}")
     yield table
-    yield from (Text(f"  {why}", style="dim") for why in dict.fromkeys(_plain(each.why).plain for each in files if each.why))
+    yield from (
+        Text(f"  {why}", style="dim")
+        for why in dict.fromkeys(_plain(each.why).plain for each in files if each.why)
+    )
     if more:
         yield Text(f"and {plural(more, 'more file')}")
     yield Text()
@@ -101,8 +117,12 @@ def _plain(text: str) -> Text:
     return Text(shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…")
 
 
-def looks_of(source: FileSource, names: Iterable[str], formats: Sequence[ImportFormat[Any]]) -> dict[str, FileLooks]:
-    """What some files of a source look like, by their names, as far as that can be read: the source is opened again."""
+def looks_of(
+    source: FileSource, names: Iterable[str], formats: Sequence[ImportFormat[Any]]
+) -> dict[str, FileLooks]:
+    """What some files of a source look like, by their names, as far as that can be read: the
+    source is opened again.
+    """
     wanted, found = set(names), dict[str, FileLooks]()
     for file in source.files():
         if file.name in wanted:
@@ -125,11 +145,16 @@ def _looks(source: FileSource, file: SourceFile, formats: Sequence[ImportFormat[
     return looks_of_text(head, formats, is_whole=is_whole)
 
 
-def looks_of_text(head: bytes, formats: Sequence[ImportFormat[Any]], *, is_whole: bool = True) -> FileLooks:
+def looks_of_text(
+    head: bytes, formats: Sequence[ImportFormat[Any]], *, is_whole: bool = True
+) -> FileLooks:
     """What a file with these first bytes looks like; `is_whole`: they are all of it."""
     begin = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not begin:
-        return FileLooks("an empty file" if not head else "an empty file (only white space)", "Export it again, or leave it out.")
+        return FileLooks(
+            "an empty file" if not head else "an empty file (only white space)",
+            "Export it again, or leave it out.",
+        )
     encoding = guess_encoding(head)
     if encoding is None:
         return FileLooks("binary data", "Leave it out, or name the file that was meant.")
@@ -146,30 +171,50 @@ def looks_of_text(head: bytes, formats: Sequence[ImportFormat[Any]], *, is_whole
     if encoding.startswith("utf-8"):
         return found
     options = (*found.options, f"--encoding {encoding}")
-    return msgspec.structs.replace(found, text=f"{found.text}, not in UTF-8 but perhaps in {encoding}", options=options)
+    return msgspec.structs.replace(
+        found, text=f"{found.text}, not in UTF-8 but perhaps in {encoding}", options=options
+    )
 
 
 def _of_json(head: bytes, formats: Sequence[ImportFormat[Any]], *, is_whole: bool) -> FileLooks:
-    objects = _objects(_records(head, Framing.LINES, is_whole=is_whole)) or _objects(_records(head, Framing.JSON, is_whole=is_whole))
+    objects = _objects(_records(head, Framing.LINES, is_whole=is_whole)) or _objects(
+        _records(head, Framing.JSON, is_whole=is_whole)
+    )
     if objects and head.lstrip()[:1] == b"[":
         return _of_objects(objects, formats, "a JSON array")
     wrapped = _WRAPPED.match(head)
-    found = _of_objects(objects, formats, "JSON lines") if objects else FileLooks("text that begins like JSON and isn't")
+    found = (
+        _of_objects(objects, formats, "JSON lines")
+        if objects
+        else FileLooks("text that begins like JSON and isn't")
+    )
     if found.format or wrapped is None:
         return found
     name = wrapped[1].decode(errors="replace")
-    return FileLooks(f"one JSON object whose field {name!r} is a list", f"Split it first: jq -c '.[\"{name}\"][]'.")
+    return FileLooks(
+        f"one JSON object whose field {name!r} is a list",
+        f"Split it first: jq -c '.[\"{name}\"][]'.",
+    )
 
 
-def _of_other_text(head: bytes, formats: Sequence[ImportFormat[Any]], *, is_whole: bool) -> FileLooks:
+def _of_other_text(
+    head: bytes, formats: Sequence[ImportFormat[Any]], *, is_whole: bool
+) -> FileLooks:
     sniffed = sniff_delimiter(head, is_whole=is_whole)
     if sniffed is None:
-        return FileLooks("text that is neither JSON nor a table", "Name the files of the export, without those beside them.")
+        return FileLooks(
+            "text that is neither JSON nor a table",
+            "Name the files of the export, without those beside them.",
+        )
     delimiter, columns = sniffed
     table = next((each for each in formats if each.framings[0] is Framing.CSV), None)
     named = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}[delimiter]
     text = f"a table (CSV, separated by {named}) with the columns {', '.join(columns)}"
-    return FileLooks(text, format=table.name if table else "", options=() if delimiter == "," else (_delimiter(delimiter),))
+    return FileLooks(
+        text,
+        format=table.name if table else "",
+        options=() if delimiter == "," else (_delimiter(delimiter),),
+    )
 
 
 def _delimiter(character: str) -> str:
@@ -178,7 +223,9 @@ def _delimiter(character: str) -> str:
 
 
 def sniff_delimiter(head: bytes, *, is_whole: bool = True) -> tuple[str, list[str]] | None:
-    """What separates the cells of a text that looks like a table, and its first columns; None if it doesn't."""
+    """What separates the cells of a text that looks like a table, and its first columns; None if
+    it doesn't.
+    """
     text = head.decode("utf-8-sig", "replace")
     best: tuple[str, list[str]] | None = None
     for delimiter in _DELIMITERS:
@@ -227,17 +274,27 @@ def _objects(records: Iterable[bytes]) -> list[dict[str, Raw]]:
     return found
 
 
-def _of_objects(objects: Sequence[dict[str, Raw]], formats: Sequence[ImportFormat[Any]], kind: str) -> FileLooks:
+def _of_objects(
+    objects: Sequence[dict[str, Raw]], formats: Sequence[ImportFormat[Any]], kind: str
+) -> FileLooks:
     counts = Counter(form.name for each in objects for form in formats if form.recognizes(each))
     for name, count in counts.most_common(1):
         if count * 2 >= len(objects):
             form = next(each for each in formats if each.name == name)
             if kind == "JSON lines":
                 return FileLooks(form.looks_like, format=name)
-            return FileLooks(f"{form.looks_like}, as {kind}", format=name, framing="--framing json" if kind == "a JSON array" else "")
-    fields = ", ".join(list(dict.fromkeys(name for each in objects[:SAMPLE] for name in each))[:_COLUMNS])
+            return FileLooks(
+                f"{form.looks_like}, as {kind}",
+                format=name,
+                framing="--framing json" if kind == "a JSON array" else "",
+            )
+    fields = ", ".join(
+        list(dict.fromkeys(name for each in objects[:SAMPLE] for name in each))[:_COLUMNS]
+    )
     if not objects:
         return FileLooks(f"{kind} without records")
     rules = next((each.name for each in formats if each.takes_mapping), "")
     advice = f"Try `{proposed(f'import {rules} …')}` with rules of your own." if rules else ""
-    return FileLooks(f"{kind} with the {'columns' if kind == 'Parquet' else 'fields'} {fields}", advice)
+    return FileLooks(
+        f"{kind} with the {'columns' if kind == 'Parquet' else 'fields'} {fields}", advice
+    )

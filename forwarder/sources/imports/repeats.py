@@ -1,15 +1,18 @@
 """What the source has twice within a UTC day: it is sent once, and counted (`duplicate_in_source`).
 
-A repeat has everything by which the service deduplicates in common with an earlier event: uuid, event, timestamp and distinct_id (wire
-facts: What the service does not tell). Where the uuid stands for the vendor's own key (`ImportedEvent.keyed`), uuid, event and day are
-enough; with the name, several events of one record are no repeats of each other.
+A repeat has everything by which the service deduplicates in common with an earlier event: uuid,
+event, timestamp and distinct_id (wire facts: What the service does not tell). Where the uuid
+stands for the vendor's own key (`ImportedEvent.keyed`), uuid, event and day are enough; with the
+name, several events of one record are no repeats of each other.
 
-Invariants: exact in both directions. Uuids are compared as they are, and what else counts by a hash of 64 bits: of a billion events of one
-uuid two share one by chance once in forty imports. Digests are kept in the order in which they came, all but the last of them in a file;
-memory holds at most 36 MB of an index, by which an event that is new is nearly always known to be new without reading the file. A block of
-events without keys whose times are apart from all others (as in a source in the order of time) can have no repeats: it is only kept, and
-made searchable once others reach into its times. Nothing is kept from run to run: a resumed run reads its source from the start anyway, and
-passes every event here again.
+Invariants: exact in both directions. Uuids are compared as they are, and what else counts by a
+hash of 64 bits: of a billion events of one uuid two share one by chance once in forty imports.
+Digests are kept in the order in which they came, all but the last of them in a file; memory holds
+at most 36 MB of an index, by which an event that is new is nearly always known to be new without
+reading the file. A block of events without keys whose times are apart from all others (as in a
+source in the order of time) can have no repeats: it is only kept, and made searchable once others
+reach into its times. Nothing is kept from run to run: a resumed run reads its source from the
+start anyway, and passes every event here again.
 """
 
 from __future__ import annotations
@@ -58,12 +61,15 @@ _PAGE: Final = 512
 class Repeats:
     """Knows the events of one run; to be closed. One caller at a time.
 
-    `folder` is the import's own, for files without a name; it is there already. What asks takes up to a second when an index grows, and
-    raises `ConfigurationError` if a file can't be written or read.
+    `folder` is the import's own, for files without a name; it is there already. What asks takes up
+    to a second when an index grows, and raises `ConfigurationError` if a file can't be written or
+    read.
     """
 
     def __init__(self, folder: Path, slots: int = 1 << 20, max_slots: int = 1 << 23) -> None:
-        """`slots`, `max_slots`: of an index at first, and once it has grown; powers of two. Four bytes each."""
+        """`slots`, `max_slots`: of an index at first, and once it has grown; powers of two. Four
+        bytes each.
+        """
         (folder / FORMER_FILE).unlink(missing_ok=True)
         self._spool = DigestSpool(folder)
         self._slots = slots, max_slots
@@ -81,7 +87,12 @@ class Repeats:
         self.close()
 
     def among(
-        self, names: Sequence[str], distinct_ids: Sequence[str], times: Sequence[int], uuids: Sequence[str], keyed: Sequence[bool]
+        self,
+        names: Sequence[str],
+        distinct_ids: Sequence[str],
+        times: Sequence[int],
+        uuids: Sequence[str],
+        keyed: Sequence[bool],
     ) -> list[int]:
         """Which of some events are repeats, by index; all have come from then on."""
         if not times:
@@ -93,12 +104,18 @@ class Repeats:
             hashes = [*map(of_name.__getitem__, names)]
         elif any_keyed:
             columns = zip(names, distinct_ids, times, keyed, strict=True)
-            hashes = [hash((name, time // DAY)) if key else hash((name, who, time)) for name, who, time, key in columns]
+            hashes = [
+                hash((name, time // DAY)) if key else hash((name, who, time))
+                for name, who, time, key in columns
+            ]
         else:
             hashes = [*map(hash, zip(names, distinct_ids, times, strict=True))]
         data = _digests(pack_uuids(uuids), array("q", hashes))
-        if first <= self._latest:  # else it is after all that is kept, as in a source in the order of time
-            for block in [block for block in self._kept if block.first <= last and first <= block.last]:
+        # else it is after all that is kept, as in a source in the order of time
+        if first <= self._latest:
+            for block in [
+                block for block in self._kept if block.first <= last and first <= block.last
+            ]:
                 self._make_searchable(block)
         is_apart = first > self._searchable[1] or last < self._searchable[0]
         if is_apart and is_one_day and not any_keyed and len(set(uuids)) == len(uuids):
@@ -106,12 +123,16 @@ class Repeats:
             self._latest = max(self._latest, last)
             return []
         self._widen(first, last)
-        found = self._search(_split(data), [first // DAY] if is_one_day else {time // DAY for time in times})
+        found = self._search(
+            _split(data), [first // DAY] if is_one_day else {time // DAY for time in times}
+        )
         self.repeats += len(found)
         return found
 
     def is_repeat(self, day: int, digest: bytes) -> bool:
-        """Whether a digest of sixteen bytes came before on the same day; it has come from then on."""
+        """Whether a digest of sixteen bytes came before on the same day; it has come
+        from then on.
+        """
         found = self._search([digest + day.to_bytes(_DIGEST - _UUID)], [day])
         self.repeats += len(found)
         return bool(found)
@@ -173,21 +194,27 @@ def _splitter(count: int) -> Struct:
 
 
 def pack_uuids(uuids: Sequence[str]) -> bytes:
-    """Sixteen bytes of each uuid: its own, if it is spelled as most are, else a digest of how it is spelled."""
+    """Sixteen bytes of each uuid: its own, if it is spelled as most are, else a digest of how it
+    is spelled.
+    """
     if [*map(len, uuids)].count(_SPELLED) == len(uuids):
         return bytes.fromhex("".join(uuids).replace("-", ""))
     return b"".join(
-        bytes.fromhex(each.replace("-", "")) if len(each) == _SPELLED else blake2b(each.encode(), digest_size=_UUID).digest()
+        bytes.fromhex(each.replace("-", ""))
+        if len(each) == _SPELLED
+        else blake2b(each.encode(), digest_size=_UUID).digest()
         for each in uuids
     )
 
 
 class DigestIndex:
-    """Which digests were added. They are on pages in a spool; memory has, of each slot (a part of a digest's hash), the last page with any.
+    """Which digests were added. They are on pages in a spool; memory has, of each slot (a part of
+    a digest's hash), the last page with any.
 
-    Of a slot that one digest has, fifteen more bits of its hash are known: so what is new is seldom looked up. What belongs to a slot that
-    several have is looked up, from page to page: each page has links, for slots that had digests before, to the page that had the last of
-    them. Links outlive growth: digests of one slot had one slot before, too.
+    Of a slot that one digest has, fifteen more bits of its hash are known: so what is new is
+    seldom looked up. What belongs to a slot that several have is looked up, from page to page:
+    each page has links, for slots that had digests before, to the page that had the last of them.
+    Links outlive growth: digests of one slot had one slot before, too.
     """
 
     def __init__(self, spool: DigestSpool, slots: int, max_slots: int) -> None:
@@ -197,7 +224,9 @@ class DigestIndex:
         self._max_slots = max_slots
         self._slots = slots
         self._heads: Any = array("I", [0]) * slots
-        """By slot: the page, counted from one, and above it a fingerprint; zero if no digest has the slot."""
+        """By slot: the page, counted from one, and above it a fingerprint; zero if no digest has
+        the slot.
+        """
         self._count = 0
         self._sealed: list[_SealedPage] = []
         self._open: dict[bytes, None] = {}
@@ -215,8 +244,16 @@ class DigestIndex:
         slots = self._places(hashes)
         return self._find(digests, hashes, slots, _gather(slots)(self._heads))
 
-    def add(self, digests: Sequence[bytes], hashes: Sequence[int], days: Collection[int], known: set[int]) -> list[int]:
-        """Add those of some digests of these days that are new: not in it, and not `known`. Which aren't, by index."""
+    def add(
+        self,
+        digests: Sequence[bytes],
+        hashes: Sequence[int],
+        days: Collection[int],
+        known: set[int],
+    ) -> list[int]:
+        """Add those of some digests of these days that are new: not in it, and not `known`. Which
+        aren't, by index.
+        """
         self.days.update(days)
         if self._count + len(digests) > self._slots // 2 and self._slots < self._max_slots:
             self._grow()
@@ -243,7 +280,13 @@ class DigestIndex:
         mask = self._slots - 1
         return [each & mask for each in hashes]
 
-    def _find(self, digests: Sequence[bytes], hashes: Sequence[int], slots: Sequence[int], heads: Sequence[int]) -> set[int]:
+    def _find(
+        self,
+        digests: Sequence[bytes],
+        hashes: Sequence[int],
+        slots: Sequence[int],
+        heads: Sequence[int],
+    ) -> set[int]:
         if not any(heads):
             return set()
         known = set()
@@ -254,7 +297,13 @@ class DigestIndex:
                 known.add(at)
         return known
 
-    def _enter(self, digests: Sequence[bytes], hashes: Sequence[int], slots: Sequence[int], before: Sequence[int]) -> None:
+    def _enter(
+        self,
+        digests: Sequence[bytes],
+        hashes: Sequence[int],
+        slots: Sequence[int],
+        before: Sequence[int],
+    ) -> None:
         """Add different digests that are new; `before`: the heads of their slots."""
         page = len(self._sealed) + 1
         self._set_heads(hashes, slots, before, page)
@@ -266,7 +315,9 @@ class DigestIndex:
         if len(self._open) >= _PAGE:
             self._seal()
 
-    def _set_heads(self, hashes: Sequence[int], slots: Sequence[int], before: Sequence[int], page: int) -> None:
+    def _set_heads(
+        self, hashes: Sequence[int], slots: Sequence[int], before: Sequence[int], page: int
+    ) -> None:
         heads, page_and_mark = self._heads, page | _MARK
         own = [each >> _SHIFT & _FINGERPRINT | page_and_mark for each in hashes]
         for slot, head in zip(slots, own, strict=True):
@@ -320,7 +371,9 @@ class DigestIndex:
 
 def _gather(slots: Sequence[int]) -> Callable[[Any], Sequence[Any]]:
     """What gets the numbers of some slots."""
-    return itemgetter(*slots) if len(slots) > 1 else lambda numbers: [numbers[each] for each in slots]
+    return (
+        itemgetter(*slots) if len(slots) > 1 else lambda numbers: [numbers[each] for each in slots]
+    )
 
 
 class _SealedPage(NamedTuple):
@@ -335,7 +388,8 @@ class _SealedPage(NamedTuple):
 
 
 class DigestSpool:
-    """Bytes that are only added: the last of them in memory, all others in a file without a name, once there are any.
+    """Bytes that are only added: the last of them in memory, all others in a file without a name,
+    once there are any.
 
     All raise `ConfigurationError` if the file can't be used.
     """
@@ -353,7 +407,8 @@ class DigestSpool:
         if len(self._last) > _IN_MEMORY:
             with _usable(self.folder):
                 if self._file is None:
-                    self._file = TemporaryFile(dir=self.folder, buffering=0)  # noqa: SIM115 - `close` closes it
+                    # `close` closes it
+                    self._file = TemporaryFile(dir=self.folder, buffering=0)  # noqa: SIM115
                 while self._last:
                     written = self._file.write(self._last)
                     self._in_file += written
@@ -376,7 +431,9 @@ class DigestSpool:
 
 
 def _mapped(folder: Path, numbers: Column) -> memoryview:
-    """The numbers in a file without a name, of which the system has in memory what there is room for."""
+    """The numbers in a file without a name, of which the system has in memory what there is room
+    for.
+    """
     with _usable(folder), TemporaryFile(dir=folder) as file:
         file.write(numbers)
         file.flush()
@@ -390,4 +447,6 @@ def _usable(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         hint = "It holds what was seen: about 30 bytes for each event."
-        raise ConfigurationError(f"no file in {folder} can be used: {error_text(error)}", hint=hint) from error
+        raise ConfigurationError(
+            f"no file in {folder} can be used: {error_text(error)}", hint=hint
+        ) from error

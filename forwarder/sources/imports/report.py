@@ -1,12 +1,15 @@
-"""What is kept and said of an import: its manifest, and derived from it the report as text, as JSON and as an HTML page, and its progress.
+"""What is kept and said of an import: its manifest, and derived from it the report as text, as
+JSON and as an HTML page, and its progress.
 
-The manifest says what was read, what became of it, and how it can be verified, and contains only what is settled. Manifest and report are
-written to the state folder when a run ends. A run that is killed after its last checkpoint leaves none, or those of the run before;
-`complete_reports` derives them from the checkpoint, which holds everything that they say. Times are ISO 8601 in UTC.
+The manifest says what was read, what became of it, and how it can be verified, and contains only
+what is settled. Manifest and report are written to the state folder when a run ends. A run that is
+killed after its last checkpoint leaves none, or those of the run before; `complete_reports`
+derives them from the checkpoint, which holds everything that they say. Times are ISO 8601 in UTC.
 
-Invariants: the same manifest gives the same page. Text from outside (names of events and files, the service's words) is shown as text: each
-value of the page is escaped where it is inserted and stands in `bdi`, so its direction of writing ends with it. The page loads nothing and
-has no script; its own policy forbids both.
+Invariants: the same manifest gives the same page. Text from outside (names of events and files,
+the service's words) is shown as text: each value of the page is escaped where it is inserted and
+stands in `bdi`, so its direction of writing ends with it. The page loads nothing and has no
+script; its own policy forbids both.
 """
 
 from __future__ import annotations
@@ -59,7 +62,9 @@ class FileManifest(Struct, frozen=True, forbid_unknown_fields=True):
     identity: str
     books: RecordBooks
     digest: str = ""
-    """The SHA-256 of what was read of it, in records that each end with a line feed; of all of it, if it is complete."""
+    """The SHA-256 of what was read of it, in records that each end with a line feed; of all of it,
+    if it is complete.
+    """
     complete: bool = False
 
 
@@ -94,11 +99,15 @@ class ImportManifest(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def seconds(self) -> float:
         """From the beginning of the first run to the end of the last."""
-        return (datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.started)).total_seconds()
+        return (
+            datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.started)
+        ).total_seconds()
 
 
 def manifest_of(checkpoint: ImportCheckpoint, ended: float | None = None) -> ImportManifest:
-    """The manifest of a job that stands at this checkpoint; without `ended` (seconds since 1970), as if it had ended with it."""
+    """The manifest of a job that stands at this checkpoint; without `ended` (seconds since 1970),
+    as if it had ended with it.
+    """
     totals = checkpoint.totals
     return ImportManifest(
         version=VERSION,
@@ -112,7 +121,10 @@ def manifest_of(checkpoint: ImportCheckpoint, ended: float | None = None) -> Imp
         first=None if totals.first is None else when(totals.first),
         last=None if totals.last is None else when(totals.last),
         sources=checkpoint.contents,
-        files=[FileManifest(each.name, each.identity, each.books, each.digest, each.complete) for each in checkpoint.files],
+        files=[
+            FileManifest(each.name, each.identity, each.books, each.digest, each.complete)
+            for each in checkpoint.files
+        ],
         days=dict(sorted(totals.days.items())),
         names=dict(by_count(totals.names)),
         examples=totals.examples,
@@ -120,7 +132,9 @@ def manifest_of(checkpoint: ImportCheckpoint, ended: float | None = None) -> Imp
 
 
 def read_manifest(path: Path) -> ImportManifest:
-    """The manifest in a file. Raises `ConfigurationError` if there is none, or it can't be relied on."""
+    """The manifest in a file. Raises `ConfigurationError` if there is none, or it can't be relied
+    on.
+    """
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=ImportManifest)
         _check(manifest)
@@ -133,12 +147,18 @@ def read_manifest(path: Path) -> ImportManifest:
 
 def _check(manifest: ImportManifest) -> None:
     if manifest.version != VERSION:
-        raise ValueError(f"it is of version {manifest.version}, this forwarder reads version {VERSION}")
+        raise ValueError(
+            f"it is of version {manifest.version}, this forwarder reads version {VERSION}"
+        )
     check_days(manifest.days)
     total = RecordBooks()
     for file in manifest.files:
         total.add(file.books)
-    if total != manifest.books or total.difference or any(file.books.unmended < 0 for file in manifest.files):
+    if (
+        total != manifest.books
+        or total.difference
+        or any(file.books.unmended < 0 for file in manifest.files)
+    ):
         raise ValueError("its books don't balance")
     if manifest.events != sum(day.delivered for day in manifest.days.values()):
         raise ValueError("its days don't add up")
@@ -155,14 +175,19 @@ class ReportPeriod(NamedTuple):
 def periods(days: Mapping[str, DayTally]) -> tuple[str, list[ReportPeriod]]:
     """Events by day, week, month or year, whichever can be read at once, and which of them it is.
 
-    Periods without events are there, too, but for years: one event of the year 9999 is enough for thousands of them.
+    Periods without events are there, too, but for years: one event of the year 9999 is enough for
+    thousands of them.
     """
     if not days:
         return "day", []
     known = {date.fromisoformat(day): figures for day, figures in days.items()}
     first, span = min(known), (max(known) - min(known)).days + 1
     unit = next((unit for unit, most in PERIODS.items() if span <= most), "year")
-    every = sorted(known) if unit == "year" else [first + timedelta(days=number) for number in range(span)]
+    every = (
+        sorted(known)
+        if unit == "year"
+        else [first + timedelta(days=number) for number in range(span)]
+    )
     sums = {label: ReportPeriod(label, 0, 0) for label in (_label(day, unit) for day in every)}
     for day, figures in known.items():
         label, source, delivered = sums[_label(day, unit)]
@@ -179,8 +204,14 @@ def _label(day: date, unit: str) -> str:
 def sentence(books: RecordBooks) -> str:
     """How the books balance, in figures."""
     refused, left_out = sum(books.refused.values()), sum(books.left_out.values())
-    sides = f"{books.delivered:,} delivered + {refused:,} refused + {left_out:,} left out + {plural(books.repeats, 'repeat')}"
-    mended = f" (of the refused, {books.mended:,} repaired and delivered since{', all of them' if not books.unmended else ''})"
+    sides = (
+        f"{books.delivered:,} delivered + {refused:,} refused + {left_out:,} left out + "
+        f"{plural(books.repeats, 'repeat')}"
+    )
+    mended = (
+        f" (of the refused, {books.mended:,} repaired and delivered "
+        f"since{', all of them' if not books.unmended else ''})"
+    )
     return f"{plural(books.read, 'record')} read = {sides}{mended if books.mended else ''}"
 
 
@@ -193,7 +224,11 @@ def balance(books: RecordBooks) -> str:
     """Whether they do."""
     if not books.difference:
         return "balanced"
-    return f"{books.difference:,} missing" if books.difference > 0 else f"{-books.difference:,} too many"
+    return (
+        f"{books.difference:,} missing"
+        if books.difference > 0
+        else f"{-books.difference:,} too many"
+    )
 
 
 def outcome(manifest: ImportManifest) -> str:
@@ -207,7 +242,10 @@ def top(names: Mapping[str, int], most: int) -> list[tuple[str, int]]:
     """The most frequent names, and what is left together."""
     listed = list(names.items())
     rest = listed[most:]
-    return [*listed[:most], *([(f"({len(rest):,} more names)", sum(count for _, count in rest))] if rest else [])]
+    return [
+        *listed[:most],
+        *([(f"({len(rest):,} more names)", sum(count for _, count in rest))] if rest else []),
+    ]
 
 
 def by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -216,21 +254,32 @@ def by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def write_reports(found: ImportManifest, folder: Path) -> None:
-    """Write the manifest, too, instead of former ones. Raises `ConfigurationError` if that can't be."""
+    """Write the manifest, too, instead of former ones. Raises `ConfigurationError` if that can't
+    be.
+    """
     manifest = msgspec.json.format(msgspec.json.encode(found), indent=2)
-    for name, text in ((JSON, as_json(found) + b"\n"), (PAGE, html_page(found)), (MANIFEST, manifest + b"\n")):
+    for name, text in (
+        (JSON, as_json(found) + b"\n"),
+        (PAGE, html_page(found)),
+        (MANIFEST, manifest + b"\n"),
+    ):
         with atomic_file(folder / name, replace=True) as file:
             file.write(text)
 
 
 def complete_reports(saved: ImportCheckpoint, folder: Path) -> ImportManifest:
-    """The manifest of an import that is complete; it and the reports are made of the checkpoint, if they aren't there.
+    """The manifest of an import that is complete; it and the reports are made of the checkpoint,
+    if they aren't there.
 
     Raises `ConfigurationError` if they can't be written.
     """
     with suppress(ConfigurationError):  # there is no manifest, or it can't be relied on
         kept = read_manifest(folder / MANIFEST)
-        if kept.complete and kept.books == saved.books and all((folder / name).is_file() for name in (JSON, PAGE)):
+        if (
+            kept.complete
+            and kept.books == saved.books
+            and all((folder / name).is_file() for name in (JSON, PAGE))
+        ):
             return kept
     made = manifest_of(saved)
     write_reports(made, folder)
@@ -239,9 +288,26 @@ def complete_reports(saved: ImportCheckpoint, folder: Path) -> ImportManifest:
 
 def as_json(manifest: ImportManifest) -> bytes:
     """For machines: what the text says. Files and days are in the manifest."""
-    copied = ("job", "forwarder", "complete", "started", "ended", "events", "source_events", "first", "last", "names", "examples")
+    copied = (
+        "job",
+        "forwarder",
+        "complete",
+        "started",
+        "ended",
+        "events",
+        "source_events",
+        "first",
+        "last",
+        "names",
+        "examples",
+    )
     shown = [each._asdict() for each in periods(manifest.days)[1]]
-    rest = {"seconds": manifest.seconds, "books": _books(manifest.books), "days": len(manifest.days), "periods": shown}
+    rest = {
+        "seconds": manifest.seconds,
+        "books": _books(manifest.books),
+        "days": len(manifest.days),
+        "periods": shown,
+    }
     return msgspec.json.encode({name: getattr(manifest, name) for name in copied} | rest)
 
 
@@ -255,14 +321,31 @@ def as_text(manifest: ImportManifest) -> RenderableType:
     job = manifest.job
     head = Text(f"Import {job.id} ({plain(job.format)}, {plain(job.source)}{_shard(job)}): ")
     head.append(outcome(manifest), style="bold")
-    head.append(", complete" if manifest.complete else f", {UNFINISHED}", style="green" if manifest.complete else "yellow")
-    parts: list[RenderableType] = [head, Text(f"  events from {manifest.first} to {manifest.last}" if manifest.first else "  no events")]
+    head.append(
+        ", complete" if manifest.complete else f", {UNFINISHED}",
+        style="green" if manifest.complete else "yellow",
+    )
+    parts: list[RenderableType] = [
+        head,
+        Text(
+            f"  events from {manifest.first} to {manifest.last}"
+            if manifest.first
+            else "  no events"
+        ),
+    ]
     balanced = Text(f"  {sentence(books)}: ")
     balanced.append(balance(books), style="bold red" if books.difference else "green")
     parts.append(balanced)
-    examples = {why: f"{each[0].file}:{each[0].line} {each[0].detail}" for why, each in manifest.examples.items() if each}
+    examples = {
+        why: f"{each[0].file}:{each[0].line} {each[0].detail}"
+        for why, each in manifest.examples.items()
+        if each
+    }
     for columns, rows in (
-        (("refused because", "records", "for example"), [(*each, examples.get(each[0], "")) for each in by_count(books.refused)]),
+        (
+            ("refused because", "records", "for example"),
+            [(*each, examples.get(each[0], "")) for each in by_count(books.refused)],
+        ),
         (("left out by", "records"), list(books.left_out.items())),
         (("event", "events"), top(manifest.names, _TOP)),
     ):
@@ -271,7 +354,9 @@ def as_text(manifest: ImportManifest) -> RenderableType:
             for place, name in enumerate(columns):
                 table.add_column(name, justify="right" if place == 1 else "left")
             for row in rows:
-                table.add_row(*(f"{each:,}" if isinstance(each, int) else Text(plain(each)) for each in row))
+                table.add_row(
+                    *(f"{each:,}" if isinstance(each, int) else Text(plain(each)) for each in row)
+                )
             parts += [Text(), table]
     return Group(*parts)
 
@@ -279,31 +364,54 @@ def as_text(manifest: ImportManifest) -> RenderableType:
 def html_page(manifest: ImportManifest) -> bytes:
     """The page, in UTF-8."""
     job, books, left_out = manifest.job, manifest.books, by_count(manifest.books.left_out)
-    span = f"Events from {_day(manifest.first)} to {_day(manifest.last)}." if manifest.first and manifest.last else "No events."
+    span = (
+        f"Events from {_day(manifest.first)} to {_day(manifest.last)}."
+        if manifest.first and manifest.last
+        else "No events."
+    )
     tiles = [
         (books.read, "record read", "records read", ""),
         (manifest.events, "event delivered", "events delivered", ""),
-        (sum(books.refused.values()), "record refused", "records refused", "warn" if books.unmended > 0 else ""),
-        *([(books.mended, "of these repaired since", "of these repaired since", "")] if books.mended else []),
+        (
+            sum(books.refused.values()),
+            "record refused",
+            "records refused",
+            "warn" if books.unmended > 0 else "",
+        ),
+        *(
+            [(books.mended, "of these repaired since", "of these repaired since", "")]
+            if books.mended
+            else []
+        ),
         (sum(books.left_out.values()), "record left out", "records left out", ""),
         (books.repeats, "repeat", "repeats", ""),
     ]
     page = Template(_TEMPLATE.read_text()).substitute(
         id=escape(plain(job.id)),
         outcome=escape(outcome(manifest)),
-        state=f'<span class="pill {"good" if manifest.complete else "bad"}">{"" if manifest.complete else "not "}complete</span>',
+        state=(
+            '<span class="pill '
+            f'{"good" if manifest.complete else "bad"}">{"" if manifest.complete else "not "}compl'
+            "ete</span>"
+        ),
         format=_text(job.format),
         source=_text(job.source),
         span=span if manifest.complete else f"{span} It is {UNFINISHED}.",
         tiles="".join(
-            f'<div class="card {mood}"><dt>{one if count == 1 else many}</dt><dd>{count:,}</dd></div>' for count, one, many, mood in tiles
+            (
+                '<div class="card '
+                f'{mood}"><dt>{one if count == 1 else many}</dt><dd>{count:,}</dd></div>'
+            )
+            for count, one, many, mood in tiles
         ),
         sentence=sentence(books),
         mood="bad" if books.difference else "good",
         balance=balance(books),
         chart=_chart(manifest),
         refused=_card("Refused", _refused(manifest)),
-        left_out=_card("Left out", _html_table("Left out", ("by", "records"), left_out)) if left_out else "",
+        left_out=_card("Left out", _html_table("Left out", ("by", "records"), left_out))
+        if left_out
+        else "",
         names=_card("Delivered by name", _names(manifest.names)) if manifest.names else "",
         files=_card("Files", _files(manifest.files), "card files"),
         options=_card("The import", _options(manifest)),
@@ -328,30 +436,46 @@ def _day(time: str) -> _Markup:
 
 def _moment(time: str, form: str = "%-d %b %Y, %H:%M:%S UTC") -> _Markup:
     exact = datetime.fromisoformat(time)
-    return _Markup(f'<time datetime="{escape(time)}" title="{exact:%Y-%m-%d %H:%M:%S} UTC">{exact.strftime(form)}</time>')
+    return _Markup(
+        f'<time datetime="{escape(time)}" title="{exact:%Y-%m-%d %H:%M:%S} '
+        f'UTC">{exact.strftime(form)}</time>'
+    )
 
 
 def _card(title: str, body: str, kind: str = "card") -> str:
     return f'<section class="{kind}"><h2>{title}</h2>{body}</section>'
 
 
-def _html_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str | int]], kind: str = "") -> str:
-    """A table of figures, markup, and text, which is escaped. One of the kind `stacked` has a block a row in a narrow window."""
+def _html_table(
+    caption: str, head: Sequence[str], rows: Sequence[Sequence[str | int]], kind: str = ""
+) -> str:
+    """A table of figures, markup, and text, which is escaped. One of the kind `stacked` has a
+    block a row in a narrow window.
+    """
     columns = zip(head, rows[-1] if rows else head, strict=True)
     heads = "".join(
-        f'<th scope="col" role="columnheader"{" class=n" if isinstance(cell, int) else ""}>{name}</th>' for name, cell in columns
+        (
+            '<th scope="col" '
+            f'role="columnheader"{" class=n" if isinstance(cell, int) else ""}>{name}</th>'
+        )
+        for name, cell in columns
     )
     body = "".join(f'<tr role="row">{"".join(map(_cell, head, row))}</tr>' for row in rows)
     return (
-        f'<div class="wide" tabindex="0" role="group" aria-label="{caption}"><table role="table" class="{kind}">'
-        f'<thead role="rowgroup"><tr role="row">{heads}</tr></thead><tbody role="rowgroup">{body}</tbody></table></div>'
+        f'<div class="wide" tabindex="0" role="group" aria-label="{caption}"><table role="table" '
+        f'class="{kind}">'
+        f'<thead role="rowgroup"><tr role="row">{heads}</tr></thead><tbody '
+        f'role="rowgroup">{body}</tbody></table></div>'
     )
 
 
 def _cell(head: str, value: str | int) -> str:
     if isinstance(value, int):
         return f'<td class=n role="cell" data-head="{head}">{value:,}</td>'
-    return f'<td role="cell" data-head="{head}">{value if isinstance(value, _Markup) else _text(value)}</td>'
+    return (
+        '<td role="cell" '
+        f'data-head="{head}">{value if isinstance(value, _Markup) else _text(value)}</td>'
+    )
 
 
 def _chart(manifest: ImportManifest) -> str:
@@ -362,20 +486,38 @@ def _chart(manifest: ImportManifest) -> str:
     bars = "".join(_bar(place, each, most) for place, each in enumerate(shown))
     source, delivered = sum(each.source for each in shown), sum(each.delivered for each in shown)
     missing = sum(max(0, each.source - each.delivered) for each in shown)
-    said = f"Events per {unit}, from {shown[0].label} to {shown[-1].label}: {delivered:,} delivered, {missing:,} not delivered."
+    said = (
+        f"Events per {unit}, from {shown[0].label} to {shown[-1].label}: {delivered:,} "
+        f"delivered, {missing:,} not delivered."
+    )
     figures = [(*each, each.source - each.delivered) for each in shown]
-    table = _html_table(f"Events per {unit}", (unit, "source", "delivered", "not delivered"), figures)
+    table = _html_table(
+        f"Events per {unit}", (unit, "source", "delivered", "not delivered"), figures
+    )
     width = max(len(shown), _FEW)
-    lines = "".join(f'<line class="grid" x1="0" x2="{width}" y1="{y}" y2="{y}" vector-effect="non-scaling-stroke"/>' for y in (0, 50))
-    key = f'<span class="key"><i class="missing"></i>not delivered {missing:,}</span>' if missing else ""
+    lines = "".join(
+        (
+            f'<line class="grid" x1="0" x2="{width}" y1="{y}" y2="{y}" '
+            'vector-effect="non-scaling-stroke"/>'
+        )
+        for y in (0, 50)
+    )
+    key = (
+        f'<span class="key"><i class="missing"></i>not delivered {missing:,}</span>'
+        if missing
+        else ""
+    )
     last = f"<span>{shown[-1].label}</span>" if len(shown) > 1 else ""
     return f"""<section class="card">
 <h2>Events per {unit}</h2>
-<p class="soft"><span class="key"><i class="delivered"></i>delivered {delivered:,} of {source:,}</span>{key}</p>
+<p class="soft"><span class="key"><i class="delivered"></i>delivered {delivered:,} of \
+{source:,}</span>{key}</p>
 <figure class="chart">
 <div class="scale" aria-hidden="true"><span>{most:,}</span><span>0</span></div>
-<svg viewBox="0 0 {width} {_HEIGHT}" preserveAspectRatio="none" role="img" aria-label="{said}">{lines}{bars}</svg>
-<div class="ends" aria-hidden="true" style="width:{100 * len(shown) / width:.1f}%"><span>{shown[0].label}</span>{last}</div>
+<svg viewBox="0 0 {width} {_HEIGHT}" preserveAspectRatio="none" role="img" \
+aria-label="{said}">{lines}{bars}</svg>
+<div class="ends" aria-hidden="true" \
+style="width:{100 * len(shown) / width:.1f}%"><span>{shown[0].label}</span>{last}</div>
 </figure>
 <details><summary>As a table</summary>{table}</details>
 </section>"""
@@ -383,29 +525,56 @@ def _chart(manifest: ImportManifest) -> str:
 
 def _bar(place: int, each: ReportPeriod, most: int) -> str:
     """What was delivered, and on top of it what is missing of the source."""
-    delivered, missing = each.delivered * _HEIGHT / most, max(0, each.source - each.delivered) * _HEIGHT / most
+    delivered, missing = (
+        each.delivered * _HEIGHT / most,
+        max(0, each.source - each.delivered) * _HEIGHT / most,
+    )
     x, width = place + (1 - _BAR) / 2, _BAR
     rest = (
-        f'<rect class="missing" x="{x:.2f}" width="{width}" y="{_HEIGHT - delivered - missing:.2f}" height="{missing:.2f}"/>'
+        (
+            f'<rect class="missing" x="{x:.2f}" width="{width}" '
+            f'y="{_HEIGHT - delivered - missing:.2f}" height="{missing:.2f}"/>'
+        )
         if missing
         else ""
     )
     return (
-        f"<g><title>{each.label}: {each.delivered:,} of {plural(each.source, 'event')} delivered</title>"
-        f'<rect class="delivered" x="{x:.2f}" width="{width}" y="{_HEIGHT - delivered:.2f}" height="{delivered:.2f}"/>{rest}</g>'
+        f"<g><title>{each.label}: {each.delivered:,} of {plural(each.source, 'event')} "
+        "delivered</title>"
+        f'<rect class="delivered" x="{x:.2f}" width="{width}" y="{_HEIGHT - delivered:.2f}" '
+        f'height="{delivered:.2f}"/>{rest}</g>'
     )
 
 
 def _refused(manifest: ImportManifest) -> str:
     rows = []
     for reason, count in by_count(manifest.books.refused):
-        places = ((_text(f"{each.file}:{each.line}"), _text(each.detail)) for each in manifest.examples.get(reason, []))
-        rows.append((reason, count, _Markup("<br>".join(f'<span class="mono">{place}</span> {detail}' for place, detail in places))))
-    return _html_table("Refused", ("reason", "records", "for example"), rows, "stacked") if rows else '<p class="soft">None.</p>'
+        places = (
+            (_text(f"{each.file}:{each.line}"), _text(each.detail))
+            for each in manifest.examples.get(reason, [])
+        )
+        rows.append(
+            (
+                reason,
+                count,
+                _Markup(
+                    "<br>".join(
+                        f'<span class="mono">{place}</span> {detail}' for place, detail in places
+                    )
+                ),
+            )
+        )
+    return (
+        _html_table("Refused", ("reason", "records", "for example"), rows, "stacked")
+        if rows
+        else '<p class="soft">None.</p>'
+    )
 
 
 def _names(names: Mapping[str, int]) -> str:
-    """Each name with its count, and below it a bar as long as its share of the most frequent; the rest together has none."""
+    """Each name with its count, and below it a bar as long as its share of the most frequent; the
+    rest together has none.
+    """
     most, rest = max(names.values()), len(names) > NAMES
     rows = []
     for place, (name, count) in enumerate(top(names, NAMES)):
@@ -419,18 +588,53 @@ def _files(files: Sequence[FileManifest]) -> str:
     rows = []
     for each in files[:FILES]:
         books = each.books
-        counts = (books.read, books.delivered, sum(books.refused.values()), sum(books.left_out.values()), books.repeats)
+        counts = (
+            books.read,
+            books.delivered,
+            sum(books.refused.values()),
+            sum(books.left_out.values()),
+            books.repeats,
+        )
         rows.append((each.name, *counts, _Markup("yes" if each.complete else "no")))
-    more = f'<p class="soft">And {len(files) - FILES:,} more: the manifest has all.</p>' if len(files) > FILES else ""
-    return _html_table("Files", ("file", "read", "delivered", "refused", "left out", "repeats", "complete"), rows, "stacked files") + more
+    more = (
+        f'<p class="soft">And {len(files) - FILES:,} more: the manifest has all.</p>'
+        if len(files) > FILES
+        else ""
+    )
+    return (
+        _html_table(
+            "Files",
+            ("file", "read", "delivered", "refused", "left out", "repeats", "complete"),
+            rows,
+            "stacked files",
+        )
+        + more
+    )
 
 
 def _options(manifest: ImportManifest) -> str:
-    job, options = manifest.job, {f"--{name}": _text(value) for name, value in sorted(manifest.job.options.items())}
-    known = {"job": _text(job.id), "started": _moment(manifest.started), "ended": _moment(manifest.ended)}
-    shard = {} if job.shard is None else {"--shard": _text(f"{job.shard}, of {plural(job.shard.files, 'file')}")}
+    job, options = (
+        manifest.job,
+        {f"--{name}": _text(value) for name, value in sorted(manifest.job.options.items())},
+    )
+    known = {
+        "job": _text(job.id),
+        "started": _moment(manifest.started),
+        "ended": _moment(manifest.ended),
+    }
+    shard = (
+        {}
+        if job.shard is None
+        else {"--shard": _text(f"{job.shard}, of {plural(job.shard.files, 'file')}")}
+    )
     rows = {**known, "forwarder": _text(manifest.forwarder), **shard, **options}.items()
-    body = "".join(f'<tr><th scope=row>{escape(plain(name))}</th><td><span class="mono">{value}</span></td></tr>' for name, value in rows)
+    body = "".join(
+        (
+            f"<tr><th scope=row>{escape(plain(name))}</th><td><span "
+            f'class="mono">{value}</span></td></tr>'
+        )
+        for name, value in rows
+    )
     return f"<table><tbody>{body}</tbody></table>"
 
 
@@ -449,30 +653,46 @@ class ImportStatus(Struct, frozen=True):
         """A line with what it is, and some with how it is."""
         saved = self.checkpoint
         if saved is None:
-            yield f"{plain(self.folder.name)}: {'running, nothing is settled yet' if self.running else UNFINISHED}"
+            yield (
+                f"{plain(self.folder.name)}: "
+                f"{'running, nothing is settled yet' if self.running else UNFINISHED}"
+            )
             yield f"  in {plain(str(self.folder))}"
             return
         made = manifest_of(saved)
         state = "running" if self.running else "complete" if made.complete else UNFINISHED
         yield f"{plain(made.job.format)} {plain(made.job.source)}{_shard(made.job)}: {state}"
         yield f"  import {made.job.id}, in {plain(str(self.folder))}"
-        written = f"last checkpoint {to_second(saved.written_at)}, {duration(now - saved.written_at)} ago"
+        written = (
+            f"last checkpoint {to_second(saved.written_at)}, {duration(now - saved.written_at)} ago"
+        )
         if self.running and saved.waiting:
             yield f"  waiting: {plain(saved.waiting)}"
         yield f"  started {to_second(saved.started_at)}, {written}"
         yield f"  {sentence(made.books)}: {balance(made.books)}"
         if self.counted and not made.complete:
-            yield f"  {made.books.read / self.counted:.0%} of the {self.counted:,} records that were counted before it began"
+            yield (
+                f"  {made.books.read / self.counted:.0%} of the {self.counted:,} records that "
+                "were counted before it began"
+            )
         span = f", of {made.first} to {made.last}" if made.first else ""
         done, known, all_known = file_progress(saved)
         more = "" if all_known or not known else ", as far as they are known"
-        yield f"  {plural(made.events, 'event')} delivered{span}; {done:,} of {plural(known, 'file')} done{more}"
+        yield (
+            f"  {plural(made.events, 'event')} delivered{span}; {done:,} of "
+            f"{plural(known, 'file')} done{more}"
+        )
 
     def plain(self) -> dict[str, Any]:
         """For machines."""
         saved = self.checkpoint
         if saved is None:
-            return {"folder": str(self.folder), "job": None, "running": self.running, "complete": False}
+            return {
+                "folder": str(self.folder),
+                "job": None,
+                "running": self.running,
+                "complete": False,
+            }
         made = manifest_of(saved)
         return {
             "folder": str(self.folder),
@@ -492,13 +712,24 @@ class ImportStatus(Struct, frozen=True):
 
 
 def file_progress(checkpoint: ImportCheckpoint) -> tuple[int, int, bool]:
-    """How many files are settled to their end, of how many, members of archives one by one; and whether none is still to be found.
+    """How many files are settled to their end, of how many, members of archives one by one; and
+    whether none is still to be found.
 
-    What is in an archive is known once it is read; until then the archive counts as one: `a.zip!b.json` is in `a.zip`.
+    What is in an archive is known once it is read; until then the archive counts as one:
+    `a.zip!b.json` is in `a.zip`.
     """
-    begun = {name[:end] for name in (f"{file.name}!" for file in checkpoint.files) for end in range(len(name)) if name[end] == "!"}
+    begun = {
+        name[:end]
+        for name in (f"{file.name}!" for file in checkpoint.files)
+        for end in range(len(name))
+        if name[end] == "!"
+    }
     waiting = sum(content.name not in begun for content in checkpoint.contents)
-    return sum(file.complete for file in checkpoint.files), len(checkpoint.files) + waiting, checkpoint.exhausted
+    return (
+        sum(file.complete for file in checkpoint.files),
+        len(checkpoint.files) + waiting,
+        checkpoint.exhausted,
+    )
 
 
 def to_second(moment: float) -> str:

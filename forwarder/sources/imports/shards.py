@@ -1,7 +1,9 @@
-"""An import in shards, all of them together: which are complete, whether they divide one list of files, and the sums of their books.
+"""An import in shards, all of them together: which are complete, whether they divide one list of
+files, and the sums of their books.
 
-Each shard has a state folder of its own (`job.Shard.folder`), and these are in one folder. What is said of all of them follows from their
-checkpoints. Days add up, also their digests of uuids; an event that is in the files of two shards is counted by both.
+Each shard has a state folder of its own (`job.Shard.folder`), and these are in one folder. What is
+said of all of them follows from their checkpoints. Days add up, also their digests of uuids; an
+event that is in the files of two shards is counted by both.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ from forwarder.telemetry.readable import duration, plain, plural
 
 
 class ShardGaps(Struct, frozen=True):
-    """What keeps an import in shards from being complete; as JSON, it is what machines get. Shards are counted from 0."""
+    """What keeps an import in shards from being complete; as JSON, it is what machines get. Shards
+    are counted from 0.
+    """
 
     of: int
     not_started: list[int]
@@ -56,7 +60,9 @@ class ShardGaps(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class ImportShards:
-    """Those of one import: `shards` has each that has begun, by its number; of a `damaged` one the checkpoint can't be read."""
+    """Those of one import: `shards` has each that has begun, by its number; of a `damaged` one the
+    checkpoint can't be read.
+    """
 
     folder: Path
     of: int
@@ -66,20 +72,34 @@ class ImportShards:
     @cached_property
     def manifests(self) -> dict[int, ImportManifest]:
         """Of those of which something is settled."""
-        return {number: manifest_of(each.checkpoint) for number, each in self.shards.items() if each.checkpoint is not None}
+        return {
+            number: manifest_of(each.checkpoint)
+            for number, each in self.shards.items()
+            if each.checkpoint is not None
+        }
 
     @cached_property
     def gaps(self) -> ShardGaps:
         """What is missing."""
-        not_started = [number for number in range(self.of) if number not in self.shards and number not in self.damaged]
+        not_started = [
+            number
+            for number in range(self.of)
+            if number not in self.shards and number not in self.damaged
+        ]
         complete = {number for number, each in self.manifests.items() if each.complete}
-        unfinished = [number for number in range(self.of) if number not in complete and number not in not_started]
+        unfinished = [
+            number
+            for number in range(self.of)
+            if number not in complete and number not in not_started
+        ]
         return ShardGaps(self.of, not_started, unfinished, len(self._lists()) <= 1)
 
     @property
     def job(self) -> ImportJob | None:
         """What they have in common; None if that isn't known."""
-        found = next(iter(each.job for each in self.manifests.values()), None) or read_shards(self.folder)
+        found = next(iter(each.job for each in self.manifests.values()), None) or read_shards(
+            self.folder
+        )
         return found and msgspec.structs.replace(found, shard=None)
 
     @property
@@ -90,7 +110,11 @@ class ImportShards:
     @cached_property
     def whole(self) -> ImportManifest | None:
         """The manifest of all of them together; None if nothing is settled."""
-        return added_up([*self.manifests.values()], complete=self.gaps.complete) if self.manifests else None
+        return (
+            added_up([*self.manifests.values()], complete=self.gaps.complete)
+            if self.manifests
+            else None
+        )
 
     @property
     def running(self) -> bool:
@@ -102,12 +126,21 @@ class ImportShards:
         job, whole = self.job, self.whole
         name = self.folder.name if job is None else f"{job.format} {job.source}"
         head = Text(f"{plain(name)} in {plural(self.of, 'shard')}: ")
-        head.append("complete" if self.gaps.complete else "not complete", style="green" if self.gaps.complete else "yellow")
+        head.append(
+            "complete" if self.gaps.complete else "not complete",
+            style="green" if self.gaps.complete else "yellow",
+        )
         ids = f"import {', '.join(self.job_ids)}, " if self.job_ids else ""
-        parts: list[RenderableType] = [head, Text(f"  {ids}in {plain(str(self.folder))}"), self._table(now)]
+        parts: list[RenderableType] = [
+            head,
+            Text(f"  {ids}in {plain(str(self.folder))}"),
+            self._table(now),
+        ]
         if whole is not None:
             balanced = Text(f"  {sentence(whole.books)}: ")
-            balanced.append(balance(whole.books), style="bold red" if whole.books.difference else "green")
+            balanced.append(
+                balance(whole.books), style="bold red" if whole.books.difference else "green"
+            )
             span = f", of {whole.first} to {whole.last}" if whole.first else ""
             parts += [balanced, Text(f"  {plural(whole.events, 'event')} delivered{span}")]
         return Group(*parts, *self._problems())
@@ -116,20 +149,36 @@ class ImportShards:
         """For machines: as of an import in one process (`ImportStatus.plain`), and each shard."""
         saved = [each.checkpoint for each in self.shards.values() if each.checkpoint is not None]
         whole, gaps = self.whole, self.gaps
-        listed = [{"shard": number, **self.shards[number].plain()} for number in sorted(self.shards)]
-        found: dict[str, Any] = {"folder": str(self.folder), "job": self.job, "running": self.running, "complete": gaps.complete}
+        listed = [
+            {"shard": number, **self.shards[number].plain()} for number in sorted(self.shards)
+        ]
+        found: dict[str, Any] = {
+            "folder": str(self.folder),
+            "job": self.job,
+            "running": self.running,
+            "complete": gaps.complete,
+        }
         if whole is not None:
             done, known, all_known = zip(*map(file_progress, saved), strict=True)
             counted = [shard.counted for shard in self.shards.values()]
             found |= {
                 "started": to_second(min(checkpoint.started_at for checkpoint in saved)),
                 "written": to_second(max(checkpoint.written_at for checkpoint in saved)),
-                "counted": None if gaps.not_started or None in counted else sum(filter(None, counted)),
-                "books": {**msgspec.structs.asdict(whole.books), "difference": whole.books.difference},
+                "counted": None
+                if gaps.not_started or None in counted
+                else sum(filter(None, counted)),
+                "books": {
+                    **msgspec.structs.asdict(whole.books),
+                    "difference": whole.books.difference,
+                },
                 "events": whole.events,
                 "first": whole.first,
                 "last": whole.last,
-                "files": {"done": sum(done), "known": sum(known), "all_known": all(all_known) and not gaps.not_started},
+                "files": {
+                    "done": sum(done),
+                    "known": sum(known),
+                    "all_known": all(all_known) and not gaps.not_started,
+                },
             }
         return {**found, "shards": {**msgspec.structs.asdict(gaps), "each": listed}}
 
@@ -145,7 +194,11 @@ class ImportShards:
             figures: list[str] = []
             if made is not None and shard is not None and shard.checkpoint is not None:
                 done, known, _ = file_progress(shard.checkpoint)
-                figures = [*_figures(made), f"{done:,} of {known:,}", f"{duration(now - shard.checkpoint.written_at)} ago"]
+                figures = [
+                    *_figures(made),
+                    f"{done:,} of {known:,}",
+                    f"{duration(now - shard.checkpoint.written_at)} ago",
+                ]
             table.add_row(f"{number}/{self.of}", self._state(number), *figures)
         if self.whole is not None:
             table.add_row("all", "", *_figures(self.whole), style="bold")
@@ -157,10 +210,18 @@ class ImportShards:
         if (shard := self.shards.get(number)) is None:
             return Text("not started", style="yellow")
         made = self.manifests.get(number)
-        share = f", {made.books.read / shard.counted:.0%}" if made and shard.counted and not made.complete else ""
+        share = (
+            f", {made.books.read / shard.counted:.0%}"
+            if made and shard.counted and not made.complete
+            else ""
+        )
         if shard.running:
             return Text(f"running{share}")
-        return Text("complete", style="green") if made and made.complete else Text(f"not complete{share}", style="yellow")
+        return (
+            Text("complete", style="green")
+            if made and made.complete
+            else Text(f"not complete{share}", style="yellow")
+        )
 
     def _problems(self) -> Iterator[Text]:
         waiting: dict[str, list[int]] = {}
@@ -171,13 +232,24 @@ class ImportShards:
             yield Text(f"  waiting: {self._named(numbers)}: {plain(why)}", style="yellow")
         if self.gaps.not_started:
             yield Text(f"  not started: {self._named(self.gaps.not_started)}", style="yellow")
-        stopped = [number for number in self.gaps.unfinished if number in self.shards and not self.shards[number].running]
+        stopped = [
+            number
+            for number in self.gaps.unfinished
+            if number in self.shards and not self.shards[number].running
+        ]
         if stopped:
-            yield Text(f"  not complete: {self._named(stopped)}: the same commands resume them", style="yellow")
-        if not self.gaps.same_list:
-            lists = "; ".join(f"{plural(files, 'file')} for {self._named(numbers)}" for (files, _), numbers in self._lists().items())
             yield Text(
-                f"  the shards divide different lists of files: {lists}. Some files may be read twice and others never: the `sources` of "
+                f"  not complete: {self._named(stopped)}: the same commands resume them",
+                style="yellow",
+            )
+        if not self.gaps.same_list:
+            lists = "; ".join(
+                f"{plural(files, 'file')} for {self._named(numbers)}"
+                for (files, _), numbers in self._lists().items()
+            )
+            yield Text(
+                f"  the shards divide different lists of files: {lists}. Some files may be read "
+                "twice and others never: the `sources` of "
                 "each shard's manifest are what it reads. Import what is missing by itself.",
                 style="bold red",
             )
@@ -187,7 +259,9 @@ class ImportShards:
         lists: dict[tuple[int, str], list[int]] = {}
         for number, made in sorted(self.manifests.items()):
             shard = made.job.shard
-            lists.setdefault((0, "") if shard is None else (shard.files, shard.listing), []).append(number)
+            lists.setdefault((0, "") if shard is None else (shard.files, shard.listing), []).append(
+                number
+            )
         return lists
 
     def _named(self, numbers: Sequence[int]) -> str:
@@ -198,17 +272,29 @@ class ImportShards:
                 runs[-1].append(number)
             else:
                 runs.append([number])
-        return ", ".join(f"{run[0]}/{self.of}" if len(run) == 1 else f"{run[0]}/{self.of} to {run[-1]}/{self.of}" for run in runs)
+        return ", ".join(
+            f"{run[0]}/{self.of}" if len(run) == 1 else f"{run[0]}/{self.of} to {run[-1]}/{self.of}"
+            for run in runs
+        )
 
 
 def _figures(manifest: ImportManifest) -> list[str]:
     books = manifest.books
-    counts = (books.read, books.delivered, sum(books.refused.values()), sum(books.left_out.values()), books.repeats, manifest.events)
+    counts = (
+        books.read,
+        books.delivered,
+        sum(books.refused.values()),
+        sum(books.left_out.values()),
+        books.repeats,
+        manifest.events,
+    )
     return [f"{count:,}" for count in counts]
 
 
 def shard_folders(folder: Path) -> dict[int, dict[int, Path]]:
-    """The state folders of the shards in a folder that have begun: by the number of shards, and by their numbers. Raises OSError."""
+    """The state folders of the shards in a folder that have begun: by the number of shards, and by
+    their numbers. Raises OSError.
+    """
     found: dict[int, dict[int, Path]] = {}
     for inside in folder.iterdir() if folder.is_dir() else ():
         shard = Shard.of_folder(inside.name)
@@ -228,7 +314,9 @@ def added_up(manifests: Sequence[ImportManifest], *, complete: bool) -> ImportMa
         books.add(each.books)
         names.update(each.names)
         for day, tally in each.days.items():
-            days.setdefault(day, DayTally()).add(tally.source, tally.delivered, int(tally.uuids, 16))
+            days.setdefault(day, DayTally()).add(
+                tally.source, tally.delivered, int(tally.uuids, 16)
+            )
         for reason, some in each.examples.items():
             examples[reason] = [*examples.get(reason, ()), *some][:EXAMPLES]
     return msgspec.structs.replace(
@@ -239,7 +327,9 @@ def added_up(manifests: Sequence[ImportManifest], *, complete: bool) -> ImportMa
         ended=max(each.ended for each in manifests),
         books=books,
         events=sum(each.events for each in manifests),
-        first=min(_known(each.first for each in manifests), key=datetime.fromisoformat, default=None),
+        first=min(
+            _known(each.first for each in manifests), key=datetime.fromisoformat, default=None
+        ),
         last=max(_known(each.last for each in manifests), key=datetime.fromisoformat, default=None),
         sources=[*chain.from_iterable(each.sources for each in manifests)],
         files=[*chain.from_iterable(each.files for each in manifests)],

@@ -1,18 +1,23 @@
-"""A source sorted by time on disk (`--sort`): over all files, and of one time in the order in which events came, whatever their number.
+"""A source sorted by time on disk (`--sort`): over all files, and of one time in the order in
+which events came, whatever their number.
 
-First everything is read, converted and selected as ever; what is refused becomes a dead letter, the events are sorted into a spool. Then
-the spool is the source: what is settled of it is a prefix, which a checkpoint holds. A run that is killed before starts the sorting again;
-after that, the next run resumes in the spool. Files that can't be read to their end are settled as far as they go; the next run sorts what
-they have beyond that.
+First everything is read, converted and selected as ever; what is refused becomes a dead letter,
+the events are sorted into a spool. Then the spool is the source: what is settled of it is a
+prefix, which a checkpoint holds. A run that is killed before starts the sorting again; after that,
+the next run resumes in the spool. Files that can't be read to their end are settled as far as they
+go; the next run sorts what they have beyond that.
 
-A file is nothing but blocks: a header and a zstd frame. The header, little-endian: the frame's bytes (4), the number of entries in it (4),
-and BLAKE2b of the frame (16). The frame holds MessagePack: an array of entries, each an array. In the state folder are `sorted.spool` and
-`sorted.json` (see `checkpoint.seal`), which is written when the spool and all dead letters of the source are durable: a spool without it
-is invalid. `sort-*.run` are parts that are sorted by themselves, until they are merged.
+A file is nothing but blocks: a header and a zstd frame. The header, little-endian: the frame's
+bytes (4), the number of entries in it (4), and BLAKE2b of the frame (16). The frame holds
+MessagePack: an array of entries, each an array. In the state folder are `sorted.spool` and
+`sorted.json` (see `checkpoint.seal`), which is written when the spool and all dead letters of the
+source are durable: a spool without it is invalid. `sort-*.run` are parts that are sorted by
+themselves, until they are merged.
 
-Invariants: equal inputs give equal outputs. However a sorting ends, none of its runs is left; the next process removes what a killed one
-left. A spool that is found is whole and of the job that asks; one that isn't is sorted anew and gives the same entries, since they follow
-from the source and the job alone: a checkpoint counts them by their numbers.
+Invariants: equal inputs give equal outputs. However a sorting ends, none of its runs is left; the
+next process removes what a killed one left. A spool that is found is whole and of the job that
+asks; one that isn't is sorted anew and gives the same entries, since they follow from the source
+and the job alone: a checkpoint counts them by their numbers.
 """
 
 from __future__ import annotations
@@ -38,7 +43,16 @@ from forwarder.sources.files.records import SourceFile
 from forwarder.sources.files.source import FileSource
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock, SharedRecord, source_blocks
 from forwarder.sources.imports.books import ImportTotals, RecordBooks, count_kind
-from forwarder.sources.imports.checkpoint import ImportJob, ReadFailure, SettledFile, SortedFile, SpoolCheckpoint, SpoolIndex, seal, unseal
+from forwarder.sources.imports.checkpoint import (
+    ImportJob,
+    ReadFailure,
+    SettledFile,
+    SortedFile,
+    SpoolCheckpoint,
+    SpoolIndex,
+    seal,
+    unseal,
+)
 from forwarder.sources.imports.columns import EventColumns, FinishedEvent
 from forwarder.sources.imports.conversion import Conversion, ConvertedRecords
 from forwarder.storage.private import atomic_file, open_file
@@ -52,7 +66,8 @@ _OVERHEAD: Final = 500
 _encode: Final = msgspec.msgpack.Encoder().encode
 FILES: Final = "sort-*.run"
 _ROOM: Final = (
-    "`--sort` needs room for all events there, compressed, and while it sorts for twice that. Make room, or name a folder on a larger disk "
+    "`--sort` needs room for all events there, compressed, and while it sorts for twice that. "
+    "Make room, or name a folder on a larger disk "
     "with `--state`, and run the command again: nothing of what is sorted was sent."
 )
 _COMPRESSED: Final = (".gz", ".zst", ".bz2", ".zip", ".parquet")
@@ -62,9 +77,11 @@ FILE: Final = "sorted.json"
 
 
 def least_room(source: FileSource) -> int:
-    """The bytes that sorting all of a source takes on disk, at least: its events stand there compressed, and for a while twice.
+    """The bytes that sorting all of a source takes on disk, at least: its events stand there
+    compressed, and for a while twice.
 
-    Events are larger than their records. What is compressed already is hardly made smaller; text is, by twenty times at most as a rule.
+    Events are larger than their records. What is compressed already is hardly made smaller; text
+    is, by twenty times at most as a rule.
     """
     sizes = [(origin.name.lower(), origin.fingerprint.size) for origin in source.origins]
     return sum(size if name.endswith(_COMPRESSED) else size // 10 for name, size in sizes)
@@ -82,11 +99,14 @@ def sorted_blocks(  # noqa: PLR0917 - as `source_blocks`, and what is known of t
     sorter: EventSorter | None = None,
     room: int = 0,
 ) -> Generator[ImportBlock]:
-    """The blocks of a sorted source, from the first event that isn't settled; while it sorts, blocks without events, and often.
+    """The blocks of a sorted source, from the first event that isn't settled; while it sorts,
+    blocks without events, and often.
 
-    `saved`: how far each file was settled before it was sorted, by name. `at`: how far what was sorted last is settled. `room`: the bytes
-    that sorting takes on disk, at least. `doing` gets what is done before the first event can be sent, in words; empty once nothing is.
-    Raises `SourceChanged`, `SpoolDamaged`, and `ConfigurationError` where there is no room. Closing it removes what is half sorted.
+    `saved`: how far each file was settled before it was sorted, by name. `at`: how far what was
+    sorted last is settled. `room`: the bytes that sorting takes on disk, at least. `doing` gets
+    what is done before the first event can be sent, in words; empty once nothing is. Raises
+    `SourceChanged`, `SpoolDamaged`, and `ConfigurationError` where there is no room. Closing it
+    removes what is half sorted.
     """
     if at is not None and at.is_settled:
         spool.remove()
@@ -96,18 +116,24 @@ def sorted_blocks(  # noqa: PLR0917 - as `source_blocks`, and what is known of t
     found = earlier = spool.find(before, "" if at is None else at.digest)
     if found is None:
         if (free := disk_usage(spool.folder).free) < room:
-            raise _cannot_sort(spool.folder, f"that takes {size(room)} at least, there are {size(free)}")
+            raise _cannot_sort(
+                spool.folder, f"that takes {size(room)} at least, there are {size(free)}"
+            )
         spool.remove()
         found = SpoolIndex(spool.job, before)
         words = ""
         with sorter or EventSorter(spool.folder) as events:
-            for records, block in _read(source_blocks(source, conversion, saved, None), saved, events, found):
+            for records, block in _read(
+                source_blocks(source, conversion, saved, None), saved, events, found
+            ):
                 doing(words := f"it sorts before it sends: {records:,} records are read")
                 yield block
             for written in chain(events.merge(), spool.write(events.ordered(), found)):
                 doing(f"{words}, {written:,} of {events.added:,} events are in order")
                 yield ImportBlock(files)
-    files.update((number, SourceFile(file.name, file.identity)) for number, file in enumerate(found.files))
+    files.update(
+        (number, SourceFile(file.name, file.identity)) for number, file in enumerate(found.files)
+    )
     doing("")
     yield ImportBlock(files, sorted=found)
     if earlier is None:
@@ -117,15 +143,24 @@ def sorted_blocks(  # noqa: PLR0917 - as `source_blocks`, and what is known of t
 
 
 def _read(
-    read: Iterator[ImportBlock], saved: Mapping[str, SettledFile], sorter: EventSorter, found: SpoolIndex
+    read: Iterator[ImportBlock],
+    saved: Mapping[str, SettledFile],
+    sorter: EventSorter,
+    found: SpoolIndex,
 ) -> Iterator[tuple[int, ImportBlock]]:
-    """Read everything, and count what is settled without being sent; how many records so far, and the dead letters of the last ones."""
+    """Read everything, and count what is settled without being sent; how many records so far, and
+    the dead letters of the last ones.
+    """
     examples, records = ImportTotals(examples=found.examples), 0
     for block in read:
         if block.file == len(found.files):
             opened = block.files[block.file]
             before = saved.get(opened.name, SettledFile())
-            found.files.append(SortedFile(opened.name, opened.identity, before.records, RecordBooks(), before.digest))
+            found.files.append(
+                SortedFile(
+                    opened.name, opened.identity, before.records, RecordBooks(), before.digest
+                )
+            )
         file = found.files[block.file]
         if block.broken is not None:
             file.broken = ReadFailure(block.broken.offset, block.broken.reason)
@@ -152,14 +187,20 @@ def _shared(made: ConvertedRecords) -> Iterator[SharedRecord | None]:
     if not made.partly and made.counts.count(1) == len(numbers):
         yield from repeat(None, len(numbers))
         return
-    last = {number: turn for _, turn, number in sorted(zip(times, range(len(numbers)), numbers, strict=True))}  # in the order of time
+    # in the order of time
+    last = {
+        number: turn
+        for _, turn, number in sorted(zip(times, range(len(numbers)), numbers, strict=True))
+    }
     for turn, number in enumerate(numbers):
         _, why, example = made.partly.get(number - made.first, (None, "", None))
         shared = SharedRecord(last[number] == turn, why, "" if example is None else example.detail)
         yield shared if why or made.counts[number - made.first] > 1 else None
 
 
-def _block_of(entries: Sequence[SortedEvent], files: Mapping[int, SourceFile], limits: ChunkLimits) -> ImportBlock:
+def _block_of(
+    entries: Sequence[SortedEvent], files: Mapping[int, SourceFile], limits: ChunkLimits
+) -> ImportBlock:
     """The block of neighbouring entries: records with several events are counted elsewhere."""
     times, _, *columns, _ = zip(*entries, strict=True)
     alone = Counter([entry.file for entry in entries if entry.shared is None])
@@ -167,7 +208,11 @@ def _block_of(entries: Sequence[SortedEvent], files: Mapping[int, SourceFile], l
         files,
         books={file: RecordBooks(count, count) for file, count in alone.items()},
         entries=len(entries),
-        shared={(entry.file, entry.number, entry.part): entry.shared for entry in entries if entry.shared is not None},
+        shared={
+            (entry.file, entry.number, entry.part): entry.shared
+            for entry in entries
+            if entry.shared is not None
+        },
     )
     block.send(EventColumns(times, *columns), limits)
     return block
@@ -199,7 +244,8 @@ _decode: Final = msgspec.msgpack.Decoder(list[SortedEvent]).decode
 
 
 def write_blocks(file: BinaryIO, entries: Iterable[SortedEvent], digest: blake2b) -> Iterator[int]:
-    """Write entries to a file as the caller asks on; after each block, how many were written so far. Raises OSError.
+    """Write entries to a file as the caller asks on; after each block, how many were written so
+    far. Raises OSError.
 
     `digest` gets what is written, before its compression: the same entries give the same one.
     """
@@ -213,13 +259,19 @@ def write_blocks(file: BinaryIO, entries: Iterable[SortedEvent], digest: blake2b
             content = _encode(block)
             digest.update(content)
             frame = compress(content)
-            file.write(_HEADER.pack(len(frame), len(block), blake2b(frame, digest_size=16).digest()) + frame)
+            file.write(
+                _HEADER.pack(len(frame), len(block), blake2b(frame, digest_size=16).digest())
+                + frame
+            )
             yield (written := written + len(block))
             block, room = [], _BLOCK
 
 
-def read_blocks(file: BinaryIO, first: int = 0, end: int | None = None) -> Iterator[list[SortedEvent]]:
-    """The entries from the one with this number on, block by block; blocks before it are only passed over. `end`: how many there are.
+def read_blocks(
+    file: BinaryIO, first: int = 0, end: int | None = None
+) -> Iterator[list[SortedEvent]]:
+    """The entries from the one with this number on, block by block; blocks before it are only
+    passed over. `end`: how many there are.
 
     Raises `DamagedBlocks`, and OSError.
     """
@@ -234,7 +286,9 @@ def read_blocks(file: BinaryIO, first: int = 0, end: int | None = None) -> Itera
         else:
             frame = file.read(length)
             if blake2b(frame, digest_size=16).digest() != digest:
-                raise DamagedBlocks(f"its entries from {number:,} on aren't those that were written")
+                raise DamagedBlocks(
+                    f"its entries from {number:,} on aren't those that were written"
+                )
             yield _decode(decompress(frame))[max(0, first - number) :]
         number += count
     if end not in {None, number}:
@@ -242,13 +296,17 @@ def read_blocks(file: BinaryIO, first: int = 0, end: int | None = None) -> Itera
 
 
 class EventSorter:
-    """Takes events, and gives them in order: `add` all, then `merge`, then read `ordered`. Used as a context.
+    """Takes events, and gives them in order: `add` all, then `merge`, then read `ordered`. Used as
+    a context.
 
-    `folder` exists, and nothing else sorts in it. All raise `ConfigurationError` if it can't be written in.
+    `folder` exists, and nothing else sorts in it. All raise `ConfigurationError` if it can't be
+    written in.
     """
 
     def __init__(self, folder: Path, memory: int = 24 << 20, runs: int = 64) -> None:
-        """`memory`: bytes of events that are held. `runs`: how many are merged at once, at least two; each takes up to half a MiB then."""
+        """`memory`: bytes of events that are held. `runs`: how many are merged at once, at least
+        two; each takes up to half a MiB then.
+        """
         self._folder = folder
         self._memory = memory
         self._most = runs
@@ -277,7 +335,9 @@ class EventSorter:
         self.added += 1
 
     def merge(self) -> Iterator[int]:
-        """Make so few runs that they can be read together, as the caller asks on; how many events were written again so far."""
+        """Make so few runs that they can be read together, as the caller asks on; how many events
+        were written again so far.
+        """
         if self._paths and self._held:
             self._spill()
         before = written = 0
@@ -305,7 +365,8 @@ class EventSorter:
         path = self._folder / f"sort-{self._begun:06}.run"
         self._begun += 1
         try:
-            with os.fdopen(open_file(path, os.O_WRONLY | os.O_EXCL), "wb") as file:  # it holds records of people
+            # it holds records of people
+            with os.fdopen(open_file(path, os.O_WRONLY | os.O_EXCL), "wb") as file:
                 yield from write_blocks(file, entries, blake2b())
         except OSError as error:
             raise _cannot_sort(self._folder, error_text(error)) from error
@@ -325,7 +386,8 @@ def _read_run(path: Path) -> Iterator[SortedEvent]:
             yield from chain.from_iterable(read_blocks(file))
     except DamagedBlocks as error:
         raise ConfigurationError(
-            f"{path} was written a moment ago, and {error}", hint="The disk isn't to be relied on: name a folder on another with `--state`."
+            f"{path} was written a moment ago, and {error}",
+            hint="The disk isn't to be relied on: name a folder on another with `--state`.",
         ) from error
     path.unlink()
 
@@ -360,7 +422,8 @@ class EventSpool:
         return found if is_it and (self.folder / SPOOL).exists() else None
 
     def write(self, entries: Iterable[SortedEvent], about: SpoolIndex) -> Iterator[int]:
-        """Write entries that are in order, as the caller asks on; how many so far. They are durable at the end, and `about` knows them.
+        """Write entries that are in order, as the caller asks on; how many so far. They are
+        durable at the end, and `about` knows them.
 
         Raises `ConfigurationError` if they can't be written.
         """
@@ -381,7 +444,9 @@ class EventSpool:
             file.write(seal(VERSION, "sorted", about))
 
     def read(self, about: SpoolIndex, first: int) -> Iterator[list[SortedEvent]]:
-        """The entries from the one with this number on, block by block. Raises `SpoolDamaged`; then the next run sorts anew."""
+        """The entries from the one with this number on, block by block. Raises `SpoolDamaged`;
+        then the next run sorts anew.
+        """
         try:
             with (self.folder / SPOOL).open("rb") as file:
                 yield from read_blocks(file, first, about.entries)
@@ -389,7 +454,10 @@ class EventSpool:
             (self.folder / FILE).unlink(missing_ok=True)
             raise SpoolDamaged(
                 f"{self.folder / SPOOL}: {error_text(error)}",
-                hint="Run the same command again: the source is sorted again, and the import resumes where it stopped. Check the disk.",
+                hint=(
+                    "Run the same command again: the source is sorted again, and the import "
+                    "resumes where it stopped. Check the disk."
+                ),
             ) from error
 
     def remove(self) -> None:

@@ -1,12 +1,16 @@
-"""An import as a source of the pipeline: blocks go to the intake, are settled in any order, and are counted in theirs; checkpoints follow.
+"""An import as a source of the pipeline: blocks go to the intake, are settled in any order, and
+are counted in theirs; checkpoints follow.
 
-Order of the steps, so that a kill at any moment loses nothing: a block is settled once each of its events has arrived or is a durable dead
-letter, and so is each of its records that the format refused; it is counted when everything before it is settled; a checkpoint is written
-of what is counted. What was in flight is sent again by the next run, the same bytes; it sends from the position of each file on, so nothing
-is counted twice. Of a sorted import the position is the number of sorted events before the first unsettled one; a record with several
-events is counted with the last of them.
+Order of the steps, so that a kill at any moment loses nothing: a block is settled once each of its
+events has arrived or is a durable dead letter, and so is each of its records that the format
+refused; it is counted when everything before it is settled; a checkpoint is written of what is
+counted. What was in flight is sent again by the next run, the same bytes; it sends from the
+position of each file on, so nothing is counted twice. Of a sorted import the position is the
+number of sorted events before the first unsettled one; a record with several events is counted
+with the last of them.
 
-Invariant: memory holds the buffer's limit of events, and of the blocks behind an unsettled one at most `MAX_PENDING` records or events.
+Invariant: memory holds the buffer's limit of events, and of the blocks behind an unsettled one at
+most `MAX_PENDING` records or events.
 """
 
 from __future__ import annotations
@@ -26,7 +30,13 @@ from forwarder.core.records import EventIntake
 from forwarder.core.watermark import Span, Watermark
 from forwarder.sources.files.records import BrokenSource, SourceFile
 from forwarder.sources.imports.blocks import ImportBlock, letter_of
-from forwarder.sources.imports.books import FateKind, RecordBooks, RecordFate, RefusalExample, count_kind
+from forwarder.sources.imports.books import (
+    FateKind,
+    RecordBooks,
+    RecordFate,
+    RefusalExample,
+    count_kind,
+)
 from forwarder.sources.imports.checkpoint import (
     FileCheckpoint,
     ImportCheckpoint,
@@ -39,15 +49,19 @@ from forwarder.sources.imports.checkpoint import (
 from forwarder.sources.imports.columns import EventKey
 
 MAX_PENDING: Final = 300_000
-"""Records or events that may be held because something before them isn't settled; then reading waits."""
+"""Records or events that may be held because something before them isn't settled; then reading
+waits.
+"""
 LETTER_BYTES: Final = 200
 """So many bytes of dead letters count as a record there: they wait in memory for the disk."""
 SHARE: Final = 20
-"""Of the time, one part in so many goes to checkpoints at most: those of very many files are large."""
+"""Of the time, one part in so many goes to checkpoints at most: those of very many files are large.
+"""
 
 
 class ImportLedger:
-    """What is settled, as `checkpoint` says it, which is to be saved at any moment: the position of each file, and all counts up to there.
+    """What is settled, as `checkpoint` says it, which is to be saved at any moment: the position
+    of each file, and all counts up to there.
 
     Blocks are added in the order of the source, each once everything before it is settled.
     """
@@ -63,7 +77,11 @@ class ImportLedger:
         """Events that have arrived in this run."""
         self._files = {state.name: state for state in checkpoint.files}
         self._sorted: dict[str, SortedFile] = {}
-        self._refused = {} if checkpoint.spool is None else {(file, number): why for file, number, why in checkpoint.spool.refused}
+        self._refused = (
+            {}
+            if checkpoint.spool is None
+            else {(file, number): why for file, number, why in checkpoint.spool.refused}
+        )
 
     def count_repaired(self, name: str) -> None:
         """Count a refused record of a file, of which no dead letter is left."""
@@ -73,7 +91,9 @@ class ImportLedger:
                 each.mended += 1
 
     def add(self, block: ImportBlock) -> None:
-        """Everything of a block is settled, and of all blocks before it. Raises `SourceChanged` if what was sorted again is different."""
+        """Everything of a block is settled, and of all blocks before it. Raises `SourceChanged` if
+        what was sorted again is different.
+        """
         if block.sorted is not None:
             self._begin_sorted(block.sorted)
         for number, books in block.books.items():
@@ -99,7 +119,9 @@ class ImportLedger:
     def _state(self, file: SourceFile | SortedFile) -> FileCheckpoint:
         state = self._files.get(file.name)
         if state is None:
-            state = self._files[file.name] = FileCheckpoint(file.name, file.identity, RecordBooks(), 0)
+            state = self._files[file.name] = FileCheckpoint(
+                file.name, file.identity, RecordBooks(), 0
+            )
             self.checkpoint.files.append(state)
         return state
 
@@ -109,7 +131,9 @@ class ImportLedger:
         state.read = max(state.read, state.books.read)
 
     def _begin_sorted(self, found: SpoolIndex) -> None:
-        """All is sorted. What is settled without being sent counts from now on; a spool that was begun before is continued."""
+        """All is sorted. What is settled without being sent counts from now on; a spool that was
+        begun before is continued.
+        """
         spool = self.checkpoint.spool
         if spool is None or spool.is_settled:
             self.checkpoint.spool = SpoolCheckpoint(found.entries, found.digest, 0, found.before)
@@ -120,12 +144,20 @@ class ImportLedger:
                     self.totals.example(reason, example)
         elif found.digest != spool.digest:
             raise SourceChanged(
-                "the source was sorted again, and its events aren't those that this import began with",
-                hint="Bring the source back as it was, and resume with the forwarder that began this import; or import what it is now as a "
+                (
+                    "the source was sorted again, and its events aren't those that this import "
+                    "began with"
+                ),
+                hint="Bring the source back as it was, and resume with the forwarder that "
+                "began this import; or import what it is now as a "
                 "job of its own, with `--state`.",
             )
         self._sorted = {file.name: file for file in found.files}
-        self.broken += [BrokenSource(file.name, file.broken.offset, file.broken.reason) for file in found.files if file.broken]
+        self.broken += [
+            BrokenSource(file.name, file.broken.offset, file.broken.reason)
+            for file in found.files
+            if file.broken
+        ]
         for name in self._sorted:
             self._settle_sorted(name)
 
@@ -145,7 +177,9 @@ class ImportLedger:
                     books.delivered = 0
                     count_kind(books, RecordFate(FateKind.REFUSED, reason))
                 if shared.reason:
-                    line = next(event.line for event in chain.from_iterable(block.parts) if event.key == key)
+                    line = next(
+                        event.line for event in chain.from_iterable(block.parts) if event.key == key
+                    )
                     self.totals.example(reason, RefusalExample(file.name, line, shared.detail))
                 self._count(self._files[file.name], books)
         spool.settled += block.entries
@@ -207,10 +241,13 @@ class ImportSource:
         on_saved: Callable[[], None],
         flush: Callable[[bool], None],
     ) -> None:
-        """`refusals`: of events that the service refused, once they are dead letters. `on_saved`: called when a checkpoint is written.
+        """`refusals`: of events that the service refused, once they are dead letters. `on_saved`:
+        called when a checkpoint is written.
 
-        `replay`: sends dead letters that are marked for it, and calls back when there is something to save.
-        `flush`: called with whether batches should go as they are, because nothing comes that they could wait for.
+        `replay`: sends dead letters that are marked for it, and calls back when there is something
+        to save.
+        `flush`: called with whether batches should go as they are, because nothing comes that they
+        could wait for.
         """
         self.ledger = ledger
         self.in_flight = 0
@@ -237,7 +274,9 @@ class ImportSource:
         """Gets errors that occur where no task awaits them."""
 
     def stop(self) -> None:
-        """Read nothing more, and let `run` end; what is in flight is settled or not, as delivery goes on."""
+        """Read nothing more, and let `run` end; what is in flight is settled or not, as delivery
+        goes on.
+        """
         self._stopping = True
         self._settlement.set()
 
@@ -247,9 +286,11 @@ class ImportSource:
             self._failure.set_exception(error)
 
     async def run(self) -> None:
-        """Bring everything of the source to the service, and then the dead letters that are marked for it; or what is of it until `stop`.
+        """Bring everything of the source to the service, and then the dead letters that are marked
+        for it; or what is of it until `stop`.
 
-        Raises what reading raises. Checkpoints are written meanwhile, but not the last one: see `save`.
+        Raises what reading raises. Checkpoints are written meanwhile, but not the last one: see
+        `save`.
         """
         saving = asyncio.create_task(self._save_as_it_settles())
         work = asyncio.create_task(self._bring())
@@ -266,7 +307,9 @@ class ImportSource:
             self._blocks.close()
 
     def note(self, waiting: str, *, save: bool) -> None:
-        """Why nothing is sent now: for the next checkpoint; `save`: if it is something new, that is written now."""
+        """Why nothing is sent now: for the next checkpoint; `save`: if it is something new, that
+        is written now.
+        """
         if waiting != self.ledger.checkpoint.waiting:
             self.ledger.checkpoint.waiting = waiting
             if save or self._saved:
@@ -277,11 +320,21 @@ class ImportSource:
         books = self.ledger.books
         refused, left_out = sum(books.refused.values()), sum(books.left_out.values())
         return ImportProgress(
-            books.read, books.delivered, refused, left_out, books.repeats, self.in_flight, self.ledger.delivered, waiting, slowed
+            books.read,
+            books.delivered,
+            refused,
+            left_out,
+            books.repeats,
+            self.in_flight,
+            self.ledger.delivered,
+            waiting,
+            slowed,
         )
 
     def save(self) -> None:
-        """Write a checkpoint of what is settled now. Raises `ConfigurationError` if it can't be written."""
+        """Write a checkpoint of what is settled now. Raises `ConfigurationError` if it can't be
+        written.
+        """
         self._news.clear()
         self._saved = True
         self.ledger.checkpoint.written_at = self._clock.now()
@@ -291,7 +344,9 @@ class ImportSource:
     async def _bring(self) -> None:
         with ThreadPoolExecutor(1, "import") as thread:
             loop = asyncio.get_running_loop()
-            while not self._stopping and (block := await loop.run_in_executor(thread, next, self._blocks, None)):
+            while not self._stopping and (
+                block := await loop.run_in_executor(thread, next, self._blocks, None)
+            ):
                 await self._take(block)
         if not self._stopping:
             self._flush(True)
@@ -311,29 +366,42 @@ class ImportSource:
         if self._stopping:
             return
         now = self._clock.now()
-        letters = [letter_of(record, block.files[record.file_number], self._lane, now) for record in block.letters]
+        letters = [
+            letter_of(record, block.files[record.file_number], self._lane, now)
+            for record in block.letters
+        ]
         block.letters = []
-        held = max(block.records, sum(map(len, block.parts))) + sum([len(letter.data) for letter in letters]) // LETTER_BYTES
+        held = (
+            max(block.records, sum(map(len, block.parts)))
+            + sum([len(letter.data) for letter in letters]) // LETTER_BYTES
+        )
         span = self._watermark.open(self._watermark.read, self._watermark.read + 1, held)
         self._held[span] = block
         await self._submit(block.chunks(self._lane, now), letters, lambda: self._settled(span))
 
     async def submit(self, chunks: Sequence[Chunk]) -> bool:
-        """Bring events that belong to no block; returns once they are settled, or False when the run is stopped before."""
+        """Bring events that belong to no block; returns once they are settled, or False when the
+        run is stopped before.
+        """
         settled = asyncio.Event()
         await self._submit(chunks, (), settled.set)
         await self._until(settled.is_set)
         return settled.is_set()
 
-    async def _submit(self, chunks: Sequence[Chunk], letters: Sequence[DeadLetter], settled: Callable[[], None]) -> None:
-        """Hand over events and dead letters as soon as there is room for them; `settled` is called when they are."""
+    async def _submit(
+        self, chunks: Sequence[Chunk], letters: Sequence[DeadLetter], settled: Callable[[], None]
+    ) -> None:
+        """Hand over events and dead letters as soon as there is room for them; `settled` is called
+        when they are.
+        """
         events = sum([chunk.count for chunk in chunks])
 
         def callback(_: Backpressure | None) -> None:
             self.in_flight -= events
             try:
                 settled()
-            except Exception as failure:  # whoever calls back would log it, and the run would wait for ever
+            except Exception as failure:
+                # whoever calls back would log it, and the run would wait for ever
                 self.fail(failure)
             self._settlement.set()
 
@@ -342,7 +410,8 @@ class ImportSource:
             try:
                 waits = self._intake.accept_made(chunks, letters, callback)
             except Backpressure as full:
-                # until something is settled; where nothing is in flight, until the room may have come from elsewhere
+                # until something is settled; where nothing is in flight, until the room may have
+                # come from elsewhere
                 await wait_for_event(self._settlement, full.retry_after, self._clock)
                 continue
             self.in_flight += events
@@ -351,7 +420,9 @@ class ImportSource:
             return
 
     async def _until(self, reached: Callable[[], bool]) -> None:
-        """Wait until something is so, or the run is stopped; it is looked at whenever something is settled."""
+        """Wait until something is so, or the run is stopped; it is looked at whenever something is
+        settled.
+        """
         while not reached() and not self._stopping:
             self._settlement.clear()
             await self._settlement.wait()
@@ -373,11 +444,13 @@ class ImportSource:
             block = self._held.pop(passed)
             block.refuse(self._refusals)
             self.ledger.add(block)
-            if block.file >= 0 or block.sorted is not None or block.entries:  # not while a source is sorted
+            # not while a source is sorted
+            if block.file >= 0 or block.sorted is not None or block.entries:
                 self._news.set()
 
     async def _save_as_it_settles(self) -> None:
-        """Write a checkpoint for each block that is settled, but where writing takes long, for several: then it takes one part in `SHARE`.
+        """Write a checkpoint for each block that is settled, but where writing takes long, for
+        several: then it takes one part in `SHARE`.
 
         So what a kill brings back is what was in flight, and seldom more.
         """

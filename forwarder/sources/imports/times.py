@@ -1,7 +1,8 @@
-"""Times as imports count them: microseconds and days since 1970, UTC. How records' times are parsed, and how times are printed.
+"""Times as imports count them: microseconds and days since 1970, UTC. How records' times are
+parsed, and how times are printed.
 
-A time that can't be parsed is refused and never replaced by "now": an event at a wrong time can't be removed again. Digits past the
-microsecond are cut off.
+A time that can't be parsed is refused and never replaced by "now": an event at a wrong time can't
+be removed again. Digits past the microsecond are cut off.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ AFTER_LAST: Final = 253_402_300_800_000_000
 """The first microsecond of the year 10,000."""
 _AFTER_LAST_DAY: Final = AFTER_LAST // DAY
 _LAST_SECONDS: Final = 10_000_000_000
-"""An epoch above it counts milliseconds (as seconds it would be past 2286; as milliseconds it is past April 1970)."""
+"""An epoch above it counts milliseconds (as seconds it would be past 2286; as milliseconds it is
+past April 1970).
+"""
 _LAST_MILLISECONDS: Final = 10_000_000_000_000
 """An epoch above it counts microseconds."""
 _LONGEST: Final = 64
@@ -40,7 +43,9 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 def when(time: int) -> str:
     """A time in UTC: to the millisecond, or to the microsecond where it has any."""
-    text = (EPOCH + timedelta(microseconds=time)).isoformat(timespec="microseconds" if time % 1000 else "milliseconds")
+    text = (EPOCH + timedelta(microseconds=time)).isoformat(
+        timespec="microseconds" if time % 1000 else "milliseconds"
+    )
     return text.removesuffix("+00:00") + "Z"
 
 
@@ -64,17 +69,23 @@ def parse_moment(value: str | float, clock: tzinfo | None = None) -> tuple[int, 
         else:
             since = found - (_EPOCH_WITHOUT_ZONE if found.tzinfo is None else EPOCH)
             if 0 <= since.days < _AFTER_LAST_DAY:
-                return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds, EPOCH + since
+                return (
+                    since.days * 86_400 + since.seconds
+                ) * 1_000_000 + since.microseconds, EPOCH + since
     micros = parse_time(value, clock)
     return micros, EPOCH + timedelta(0, 0, micros)
 
 
-def parse_time(value: bytes | msgspec.Raw | str | int | float | Decimal, clock: tzinfo | None = None) -> int:
-    """The microseconds since 1970 of a time. Raises `RecordRefused` (`NO_TIME`) if it can't be read or isn't of the years 1970 to 9999.
+def parse_time(
+    value: bytes | msgspec.Raw | str | int | float | Decimal, clock: tzinfo | None = None
+) -> int:
+    """The microseconds since 1970 of a time. Raises `RecordRefused` (`NO_TIME`) if it can't be
+    read or isn't of the years 1970 to 9999.
 
-    Bytes and `Raw` are a JSON value, text is the time itself: ISO 8601 with `T` or a space, or an epoch in seconds, milliseconds
-    (above 1e10) or microseconds (above 1e13), as a number or as its digits; eight digits as a text are a date. A text without a zone
-    is what `clock` shows (None: UTC). Epochs are UTC: a format whose vendor shifts them moves them itself (`ahead_of_utc`).
+    Bytes and `Raw` are a JSON value, text is the time itself: ISO 8601 with `T` or a space, or an
+    epoch in seconds, milliseconds (above 1e10) or microseconds (above 1e13), as a number or as its
+    digits; eight digits as a text are a date. A text without a zone is what `clock` shows (None:
+    UTC). Epochs are UTC: a format whose vendor shifts them moves them itself (`ahead_of_utc`).
     """
     if isinstance(value, _JSON):
         value = _json_value(value)
@@ -90,7 +101,8 @@ def _json_value(raw: bytes | msgspec.Raw) -> int | Decimal | str:
         if value.isdigit():  # as most epochs are
             return int(value)
         return _decode_text(value) if value[:1] == b'"' else Decimal(value.decode())
-    except (ValueError, DecimalException) as error:  # null, an object, a number that is out of all bounds
+    except (ValueError, DecimalException) as error:
+        # null, an object, a number that is out of all bounds
         raise _unreadable(value) from error
 
 
@@ -107,25 +119,34 @@ def _of_text(text: str, clock: tzinfo | None) -> int:
 
 
 def micros_of(time: datetime, clock: tzinfo | None = None) -> int:
-    """The microseconds since 1970 of a time; without a zone it is what `clock` shows (None: UTC)."""
+    """The microseconds since 1970 of a time; without a zone it is what `clock` shows
+    (None: UTC).
+    """
     since = time - (_EPOCH_WITHOUT_ZONE if time.tzinfo is None else EPOCH)
-    micros = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds  # as `// microsecond`, in half of its time
-    return micros if clock is None or time.tzinfo is not None else micros - ahead_of_utc(clock, micros // MINUTE)
+    # as `// microsecond`, in half of its time
+    micros = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    return (
+        micros
+        if clock is None or time.tzinfo is not None
+        else micros - ahead_of_utc(clock, micros // MINUTE)
+    )
 
 
 @lru_cache(maxsize=4096)
 def ahead_of_utc(clock: tzinfo, minute: int) -> int:
     """How many microseconds ahead of UTC a clock is when it shows this minute, counted from 1970.
 
-    Where clocks are put back, a time comes twice: the first one is meant. Where they are put forward, times that they skip count by the
-    offset from before.
+    Where clocks are put back, a time comes twice: the first one is meant. Where they are put
+    forward, times that they skip count by the offset from before.
     """
     shown = (_EPOCH_WITHOUT_ZONE + timedelta(minutes=minute)).replace(tzinfo=clock)
     return (shown.utcoffset() or timedelta()) // _MICROSECOND
 
 
 def _of_uncommon_text(text: str, clock: tzinfo | None) -> int:
-    """Digits, spaces around, a small z, a zone named UTC or GMT, or the basic form without hyphens."""
+    """Digits, spaces around, a small z, a zone named UTC or GMT, or the basic form
+    without hyphens.
+    """
     if text.replace(".", "", 1).isdecimal() and text.isascii() and len(text) != _BASIC_DATE:
         return _of_number(Decimal(text))
     plain = text.upper()
@@ -138,14 +159,21 @@ def _of_uncommon_text(text: str, clock: tzinfo | None) -> int:
 
 
 def _of_number(number: float | Decimal) -> int:
-    """Floats count by their shortest digits: 1712010112.345 is that, not what is nearest to it in binary."""
+    """Floats count by their shortest digits: 1712010112.345 is that, not what is nearest to it in
+    binary.
+    """
     if isinstance(number, bool):
         raise _unreadable(number)
     if isinstance(number, int):
-        return number * (1_000_000 if number <= _LAST_SECONDS else 1000 if number <= _LAST_MILLISECONDS else 1)
+        return number * (
+            1_000_000 if number <= _LAST_SECONDS else 1000 if number <= _LAST_MILLISECONDS else 1
+        )
     exact = Decimal(repr(number)) if isinstance(number, float) else number
     try:
-        micros = _EXACT.multiply(exact, 1_000_000 if exact <= _LAST_SECONDS else 1000 if exact <= _LAST_MILLISECONDS else 1)
+        micros = _EXACT.multiply(
+            exact,
+            1_000_000 if exact <= _LAST_SECONDS else 1000 if exact <= _LAST_MILLISECONDS else 1,
+        )
         if not 0 <= micros < AFTER_LAST:
             raise _unreadable(number)
         return int(micros.to_integral_value(ROUND_FLOOR, _EXACT))
@@ -154,7 +182,17 @@ def _of_number(number: float | Decimal) -> int:
 
 
 def _unreadable(value: object) -> RecordRefused:
-    shown = repr(value) if isinstance(value, str) else value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    shown = (
+        repr(value)
+        if isinstance(value, str)
+        else value.decode(errors="replace")
+        if isinstance(value, bytes)
+        else str(value)
+    )
     return RecordRefused(
-        RefusalReason.NO_TIME, f"{shown if len(shown) <= 80 else shown[:80] + '…'} can't be read as a time of the years 1970 to 9999"
+        RefusalReason.NO_TIME,
+        (
+            f"{shown if len(shown) <= 80 else shown[:80] + '…'} can't be read as a time of the "
+            "years 1970 to 9999"
+        ),
     )

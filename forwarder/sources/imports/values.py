@@ -1,7 +1,9 @@
-"""Values of vendors' records: JSON fields, read with their type or kept as bytes, and the ids of persons.
+"""Values of vendors' records: JSON fields, read with their type or kept as bytes, and the ids of
+persons.
 
-`msgspec.Raw` holds bytes that are syntactically JSON, but msgspec doesn't check their UTF-8: so a record's text is checked as a whole. A
-merge of persons can't be undone and an event can't be deleted: an id that means "nobody" is refused, never passed on.
+`msgspec.Raw` holds bytes that are syntactically JSON, but msgspec doesn't check their UTF-8: so a
+record's text is checked as a whole. A merge of persons can't be undone and an event can't be
+deleted: an id that means "nobody" is refused, never passed on.
 """
 
 from __future__ import annotations
@@ -19,34 +21,76 @@ from forwarder.core.error_text import error_text
 from forwarder.sources.files.transcoding import not_utf8
 from forwarder.sources.imports.format import RecordRefused, RefusalReason
 
-_KINDS: Final = {b'"': "a text", b"{": "an object", b"[": "a list", b"t": "a yes or no", b"f": "a yes or no"}
+_KINDS: Final = {
+    b'"': "a text",
+    b"{": "an object",
+    b"[": "a list",
+    b"t": "a yes or no",
+    b"f": "a yes or no",
+}
 MAX_DEPTH: Final = 120
-"""Levels that a record or an event may have: common parsers accept 128, two of which are the request's own."""
+"""Levels that a record or an event may have: common parsers accept 128, two of which are the
+request's own.
+"""
 _COUNTED: Final = 16
-"""Objects whose brackets are counted together: few enough that those of all but one seldom exceed what one may have."""
+"""Objects whose brackets are counted together: few enough that those of all but one seldom exceed
+what one may have.
+"""
 _BRACKET_OR_STRING: Final = re.compile(rb'([][{}])|"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _decode_object = msgspec.json.Decoder(dict[str, Raw] | None).decode
 _decode_list = msgspec.json.Decoder(list[Raw] | None).decode
 _decode_text: Final[Callable[[Raw], str | None]] = msgspec.json.Decoder(str | None).decode
 Decoded = TypeVar("Decoded")
 _REMEMBERED: Final = 40
-"""Longer ids aren't remembered: they are more often those of messages, which come once, than of persons."""
+"""Longer ids aren't remembered: they are more often those of messages, which come once, than of
+persons.
+"""
 _AROUND: Final = string.whitespace + "\"'`\\\x00\u00a0\u200b\ufeff"
-"""What may stand around an id and changes nothing of what it means: an id that was quoted once too often still says nothing."""
-ILLEGAL: Final = frozenset((
-    # Nothing, as programs of many languages spell it when they write it as text.
-    "", "null", "undefined", "none", "nil", "nan", "(null)", "<null>", "<nil>", "[object object]", "{}", "[]",
-    # Values of another type, and counters that never counted.
-    "true", "false", "0", "-0", "0.0", "00000000-0000-0000-0000-000000000000",
-    # Words for everybody, and names of fields instead of their values.
-    "anonymous", "guest", "not_authenticated", "empty", "blank", "distinct_id", "distinctid", "id", "email",
-))  # fmt: skip
+"""What may stand around an id and changes nothing of what it means: an id that was quoted once too
+often still says nothing.
+"""
+ILLEGAL: Final = frozenset(
+    (
+        # Nothing, as programs of many languages spell it when they write it as text.
+        "",
+        "null",
+        "undefined",
+        "none",
+        "nil",
+        "nan",
+        "(null)",
+        "<null>",
+        "<nil>",
+        "[object object]",
+        "{}",
+        "[]",
+        # Values of another type, and counters that never counted.
+        "true",
+        "false",
+        "0",
+        "-0",
+        "0.0",
+        "00000000-0000-0000-0000-000000000000",
+        # Words for everybody, and names of fields instead of their values.
+        "anonymous",
+        "guest",
+        "not_authenticated",
+        "empty",
+        "blank",
+        "distinct_id",
+        "distinctid",
+        "id",
+        "email",
+    )
+)
 """In lower case, and without what may stand around them."""
 
 
 def decode_record(record: bytes, decode: Callable[[bytes], Decoded], wrong: str = "") -> Decoded:
-    """A record, which is to be a JSON object; of a name that comes twice, the last counts. Raises `RecordRefused`: `WRONG_TYPE` if a field
-    is of another type (`wrong`: how the refusal begins), `NOT_JSON` for anything else."""
+    """A record, which is to be a JSON object; of a name that comes twice, the last counts. Raises
+    `RecordRefused`: `WRONG_TYPE` if a field is of another type (`wrong`: how the refusal begins),
+    `NOT_JSON` for anything else.
+    """
     try:
         if not record.isascii():
             check_utf8(record)
@@ -54,13 +98,20 @@ def decode_record(record: bytes, decode: Callable[[bytes], Decoded], wrong: str 
     except msgspec.ValidationError as error:
         if record.lstrip()[:1] == b"{":
             raise RecordRefused(RefusalReason.WRONG_TYPE, f"{wrong}{error_text(error)}") from error
-        raise RecordRefused(RefusalReason.NOT_JSON, f"{wrong}{error_text(error)}" if wrong else "the record isn't a JSON object") from error
+        raise RecordRefused(
+            RefusalReason.NOT_JSON,
+            f"{wrong}{error_text(error)}" if wrong else "the record isn't a JSON object",
+        ) from error
     except (ValueError, RecursionError) as error:  # of msgspec and of UTF-8
-        raise RecordRefused(RefusalReason.NOT_JSON, f"the record isn't a JSON object: {error_text(error)}") from error
+        raise RecordRefused(
+            RefusalReason.NOT_JSON, f"the record isn't a JSON object: {error_text(error)}"
+        ) from error
 
 
 def check_utf8(record: bytes) -> None:
-    """Raises `RecordRefused` (`NOT_JSON`) if a record isn't UTF-8, with the byte that isn't and the encoding that it may have."""
+    """Raises `RecordRefused` (`NOT_JSON`) if a record isn't UTF-8, with the byte that isn't and
+    the encoding that it may have.
+    """
     try:
         record.decode()
     except UnicodeDecodeError as error:
@@ -68,7 +119,9 @@ def check_utf8(record: bytes) -> None:
 
 
 def text_or_number(raw: Raw | None, name: str) -> str | None:
-    """A text, or a number as it is written in JSON (ids); None if there is none, or null. Raises `RecordRefused` (`WRONG_TYPE`)."""
+    """A text, or a number as it is written in JSON (ids); None if there is none, or null. Raises
+    `RecordRefused` (`WRONG_TYPE`).
+    """
     if not raw:
         return None
     try:
@@ -81,7 +134,9 @@ def text_or_number(raw: Raw | None, name: str) -> str | None:
 
 
 def optional_text(raw: Raw | None) -> str | None:
-    """The same of a field that its record doesn't need: of another type, it is as good as missing."""
+    """The same of a field that its record doesn't need: of another type, it is as good
+    as missing.
+    """
     try:
         return text_or_number(raw, "") if raw else None
     except RecordRefused:
@@ -89,7 +144,9 @@ def optional_text(raw: Raw | None) -> str | None:
 
 
 def nested(raw: Raw | None, name: str) -> dict[str, Raw]:
-    """The fields of an object; of none, or null, no fields. Raises `RecordRefused` (`WRONG_TYPE`) if it is anything else."""
+    """The fields of an object; of none, or null, no fields. Raises `RecordRefused` (`WRONG_TYPE`)
+    if it is anything else.
+    """
     try:
         return (_decode_object(raw) if raw else None) or {}
     except msgspec.ValidationError:
@@ -97,7 +154,8 @@ def nested(raw: Raw | None, name: str) -> dict[str, Raw]:
 
 
 def first_time(*fields: tuple[str, Any]) -> str | int | float | None:
-    """The first of some fields with a time that says something, as JSON values; those after it aren't needed. None if none does.
+    """The first of some fields with a time that says something, as JSON values; those after it
+    aren't needed. None if none does.
 
     Raises `RecordRefused` (`WRONG_TYPE`) if it is neither a text nor a number.
     """
@@ -110,7 +168,9 @@ def first_time(*fields: tuple[str, Any]) -> str | int | float | None:
 
 
 def items(raw: Raw | None, name: str) -> list[Raw]:
-    """The values of a list; of none, or null, no values. Raises `RecordRefused` (`WRONG_TYPE`) if it is anything else."""
+    """The values of a list; of none, or null, no values. Raises `RecordRefused` (`WRONG_TYPE`) if
+    it is anything else.
+    """
     try:
         return (_decode_list(raw) if raw else None) or []
     except msgspec.ValidationError:
@@ -129,11 +189,16 @@ def is_deep(text: bytes) -> bool:
 
 
 def may_be_deep(texts: Sequence[bytes]) -> bool:
-    """Whether one of some objects with an object in each may be; counts the brackets of several at once."""
+    """Whether one of some objects with an object in each may be; counts the brackets of several at
+    once.
+    """
     for start in range(0, len(texts), _COUNTED):
         some = texts[start : start + _COUNTED]
         text = b"".join(some)
-        if text.count(b"{") + (text.count(b"[") if b"[" in text else 0) - 2 * (len(some) - 1) > MAX_DEPTH:
+        if (
+            text.count(b"{") + (text.count(b"[") if b"[" in text else 0) - 2 * (len(some) - 1)
+            > MAX_DEPTH
+        ):
             return True
     return False
 
@@ -155,7 +220,9 @@ def _depth(text: bytes) -> int:
 
 
 def is_illegal(text: str) -> bool:
-    """Whether an id stands for no particular person. Neighbouring records share their ids, so answers are cached."""
+    """Whether an id stands for no particular person. Neighbouring records share their ids, so
+    answers are cached.
+    """
     return _is_illegal(text) if len(text) <= _REMEMBERED else _is_illegal.__wrapped__(text)
 
 
@@ -171,7 +238,9 @@ def _is_illegal(text: str) -> bool:
 
 def none_illegal(texts: Collection[str]) -> bool:
     """Whether none of these ids is illegal; checks all at once."""
-    return ILLEGAL.isdisjoint([text.strip(_AROUND).lower() for text in texts]) and not any(map(str.isspace, texts))
+    return ILLEGAL.isdisjoint([text.strip(_AROUND).lower() for text in texts]) and not any(
+        map(str.isspace, texts)
+    )
 
 
 def check_id(text: str) -> str:
@@ -182,7 +251,9 @@ def check_id(text: str) -> str:
 
 
 def checked_id(raw: Raw | None, name: str) -> str:
-    """The id that a value is (`text_or_number`); empty if it is blank or there is none. Raises `RecordRefused`."""
+    """The id that a value is (`text_or_number`); empty if it is blank or there is none. Raises
+    `RecordRefused`.
+    """
     found = text_or_number(raw, name) if raw else None
     return "" if not found or found.isspace() else check_id(found)
 

@@ -1,9 +1,11 @@
-"""Whether the events of an import are there: a manifest compared per UTC day with what a sandbox or an export of the service holds.
+"""Whether the events of an import are there: a manifest compared per UTC day with what a sandbox
+or an export of the service holds.
 
-A sandbox is asked page by page over one connection (docs/reference/sandbox.md). An export is files of events, one object per row.
-Counts say how many events are missing or extra, digests whether those that are there are the same. Only uuids are compared: they follow
-from the source's records, and the service keeps them. Memory doesn't grow with the number of events: what was seen goes to a file
-(`repeats`).
+A sandbox is asked page by page over one connection (docs/reference/sandbox.md). An export is files
+of events, one object per row. Counts say how many events are missing or extra, digests whether
+those that are there are the same. Only uuids are compared: they follow from the source's records,
+and the service keeps them. Memory doesn't grow with the number of events: what was seen goes to a
+file (`repeats`).
 """
 
 from __future__ import annotations
@@ -40,9 +42,13 @@ TIMEOUT: Final = 120.0
 _NONE: Final = msgspec.Raw(b"null")
 _BYTES: Final = 16
 """Of a uuid's hash."""
-_SANDBOX_HINT: Final = "The service itself can't be asked for its events: export them, and name the files with `--export`."
+_SANDBOX_HINT: Final = (
+    "The service itself can't be asked for its events: export them, and name the files with "
+    "`--export`."
+)
 _EXPORT_HINT: Final = (
-    "Each row requires `uuid`, `timestamp` (ISO 8601) and `properties` (an object, or one as text), as in the service's batch "
+    "Each row requires `uuid`, `timestamp` (ISO 8601) and `properties` (an object, or one as "
+    "text), as in the service's batch "
     "exports of events: JSON lines or Parquet, compressed or not."
 )
 Body = TypeVar("Body")
@@ -99,11 +105,14 @@ class _ArrivedPage(Struct, frozen=True):
 class StoredDays:
     """What the service holds of an import, by day.
 
-    Each uuid counts once a day: the service removes repeats some time after it has accepted them, and shows them until then.
+    Each uuid counts once a day: the service removes repeats some time after it has accepted them,
+    and shows them until then.
     """
 
     def __init__(self, seen: Repeats | None = None) -> None:
-        """`seen` tells repeats; None: rows are known to be of different events, and only counted."""
+        """`seen` tells repeats; None: rows are known to be of different events, and
+        only counted.
+        """
         self.conflicts = 0
         """Events that came with the uuid of another one, as far as that is known."""
         self._seen = seen
@@ -116,7 +125,9 @@ class StoredDays:
         return 0 if self._seen is None else self._seen.repeats
 
     def add(self, uuid: str, timestamp: str) -> None:
-        """Count an event. Raises ValueError if either isn't what it should be, and ConfigurationError if the file can't be written."""
+        """Count an event. Raises ValueError if either isn't what it should be, and
+        ConfigurationError if the file can't be written.
+        """
         time, number = datetime.fromisoformat(timestamp), uuid_hash(uuid)
         try:
             at = (time if time.tzinfo in (None, UTC) else time.astimezone(UTC)).date()
@@ -130,19 +141,27 @@ class StoredDays:
 
     def days(self) -> dict[str, DayTally]:
         """Counts and digests by day."""
-        return {day: DayTally(0, count, digest_hex(self._sums[day])) for day, count in sorted(self._counts.items())}
+        return {
+            day: DayTally(0, count, digest_hex(self._sums[day]))
+            for day, count in sorted(self._counts.items())
+        }
 
 
 _decode_row: Final = msgspec.json.Decoder(StoredRow).decode
 
 
 def read_exports(
-    paths: Sequence[str], jobs: Collection[str] | None, options: ReadOptions, folder: Path, found: Callable[[int], None]
+    paths: Sequence[str],
+    jobs: Collection[str] | None,
+    options: ReadOptions,
+    folder: Path,
+    found: Callable[[int], None],
 ) -> StoredDays:
-    """The events of these jobs, or with None of any, in these files; `folder` is for what memory can't hold.
+    """The events of these jobs, or with None of any, in these files; `folder` is for what memory
+    can't hold.
 
-    `found` is called with the number of its events, block by block. Raises `ConfigurationError` and `BrokenSource`: files that can't be
-    read to their end prove nothing.
+    `found` is called with the number of its events, block by block. Raises `ConfigurationError`
+    and `BrokenSource`: files that can't be read to their end prove nothing.
     """
     with Repeats(folder) as seen, open_source(paths, options) as source:
         stored = StoredDays(seen)
@@ -157,16 +176,23 @@ def read_exports(
                                 stored.add(row.uuid, row.timestamp)
                                 count += 1
                         except ValueError as error:  # msgspec's errors are, too
-                            message = f"{blocks.name}:{line} is not an exported event: {error_text(error)}"
+                            message = (
+                                f"{blocks.name}:{line} is not an exported event: "
+                                f"{error_text(error)}"
+                            )
                             raise ConfigurationError(message, hint=_EXPORT_HINT) from error
                     found(count)
     return stored
 
 
-def ask_sandbox(url: str, jobs: Collection[str], api_key: str, found: Callable[[int], None]) -> StoredDays:
-    """The events of these jobs in one project of a running sandbox; `found` is called with the number of events of each page.
+def ask_sandbox(
+    url: str, jobs: Collection[str], api_key: str, found: Callable[[int], None]
+) -> StoredDays:
+    """The events of these jobs in one project of a running sandbox; `found` is called with the
+    number of events of each page.
 
-    Raises `Unreachable`, and `ConfigurationError` if it is no sandbox, or has an import in several projects and none was named.
+    Raises `Unreachable`, and `ConfigurationError` if it is no sandbox, or has an import in several
+    projects and none was named.
     """
     stored = StoredDays()
     with closing(_SandboxClient(url)) as client:
@@ -180,7 +206,9 @@ def ask_sandbox(url: str, jobs: Collection[str], api_key: str, found: Callable[[
             after = "" if projects else None
             stored.conflicts += sum(each.conflicts for each in projects)
             while after is not None:
-                page = client.get(_StoredPage, "import-events", {**query, "limit": str(PAGE), "after": after})
+                page = client.get(
+                    _StoredPage, "import-events", {**query, "limit": str(PAGE), "after": after}
+                )
                 for row in page.results:
                     stored.add(row.uuid, row.timestamp)
                 found(len(page.results))
@@ -199,33 +227,49 @@ class _SandboxClient:
         except ValueError:
             host = port = None
         if parts.scheme not in ("http", "https") or not host:
-            raise ConfigurationError(f"{mask_secrets(url)!r} is not the address of a sandbox", hint="Write it as http://127.0.0.1:8322.")
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+            raise ConfigurationError(
+                f"{mask_secrets(url)!r} is not the address of a sandbox",
+                hint="Write it as http://127.0.0.1:8322.",
+            )
+        kind = (
+            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        )
         self._connection, self._base = kind(host, port, timeout=TIMEOUT), parts.path
 
     def get(self, kind: type[Body], name: str, query: Mapping[str, str]) -> Body:
         try:
-            self._connection.request("GET", f"{self._base}/sandbox/{name}?{urlencode(query)}", headers={"Accept": "application/json"})
+            self._connection.request(
+                "GET",
+                f"{self._base}/sandbox/{name}?{urlencode(query)}",
+                headers={"Accept": "application/json"},
+            )
             with closing(self._connection.getresponse()) as response:
                 status, body = response.status, response.read()
         except (OSError, http.client.HTTPException, ValueError) as error:
             why = error_text(error)
             raise Unreachable(
                 f"no sandbox answers at {self.url}: {mask_secrets(why)}",
-                hint=f"Start it with `{proposed('sandbox --database FILE')}`, or name its address with `--sandbox URL`.",
+                hint=(
+                    f"Start it with `{proposed('sandbox --database FILE')}`, or name its "
+                    "address with `--sandbox URL`."
+                ),
             ) from error
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise Unreachable(f"{self.url} answers {status}", hint="Check its log, and try again.")
         if status == HTTPStatus.MISDIRECTED_REQUEST:
             why = body.decode(errors="replace").strip()
-            raise ConfigurationError(f"{self.url} answers {status}: {why}", hint="Or name its address.")
+            raise ConfigurationError(
+                f"{self.url} answers {status}: {why}", hint="Or name its address."
+            )
         why = f"it answers {status}"
         try:
             if status == HTTPStatus.OK:
                 return msgspec.json.decode(body, type=kind)
         except ValueError as error:  # msgspec's errors are, too
             why = f"its answer can't be read: {error_text(error)}"
-        raise ConfigurationError(f"{self.url} is not a sandbox of this version: {why}", hint=_SANDBOX_HINT)
+        raise ConfigurationError(
+            f"{self.url} is not a sandbox of this version: {why}", hint=_SANDBOX_HINT
+        )
 
     def close(self) -> None:
         self._connection.close()
@@ -261,39 +305,82 @@ class Verification(Struct, frozen=True):
 
     def words(self) -> Iterator[str]:
         """The verdict, and a line for each day that isn't the same."""
-        expected, found = sum(each.expected for each in self.days), sum(each.found for each in self.days)
-        days, different = plural(len(self.days), "day"), [each for each in self.days if not each.same]
+        expected, found = (
+            sum(each.expected for each in self.days),
+            sum(each.found for each in self.days),
+        )
+        days, different = (
+            plural(len(self.days), "day"),
+            [each for each in self.days if not each.same],
+        )
         if different:
             differ = "differs" if len(different) == 1 else "differ"
-            yield f"{len(different):,} of {days} {differ}: {expected:,} events were delivered, {found:,} are there"
+            yield (
+                f"{len(different):,} of {days} {differ}: {expected:,} events were delivered, "
+                f"{found:,} are there"
+            )
         else:
-            yield f"All {expected:,} events of {days} are there, by count and by digest of their uuids"
+            yield (
+                f"All {expected:,} events of {days} are there, by count and by digest of "
+                "their uuids"
+            )
         for each in different:
             if each.missing:
                 yield f"{each.day}: {each.missing:,} of {each.expected:,} events are missing"
             elif each.extra:
-                yield f"{each.day}: {plural(each.extra, 'event')} more than the {each.expected:,} that were delivered"
+                yield (
+                    f"{each.day}: {plural(each.extra, 'event')} more than the "
+                    f"{each.expected:,} that were delivered"
+                )
             else:
-                yield f"{each.day}: {plural(each.expected, 'event')}, as many as were delivered, but not the same ones"
+                yield (
+                    f"{each.day}: {plural(each.expected, 'event')}, as many as were "
+                    "delivered, but not the same ones"
+                )
         if self.conflicts:
             number = plural(self.conflicts, "conflict")
-            yield f"{number}: an event came with the uuid of another, so the service has both, or one instead of the other"
+            yield (
+                f"{number}: an event came with the uuid of another, so the service has both, "
+                "or one instead of the other"
+            )
         if self.repeats:
-            yield f"{self.repeats:,} rows repeat a uuid of their day: the service removes them some time later"
+            yield (
+                f"{self.repeats:,} rows repeat a uuid of their day: the service removes them "
+                "some time later"
+            )
         if self.shards is not None and any(each.missing for each in different):
-            yield "An event in the files of two shards is delivered by both, and is there once: here it counts as missing"
+            yield (
+                "An event in the files of two shards is delivered by both, and is there once: "
+                "here it counts as missing"
+            )
         if not self.complete:
-            yield "The import isn't complete: what it had in flight when it ended may be there and isn't counted as delivered"
+            yield (
+                "The import isn't complete: what it had in flight when it ended may be there "
+                "and isn't counted as delivered"
+            )
 
 
-def verify(manifest: ImportManifest, stored: StoredDays, shards: ShardGaps | None = None) -> Verification:
-    """Compare what was delivered with what is there, by day; `manifest` is that of all `shards` together."""
+def verify(
+    manifest: ImportManifest, stored: StoredDays, shards: ShardGaps | None = None
+) -> Verification:
+    """Compare what was delivered with what is there, by day; `manifest` is that of all `shards`
+    together.
+    """
     there, empty = stored.days(), DayTally()
     days = []
     for day in sorted(manifest.days.keys() | there.keys()):
         sent, found = manifest.days.get(day, empty), there.get(day, empty)
         if sent.delivered or found.delivered:
-            same, more = (sent.delivered, sent.uuids) == (found.delivered, found.uuids), found.delivered - sent.delivered
-            days.append(DayComparison(day, sent.delivered, found.delivered, same, max(0, -more), max(0, more)))
+            same, more = (
+                (sent.delivered, sent.uuids) == (found.delivered, found.uuids),
+                found.delivered - sent.delivered,
+            )
+            days.append(
+                DayComparison(
+                    day, sent.delivered, found.delivered, same, max(0, -more), max(0, more)
+                )
+            )
     same = not stored.conflicts and all(each.same for each in days)
-    return Verification(manifest.job.id, same, manifest.complete, stored.repeats, stored.conflicts, days, shards)
+    return Verification(
+        manifest.job.id, same, manifest.complete, stored.repeats, stored.conflicts, days, shards
+    )

@@ -1,7 +1,8 @@
-"""Batches: neighbouring records of one partition, as the intake accepts them (`core.records.RecordBatch`).
+"""Batches: neighbouring records of one partition, as the intake accepts them
+(`core.records.RecordBatch`).
 
-Nothing is made of a record but its value, as long as its events are complete: its position, key and headers are rendered when
-they are needed.
+Nothing is made of a record but its value, as long as its events are complete: its position, key
+and headers are rendered when they are needed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ MAX_BYTES: Final = 1_000_000
 """What a batch holds at most, unless a single record is larger."""
 
 KEPT: Final = 800
-"""Bytes that a record costs beside its value as long as all of it is kept: until its batch is accepted."""
+"""Bytes that a record costs beside its value as long as all of it is kept: until its batch is
+accepted.
+"""
 
 
 class KafkaRecord(Protocol):
@@ -48,7 +51,9 @@ class _RecordValues(NamedTuple):
 
 
 class KafkaBatch:
-    """Some neighbouring records; from `first` to before `end` are the offsets it stands for, those of records that are skipped too."""
+    """Some neighbouring records; from `first` to before `end` are the offsets it stands for, those
+    of records that are skipped too.
+    """
 
     __slots__ = (
         "_all",
@@ -66,7 +71,13 @@ class KafkaBatch:
         "values",
     )
 
-    def __init__(self, policy: KafkaPolicy, key: PartitionKey, records: Sequence[KafkaRecord], read: _RecordValues) -> None:
+    def __init__(
+        self,
+        policy: KafkaPolicy,
+        key: PartitionKey,
+        records: Sequence[KafkaRecord],
+        read: _RecordValues,
+    ) -> None:
         """`read`: the values of the records, which are at least one, of the partition `key`."""
         self._policy = policy
         self._key = key
@@ -105,7 +116,8 @@ class KafkaBatch:
         """See `core.records.RecordBatch.times`."""
         records = self._records
         stamps = [records[index].timestamp for index in indexes]
-        return [None if stamp is None or stamp < 0 else stamp / 1000 for stamp in stamps]  # `_seconds`, without its calls
+        # `_seconds`, without its calls
+        return [None if stamp is None or stamp < 0 else stamp / 1000 for stamp in stamps]
 
     def attributes(self, index: int) -> str:
         """See `core.records.RecordBatch.attributes`."""
@@ -135,10 +147,18 @@ class KafkaBatch:
                 self.tombstones += 1
                 continue
             try:
-                value = data if mapping is None else mapping.map_record(data, _seconds(record.timestamp))
+                value = (
+                    data
+                    if mapping is None
+                    else mapping.map_record(data, _seconds(record.timestamp))
+                )
             except (NotJson, Unmappable) as error:
                 reason = Reason.UNMAPPABLE if isinstance(error, Unmappable) else Reason.UNDECODABLE
-                rejected.append(RejectedRecord(self._facts(record), reason, data, error.message, self._attributes(record)))
+                rejected.append(
+                    RejectedRecord(
+                        self._facts(record), reason, data, error.message, self._attributes(record)
+                    )
+                )
                 continue
             if value is None:
                 self.filtered += 1
@@ -176,10 +196,16 @@ def cut(policy: KafkaPolicy, key: PartitionKey, records: Sequence[KafkaRecord]) 
     """Records of the partition `key`, in order, as batches."""
     if len(records) <= MAX_RECORDS:
         return _small(policy, key, records)
-    return [batch for at in range(0, len(records), MAX_RECORDS) for batch in _small(policy, key, records[at : at + MAX_RECORDS])]
+    return [
+        batch
+        for at in range(0, len(records), MAX_RECORDS)
+        for batch in _small(policy, key, records[at : at + MAX_RECORDS])
+    ]
 
 
-def _small(policy: KafkaPolicy, key: PartitionKey, records: Sequence[KafkaRecord]) -> list[KafkaBatch]:
+def _small(
+    policy: KafkaPolicy, key: PartitionKey, records: Sequence[KafkaRecord]
+) -> list[KafkaBatch]:
     """Not too many records, in parts of which none is too large."""
     read = _read(records)
     if read.size <= MAX_BYTES or len(records) == 1:
@@ -193,7 +219,9 @@ def _read(records: Sequence[KafkaRecord]) -> _RecordValues:
     try:
         return _RecordValues(values, sum(map(len, values)), whole=True)  # type: ignore[arg-type]  # None has no length: so it is found at no cost
     except TypeError:
-        return _RecordValues(values, sum(len(value) for value in values if value is not None), whole=False)
+        return _RecordValues(
+            values, sum(len(value) for value in values if value is not None), whole=False
+        )
 
 
 def _seconds(milliseconds: int | None) -> float | None:
@@ -202,7 +230,9 @@ def _seconds(milliseconds: int | None) -> float | None:
 
 
 def _api_key(policy: KafkaPolicy, record: KafkaRecord) -> str | None:
-    """The project key in the record's header, the last one if there are several; else the configured one."""
+    """The project key in the record's header, the last one if there are several; else the
+    configured one.
+    """
     for name, value in reversed(record.headers):
         if name == policy.api_key_header and value is not None:
             return value.decode("utf-8", "replace")

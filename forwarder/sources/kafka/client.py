@@ -1,11 +1,14 @@
-"""The Kafka client, as much of it as is used, and what it lacks: its state without waiting, an end that always comes, cheap records.
+"""The Kafka client, as much of it as is used, and what it lacks: its state without waiting, an end
+that always comes, cheap records.
 
-The client makes an object of eleven fields of each record that it has unpacked, one at a time; that takes longer than reading and checking
-what was fetched. `_FetchedRecords` hands over the unpacked records themselves.
+The client makes an object of eleven fields of each record that it has unpacked, one at a time;
+that takes longer than reading and checking what was fetched. `_FetchedRecords` hands over the
+unpacked records themselves.
 
-The client's records of a partition and the generator that unpacks them refer to each other. Those that were not read to their end (of a
-partition that is paused, or that another member gets) would stay until a search for garbage finds them, and the daemon searches seldom: up
-to `max_partition_fetch_bytes` a partition and pause. `_FetchedRecords` frees them.
+The client's records of a partition and the generator that unpacks them refer to each other. Those
+that were not read to their end (of a partition that is paused, or that another member gets) would
+stay until a search for garbage finds them, and the daemon searches seldom: up to
+`max_partition_fetch_bytes` a partition and pause. `_FetchedRecords` frees them.
 """
 
 from __future__ import annotations
@@ -14,7 +17,15 @@ import asyncio
 import contextlib
 import math
 import random
-from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from itertools import chain, islice
 from operator import length_hint
 from typing import Any, Final, Protocol
@@ -22,7 +33,12 @@ from typing import Any, Final, Protocol
 from aiokafka import AIOKafkaConsumer
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.consumer import fetcher
-from aiokafka.errors import CommitFailedError, KafkaConnectionError, KafkaError, UnknownMemberIdError
+from aiokafka.errors import (
+    CommitFailedError,
+    KafkaConnectionError,
+    KafkaError,
+    UnknownMemberIdError,
+)
 from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 from aiokafka.structs import OffsetAndMetadata
 
@@ -35,13 +51,19 @@ METADATA_SECONDS: Final = 30.0
 """After which new partitions are found."""
 
 SETTLING_SECONDS: Final = 10.0
-"""How long a revocation may take beyond `revocation_timeout`, before the group continues without this member."""
+"""How long a revocation may take beyond `revocation_timeout`, before the group continues without
+this member.
+"""
 
 REQUEST_SECONDS: Final = 10.0
-"""How long a broker may take to answer, beyond what it may wait for others: for records, and for members to join again."""
+"""How long a broker may take to answer, beyond what it may wait for others: for records, and for
+members to join again.
+"""
 
 CUT_SECONDS: Final = 3.0
-"""How long tasks and connections may take to end that are cut: the library waits for each without a limit."""
+"""How long tasks and connections may take to end that are cut: the library waits for each without
+a limit.
+"""
 
 CANCEL_AGAIN_SECONDS: Final = 0.5
 
@@ -72,9 +94,13 @@ class GroupMember(Protocol):
         """The topics that may be seen."""
 
     def follow_topics(self, topics: Collection[str]) -> None:
-        """Read these from now on, as the group divides them. What was assigned before can't be committed any more."""
+        """Read these from now on, as the group divides them. What was assigned before can't be
+        committed any more.
+        """
 
-    async def getmany(self, *, timeout_ms: int, max_records: int) -> Mapping[PartitionKey, Sequence[KafkaRecord]]:
+    async def getmany(
+        self, *, timeout_ms: int, max_records: int
+    ) -> Mapping[PartitionKey, Sequence[KafkaRecord]]:
         """The fetched records, as soon as there are some. Nothing is lost by cancelling it."""
 
     async def commit(self, offsets: Mapping[PartitionKey, int]) -> None:
@@ -149,7 +175,9 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
     def __init__(self, policy: KafkaPolicy, listener: RebalanceListener) -> None:
         rebalance = max(policy.session_timeout, policy.revocation_timeout + SETTLING_SECONDS)
         super().__init__(
-            bootstrap_servers=random.sample(policy.bootstrap_servers, len(policy.bootstrap_servers)),
+            bootstrap_servers=random.sample(
+                policy.bootstrap_servers, len(policy.bootstrap_servers)
+            ),
             client_id=policy.client_id,
             group_id=policy.group_id,
             group_instance_id=policy.group_instance_id,
@@ -159,7 +187,9 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
             max_partition_fetch_bytes=policy.max_partition_fetch_bytes,
             fetch_min_bytes=policy.fetch_min_bytes,
             fetch_max_wait_ms=_milliseconds(policy.fetch_max_wait),
-            request_timeout_ms=_milliseconds(max(rebalance, policy.fetch_max_wait) + REQUEST_SECONDS),
+            request_timeout_ms=_milliseconds(
+                max(rebalance, policy.fetch_max_wait) + REQUEST_SECONDS
+            ),
             metadata_max_age_ms=_milliseconds(METADATA_SECONDS),
             max_poll_interval_ms=_milliseconds(policy.max_poll_interval),
             session_timeout_ms=_milliseconds(policy.session_timeout),
@@ -176,20 +206,26 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
         self._callbacks = _RebalanceCallbacks(listener)
 
     async def start(self) -> None:
-        """See the library; then notice if another member takes this one's place, which the library passes over."""
+        """See the library; then notice if another member takes this one's place, which the library
+        passes over.
+        """
         await super().start()
         if self._policy.group_instance_id is not None:
             self._send = self._coordinator._send_req
             self._coordinator._send_req = self._send_and_notice
 
     async def _send_and_notice(self, request: Any) -> Any:
-        """Send a request to the group's coordinator. A static member that is unknown within its session was replaced by a namesake."""
+        """Send a request to the group's coordinator. A static member that is unknown within its
+        session was replaced by a namesake.
+        """
         response = await self._send(request)
         code, now = getattr(response, "error_code", None), asyncio.get_running_loop().time()
         if code == 0 and isinstance(request, _BY_MEMBERS):
             self._alive = now
         known = now - self._alive < self._policy.session_timeout
-        if code == _FENCED or (code == UnknownMemberIdError.errno and known and isinstance(request, HeartbeatRequest)):
+        if code == _FENCED or (
+            code == UnknownMemberIdError.errno and known and isinstance(request, HeartbeatRequest)
+        ):
             self._fenced = True
         return response
 
@@ -206,19 +242,31 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
         self.subscribe(topics=sorted(topics), listener=self._callbacks)
 
     async def commit(self, offsets: Mapping[PartitionKey, int]) -> None:
-        """See `GroupMember`. Replaces the library's, which continues in a task of its own when it is cancelled."""
+        """See `GroupMember`. Replaces the library's, which continues in a task of its own when it
+        is cancelled.
+        """
         coordinator = self._coordinator
         generation = coordinator.generation
         await coordinator.ensure_coordinator_known()
         async with coordinator._commit_lock:
-            if generation <= 0 or coordinator.generation != generation:  # an empty group would accept a commit without one
-                raise CommitFailedError("the group has divided the partitions again, or doesn't know this member any more")
-            await coordinator._do_commit_offsets(None, {key: OffsetAndMetadata(offset, "") for key, offset in offsets.items()})
+            # an empty group would accept a commit without one
+            if generation <= 0 or coordinator.generation != generation:
+                raise CommitFailedError(
+                    "the group has divided the partitions again, or doesn't know this member any "
+                    "more"
+                )
+            await coordinator._do_commit_offsets(
+                None, {key: OffsetAndMetadata(offset, "") for key, offset in offsets.items()}
+            )
 
     def reached(self, key: PartitionKey) -> int | None:
         """See `GroupMember`."""
         subscription = self._subscription.subscription
-        if subscription is None or subscription.assignment is None or not subscription.assignment.active:
+        if (
+            subscription is None
+            or subscription.assignment is None
+            or not subscription.assignment.active
+        ):
             return None
         state = subscription.assignment.state_value(key)
         return state.position if state is not None and state.has_valid_position else None
@@ -267,7 +315,14 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
     def _helpers(self) -> Iterable[asyncio.Task[Any]]:
         """Tasks that the others make and end."""
         if self._coordinator is not None:
-            yield from (task for task in (self._coordinator._heartbeat_task, self._coordinator._commit_refresh_task) if task is not None)
+            yield from (
+                task
+                for task in (
+                    self._coordinator._heartbeat_task,
+                    self._coordinator._commit_refresh_task,
+                )
+                if task is not None
+            )
         if self._fetcher is not None:
             yield from self._fetcher._pending_tasks
 
@@ -278,7 +333,8 @@ class _RebalanceCallbacks(ConsumerRebalanceListener):  # type: ignore[misc]  # t
     def __init__(self, listener: RebalanceListener) -> None:
         self._listener = listener
 
-    def on_partitions_revoked(self, revoked: Collection[PartitionKey]) -> Awaitable[None]:  # noqa: ARG002 - always all that were assigned
+    # always all that were assigned
+    def on_partitions_revoked(self, revoked: Collection[PartitionKey]) -> Awaitable[None]:  # noqa: ARG002
         """See the library."""
         return self._listener.on_revoked()
 
@@ -304,18 +360,24 @@ async def ended(*tasks: asyncio.Future[Any], limit: float = math.inf) -> None:
 
 
 def is_cancelled() -> bool:
-    """Whether the running task itself was cancelled, and not only what it waits for: the library does that to requests and tasks."""
+    """Whether the running task itself was cancelled, and not only what it waits for: the library
+    does that to requests and tasks.
+    """
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
 class Interrupted(KafkaConnectionError):  # type: ignore[misc]  # the library has no types
-    """The library has cancelled a request, because its connection was closed: also one that just isn't needed any more."""
+    """The library has cancelled a request, because its connection was closed: also one that just
+    isn't needed any more.
+    """
 
 
 @contextlib.asynccontextmanager
 async def answered(seconds: float) -> AsyncIterator[None]:
-    """Bounds requests: raises `TimeoutError`, and `Interrupted` instead of a cancellation that was only theirs."""
+    """Bounds requests: raises `TimeoutError`, and `Interrupted` instead of a cancellation that was
+    only theirs.
+    """
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -340,7 +402,9 @@ _PartitionRecords: Any = fetcher.PartitionRecords
 
 
 class _Run:
-    """Some neighbouring records of one batch of the topic, at least one. The library compares its offset, the greatest of theirs."""
+    """Some neighbouring records of one batch of the topic, at least one. The library compares its
+    offset, the greatest of theirs.
+    """
 
     __slots__ = ("_offsets", "_records", "offset")
 
@@ -350,7 +414,9 @@ class _Run:
         self.offset = max(self._offsets)
 
     def since(self, offset: int) -> list[Any]:
-        """The records from this offset on, as the library leaves them: none whose offset isn't past the one before it."""
+        """The records from this offset on, as the library leaves them: none whose offset isn't
+        past the one before it.
+        """
         first = self._offsets[0]
         if first >= offset and self._offsets == [*range(first, first + len(self._offsets))]:
             return self._records
@@ -374,13 +440,16 @@ class _RunsOfBatch:
         return getattr(self._batch, name)
 
     def __iter__(self) -> Iterator[_Run]:
-        records = chain(self._batch)  # the library's own iterator must neither be begun twice nor asked again once it has ended
+        # the library's own iterator must neither be begun twice nor asked again once it has ended
+        records = chain(self._batch)
         while run := [*islice(records, RUN)]:
             yield _Run(run)
 
 
 class _RunsOfRecords:
-    """Stands before the batches of one partition (`aiokafka.record.memory_records.MemoryRecords`)."""
+    """Stands before the batches of one partition
+    (`aiokafka.record.memory_records.MemoryRecords`).
+    """
 
     __slots__ = ("_records", "has_next")
 
@@ -395,7 +464,9 @@ class _RunsOfRecords:
 
 
 class _Unpacking(_PartitionRecords):  # type: ignore[misc]  # the library has no types
-    """Iterators over the records of one partition, a run each. Which batches count, the library decides: of aborted transactions none."""
+    """Iterators over the records of one partition, a run each. Which batches count, the library
+    decides: of aborted transactions none.
+    """
 
     def __init__(self, tp: PartitionKey, records: Any, *args: Any, **named: Any) -> None:
         super().__init__(tp, _RunsOfRecords(records), *args, **named)
@@ -413,7 +484,9 @@ class _Unpacking(_PartitionRecords):  # type: ignore[misc]  # the library has no
 
 
 class _FetchedRecords:
-    """Stands in the place of the client's records of one partition (`aiokafka.consumer.fetcher.PartitionRecords`); they go when it goes."""
+    """Stands in the place of the client's records of one partition
+    (`aiokafka.consumer.fetcher.PartitionRecords`); they go when it goes.
+    """
 
     __slots__ = ("_records", "_unpacking")
 
@@ -442,5 +515,7 @@ class _FetchedRecords:
 
 
 def replace_fetched_records() -> None:
-    """Have the library use these for its records, in the whole process. Any number of calls does it once."""
+    """Have the library use these for its records, in the whole process. Any number of calls does
+    it once.
+    """
     fetcher.PartitionRecords = _FetchedRecords

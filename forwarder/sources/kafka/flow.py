@@ -1,8 +1,10 @@
-"""The flow of records from assigned partitions into the intake: what is pending, what may be committed, which partitions have to pause.
+"""The flow of records from assigned partitions into the intake: what is pending, what may be
+committed, which partitions have to pause.
 
-Invariants: batches of a partition are accepted in the order in which they were read; the committed position never passes a record that is
-not settled; a partition whose batch had to wait is not read until it was accepted, and past `max_in_flight` none is read until half of it
-is settled: pausing discards what is fetched. Takes no time on any clock, and knows nothing of the client.
+Invariants: batches of a partition are accepted in the order in which they were read; the committed
+position never passes a record that is not settled; a partition whose batch had to wait is not read
+until it was accepted, and past `max_in_flight` none is read until half of it is settled: pausing
+discards what is fetched. Takes no time on any clock, and knows nothing of the client.
 """
 
 from __future__ import annotations
@@ -29,16 +31,23 @@ RETRY_SECONDS: Final = 0.2
 """After which what had to wait is handed over again."""
 
 SLICE_SECONDS: Final = 0.01
-"""How long batches are handed over before the loop does something else, but for the last of them."""
+"""How long batches are handed over before the loop does something else, but for the last of them.
+"""
 
 DECODING_SECONDS: Final = 5.0
-"""After which a record that is decoded elsewhere is requested again, unless it is reported as done before."""
+"""After which a record that is decoded elsewhere is requested again, unless it is reported as done
+before.
+"""
 
 FAILURES: Final = 8
-"""Partitions whose batches are rejected before the loop does something else: each try costs decoding a batch."""
+"""Partitions whose batches are rejected before the loop does something else: each try costs
+decoding a batch.
+"""
 
 BURY_AGAIN_SECONDS: Final = 60.0
-"""After which what was buried of a batch, and still blocks it, is buried again: it was in flight, as with a probe, and was put back."""
+"""After which what was buried of a batch, and still blocks it, is buried again: it was in flight,
+as with a probe, and was put back.
+"""
 
 HOLD_SECONDS: Final = 2.0
 """How long a partition pauses whose records the buffer had accepted and couldn't keep."""
@@ -61,7 +70,8 @@ class PartitionFlow:
     ) -> None:
         """`records`: counts records by their result: taken, tombstone, filtered, refused.
 
-        `on_eased`: called when fewer partitions have to pause than before, or nothing is outstanding any more.
+        `on_eased`: called when fewer partitions have to pause than before, or nothing is
+        outstanding any more.
 
         `on_rewound`: has to have a partition read again from that offset on, at once.
         """
@@ -93,8 +103,12 @@ class PartitionFlow:
         for key in keys:
             self.partitions.setdefault(key, AssignedPartition(key))
 
-    def read(self, key: PartitionKey, records: Sequence[KafkaRecord], until: float = math.inf) -> None:
-        """Records of one partition came, in order, at least one. What is not accepted `until` then (monotonic time) waits."""
+    def read(
+        self, key: PartitionKey, records: Sequence[KafkaRecord], until: float = math.inf
+    ) -> None:
+        """Records of one partition came, in order, at least one. What is not accepted `until` then
+        (monotonic time) waits.
+        """
         partition = self.partitions.get(key)
         if partition is None:
             partition = self.partitions[key] = AssignedPartition(key)
@@ -103,7 +117,13 @@ class PartitionFlow:
             partition = self._begin_again(partition)
         mark = partition.mark or partition.begin(first)
         for batch in cut(self._policy, key, records):
-            pending = PendingBatch(partition, mark, batch, mark.open(batch.first, batch.end, batch.count), self._settled)
+            pending = PendingBatch(
+                partition,
+                mark,
+                batch,
+                mark.open(batch.first, batch.end, batch.count),
+                self._settled,
+            )
             self.bytes += pending.weight
             if partition.waiting or self._now() >= until:
                 partition.waiting.append(pending)
@@ -113,7 +133,9 @@ class PartitionFlow:
         self._full = self._full or self.bytes > self._policy.max_in_flight
 
     def went_back(self, key: PartitionKey) -> None:
-        """What is read next of the partition lies before what was read: it may be committed from there on."""
+        """What is read next of the partition lies before what was read: it may be committed from
+        there on.
+        """
         if (partition := self.partitions.get(key)) is not None:
             self._begin_again(partition)
 
@@ -121,10 +143,13 @@ class PartitionFlow:
         """Hand over again what waits, for at most `SLICE_SECONDS`."""
         failures, now = 0, self._now()
         end = now + SLICE_SECONDS
-        for partition in [each for each in self.partitions.values() if each.waiting and each.held_until <= now]:
+        for partition in [
+            each for each in self.partitions.values() if each.waiting and each.held_until <= now
+        ]:
             if not self._take_waiting(partition, end):
                 failures += partition.held_until > now
-                self.partitions[partition.key] = self.partitions.pop(partition.key)  # others first, the next time
+                # others first, the next time
+                self.partitions[partition.key] = self.partitions.pop(partition.key)
             if failures == FAILURES or self._now() >= end:
                 break
 
@@ -133,7 +158,11 @@ class PartitionFlow:
         now = self._now()
         if self.held or self._full:
             return set(self.partitions)
-        return {key for key, each in self.partitions.items() if each.waiting or each.narrow or each.held_until > now}
+        return {
+            key
+            for key, each in self.partitions.items()
+            if each.waiting or each.narrow or each.held_until > now
+        }
 
     def why_paused(self, partition: AssignedPartition) -> str:
         """Why the partition is not read, as text for users; empty if it is."""
@@ -142,7 +171,10 @@ class PartitionFlow:
         if partition.waiting or partition.held_until > self._now():
             return partition.why
         if partition.narrow:
-            return f"{self._policy.max_uncommitted:,} records were read past one that isn't settled (max_uncommitted)"
+            return (
+                f"{self._policy.max_uncommitted:,} records were read past one that isn't "
+                "settled (max_uncommitted)"
+            )
         return f"{size(self.bytes)} of records aren't settled (max_in_flight)" if self._full else ""
 
     def reached(self, key: PartitionKey, offset: int) -> None:
@@ -153,8 +185,16 @@ class PartitionFlow:
 
     def uncommitted(self) -> dict[PartitionKey, int]:
         """What may be committed and is not."""
-        marks = {key: each.mark.position for key, each in self.partitions.items() if each.mark is not None}
-        return {key: position for key, position in marks.items() if position != self.partitions[key].committed}
+        marks = {
+            key: each.mark.position
+            for key, each in self.partitions.items()
+            if each.mark is not None
+        }
+        return {
+            key: position
+            for key, position in marks.items()
+            if position != self.partitions[key].committed
+        }
 
     def committed(self, offsets: Mapping[PartitionKey, int]) -> None:
         """These were committed."""
@@ -170,34 +210,57 @@ class PartitionFlow:
             partition.waiting.clear()
 
     def forget(self) -> int:
-        """Give back all that is not settled, and forget all partitions; how many events were removed from the pipeline."""
-        batches = [pending.accepted for each in self.partitions.values() for pending in each.accepted if pending.accepted is not None]
+        """Give back all that is not settled, and forget all partitions; how many events were
+        removed from the pipeline.
+        """
+        batches = [
+            pending.accepted
+            for each in self.partitions.values()
+            for pending in each.accepted
+            if pending.accepted is not None
+        ]
         self.partitions.clear()
         self.bytes = self._outstanding = 0
         self._full = False
         return self._intake.give_back(batches) if batches else 0
 
     def bury_halted(self, now: float) -> None:
-        """Make dead letters of what is pending of lanes that were halted for too long; `now` is wall-clock time.
+        """Make dead letters of what is pending of lanes that were halted for too long; `now` is
+        wall-clock time.
 
         The newest batch of a lane stays for its probes, until it has waited as long itself.
         """
         limit = self._policy.halt_after
         if limit is None:
             return
-        self._overdue = {lane for lane, since in self._intake.halted().items() if now - since >= limit}
+        self._overdue = {
+            lane for lane, since in self._intake.halted().items() if now - since >= limit
+        }
         self._said &= self._overdue
         for lane in self._overdue:
             self._bury(lane, now, limit)
 
     def _bury(self, lane: Lane, now: float, limit: float) -> None:
-        found = [pending for each in self.partitions.values() for pending in each.accepted if _waits_for(pending, lane, now)]
-        oldest_first = sorted([(pending.accepted.at, at, pending) for at, pending in enumerate(found) if pending.accepted is not None])
+        found = [
+            pending
+            for each in self.partitions.values()
+            for pending in each.accepted
+            if _waits_for(pending, lane, now)
+        ]
+        oldest_first = sorted(
+            [
+                (pending.accepted.at, at, pending)
+                for at, pending in enumerate(found)
+                if pending.accepted is not None
+            ]
+        )
         if oldest_first and now - oldest_first[-1][0] < limit:
             oldest_first.pop()
         batches = [pending for _, _, pending in oldest_first]
         while batches:
-            accepted: list[AcceptedBatch] = [pending.accepted for pending in batches if pending.accepted is not None]
+            accepted: list[AcceptedBatch] = [
+                pending.accepted for pending in batches if pending.accepted is not None
+            ]
             why = f"its lane was halted for {duration(limit)} (halt_after)"
             if self._intake.bury(accepted, lane, why):
                 for pending in batches:
@@ -209,18 +272,27 @@ class PartitionFlow:
     def _say_buried(self, lane: Lane, why: str) -> None:
         if lane not in self._said:
             self._said.add(lane)
-            _log.warning("kafka: events become dead letters", cluster=self._policy.name, lane=lane_label(lane), why=why)
+            _log.warning(
+                "kafka: events become dead letters",
+                cluster=self._policy.name,
+                lane=lane_label(lane),
+                why=why,
+            )
 
     def _take_waiting(self, partition: AssignedPartition, until: float) -> bool:
         """Whether all that waited was accepted; not if time was over before that."""
         while partition.waiting:
-            if not self._take(partition.waiting.popleft(), until) or (partition.waiting and self._now() >= until):
+            if not self._take(partition.waiting.popleft(), until) or (
+                partition.waiting and self._now() >= until
+            ):
                 return False
         partition.why = ""
         return True
 
     def _take(self, pending: PendingBatch, until: float) -> bool:
-        """Whether the batch was accepted; else what is left of it waits before all others of its partition."""
+        """Whether the batch was accepted; else what is left of it waits before all others of its
+        partition.
+        """
         partition = pending.partition
         try:
             self._hand_over(pending)
@@ -255,7 +327,9 @@ class PartitionFlow:
         batch, partition = pending.batch, pending.partition
         accepted = None
         if batch.values or batch.rejected:
-            accepted = self._intake.accept(batch, pending.acknowledged, self._policy.level, self._overdue)
+            accepted = self._intake.accept(
+                batch, pending.acknowledged, self._policy.level, self._overdue
+            )
         self._count(batch)
         self.bytes -= pending.weight - batch.size
         pending.weight, pending.accepted = batch.size, accepted
@@ -323,14 +397,18 @@ class PartitionFlow:
             del partition.accepted[each]
         partition.waiting.clear()
         self._outstanding -= len(gone)
-        self._intake.give_back([each.accepted for each in gone if each.accepted is not None and each is not pending])
+        self._intake.give_back(
+            [each.accepted for each in gone if each.accepted is not None and each is not pending]
+        )
         partition.why = error.message
         partition.held_until = self._now() + HOLD_SECONDS
         self._on_rewound(partition.key, pending.batch.first)
         self._ease(partition)
 
     def _begin_again(self, old: AssignedPartition) -> AssignedPartition:
-        """Offsets went back: the partition is not the one that was read before. What was accepted of that one is still delivered."""
+        """Offsets went back: the partition is not the one that was read before. What was accepted
+        of that one is still delivered.
+        """
         self.bytes -= sum(pending.weight for pending in chain(old.accepted, old.waiting))
         self._outstanding -= len(old.accepted)
         partition = self.partitions[old.key] = AssignedPartition(old.key)
@@ -341,7 +419,17 @@ class PartitionFlow:
 class AssignedPartition:
     """One assigned partition."""
 
-    __slots__ = ("accepted", "committed", "end", "held_until", "key", "mark", "narrow", "waiting", "why")
+    __slots__ = (
+        "accepted",
+        "committed",
+        "end",
+        "held_until",
+        "key",
+        "mark",
+        "narrow",
+        "waiting",
+        "why",
+    )
 
     def __init__(self, key: PartitionKey) -> None:
         self.key = key
@@ -358,7 +446,9 @@ class AssignedPartition:
         self.held_until = 0.0
         """Nothing is handed over again before, monotonic seconds."""
         self.narrow = False
-        """Whether it is paused until its first unsettled record is settled: too much was read past that one."""
+        """Whether it is paused until its first unsettled record is settled: too much was read past
+        that one.
+        """
         self.why = ""
         """Why what waits was not accepted."""
 
@@ -368,7 +458,8 @@ class AssignedPartition:
         return self.committed if self.mark is None else self.mark.position
 
     def lag_to(self, highwater: int | None) -> int | None:
-        """Records that the group still has to process, gaps included, if the partition ended there when it was read last.
+        """Records that the group still has to process, gaps included, if the partition ended there
+        when it was read last.
 
         None if that is not known.
         """
@@ -384,7 +475,16 @@ class AssignedPartition:
 class PendingBatch:
     """A batch from when it is read until it is settled."""
 
-    __slots__ = ("_on_settled", "accepted", "batch", "buried", "mark", "partition", "span", "weight")
+    __slots__ = (
+        "_on_settled",
+        "accepted",
+        "batch",
+        "buried",
+        "mark",
+        "partition",
+        "span",
+        "weight",
+    )
 
     def __init__(
         self,
@@ -402,7 +502,9 @@ class PendingBatch:
         self.weight = batch.cost
         """Bytes that it counts for now."""
         self.buried: dict[Lane, float] = {}
-        """Lanes whose events in it have become dead letters, all that were not in flight, and when (wall-clock time)."""
+        """Lanes whose events in it have become dead letters, all that were not in flight, and when
+        (wall-clock time).
+        """
         self._on_settled = on_settled
 
     def acknowledged(self, error: Backpressure | None) -> None:

@@ -1,8 +1,9 @@
 """One life of a member of a consumer group: connects, reads, commits, and leaves.
 
-Invariants: from what `getmany` returns to the flow there is no pause, so that no assignment changes in between; after a `getmany` that
-failed only what the watermarks say is committed, for it may have lost records; however it ends, what was accepted and is not
-settled is given back, and no task and no connection is left.
+Invariants: from what `getmany` returns to the flow there is no pause, so that no assignment
+changes in between; after a `getmany` that failed only what the watermarks say is committed, for it
+may have lost records; however it ends, what was accepted and is not settled is given back, and no
+task and no connection is left.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ TICK_SECONDS: Final = 1.0
 """Between two checks of halted lanes."""
 
 CHECK_SECONDS: Final = 10.0
-"""Between two requests for the ends of partitions: they show the lag of paused ones, and whether the brokers answer."""
+"""Between two requests for the ends of partitions: they show the lag of paused ones, and whether
+the brokers answer.
+"""
 
 AGAIN_SECONDS: Final = 2.0
 """The same while the brokers don't answer, or topics are missing."""
@@ -71,9 +74,23 @@ class BrokersAway(Exception):
 class Membership:
     """One life; `run` is the whole of it."""
 
-    def __init__(self, policy: KafkaPolicy, intake: RecordIntake, clock: Clock, report: ClusterReport, brokers: Brokers) -> None:
+    def __init__(
+        self,
+        policy: KafkaPolicy,
+        intake: RecordIntake,
+        clock: Clock,
+        report: ClusterReport,
+        brokers: Brokers,
+    ) -> None:
         """Raises `SecurityError` for files that can't be used."""
-        self.flow = PartitionFlow(policy, intake, clock.monotonic, report.records, on_eased=self._on_eased, on_rewound=self._on_rewound)
+        self.flow = PartitionFlow(
+            policy,
+            intake,
+            clock.monotonic,
+            report.records,
+            on_eased=self._on_eased,
+            on_rewound=self._on_rewound,
+        )
         self.client = brokers.connect(policy, self)
         self._brokers = brokers
         self._policy = policy
@@ -106,7 +123,9 @@ class Membership:
         self._settled.set()
 
     async def run(self) -> None:
-        """Be a member until `leave` is called. Raises what keeps it from being one. Cancellation cuts the connections."""
+        """Be a member until `leave` is called. Raises what keeps it from being one. Cancellation
+        cuts the connections.
+        """
         life = asyncio.ensure_future(self._live())
         leaving = asyncio.ensure_future(self._leaving.wait())
         try:
@@ -122,7 +141,9 @@ class Membership:
                 self._failed.exception()  # it was seen
 
     async def on_revoked(self) -> None:
-        """See `client.RebalanceListener`. What is in flight has `revocation_timeout` to be settled; the next owner reads the rest."""
+        """See `client.RebalanceListener`. What is in flight has `revocation_timeout` to be
+        settled; the next owner reads the rest.
+        """
         self._revocations += 1
         self._report.now(Condition.JOINING)
         try:
@@ -138,7 +159,9 @@ class Membership:
         self._check_now.set()
 
     def _raise(self, ended_by_itself: asyncio.Future[None]) -> None:
-        """Raise why it has ended. The client cancels requests whose connection closes, and with them the tasks that wait for an answer."""
+        """Raise why it has ended. The client cancels requests whose connection closes, and with
+        them the tasks that wait for an answer.
+        """
         if ended_by_itself.cancelled():
             self.client.check()
             raise Interrupted("a connection was closed while an answer was awaited")
@@ -152,7 +175,9 @@ class Membership:
         async with answered(CONNECT_SECONDS):
             await self.client.start()
         self._report.now(Condition.JOINING)
-        tasks = [asyncio.ensure_future(each) for each in (self._poll(), self._commits(), self._checks())]
+        tasks = [
+            asyncio.ensure_future(each) for each in (self._poll(), self._commits(), self._checks())
+        ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
@@ -177,7 +202,8 @@ class Membership:
                 self._apply_pauses()
                 self.client.check()
                 if came:
-                    await asyncio.sleep(0)  # other tasks run: the client returns what it has without waiting
+                    # other tasks run: the client returns what it has without waiting
+                    await asyncio.sleep(0)
         except Exception:
             self._trusted = False
             raise
@@ -185,7 +211,9 @@ class Membership:
     async def _read(self) -> bool:
         """Hand over what has come; whether anything has."""
         try:
-            batches = await self.client.getmany(timeout_ms=POLL_MILLISECONDS, max_records=MAX_RECORDS)
+            batches = await self.client.getmany(
+                timeout_ms=POLL_MILLISECONDS, max_records=MAX_RECORDS
+            )
         except NoOffsetForPartitionError:
             await self._begin()
             return True
@@ -204,7 +232,11 @@ class Membership:
         async with answered(ANSWER_SECONDS):
             committed = await client.committed_offsets(keys)
             fresh = [key for key in keys if key not in committed]
-            places = await (client.beginning_offsets(fresh) if self._policy.from_earliest else client.end_offsets(fresh))
+            places = await (
+                client.beginning_offsets(fresh)
+                if self._policy.from_earliest
+                else client.end_offsets(fresh)
+            )
         if revocations != self._revocations:
             return
         for key, offset in places.items():
@@ -212,7 +244,9 @@ class Membership:
                 client.seek(key, offset)
 
     async def _begin_again(self, lost: Mapping[PartitionKey, int]) -> None:
-        """Resume at the beginning of partitions that don't have the next offset any more, or not yet."""
+        """Resume at the beginning of partitions that don't have the next offset any more, or not
+        yet.
+        """
         revocations = self._revocations
         async with answered(ANSWER_SECONDS):
             places = await self.client.beginning_offsets(list(lost))
@@ -233,7 +267,9 @@ class Membership:
             await self._commit(ANSWER_SECONDS)
 
     async def _commit(self, seconds: float) -> None:
-        """Commit what has changed. A failure is counted; what it would have covered is part of the next one."""
+        """Commit what has changed. A failure is counted; what it would have covered is part of the
+        next one.
+        """
         async with self._committing:
             if self._trusted:
                 for key in self.client.assignment():
@@ -265,7 +301,11 @@ class Membership:
             await self._commit(min(ANSWER_SECONDS, LEAVE_SECONDS))
         returned = self.flow.forget()
         if returned:
-            _log.info("kafka: events go back to the brokers unsent, for others to read", cluster=self._policy.name, events=returned)
+            _log.info(
+                "kafka: events go back to the brokers unsent, for others to read",
+                cluster=self._policy.name,
+                events=returned,
+            )
 
     async def _checks(self) -> None:
         while True:
@@ -274,7 +314,9 @@ class Membership:
             await wait_for_event(self._check_now, seconds, self._clock)
 
     async def _check(self) -> float:
-        """Check the cluster; after how many seconds to check again. Raises `BrokersAway`, and `TopicsMissing`."""
+        """Check the cluster; after how many seconds to check again. Raises `BrokersAway`, and
+        `TopicsMissing`.
+        """
         seen: Collection[str] | None = None
         self.client.check()
         try:
@@ -303,12 +345,18 @@ class Membership:
         return AGAIN_SECONDS
 
     async def _choose(self, seen: Collection[str]) -> bool:
-        """Follow the configured topics, as far as they are visible; whether none is missing. Raises `TopicsMissing`.
+        """Follow the configured topics, as far as they are visible; whether none is missing.
+        Raises `TopicsMissing`.
 
         Only at the start: later they may be missing for a moment, as while brokers restart.
         """
         choice = choose_topics(self._policy, seen)
-        if choice.why and not self._policy.wait_for_topics and not self._topics and not self._report.rebalances:
+        if (
+            choice.why
+            and not self._policy.wait_for_topics
+            and not self._topics
+            and not self._report.rebalances
+        ):
             raise TopicsMissing(choice.why, hint=choice.hint)
         if choice.topics - self._topics and not self._held:
             await self._follow(choice.topics)
@@ -316,7 +364,9 @@ class Membership:
         return not choice.why
 
     async def _follow(self, topics: frozenset[str]) -> None:
-        """Read these topics from now on. Once the client knows of others, nothing can be committed of those before."""
+        """Read these topics from now on. Once the client knows of others, nothing can be committed
+        of those before.
+        """
         if self._topics:
             self.flow.held = "the group is to read other topics"
             self._apply_pauses()
@@ -364,12 +414,16 @@ class Membership:
         """Commit, give back, leave the group; within a few seconds, whatever the brokers do."""
         stopped = False
         try:
-            await self._release(0.0 if self._away_since is not None else self._policy.revocation_timeout)
+            await self._release(
+                0.0 if self._away_since is not None else self._policy.revocation_timeout
+            )
             async with answered(LEAVE_SECONDS):
                 await self.client.stop()
             stopped = True
         except Exception as error:
-            _log.debug("kafka: leaving the group failed", cluster=self._policy.name, why=error_text(error))
+            _log.debug(
+                "kafka: leaving the group failed", cluster=self._policy.name, why=error_text(error)
+            )
         finally:
             if not stopped:
                 await self.client.cut()

@@ -1,4 +1,6 @@
-"""How one cluster is consumed, and which of its topics are read. Times in seconds, sizes in bytes."""
+"""How one cluster is consumed, and which of its topics are read. Times in seconds,
+sizes in bytes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ class RecordMapping(Protocol):
     """From a foreign record to an event (`forwarder.mapping`)."""
 
     def map_record(self, data: bytes, time: float | None = None) -> bytes | None:
-        """The event's JSON, or an array of events; None if the record isn't to become any. Raises `NotJson` and `Unmappable`.
+        """The event's JSON, or an array of events; None if the record isn't to become any. Raises
+        `NotJson` and `Unmappable`.
 
         `time`: the record's own, seconds since 1970.
         """
@@ -32,14 +35,17 @@ class KafkaPolicy:
     bootstrap_servers: tuple[str, ...]
     topics: tuple[str, ...] = ()
     topics_pattern: str | None = None
-    """In place of `topics`: a regular expression that names of topics match from their beginning."""
+    """In place of `topics`: a regular expression that names of topics match from their beginning.
+    """
     wait_for_topics: bool = True
     """Whether missing topics are waited for; else they are an error."""
     group_id: str = "forwarder"
     group_instance_id: str | None = None
     client_id: str = "forwarder"
     from_earliest: bool = True
-    """Where to begin in a partition of which nothing is committed: at its beginning, else at its end."""
+    """Where to begin in a partition of which nothing is committed: at its beginning, else at its
+    end.
+    """
     mapping: RecordMapping | None = None
     """How records become events; None: they are events, as the HTTP listener accepts them."""
     api_key: str | None = field(default=None, repr=False)
@@ -58,7 +64,8 @@ class KafkaPolicy:
     max_poll_interval: float = 300.0
     revocation_timeout: float = 5.0
     halt_after: float | None = 3600.0
-    """How long a lane may be halted before its events become dead letters; None: without a limit."""
+    """How long a lane may be halted before its events become dead letters; None: without a limit.
+    """
     read_committed: bool = True
     security: Security = field(default_factory=Security)
 
@@ -100,7 +107,9 @@ def choose_topics(policy: KafkaPolicy, seen: Collection[str]) -> TopicChoice:
     there = frozenset(policy.topics) - set(missing)
     if not missing:
         return TopicChoice(there)
-    some = ", ".join(missing[:NAMED]) + (f" and {len(missing) - NAMED} more" if len(missing) > NAMED else "")
+    some = ", ".join(missing[:NAMED]) + (
+        f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
+    )
     what = f"topic {some} isn't" if len(missing) == 1 else f"topics {some} aren't"
     hint = "Create it, correct `topics`, or grant this user DESCRIBE on it."
     return TopicChoice(there, f"{what} there, or this user may not see it", hint)

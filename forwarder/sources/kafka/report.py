@@ -1,4 +1,6 @@
-"""The state of one cluster: what is counted over all lives of its member, and what is logged, once."""
+"""The state of one cluster: what is counted over all lives of its member, and what is
+logged, once.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,9 @@ class ClusterReport:
         self._interrupted = False
         """Whether the last life was, and nothing was logged since."""
         self._comes_back = False
-        """Whether that trouble came when partitions were assigned: to have some again doesn't mean that it is over."""
+        """Whether that trouble came when partitions were assigned: to have some again doesn't mean
+        that it is over.
+        """
 
     def now(self, condition: Condition, why: str = "", hint: str = "") -> None:
         """It is in this condition."""
@@ -113,7 +117,12 @@ class ClusterReport:
     def missing(self, why: str, hint: str, *, waits: bool) -> None:
         """Topics are missing (`why`; empty if none is); `waits`: none is read meanwhile."""
         if why and why != self.note:
-            _log.warning("kafka: topics are missing; they are waited for", cluster=self.name, why=why, hint=hint)
+            _log.warning(
+                "kafka: topics are missing; they are waited for",
+                cluster=self.name,
+                why=why,
+                hint=hint,
+            )
         self.note = why
         if waits:
             self.now(Condition.WAITING, why, hint)
@@ -134,11 +143,19 @@ class ClusterReport:
             repeated = bool(self.conflict)
             self.conflict, self._conflict_at = f"{trouble.message}. {trouble.hint}", next_try or 0.0
         if not repeated:
-            _log.error("kafka: can't read", cluster=self.name, why=trouble.message, key=f"{self._key}.{trouble.key}", hint=trouble.hint)
+            _log.error(
+                "kafka: can't read",
+                cluster=self.name,
+                why=trouble.message,
+                key=f"{self._key}.{trouble.key}",
+                hint=trouble.hint,
+            )
         self._down(str(trouble), trouble.hint, next_try)
 
     def interrupted(self, trouble: Trouble, next_try: float) -> None:
-        """The client itself has cut a life off. That names no cause: what was logged last still holds, and a single time means nothing."""
+        """The client itself has cut a life off. That names no cause: what was logged last still
+        holds, and a single time means nothing.
+        """
         if self._logged:
             self._down(self._logged, self._logged_hint, next_try)
         elif self._interrupted:
@@ -151,7 +168,11 @@ class ClusterReport:
         """Reading failed in an unforeseen way; `next_try` is wall-clock time."""
         why = f"reading failed: {error_text(error)}"
         if why != self._logged:
-            _log.error("kafka: reading failed in an unforeseen way; it is restarted", cluster=self.name, exc_info=error)
+            _log.error(
+                "kafka: reading failed in an unforeseen way; it is restarted",
+                cluster=self.name,
+                exc_info=error,
+            )
         self._down(why, "That is a bug: the log has more.", next_try)
 
     def _down(self, why: str, hint: str, next_try: float | None) -> None:
@@ -189,7 +210,10 @@ class ClusterReport:
     def commit_failed(self, why: str) -> None:
         """Offsets couldn't be committed."""
         if not self._commits_fail:
-            meaning = "What it would have covered is sent a second time, the same, if others get the partitions before a commit succeeds."
+            meaning = (
+                "What it would have covered is sent a second time, the same, if others get "
+                "the partitions before a commit succeeds."
+            )
             _log.warning("kafka: a commit failed", cluster=self.name, why=why, meaning=meaning)
         self._commits_fail = True
         self.commits["failed"] += 1
@@ -199,9 +223,14 @@ class ClusterReport:
         self.commits["failed"] += 1
 
     def went_back(self, topic: str, partition: int, offset: int) -> None:
-        """A partition ends before what was to be read next: it is read from `offset` on, where it begins."""
+        """A partition ends before what was to be read next: it is read from `offset` on, where it
+        begins.
+        """
         _log.warning(
-            "kafka: a partition begins again: its topic was created again, or its brokers lost records",
+            (
+                "kafka: a partition begins again: its topic was created again, or its brokers "
+                "lost records"
+            ),
             cluster=self.name,
             topic=topic,
             partition=partition,
@@ -217,5 +246,8 @@ class ClusterReport:
             topic=topic,
             partition=partition,
             records=count,
-            hint="The topic's retention is shorter than the time for which they weren't read; raise it, and look at the lag.",
+            hint=(
+                "The topic's retention is shorter than the time for which they weren't read; "
+                "raise it, and look at the lag."
+            ),
         )

@@ -1,11 +1,14 @@
-"""How a cluster is connected to: from the settings of `security` to the client's arguments, TLS, passwords and tokens.
+"""How a cluster is connected to: from the settings of `security` to the client's arguments, TLS,
+passwords and tokens.
 
-Tokens for OAUTHBEARER come from a file, from an authorization server, or are signed for Amazon's managed Kafka (aiokafka knows no
-AWS_MSK_IAM: it is its OAUTHBEARER with a token that we sign). aiokafka requests one for each connection.
+Tokens for OAUTHBEARER come from a file, from an authorization server, or are signed for Amazon's
+managed Kafka (aiokafka knows no AWS_MSK_IAM: it is its OAUTHBEARER with a token that we sign).
+aiokafka requests one for each connection.
 
-Invariants: host names are always checked; secrets are read from their files at each connection, so replacing a file needs no restart; no
-secret is in a repr, an error or a log. One token request is in flight at a time, and others wait for it; a cached token is used no longer
-than until shortly before it expires.
+Invariants: host names are always checked; secrets are read from their files at each connection, so
+replacing a file needs no restart; no secret is in a repr, an error or a log. One token request is
+in flight at a time, and others wait for it; a cached token is used no longer than until shortly
+before it expires.
 """
 
 from __future__ import annotations
@@ -64,7 +67,11 @@ class Security:
     @property
     def shows_its_secret(self) -> bool:
         """Whether the password, or the token, can be read on the wire."""
-        return self.signs_in and not self.encrypted and self.mechanism not in {"SCRAM-SHA-256", "SCRAM-SHA-512"}
+        return (
+            self.signs_in
+            and not self.encrypted
+            and self.mechanism not in {"SCRAM-SHA-256", "SCRAM-SHA-512"}
+        )
 
     @property
     def signs_in(self) -> bool:
@@ -73,7 +80,9 @@ class Security:
 
 
 def connection(security: Security) -> dict[str, Any]:
-    """aiokafka's arguments, from files as they are now. Raises `SecurityError`, which names the setting."""
+    """aiokafka's arguments, from files as they are now. Raises `SecurityError`, which names the
+    setting.
+    """
     arguments: dict[str, Any] = {"security_protocol": security.protocol}
     if security.encrypted:
         arguments["ssl_context"] = tls(security)
@@ -83,8 +92,10 @@ def connection(security: Security) -> dict[str, Any]:
 
 
 def follow(consumer: AIOKafkaConsumer, security: Security) -> None:
-    """Have each connection that a consumer makes from now on read password and certificates anew, as tokens are anyway: aiokafka takes
-    them once, and would offer a password for ever that has been changed."""
+    """Have each connection that a consumer makes from now on read password and certificates anew,
+    as tokens are anyway: aiokafka takes them once, and would offer a password for ever that has
+    been changed.
+    """
     client = consumer._client  # there is no other way to it; tests hold it against a real broker
     client.__class__ = _Following
     client.security = security
@@ -95,7 +106,9 @@ def tls(security: Security) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=security.ca_file)
     except (OSError, ValueError) as error:
-        raise SecurityError("ca_file", _unreadable(security.ca_file, error, "holds no certificate in PEM")) from error
+        raise SecurityError(
+            "ca_file", _unreadable(security.ca_file, error, "holds no certificate in PEM")
+        ) from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if security.cert_file is not None:
         _add_certificate(context, security.cert_file, security.key_file)
@@ -103,7 +116,9 @@ def tls(security: Security) -> ssl.SSLContext:
 
 
 class _Following(AIOKafkaClient):  # type: ignore[misc]  # aiokafka's is untyped
-    """A client whose secrets are always those of now. Its errors are Kafka's, which the client takes for a failed connection."""
+    """A client whose secrets are always those of now. Its errors are Kafka's, which the client
+    takes for a failed connection.
+    """
 
     security: Security
 
@@ -135,13 +150,18 @@ def _password(security: Security) -> str:
 def _provider(security: Security) -> TokenProvider:
     if security.mechanism == "AWS_MSK_IAM":
         if security.aws_region is None:
-            raise SecurityError("aws_region", "AWS_MSK_IAM signs for a region", hint="For example eu-central-1.")
+            raise SecurityError(
+                "aws_region", "AWS_MSK_IAM signs for a region", hint="For example eu-central-1."
+            )
         return MskToken(security.aws_region)
     if security.token_file is not None:
         return TokenFile(security.token_file)
     if security.token_url is None or security.client_id is None:
-        raise SecurityError("token_url", "OAUTHBEARER needs a `token_file`, or a `token_url` and a `client_id`")
-    read_secret("client_secret", security.client_secret, security.client_secret_file)  # reports a missing file before it is needed
+        raise SecurityError(
+            "token_url", "OAUTHBEARER needs a `token_file`, or a `token_url` and a `client_id`"
+        )
+    # reports a missing file before it is needed
+    read_secret("client_secret", security.client_secret, security.client_secret_file)
     return ClientCredentials(
         security.token_url,
         security.client_id,
@@ -161,12 +181,18 @@ def _add_certificate(context: ssl.SSLContext, cert_file: Path, key_file: Path | 
     try:
         context.load_cert_chain(cert_file, key_file, password=_no_passphrase)
     except ssl.SSLError as error:
-        raise SecurityError("key_file" if key_file else "cert_file", _mismatch(error, cert_file, key_file or cert_file)) from error
+        raise SecurityError(
+            "key_file" if key_file else "cert_file",
+            _mismatch(error, cert_file, key_file or cert_file),
+        ) from error
 
 
 def _no_passphrase() -> str:
     """Where the key is encrypted the library would ask the terminal."""
-    raise SecurityError("key_file", "the private key is protected by a passphrase, which can't be typed here: decrypt it")
+    raise SecurityError(
+        "key_file",
+        "the private key is protected by a passphrase, which can't be typed here: decrypt it",
+    )
 
 
 def _mismatch(error: ssl.SSLError, cert_file: Path, key_file: Path) -> str:
@@ -185,7 +211,8 @@ ANSWER_SECONDS: Final = 10.0
 """How long an authorization server, or what Amazon's signer asks for credentials, may take."""
 
 MARGIN_SECONDS: Final = 60.0
-"""A token isn't used in its last minute, or in the last fifth of a life that is shorter than five."""
+"""A token isn't used in its last minute, or in the last fifth of a life that is shorter than five.
+"""
 
 ANSWER_BYTES: Final = 256 * 1024
 WORDS: Final = 300
@@ -201,16 +228,22 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka's 
 
 
 class HearingAuthenticator(OAuthAuthenticator):  # type: ignore[misc]  # aiokafka's is untyped
-    """Notices that a token is refused. aiokafka takes the refusal for success, and the cluster for one without brokers."""
+    """Notices that a token is refused. aiokafka takes the refusal for success, and the cluster for
+    one without brokers.
+    """
 
     async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
-        """A server that refuses says why, and fails only when it has had this answer (RFC 7628, section 3.2.3)."""
+        """A server that refuses says why, and fails only when it has had this answer (RFC 7628,
+        section 3.2.3).
+        """
         return (b"\x01", True) if payload else await super().step(payload)
 
 
 def hear_refusals() -> None:
     """Have aiokafka's connections use it: they offer no option for it."""
-    AIOKafkaConnection.authenticator_oauth = lambda conn: HearingAuthenticator(sasl_oauth_token_provider=conn._sasl_oauth_token_provider)
+    AIOKafkaConnection.authenticator_oauth = lambda conn: HearingAuthenticator(
+        sasl_oauth_token_provider=conn._sasl_oauth_token_provider
+    )
 
 
 class ServerUnproven(KafkaError):  # type: ignore[misc]  # aiokafka's is untyped
@@ -218,8 +251,9 @@ class ServerUnproven(KafkaError):  # type: ignore[misc]  # aiokafka's is untyped
 
 
 class CheckingAuthenticator(ScramAuthenticator):  # type: ignore[misc]  # aiokafka's is untyped
-    """SCRAM, where both sides prove that they know the password. aiokafka's errors about the other side's proof aren't Kafka's, and end
-    whatever task has connected."""
+    """SCRAM, where both sides prove that they know the password. aiokafka's errors about the other
+    side's proof aren't Kafka's, and end whatever task has connected.
+    """
 
     def _step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
         """Its next message, in a thread; None if there is none. Raises `ServerUnproven`."""
@@ -248,7 +282,11 @@ class TokenFile(TokenProvider):
 
     async def token(self) -> str:
         """See `TokenProvider.token`."""
-        return _one_word("token_file", read_file("token_file", self._file), f"{self._file} holds something else than one token")
+        return _one_word(
+            "token_file",
+            read_file("token_file", self._file),
+            f"{self._file} holds something else than one token",
+        )
 
 
 class _CachedToken(TokenProvider):
@@ -274,7 +312,9 @@ class _CachedToken(TokenProvider):
 
 
 class ClientCredentials(_CachedToken):
-    """Asks an authorization server (RFC 6749, section 4.4) with an id and its secret, which is read again each time."""
+    """Asks an authorization server (RFC 6749, section 4.4) with an id and its secret, which is
+    read again each time.
+    """
 
     def __init__(
         self,
@@ -294,17 +334,32 @@ class ClientCredentials(_CachedToken):
         self._form = {"grant_type": "client_credentials"} | ({"scope": scope} if scope else {})
 
     async def _fetch(self) -> tuple[str, float]:
-        basic = b64encode(f"{quote_plus(self._client_id)}:{quote_plus(self._secret())}".encode()).decode()
+        basic = b64encode(
+            f"{quote_plus(self._client_id)}:{quote_plus(self._secret())}".encode()
+        ).decode()
         headers = {"Authorization": f"Basic {basic}", "Accept": "application/json"}
         try:
-            async with asyncio.timeout(ANSWER_SECONDS), aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
-                posting = session.post(self._url, data=self._form, headers=headers, allow_redirects=False, ssl=self._tls())
+            async with (
+                asyncio.timeout(ANSWER_SECONDS),
+                aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+            ):
+                posting = session.post(
+                    self._url,
+                    data=self._form,
+                    headers=headers,
+                    allow_redirects=False,
+                    ssl=self._tls(),
+                )
                 async with posting as response:
                     return self._read(response.status, await _start_of(response))
         except TimeoutError:
-            raise SecurityError("token_url", f"{self._host} gives no answer within {ANSWER_SECONDS:g} s") from None
+            raise SecurityError(
+                "token_url", f"{self._host} gives no answer within {ANSWER_SECONDS:g} s"
+            ) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise SecurityError("token_url", f"{self._host} gives no token: {_words(error)}") from error
+            raise SecurityError(
+                "token_url", f"{self._host} gives no token: {_words(error)}"
+            ) from error
 
     def _read(self, status: int, body: bytes) -> tuple[str, float]:
         try:
@@ -322,13 +377,21 @@ class ClientCredentials(_CachedToken):
             life = float(answer.get("expires_in") or 0)
         except (TypeError, ValueError):
             life = 0.0
-        return _one_word("token_url", token, f"{self._host} gives something else than one token"), life
+        return _one_word(
+            "token_url", token, f"{self._host} gives something else than one token"
+        ), life
 
     def _refused(self, status: int, answer: dict[str, Any]) -> SecurityError:
-        words = [str(answer[key])[:WORDS] for key in ("error", "error_description") if isinstance(answer.get(key), str)]
+        words = [
+            str(answer[key])[:WORDS]
+            for key in ("error", "error_description")
+            if isinstance(answer.get(key), str)
+        ]
         reason = f" ({': '.join(words)})" if words else ""
         if status == 401 or answer.get("error") in {"invalid_client", "unauthorized_client"}:
-            message = f"{self._host} refuses {self._client_id!r} with this secret: HTTP {status}{reason}"
+            message = (
+                f"{self._host} refuses {self._client_id!r} with this secret: HTTP {status}{reason}"
+            )
             return SecurityError("client_secret", message, hint="Check `client_id` and its secret.")
         if answer.get("error") == "invalid_scope":
             return SecurityError("scope", f"{self._host} refuses the scope: HTTP {status}{reason}")
@@ -348,7 +411,9 @@ class ClientCredentials(_CachedToken):
 
 
 class MskToken(_CachedToken):
-    """Has Amazon's signer make a token from whatever credentials its tools find. It blocks, so a thread does it."""
+    """Has Amazon's signer make a token from whatever credentials its tools find. It blocks, so a
+    thread does it.
+    """
 
     def __init__(self, region: str, now: Callable[[], float] = time.time) -> None:
         super().__init__(now)
@@ -361,10 +426,16 @@ class MskToken(_CachedToken):
             async with asyncio.timeout(ANSWER_SECONDS):
                 token, expiry = await signing
         except TimeoutError:
-            raise SecurityError("mechanism", f"no AWS credentials came within {ANSWER_SECONDS:g} s") from None
+            raise SecurityError(
+                "mechanism", f"no AWS credentials came within {ANSWER_SECONDS:g} s"
+            ) from None
         except Exception as error:  # the signer lets through whatever its own libraries raise
             hint = "Give the process a role, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
-            raise SecurityError("mechanism", f"AWS_MSK_IAM finds no usable AWS credentials: {_aws_words(error)}", hint=hint) from None
+            raise SecurityError(
+                "mechanism",
+                f"AWS_MSK_IAM finds no usable AWS credentials: {_aws_words(error)}",
+                hint=hint,
+            ) from None
         return token, expiry / 1000 - self._now()
 
 
@@ -372,7 +443,9 @@ def _signer() -> Callable[[str], tuple[str, int]]:
     try:
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # noqa: PLC0415 — of an extra
     except ImportError as error:
-        raise SecurityError("mechanism", "AWS_MSK_IAM needs the extra `msk`", hint=install_extra("msk")) from error
+        raise SecurityError(
+            "mechanism", "AWS_MSK_IAM needs the extra `msk`", hint=install_extra("msk")
+        ) from error
     signer: Callable[[str], tuple[str, int]] = MSKAuthTokenProvider.generate_auth_token
     return signer
 
@@ -383,7 +456,9 @@ def _aws_words(error: Exception) -> str:
 
 
 def _one_word(key: str, text: str, otherwise: str) -> str:
-    """A token is one word of printable ASCII (RFC 6750); anything else would end up in the middle of a protocol."""
+    """A token is one word of printable ASCII (RFC 6750); anything else would end up in the middle
+    of a protocol.
+    """
     token = text.strip()
     if not token.isascii() or not token.isprintable() or len(token.split()) != 1:
         raise SecurityError(key, otherwise)
@@ -409,8 +484,10 @@ def _words(error: Exception) -> str:
 
 
 class SecurityError(ForwarderError, KafkaError):  # type: ignore[misc]  # aiokafka's is untyped
-    """What is needed to connect isn't there. `key` is the setting, below `security`. It is one of Kafka's errors, too, so that a client
-    in mid-life takes it for a failed connection and tries again, instead of losing the task that met it."""
+    """What is needed to connect isn't there. `key` is the setting, below `security`. It is one of
+    Kafka's errors, too, so that a client in mid-life takes it for a failed connection and tries
+    again, instead of losing the task that met it.
+    """
 
     code = "kafka_security"
 
@@ -423,7 +500,9 @@ class SecurityError(ForwarderError, KafkaError):  # type: ignore[misc]  # aiokaf
 
 
 def read_secret(key: str, value: str | None, file: Path | None) -> str:
-    """The secret `key`: what is in `file` now, without the line end that editors add, else `value`. Raises `SecurityError`."""
+    """The secret `key`: what is in `file` now, without the line end that editors add, else
+    `value`. Raises `SecurityError`.
+    """
     if file is None:
         if not value:
             raise SecurityError(key, f"it is needed here, or `{key}_file`")
@@ -433,11 +512,14 @@ def read_secret(key: str, value: str | None, file: Path | None) -> str:
 
 
 def read_file(key: str, file: Path) -> str:
-    """The text in `file`, which isn't empty. Raises `SecurityError`, without repeating any of it."""
+    """The text in `file`, which isn't empty. Raises `SecurityError`, without repeating
+    any of it.
+    """
     try:
         text = file.read_text("utf-8")
     except UnicodeDecodeError:
-        raise SecurityError(key, f"{file} isn't text in UTF-8") from None  # the error would hold the bytes
+        # the error would hold the bytes
+        raise SecurityError(key, f"{file} isn't text in UTF-8") from None
     except (OSError, ValueError) as error:
         raise SecurityError(key, f"{file} can't be read: {error_text(error)}") from error
     if not text.strip():

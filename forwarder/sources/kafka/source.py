@@ -1,7 +1,7 @@
 """One cluster as a source of events: it keeps a member in the group, whatever happens to it.
 
-Invariant: a member that ends is followed by another, after a pause that grows while they end soon; the only thing that is not retried is
-a missing topic, where the configuration makes it an error.
+Invariant: a member that ends is followed by another, after a pause that grows while they end soon;
+the only thing that is not retried is a missing topic, where the configuration makes it an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ from forwarder.sources.kafka.client import Brokers, Interrupted, RealBrokers, is
 from forwarder.sources.kafka.flow import AssignedPartition
 from forwarder.sources.kafka.membership import BrokersAway, Membership
 from forwarder.sources.kafka.policy import KafkaPolicy, TopicsMissing
-from forwarder.sources.kafka.report import ClusterReport, Condition, KafkaStatistics, PartitionStatistics
+from forwarder.sources.kafka.report import (
+    ClusterReport,
+    Condition,
+    KafkaStatistics,
+    PartitionStatistics,
+)
 
 STEADY_SECONDS: Final = 60.0
 """A member that has lived so long isn't followed by the next one any later for those before it."""
@@ -30,7 +35,13 @@ class KafkaSource:
     """Reads one cluster, from `start` to `close`."""
 
     def __init__(
-        self, policy: KafkaPolicy, intake: RecordIntake, clock: Clock, *, brokers: Brokers | None = None, pauses: Backoff = PAUSES
+        self,
+        policy: KafkaPolicy,
+        intake: RecordIntake,
+        clock: Clock,
+        *,
+        brokers: Brokers | None = None,
+        pauses: Backoff = PAUSES,
     ) -> None:
         self._policy = policy
         self._intake = intake
@@ -45,10 +56,14 @@ class KafkaSource:
 
     def start(self) -> None:
         """Begin, on the running loop."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"kafka {self._policy.name}")
+        self._task = asyncio.get_running_loop().create_task(
+            self._run(), name=f"kafka {self._policy.name}"
+        )
 
     def stop_reading(self) -> None:
-        """Read nothing more; what was accepted may be delivered, and the group keeps this member."""
+        """Read nothing more; what was accepted may be delivered, and the group keeps
+        this member.
+        """
         if self._stopping:
             return
         self._stopping = True
@@ -56,7 +71,9 @@ class KafkaSource:
             self._membership.hold()
 
     async def close(self) -> None:
-        """Commit what is settled, give back the rest, and leave the group; within a few seconds. Cancelled, it cuts the connections."""
+        """Commit what is settled, give back the rest, and leave the group; within a few seconds.
+        Cancelled, it cuts the connections.
+        """
         self.stop_reading()
         self._closing.set()
         if self._task is None:
@@ -80,7 +97,11 @@ class KafkaSource:
             why=report.why,
             hint=report.hint,
             note=report.conflict or (f"{report.note}; the others are read" if report.note else ""),
-            partitions=() if membership is None else tuple(_partition(membership, each) for each in membership.flow.partitions.values()),
+            partitions=()
+            if membership is None
+            else tuple(
+                _partition(membership, each) for each in membership.flow.partitions.values()
+            ),
             in_flight_bytes=0 if membership is None else membership.flow.bytes,
             records=dict(report.records),
             commits=dict(report.commits),
@@ -109,7 +130,9 @@ class KafkaSource:
     async def _live(self) -> Exception | None:
         """One life of a member; why it ended."""
         try:
-            membership = self._membership = Membership(self._policy, self._intake, self._clock, self._report, self._brokers)
+            membership = self._membership = Membership(
+                self._policy, self._intake, self._clock, self._report, self._brokers
+            )
             await membership.run()
         except Exception as error:
             return error
@@ -127,7 +150,11 @@ class KafkaSource:
             self._report.broken(error, self._clock.now() + pause)
             return
         try:
-            trouble = error.trouble if isinstance(error, BrokersAway) else await self._brokers.diagnose(self._policy, error)
+            trouble = (
+                error.trouble
+                if isinstance(error, BrokersAway)
+                else await self._brokers.diagnose(self._policy, error)
+            )
         except Exception as unforeseen:  # else nothing would be retried any more
             self._report.broken(unforeseen, self._clock.now() + pause)
         except asyncio.CancelledError:
@@ -135,11 +162,15 @@ class KafkaSource:
                 raise
             self._report.broken(error, self._clock.now() + pause)
         else:
-            report = self._report.interrupted if isinstance(error, Interrupted) else self._report.down
+            report = (
+                self._report.interrupted if isinstance(error, Interrupted) else self._report.down
+            )
             report(trouble, self._clock.now() + pause)
 
 
 def _partition(membership: Membership, partition: AssignedPartition) -> PartitionStatistics:
     topic, number = partition.key
     lag = partition.lag_to(membership.client.highwater(partition.key))
-    return PartitionStatistics(topic, number, partition.position, lag, membership.flow.why_paused(partition))
+    return PartitionStatistics(
+        topic, number, partition.position, lag, membership.flow.why_paused(partition)
+    )

@@ -1,4 +1,6 @@
-"""The content of an open file, decompressed if it is compressed, and the digests that it is recognized by."""
+"""The content of an open file, decompressed if it is compressed, and the digests that it is
+recognized by.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ _COMPARED: Final = 1 << 20
 
 
 class FileContent:
-    """The content of a regular file, by offsets. Compressed content (gzip, zstd, bzip2) is decompressed: reading backwards begins again."""
+    """The content of a regular file, by offsets. Compressed content (gzip, zstd, bzip2) is
+    decompressed: reading backwards begins again.
+    """
 
     def __init__(self, path: str) -> None:
         """Raises `OSError`, also if it is something else than a regular file."""
@@ -36,7 +40,9 @@ class FileContent:
         self.ended = False
         """Whether the end of compressed content was reached."""
         self.failure = ""
-        """Why compressed content can't be read any further, such as that it is cut off; empty if it can."""
+        """Why compressed content can't be read any further, such as that it is cut off; empty if
+        it can.
+        """
         try:
             self._decompress = find_decompressor(_magic(self.descriptor, path))
         except BaseException:
@@ -58,7 +64,9 @@ class FileContent:
         return os.fstat(self.descriptor)
 
     def read(self, offset: int, size: int) -> bytes:
-        """At most so many bytes from there; none at the end, or where compressed content can't be read any further."""
+        """At most so many bytes from there; none at the end, or where compressed content can't be
+        read any further.
+        """
         if self._decompress is None:
             return os.pread(self.descriptor, size, offset)
         if self._stream is None or offset < self._at:
@@ -89,7 +97,14 @@ class FileContent:
 
     def begin_again(self) -> None:
         """Forget what was decompressed."""
-        self._stream, self._raw, self._at, self._buffer, self.ended, self.failure = None, 0, 0, b"", False, ""
+        self._stream, self._raw, self._at, self._buffer, self.ended, self.failure = (
+            None,
+            0,
+            0,
+            b"",
+            False,
+            "",
+        )
 
     def close(self) -> None:
         """Close the file."""
@@ -133,7 +148,9 @@ NOTHING: Final = digest(b"")
 
 
 def tail_digest(content: FileContent, offset: int) -> bytes | None:
-    """The digest of the last `TAIL` bytes before the offset; None if the content is shorter than that."""
+    """The digest of the last `TAIL` bytes before the offset; None if the content is shorter than
+    that.
+    """
     begin = max(0, offset - TAIL)
     data = content.exactly(begin, offset - begin)
     return digest(data) if len(data) == offset - begin else None
@@ -152,7 +169,8 @@ class FirstLine(NamedTuple):
 def first_line(content: FileContent, *, finished: bool = False) -> FirstLine | None:
     """The first line; None if it isn't complete yet.
 
-    `finished`: what is there is complete, even without a line feed, as that of a compressed file always is.
+    `finished`: what is there is complete, even without a line feed, as that of a compressed file
+    always is.
     """
     start = _hole_end(content) if content.read(0, 1) == b"\0" else 0
     for size in (_ENOUGH, _FIRST_LINE):
@@ -169,7 +187,9 @@ def first_line(content: FileContent, *, finished: bool = False) -> FirstLine | N
 
 
 def _hole_end(content: FileContent) -> int:
-    """Where the first byte is that isn't NUL: a file that is truncated while its writer doesn't append begins with a hole."""
+    """Where the first byte is that isn't NUL: a file that is truncated while its writer doesn't
+    append begins with a hole.
+    """
     offset = 0 if content.packed else content.hole_end()
     while data := content.read(offset, _COMPARED):
         if rest := data.lstrip(b"\0"):
@@ -179,9 +199,11 @@ def _hole_end(content: FileContent) -> int:
 
 
 def is_beginning(short: FileContent, size: int, long: FileContent) -> bool:
-    """Whether `long` begins with all that `short` has: its first and last MiB are compared, of compressed content the first.
+    """Whether `long` begins with all that `short` has: its first and last MiB are compared, of
+    compressed content the first.
 
-    `size`: bytes of `short` in its file. Content that has nothing more than `long` is the beginning of it.
+    `size`: bytes of `short` in its file. Content that has nothing more than `long` is the
+    beginning of it.
     """
     if short.packed:
         data = short.exactly(0, _COMPARED)

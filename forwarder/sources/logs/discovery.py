@@ -1,8 +1,9 @@
 """The files that match a source's paths and globs, found by listing each directory once.
 
-A glob is matched part by part, as by a shell: `*`, `?` and `[...]` match no `/` and no leading dot, and `**` matches any number of
-directories. Only regular files count, and links to them; nothing is opened. A file that is found under several names counts once. Links to
-directories are followed, but not by `**`, which would meet some of them for ever.
+A glob is matched part by part, as by a shell: `*`, `?` and `[...]` match no `/` and no leading
+dot, and `**` matches any number of directories. Only regular files count, and links to them;
+nothing is opened. A file that is found under several names counts once. Links to directories are
+followed, but not by `**`, which would meet some of them for ever.
 """
 
 from __future__ import annotations
@@ -31,13 +32,22 @@ class FoundFile(NamedTuple):
 
 
 class Discovery:
-    """What matches `paths` and none of `exclude`; an exclusion without `/` is matched with file names."""
+    """What matches `paths` and none of `exclude`; an exclusion without `/` is matched with file
+    names.
+    """
 
-    def __init__(self, paths: Collection[str], exclude: Collection[str], on_trouble: Callable[[str, OSError], None]) -> None:
+    def __init__(
+        self,
+        paths: Collection[str],
+        exclude: Collection[str],
+        on_trouble: Callable[[str, OSError], None],
+    ) -> None:
         """`on_trouble`: called with the path of what can't be listed or looked at, each time."""
-        self._patterns = [tuple(os.path.abspath(path).split("/")[1:]) for path in paths]  # noqa: PTH100 - strings are fast
+        # strings are fast
+        self._patterns = [tuple(os.path.abspath(path).split("/")[1:]) for path in paths]  # noqa: PTH100
         self._exclude = _whole_path(exclude)
-        self._match = _whole_path([os.path.abspath(path) for path in paths])  # noqa: PTH100 - strings are fast
+        # strings are fast
+        self._match = _whole_path([os.path.abspath(path) for path in paths])  # noqa: PTH100
         self._on_trouble = on_trouble
         self._listings: dict[str, list[os.DirEntry[str]]] = {}
         self._links: dict[str, tuple[FileKey, str]] = {}
@@ -48,14 +58,20 @@ class Discovery:
         """Those that the last scan couldn't list, though they may be there."""
 
     def scan(self, path_of: Callable[[FileKey], str | None]) -> dict[FileKey, FoundFile]:
-        """All files that match now. `path_of`: the path of a known file, which is kept while it is one of its names."""
+        """All files that match now. `path_of`: the path of a known file, which is kept while it is
+        one of its names.
+        """
         self.directories, self.unreadable = set(), set()
         links, self._links = self._links, {}
         found: dict[FileKey, FoundFile] = {}
         for parts in self._patterns:
             for path, entry in self._walk("", parts):
                 status = self._status(path, entry)
-                if status is None or not stat.S_ISREG(status.st_mode) or (self._exclude is not None and self._exclude.fullmatch(path)):
+                if (
+                    status is None
+                    or not stat.S_ISREG(status.st_mode)
+                    or (self._exclude is not None and self._exclude.fullmatch(path))
+                ):
                     continue
                 key = status.st_dev, status.st_ino
                 if entry is None or entry.is_symlink():
@@ -66,7 +82,9 @@ class Discovery:
         return found
 
     def concerns(self, path: str) -> bool:
-        """Whether a change of this path may change what is found: it matches, or is a directory, or was one that was listed."""
+        """Whether a change of this path may change what is found: it matches, or is a directory,
+        or was one that was listed.
+        """
         if path in self.directories or os.path.isdir(path):  # noqa: PTH112 - strings are fast
             return True
         excluded = self._exclude is not None and self._exclude.fullmatch(path)
@@ -89,12 +107,20 @@ class Discovery:
         return found
 
     def may_be_there(self, path: str) -> bool:
-        """Whether the last scan couldn't list a directory on the way to this path, so that it isn't known whether it is still there."""
+        """Whether the last scan couldn't list a directory on the way to this path, so that it
+        isn't known whether it is still there.
+        """
         return any(path == each or path.startswith(f"{each}/") for each in self.unreadable)
 
-    def _walk(self, directory: str, parts: Sequence[str]) -> Iterator[tuple[str, os.DirEntry[str] | None]]:
+    def _walk(
+        self, directory: str, parts: Sequence[str]
+    ) -> Iterator[tuple[str, os.DirEntry[str] | None]]:
         plain = next((at for at, part in enumerate(parts) if _MAGIC.search(part)), len(parts) - 1)
-        directory, part, rest = "/".join([directory, *parts[:plain]]), parts[plain], parts[plain + 1 :]
+        directory, part, rest = (
+            "/".join([directory, *parts[:plain]]),
+            parts[plain],
+            parts[plain + 1 :],
+        )
         if part == "**":
             yield from self._walk(directory, rest or ("*",))
             for entry in self._list(directory):
@@ -136,7 +162,8 @@ class Discovery:
 
     def _status(self, path: str, entry: os.DirEntry[str] | None) -> os.stat_result | None:
         try:
-            return os.stat(path) if entry is None else entry.stat()  # noqa: PTH116 - strings are fast
+            # strings are fast
+            return os.stat(path) if entry is None else entry.stat()  # noqa: PTH116
         except _ABSENT:
             return None
         except OSError as error:
@@ -177,20 +204,28 @@ def _expression(part: str) -> str:
             texts.append("[^/]")
         elif each[0] == "[" and len(each) > 2:
             negated, members = each[1] == "!", each[1:-1].removeprefix("!")
-            texts.append(("[^/" if negated else "[") + re.sub(r"([\\\[\]^&~|])", r"\\\1", members) + "]")
+            texts.append(
+                ("[^/" if negated else "[") + re.sub(r"([\\\[\]^&~|])", r"\\\1", members) + "]"
+            )
         else:
             texts.append(re.escape(each))
     return ("" if part.startswith(".") else r"(?!\.)") + "".join(texts)
 
 
 def _whole_path(globs: Collection[str]) -> re.Pattern[str] | None:
-    """What matches the whole path of a file that one of these globs means; one without `/` means a name."""
+    """What matches the whole path of a file that one of these globs means; one without `/` means a
+    name.
+    """
     whole = []
     for glob in globs:
         if "/" not in glob:
             whole.append(f"(?:.*/){_expression(glob)}")
             continue
         parts = os.path.abspath(glob).split("/")[1:]  # noqa: PTH100 - strings are fast
-        folders = ["(?:[^/]+/)*" if part == "**" else f"{_expression(part)}/" for part in parts[:-1]]
-        whole.append("/" + "".join(folders) + (".*" if parts[-1] == "**" else _expression(parts[-1])))
+        folders = [
+            "(?:[^/]+/)*" if part == "**" else f"{_expression(part)}/" for part in parts[:-1]
+        ]
+        whole.append(
+            "/" + "".join(folders) + (".*" if parts[-1] == "**" else _expression(parts[-1]))
+        )
     return re.compile("|".join(f"(?:{each})" for each in whole), re.DOTALL) if whole else None

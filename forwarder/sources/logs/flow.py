@@ -1,8 +1,10 @@
-"""The flow of records from blocks into the intake: what is pending, what is settled, when nothing may be read.
+"""The flow of records from blocks into the intake: what is pending, what is settled, when nothing
+may be read.
 
-Invariants: blocks are accepted in the order in which they were read; a block is settled when all its records are; while a batch waits,
-and past `max_in_flight` until half of it is settled, nothing is read. It knows nothing of files: what is settled and what has to be read
-again is collected for the source.
+Invariants: blocks are accepted in the order in which they were read; a block is settled when all
+its records are; while a batch waits, and past `max_in_flight` until half of it is settled, nothing
+is read. It knows nothing of files: what is settled and what has to be read again is collected for
+the source.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ RETRY_SECONDS: Final = 0.2
 """After which what had to wait is handed over again."""
 
 DECODING_SECONDS: Final = 5.0
-"""After which a record that is decoded elsewhere is requested again, unless it is reported as done before."""
+"""After which a record that is decoded elsewhere is requested again, unless it is reported as done
+before.
+"""
 
 HOLD_SECONDS: Final = 2.0
 """How long nothing is handed over after the buffer couldn't keep what it had accepted."""
@@ -52,10 +56,11 @@ class LogFlow:
         on_eased: Callable[[], None],
         rereads: bool = True,
     ) -> None:
-        """`lines`: counts records by result (`RESULTS`), and as `replaced` those with bytes that aren't UTF-8.
+        """`lines`: counts records by result (`RESULTS`), and as `replaced` those with bytes that
+        aren't UTF-8.
 
-        `on_eased`: called when something can be done that could not be done before. `rereads`: whether blocks can be read again; else
-        they are kept until they are settled.
+        `on_eased`: called when something can be done that could not be done before. `rereads`:
+        whether blocks can be read again; else they are kept until they are settled.
         """
         self.bytes = 0
         """Of records that were read and are not settled."""
@@ -102,7 +107,9 @@ class LogFlow:
         return f"{size(self.bytes)} of lines aren't settled (max_in_flight)" if self._full else ""
 
     def add(self, blocks: Iterable[Block]) -> None:
-        """Blocks that were read, in order. Those of a file that has to be read again from before them are discarded."""
+        """Blocks that were read, in order. Those of a file that has to be read again from before
+        them are discarded.
+        """
         again = {block.file for block in self._rewound}
         for block in blocks:
             if block.file not in again:
@@ -111,11 +118,17 @@ class LogFlow:
         self._full = self._full or self.bytes > self._policy.max_in_flight
 
     async def hand_over(self) -> None:
-        """Hand over what waits, as far as it is accepted, in slices between which the loop does something else."""
+        """Hand over what waits, as far as it is accepted, in slices between which the loop does
+        something else.
+        """
         while True:
             until = self._now() + SLICE_SECONDS
             while self._now() < until:
-                if not self._waiting or self._held_until > self._now() or not self._hand_over(self._waiting[0]):
+                if (
+                    not self._waiting
+                    or self._held_until > self._now()
+                    or not self._hand_over(self._waiting[0])
+                ):
                     return
             await asyncio.sleep(0)
 
@@ -125,13 +138,19 @@ class LogFlow:
         return settled
 
     def take_rewound(self) -> list[Block]:
-        """The blocks since the last call that have to be read again, with all that was read of their files after them."""
+        """The blocks since the last call that have to be read again, with all that was read of
+        their files after them.
+        """
         rewound, self._rewound = self._rewound, []
         return rewound
 
     def release(self) -> list[AcceptedBatch]:
         """Forget all that is not settled; the accepted batches of it."""
-        batches = [batch for pending in (*self._accepted, *self._waiting) for batch in pending.accepted.values()]
+        batches = [
+            batch
+            for pending in (*self._accepted, *self._waiting)
+            for batch in pending.accepted.values()
+        ]
         for pending in (*self._accepted, *self._waiting):
             pending.gone = True
         self._accepted.clear()
@@ -156,7 +175,9 @@ class LogFlow:
             accepted = None
             number = pending.number
             if batch.values or batch.rejected:
-                accepted = self._intake.accept(batch, partial(self._on_settled, pending, number), self._policy.level)
+                accepted = self._intake.accept(
+                    batch, partial(self._on_settled, pending, number), self._policy.level
+                )
         except Backpressure as error:
             if isinstance(error, TogetherTooLarge) and batch.count > 1:
                 pending.queue.extendleft(reversed(batch.halves()))
@@ -217,9 +238,13 @@ class LogFlow:
             self._on_eased()
 
     def _again(self, failed: _PendingBlock, error: Backpressure) -> None:
-        """The buffer couldn't keep a batch: its block comes again, and all that was read of its file after it."""
+        """The buffer couldn't keep a batch: its block comes again, and all that was read of its
+        file after it.
+        """
         known = [*self._accepted, *self._waiting]
-        gone = [each for each in known[known.index(failed) :] if each.block.file is failed.block.file]
+        gone = [
+            each for each in known[known.index(failed) :] if each.block.file is failed.block.file
+        ]
         for each in gone:
             each.gone = True
             self._accepted.pop(each, None)
@@ -229,7 +254,9 @@ class LogFlow:
             self.bytes -= sum(each.block.size for each in gone)
             self._rewound.append(failed.block)
         else:
-            self._waiting.extendleft(_PendingBlock(each.block, cut(self._policy, each.block)) for each in reversed(gone))
+            self._waiting.extendleft(
+                _PendingBlock(each.block, cut(self._policy, each.block)) for each in reversed(gone)
+            )
         self.why = error.message
         self._held_until = self._now() + HOLD_SECONDS
         if self._full and self.bytes <= self._policy.max_in_flight // 2:

@@ -1,7 +1,8 @@
 """A followed file, what is read of it, and what is known of all of them.
 
-A `FollowedFile` is a content: it keeps its identity, its generation and its offsets when its file is renamed, and when a copy of the file,
-compressed or not, takes its place. A file whose content is replaced (copy-truncate) gets another `FollowedFile`.
+A `FollowedFile` is a content: it keeps its identity, its generation and its offsets when its file
+is renamed, and when a copy of the file, compressed or not, takes its place. A file whose content
+is replaced (copy-truncate) gets another `FollowedFile`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ from typing import TYPE_CHECKING, Final
 
 from forwarder.core.watermark import Span, Watermark
 from forwarder.sources.logs.contents import NOTHING
-from forwarder.sources.logs.positions import DONE, GONE, LEFT, PACKED, RENAMED, REPLACED, ReadTime, StoredPosition
+from forwarder.sources.logs.positions import (
+    DONE,
+    GONE,
+    LEFT,
+    PACKED,
+    RENAMED,
+    REPLACED,
+    ReadTime,
+    StoredPosition,
+)
 from forwarder.sources.logs.reading import FileReader, cut_records
 from forwarder.telemetry.readable import line_excerpt, plain
 from forwarder.telemetry.snapshot import LogFile
@@ -25,7 +35,9 @@ FileKey = tuple[int, int]
 """Device and inode."""
 
 SKIPPED: Final = 2**62
-"""The position of a compressed file that was there before the source, where that reads from the ends of files."""
+"""The position of a compressed file that was there before the source, where that reads from the
+ends of files.
+"""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -45,13 +57,17 @@ class FollowedFile:
     fingerprint: str = ""
     """Of the first line; empty as long as it isn't complete."""
     head: bytes | None = None
-    """The first bytes after the first line, as far as it had them when it was found; None: not known."""
+    """The first bytes after the first line, as far as it had them when it was found; None: not
+    known.
+    """
     original: FollowedFile | None = None
     """What it may be a copy of; as long as that is followed, nothing is read of the copy."""
     before: str = ""
     """The identity of the content that was replaced by this one."""
     initial: int = 0
-    """Its size when the source was started for the first time, where that reads from the ends of files."""
+    """Its size when the source was started for the first time, where that reads from the ends of
+    files.
+    """
     recalled: bool = False
     """Whether it is known what was stored for the file."""
     packed: bool = False
@@ -63,7 +79,9 @@ class FollowedFile:
     """The digest of what is before `boundary`; that before `position` is `position_check`."""
     anchor: int = 0
     anchor_check: bytes = NOTHING
-    """The digest of what is before `anchor`: so far the content was known when it was recognized or stored."""
+    """The digest of what is before `anchor`: so far the content was known when it was recognized
+    or stored.
+    """
     times: Sequence[ReadTime] = ()
     """When records that aren't settled were read for the first time, if that is kept."""
     reader: FileReader | None = None
@@ -81,9 +99,12 @@ class FollowedFile:
     replaced: bool = False
     """Whether this content is no longer in its file."""
     gone: bool = False
-    """Whether nothing more is to be read of it, because it was removed or doesn't match any more."""
+    """Whether nothing more is to be read of it, because it was removed or doesn't match any more.
+    """
     seen: float = 0.0
-    """What its row says of when it was there, wall-clock seconds; 0 as long as it has no row: then nothing is read."""
+    """What its row says of when it was there, wall-clock seconds; 0 as long as it has no row: then
+    nothing is read.
+    """
     last_line: bytes = b""
     last_read: float | None = None
     _watermark: Watermark | None = None
@@ -102,16 +123,31 @@ class FollowedFile:
 
     def adopt(self, row: StoredPosition) -> None:
         """This is the stored content, at the path and with the size that were found."""
-        self.identity, self.generation, self.fingerprint = row.identity, row.generation, row.fingerprint
+        self.identity, self.generation, self.fingerprint = (
+            row.identity,
+            row.generation,
+            row.fingerprint,
+        )
         self.position, self.position_check, self.check = row.position, row.tail, row.tail
         self.anchor, self.anchor_check = row.anchor, row.anchor_tail
-        self.done, self.renamed, self.packed = bool(row.state & DONE), bool(row.state & RENAMED), bool(row.state & PACKED)
+        self.done, self.renamed, self.packed = (
+            bool(row.state & DONE),
+            bool(row.state & RENAMED),
+            bool(row.state & PACKED),
+        )
         self.seen = row.seen
 
     def row(self, now: float) -> StoredPosition:
         """What is to be stored of it."""
-        done = self.done and not self.outstanding  # what isn't settled has to be read again after a kill
-        state = DONE * done | RENAMED * self.renamed | REPLACED * self.replaced | GONE * self.gone | PACKED * self.packed
+        # what isn't settled has to be read again after a kill
+        done = self.done and not self.outstanding
+        state = (
+            DONE * done
+            | RENAMED * self.renamed
+            | REPLACED * self.replaced
+            | GONE * self.gone
+            | PACKED * self.packed
+        )
         if self.left is not None:
             state |= LEFT
         if self.boundary >= self.anchor and self.check:
@@ -137,7 +173,9 @@ class FollowedFile:
 
     @property
     def lag(self) -> int:
-        """Bytes that aren't settled; of compressed ones those of the file that weren't read, and none of what may be a copy."""
+        """Bytes that aren't settled; of compressed ones those of the file that weren't read, and
+        none of what may be a copy.
+        """
         if self.original is not None:
             return 0
         if self.packed:
@@ -145,14 +183,20 @@ class FollowedFile:
             return 0 if self.done else max(0, self.size - read)
         return max(0, self.size - self.position)
 
-    def split_by_time(self, records: LogRecords, now: float) -> tuple[list[tuple[float, LogRecords]], list[ReadTime]]:
-        """The records, which begin at `boundary`, by the time when they were read first; and the new times, which aren't stored yet."""
+    def split_by_time(
+        self, records: LogRecords, now: float
+    ) -> tuple[list[tuple[float, LogRecords]], list[ReadTime]]:
+        """The records, which begin at `boundary`, by the time when they were read first; and the
+        new times, which aren't stored yet.
+        """
         parts: list[tuple[float, LogRecords]] = []
         new: list[ReadTime] = []
         first = self.boundary
         for time in self.times:
             if time.first <= first < min(time.end, records.end):
-                part, rest = cut_records(records, time.end) if time.end < records.end else (records, records)
+                part, rest = (
+                    cut_records(records, time.end) if time.end < records.end else (records, records)
+                )
                 parts.append((time.at, part))
                 first, records = part.end, rest
         if first < records.end:
@@ -170,7 +214,16 @@ class FollowedFile:
         self._checks.append((records.end, check))
         self.check = check
         place = self.identity, self.generation, first
-        return Block(self, *place, records, self.modified / 1e9, at, span, self._watermark, records.end - first)
+        return Block(
+            self,
+            *place,
+            records,
+            self.modified / 1e9,
+            at,
+            span,
+            self._watermark,
+            records.end - first,
+        )
 
     def settle(self, span: Span) -> None:
         """The records of the span are settled."""
@@ -204,7 +257,16 @@ class FollowedFile:
         """How far it is."""
         position = 0 if self.position == SKIPPED else self.position
         excerpt = line_excerpt(self.last_line)
-        return LogFile(plain(self.path), self.identity, position, self.size, self.lag, excerpt, self.last_read, self.reader is not None)
+        return LogFile(
+            plain(self.path),
+            self.identity,
+            position,
+            self.size,
+            self.lag,
+            excerpt,
+            self.last_read,
+            self.reader is not None,
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -218,9 +280,12 @@ class Block:
     """The offset at which it begins."""
     records: LogRecords
     reference: float
-    """A time, in seconds since 1970, before which its lines were written: the file's last change."""
+    """A time, in seconds since 1970, before which its lines were written: the file's last change.
+    """
     at: float
-    """When its records were read for the first time, wall-clock seconds; the same after a restart where the policy stores times."""
+    """When its records were read for the first time, wall-clock seconds; the same after a restart
+    where the policy stores times.
+    """
     span: Span
     watermark: Watermark
     size: int
@@ -250,6 +315,8 @@ class FollowStatistics:
     failing: str = ""
     """Why positions can't be stored now; empty if they can."""
     why: str = ""
-    """Another error that a person should know, such as a file that can't be opened; empty if there is none."""
+    """Another error that a person should know, such as a file that can't be opened; empty if there
+    is none.
+    """
     hint: str = ""
     """What can be done about either."""

@@ -1,13 +1,16 @@
 """The files of a log source: found, recognized, read in turn, and their positions stored.
 
 Invariants:
-- A position is stored only for what is settled, and an identity before anything is read under it: after a kill at any moment nothing is
-  lost, and what is read again has the same identity, generation and offsets. While the store can't be written, positions stay in memory;
-  nothing is read of files whose identity isn't stored, and nothing is handed over whose time of reading has to be stored first.
-- A file that was renamed or removed is read to its end, as long as it is open or found in its directory, and is closed when it hasn't
-  changed for `rotate_wait` and all of it is settled.
-- At most `max_open_files` are open (and two while files are recognized). What may be read waits in turn for a part of at most `PART` bytes;
-  of compressed files one is read after the other, since they can't be resumed without decompressing them from the beginning.
+- A position is stored only for what is settled, and an identity before anything is read under it:
+  after a kill at any moment nothing is lost, and what is read again has the same identity,
+  generation and offsets. While the store can't be written, positions stay in memory; nothing is
+  read of files whose identity isn't stored, and nothing is handed over whose time of reading has
+  to be stored first.
+- A file that was renamed or removed is read to its end, as long as it is open or found in its
+  directory, and is closed when it hasn't changed for `rotate_wait` and all of it is settled.
+- At most `max_open_files` are open (and two while files are recognized). What may be read waits in
+  turn for a part of at most `PART` bytes; of compressed files one is read after the other, since
+  they can't be resumed without decompressing them from the beginning.
 """
 
 from __future__ import annotations
@@ -38,16 +41,27 @@ _LONGEST: Final = 64 << 20
 _EXCERPT: Final = 201
 """Bytes of the last line that are kept."""
 _HELD_SECONDS: Final = 60.0
-"""A file that was closed with the beginning of a record is opened again by the next look, if it has changed since then."""
+"""A file that was closed with the beginning of a record is opened again by the next look, if it
+has changed since then.
+"""
 _DAY: Final = 86400.0
-_STORE_HINT: Final = "Make room on that disk, or let this user write there. Until then a restart reads again what was read since."
+_STORE_HINT: Final = (
+    "Make room on that disk, or let this user write there. Until then a restart reads again "
+    "what was read since."
+)
 _log = structlog.get_logger(__name__)
 
 
 class Follower:
     """All files of one source. Blocking; called by one thread at a time."""
 
-    def __init__(self, policy: LogPolicy, store: PositionStore, now: Callable[[], float], monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        policy: LogPolicy,
+        store: PositionStore,
+        now: Callable[[], float],
+        monotonic: Callable[[], float],
+    ) -> None:
         """Nothing is opened yet. `now`: wall-clock seconds."""
         self._policy = policy
         self._store = store
@@ -55,7 +69,9 @@ class Follower:
         self._monotonic = monotonic
         self._troubles = ReadTroubles(policy.name)
         self._discovery = Discovery(policy.paths, policy.exclude, self._troubles.report)
-        self._known = Recognition(policy, store, monotonic, on_trouble=self._troubles.report, on_close=self._close)
+        self._known = Recognition(
+            policy, store, monotonic, on_trouble=self._troubles.report, on_close=self._close
+        )
         self._paths: dict[str, FollowedFile] = {}
         self._open: dict[FollowedFile, None] = {}
         """Open files, the one that was read least recently first."""
@@ -79,7 +95,9 @@ class Follower:
             self._look_at_all()
 
     def _look_at(self, paths: Collection[str]) -> bool:
-        """Whether these are known files that are where they were; then they are queued if they have grown."""
+        """Whether these are known files that are where they were; then they are queued if they
+        have grown.
+        """
         for path in paths:
             file, (key, there) = self._paths.get(path), find_file(path)
             if file is None and not self._discovery.concerns(path):
@@ -100,7 +118,11 @@ class Follower:
                 known[key] = FollowedFile(key, *each, now)
                 self._found += 1
                 moved = True
-            elif file.left is not None or (file.path, file.size, file.modified) != each or file.unread:
+            elif (
+                file.left is not None
+                or (file.path, file.size, file.modified) != each
+                or file.unread
+            ):
                 moved = moved or file.path != each.path
                 file.left = None
                 self._update(file, each)
@@ -109,9 +131,13 @@ class Follower:
                 self._begin(found)
             self._look_for(missing)
             truncated = self._known.rotations["truncate"]
-            recognized = self._known.recognize([file for file in known.values() if not file.identity])
+            recognized = self._known.recognize(
+                [file for file in known.values() if not file.identity]
+            )
             if self._known.rotations["truncate"] > truncated:  # what is in those files now?
-                recognized += self._known.recognize([file for file in known.values() if not file.identity])
+                recognized += self._known.recognize(
+                    [file for file in known.values() if not file.identity]
+                )
         except FAILURES as error:
             self._store_failed(error)
             recognized = []
@@ -130,23 +156,34 @@ class Follower:
             self._store_rows()
 
     def _begin(self, found: Collection[FileKey]) -> None:
-        """The first look: files that were renamed while nothing was followed are looked for. Raises what the store raises."""
+        """The first look: files that were renamed while nothing was followed are looked for.
+        Raises what the store raises.
+        """
         known, now = self._known.files, self._monotonic()
         if self._policy.from_end and self._store.is_new(self._policy.name):
             for file in known.values():
                 file.initial = file.size
-        rows = [row for row in self._store.present(self._policy.name) if (row.device, row.inode) not in found]
+        rows = [
+            row
+            for row in self._store.present(self._policy.name)
+            if (row.device, row.inode) not in found
+        ]
         absent: dict[str, list[FollowedFile]] = {}
         for row in rows:
             if not self._discovery.may_be_there(row.path):
-                absent.setdefault(os.path.dirname(row.path), []).append(FollowedFile.from_row(row, now))  # noqa: PTH120
+                absent.setdefault(os.path.dirname(row.path), []).append(  # noqa: PTH120
+                    FollowedFile.from_row(row, now)
+                )
         for directory, files in absent.items():
             there = self._discovery.search(directory, {file.key for file in files})
             for file in files:
-                file.gone = file.key not in there or (there[file.key].path == file.path and file.left is None)
+                file.gone = file.key not in there or (
+                    there[file.key].path == file.path and file.left is None
+                )
                 if not file.gone:
                     known[file.key] = FollowedFile(file.key, *there[file.key], now, left=now)
-                elif file.key in there:  # it is where it was: the configuration doesn't name it any more
+                elif file.key in there:
+                    # it is where it was: the configuration doesn't name it any more
                     self._known.mark(file)
                 else:
                     self._known.lose(file)
@@ -184,7 +221,8 @@ class Follower:
         """This is what a known file is like now."""
         if file.path != found.path:
             if (file.size, file.modified) != (found.size, found.modified):
-                file.examined = None  # perhaps another file, to which the system gave the inode of one that was removed
+                # perhaps another file, to which the system gave the inode of one that was removed
+                file.examined = None
             file.path, file.renamed, file.changed_at = found.path, True, self._monotonic()
             self._known.rotations["rename"] += 1
             if file.identity:
@@ -193,28 +231,44 @@ class Follower:
             self._known.replace(file, found.size, found.modified)
             return
         if (file.size, file.modified) != (found.size, found.modified):
-            file.size, file.modified, file.changed_at, file.finished = found.size, found.modified, self._monotonic(), False
+            file.size, file.modified, file.changed_at, file.finished = (
+                found.size,
+                found.modified,
+                self._monotonic(),
+                False,
+            )
         if file.identity and file.unread:
             quiet = self._monotonic() - file.changed_at >= self._policy.rotate_wait
-            if not file.packed or file.examined is None or quiet:  # else it is being written: reading it begins at its beginning
+            # else it is being written: reading it begins at its beginning
+            if not file.packed or file.examined is None or quiet:
                 file.done = False
                 self._enqueue(file)
 
     def _finish(self, file: FollowedFile) -> None:
-        """Read what is overdue; of a file to which no more is written, the rest; close what was read to its end and no longer matches."""
+        """Read what is overdue; of a file to which no more is written, the rest; close what was
+        read to its end and no longer matches.
+        """
         reader, now = file.reader, self._monotonic()
         if reader is not None and file.identity and reader.splitter.held:
             self._add(file, reader, reader.splitter.overdue(now))
-        if (file.left is None and not file.renamed) or now - file.changed_at < self._policy.rotate_wait:
+        if (
+            file.left is None and not file.renamed
+        ) or now - file.changed_at < self._policy.rotate_wait:
             return
         if file.identity and not (file.unread or file.finished or file.packed or file.done):
-            file.finished = file.boundary >= file.size or (reader is not None and reader.read >= file.size)
+            file.finished = file.boundary >= file.size or (
+                reader is not None and reader.read >= file.size
+            )
             if reader is not None and file.finished:
                 self._add(file, reader, reader.splitter.finish())
             elif not file.finished:
                 file.examined = None
                 self._enqueue(file)
-        if file.left is not None and not file.outstanding and (not file.identity or not file.unread):
+        if (
+            file.left is not None
+            and not file.outstanding
+            and (not file.identity or not file.unread)
+        ):
             self._drop(file)
 
     def _drop(self, file: FollowedFile) -> None:
@@ -236,7 +290,10 @@ class Follower:
                     source=self._policy.name,
                     path=file.path,
                     bytes=file.size - file.boundary,
-                    hint="Let the log's rotation keep the last file under a name that matches, and rotate less often.",
+                    hint=(
+                        "Let the log's rotation keep the last file under a name that matches, "
+                        "and rotate less often."
+                    ),
                 )
             self._known.release(file)
 
@@ -252,7 +309,9 @@ class Follower:
             return []
         turns = len(self._queue)
         until, limit = self._bytes + budget, self._bytes + max(budget, _LONGEST)
-        packed = next((file for file in self._queue if file.packed and file.reader is not None), None)
+        packed = next(
+            (file for file in self._queue if file.packed and file.reader is not None), None
+        )
         while self._queue and turns and self._bytes < (until if self._ready else limit):
             file = self._queue.popleft()
             file.queued = False
@@ -275,7 +334,9 @@ class Follower:
         return blocks
 
     def _waits_for_store(self) -> bool:
-        """Whether something has to be stored before records are handed over: when they were read, or whose they are."""
+        """Whether something has to be stored before records are handed over: when they were read,
+        or whose they are.
+        """
         return bool(self._new_times) or any(not file.seen for file in self._known.dirty)
 
     def _read_part(self, file: FollowedFile) -> bool:
@@ -311,7 +372,11 @@ class Follower:
         if not content.packed and status.st_size != reader.read:
             return False
         if (file.size, file.modified) != (status.st_size, status.st_mtime_ns):
-            file.size, file.modified, file.changed_at = status.st_size, status.st_mtime_ns, self._monotonic()
+            file.size, file.modified, file.changed_at = (
+                status.st_size,
+                status.st_mtime_ns,
+                self._monotonic(),
+            )
         file.examined = file.size, file.modified
         if content.ended:
             self._add(file, reader, reader.splitter.finish())
@@ -325,7 +390,9 @@ class Follower:
         return True
 
     def _open_file(self, file: FollowedFile) -> FileReader | None:
-        """Open a file where the next block begins; None if that isn't possible now. Raises `OSError`."""
+        """Open a file where the next block begins; None if that isn't possible now. Raises
+        `OSError`.
+        """
         if len(self._open) >= self._policy.max_open_files and not self._close_one():
             file.examined = None
             return None
@@ -347,13 +414,20 @@ class Follower:
         return file.reader
 
     def _hold(self, file: FollowedFile) -> None:
-        """Keep a file open that has no complete line yet, as long as there is room: it may be removed before it has one."""
-        if len(self._open) < self._policy.max_open_files and (content := self._known.open(file)) is not None:
+        """Keep a file open that has no complete line yet, as long as there is room: it may be
+        removed before it has one.
+        """
+        if (
+            len(self._open) < self._policy.max_open_files
+            and (content := self._known.open(file)) is not None
+        ):
             file.reader = FileReader(content, self._policy.split(0), 0)
             self._open[file] = None
 
     def _close_one(self) -> bool:
-        """Close the file that was read least recently and has nothing to be read; else one that can be opened again."""
+        """Close the file that was read least recently and has nothing to be read; else one that
+        can be opened again.
+        """
         for idle in (True, False):
             for file in self._open:
                 if file.left is None and not (file.packed and file.queued):
@@ -382,7 +456,9 @@ class Follower:
             self._queue.append(file)
 
     def _add(self, file: FollowedFile, reader: FileReader, records: LogRecords) -> None:
-        """Make blocks of records, cut where the time changes at which they were read first. Raises `OSError`."""
+        """Make blocks of records, cut where the time changes at which they were read first. Raises
+        `OSError`.
+        """
         if records.end <= file.boundary:
             return
         if records.values:
@@ -401,7 +477,9 @@ class Follower:
     # What becomes of blocks
 
     def rewind(self, block: Block) -> None:
-        """Read the block again, and what was read after it of its file: those blocks count no more."""
+        """Read the block again, and what was read after it of its file: those blocks
+        count no more.
+        """
         file = block.file
         gone = file.rewind(block.span, block.first)
         self._ready = [each for each in self._ready if each.span not in gone]
@@ -414,7 +492,9 @@ class Follower:
                     status = reader.content.status()
                     self._known.replace(file, status.st_size, status.st_mtime_ns)
                 else:
-                    file.reader = FileReader(reader.content, self._policy.split(block.first), block.first)
+                    file.reader = FileReader(
+                        reader.content, self._policy.split(block.first), block.first
+                    )
         except OSError as error:
             self._troubles.report(file.path, error)
             self._close(file)
@@ -426,7 +506,9 @@ class Follower:
         self._known.mark(block.file)
 
     def save(self) -> None:
-        """Store the positions that moved, durably. A failure is logged, reported by `statistics`, and repaired by the next call."""
+        """Store the positions that moved, durably. A failure is logged, reported by `statistics`,
+        and repaired by the next call.
+        """
         now = self._now()
         daily = self._begun and (self._forgotten_at is None or now - self._forgotten_at >= _DAY)
         if daily:
@@ -452,7 +534,9 @@ class Follower:
         """Store what changed, all of it or nothing; whether that was possible."""
         now, dirty = self._now(), list(self._known.dirty)
         try:
-            self._store.save(self._policy.name, [file.row(now) for file in dirty], self._new_times, now)
+            self._store.save(
+                self._policy.name, [file.row(now) for file in dirty], self._new_times, now
+            )
         except FAILURES as error:
             self._store_failed(error)
             return False
@@ -465,7 +549,11 @@ class Follower:
         self._last_commit = now
         if self._failing:
             self._failing = ""
-            _log.info("logs: positions are stored again", source=self._policy.name, path=str(self._store.path))
+            _log.info(
+                "logs: positions are stored again",
+                source=self._policy.name,
+                path=str(self._store.path),
+            )
         return True
 
     def _store_failed(self, error: Exception) -> None:
@@ -473,7 +561,13 @@ class Follower:
         words = error_text(error)
         why = f"{self._store.path}: {words}"
         if why != self._failing:
-            _log.error("logs: positions can't be stored", source=self._policy.name, path=str(self._store.path), why=words, hint=_STORE_HINT)
+            _log.error(
+                "logs: positions can't be stored",
+                source=self._policy.name,
+                path=str(self._store.path),
+                why=words,
+                hint=_STORE_HINT,
+            )
         self._failing = why
 
     # What is known
@@ -482,7 +576,9 @@ class Follower:
         """All files, and what was counted since the start."""
         files = list(self._known.files.values())
         lags = {file: file.lag for file in files}
-        listed = nsmallest(LOG_FILES, files, key=lambda file: (-lags[file], -(file.last_read or 0.0), file.path))
+        listed = nsmallest(
+            LOG_FILES, files, key=lambda file: (-lags[file], -(file.last_read or 0.0), file.path)
+        )
         why, hint = self._troubles.first
         return FollowStatistics(
             files=tuple([file.statistics() for file in listed]),

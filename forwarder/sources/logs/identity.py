@@ -1,15 +1,20 @@
 """Whose content a file has: a known one that was renamed or copied, or a new one.
 
-A content is recognized by its first line (its fingerprint), and by the bytes before the offset up to which it was read.
-- A file that has the inode, the first line and those bytes of a stored row has that content. If it has the inode alone, it was truncated:
-  its new content gets a generation of its own, or an identity.
-- A content whose file is gone or was truncated is continued in another file that has its first line and those bytes: it was moved to
-  another device, copied before the truncation, or compressed.
-- A file that has nothing but what a followed one begins with may be a copy in the making. Nothing is read of it until that one is gone or
-  truncated, or the two differ, or the copy has not changed for `rotate_wait`: then it is a file of its own. A compressed one with the name
-  of the original and a suffix stays a copy, and so does one whose original is kept open though it was renamed or removed.
+A content is recognized by its first line (its fingerprint), and by the bytes before the offset up
+to which it was read.
+- A file that has the inode, the first line and those bytes of a stored row has that content. If it
+  has the inode alone, it was truncated: its new content gets a generation of its own, or an
+  identity.
+- A content whose file is gone or was truncated is continued in another file that has its first
+  line and those bytes: it was moved to another device, copied before the truncation, or compressed.
+- A file that has nothing but what a followed one begins with may be a copy in the making. Nothing
+  is read of it until that one is gone or truncated, or the two differ, or the copy has not changed
+  for `rotate_wait`: then it is a file of its own. A compressed one with the name of the original
+  and a suffix stays a copy, and so does one whose original is kept open though it was renamed or
+  removed.
 
-Invariants: no two contents have the same identity and generation, in memory or in the store; one content is in one file at a time.
+Invariants: no two contents have the same identity and generation, in memory or in the store; one
+content is in one file at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +27,13 @@ from typing import Final
 
 import structlog
 
-from forwarder.sources.logs.contents import NOTHING, FileContent, first_line, is_beginning, tail_digest
+from forwarder.sources.logs.contents import (
+    NOTHING,
+    FileContent,
+    first_line,
+    is_beginning,
+    tail_digest,
+)
 from forwarder.sources.logs.followed import SKIPPED, FileKey, FollowedFile
 from forwarder.sources.logs.policy import LogPolicy
 from forwarder.sources.logs.positions import PositionStore, StoredPosition
@@ -45,7 +56,9 @@ class Recognition:
         on_trouble: Callable[[str, OSError], None],
         on_close: Callable[[FollowedFile], None],
     ) -> None:
-        """`on_trouble`: called with the path of what can't be read, each time. `on_close`: has to close the file, if it is open."""
+        """`on_trouble`: called with the path of what can't be read, each time. `on_close`: has to
+        close the file, if it is open.
+        """
         self.files: dict[FileKey, FollowedFile] = {}
         """What is in the files that are there."""
         self.dirty: set[FollowedFile] = set()
@@ -56,7 +69,9 @@ class Recognition:
         self._alike: dict[str, list[FollowedFile]] = {}
         """By fingerprint: what is in files, or is not stored or settled yet."""
         self._kin: dict[str, _Kin] = {}
-        """By fingerprint, while contents are recognized: what is known of contents that begin alike, stored ones too."""
+        """By fingerprint, while contents are recognized: what is known of contents that begin
+        alike, stored ones too.
+        """
         self._policy = policy
         self._store = store
         self._monotonic = monotonic
@@ -68,14 +83,22 @@ class Recognition:
         return self.files.get(file.key) is file
 
     def recognize(self, files: Iterable[FollowedFile]) -> list[FollowedFile]:
-        """Find out whose contents these are; those that are known now. Raises what the store raises; then it has to be repeated.
+        """Find out whose contents these are; those that are known now. Raises what the store
+        raises; then it has to be repeated.
 
         Contents that files had before come first, then possible copies, then the rest.
         """
         self._kin.clear()
-        unknown = sorted(files, key=lambda each: (each.original is None, each.before == "", each.modified, each.path))
+        unknown = sorted(
+            files,
+            key=lambda each: (each.original is None, each.before == "", each.modified, each.path),
+        )
         known = [file for file in unknown if not file.recalled and self._is_recalled(file)]
-        found = [self._look_inside(file) for file in unknown if not file.identity and self.is_in_file(file)]
+        found = [
+            self._look_inside(file)
+            for file in unknown
+            if not file.identity and self.is_in_file(file)
+        ]
         self._kin.clear()
         return known + [file for file in found if file is not None]
 
@@ -111,7 +134,12 @@ class Recognition:
 
     def release(self, file: FollowedFile) -> None:
         """Forget a content that is in no file, if it is stored and settled."""
-        if not self.is_in_file(file) and not file.outstanding and file not in self.dirty and file not in self.lost:
+        if (
+            not self.is_in_file(file)
+            and not file.outstanding
+            and file not in self.dirty
+            and file not in self.lost
+        ):
             alike = self._alike.get(file.fingerprint, [])
             if file in alike:
                 alike.remove(file)
@@ -121,14 +149,19 @@ class Recognition:
     def was_replaced(self, file: FollowedFile, content: FileContent) -> bool:
         """Whether a file's content isn't the known one. Raises `OSError`.
 
-        It may be shorter than it was when it was stored (after a loss of power), if more than its first line agrees.
+        It may be shorter than it was when it was stored (after a loss of power), if more than its
+        first line agrees.
         """
         line = None
         if content.packed or file.boundary == 0 or not file.check:
             line = first_line(content, finished=file.finished)
             if line is None or line.fingerprint != file.fingerprint:
                 return True
-        if 0 < file.boundary < SKIPPED and file.check and tail_digest(content, file.boundary) != file.check:
+        if (
+            0 < file.boundary < SKIPPED
+            and file.check
+            and tail_digest(content, file.boundary) != file.check
+        ):
             return True
         if file.anchor <= file.boundary:
             return False
@@ -140,7 +173,9 @@ class Recognition:
 
     @contextmanager
     def opened(self, file: FollowedFile, *, apart: bool = False) -> Iterator[FileContent | None]:
-        """Its open file, or another one for this purpose (`apart`: always); None if it can't be opened, or is another one by now."""
+        """Its open file, or another one for this purpose (`apart`: always); None if it can't be
+        opened, or is another one by now.
+        """
         if file.reader is not None and not apart:
             yield file.reader.content
             return
@@ -176,8 +211,13 @@ class Recognition:
             return False
 
     def _recall(self, file: FollowedFile, row: StoredPosition) -> bool:
-        """Whether a file has a stored content. If it has another one, that content is lost for now."""
-        if any(_name(each) == (row.identity, row.generation) for each in self._alike.get(row.fingerprint, ())):
+        """Whether a file has a stored content. If it has another one, that content is
+        lost for now.
+        """
+        if any(
+            _name(each) == (row.identity, row.generation)
+            for each in self._alike.get(row.fingerprint, ())
+        ):
             file.recalled = True
             return False  # it was moved since, and that isn't stored yet
         if (row.size, row.modified) == (file.size, file.modified):
@@ -188,7 +228,11 @@ class Recognition:
                 return False
             line = first_line(content)
             known = FollowedFile.from_row(row, file.changed_at)
-            if line is not None and line.fingerprint == row.fingerprint and not self.was_replaced(known, content):
+            if (
+                line is not None
+                and line.fingerprint == row.fingerprint
+                and not self.was_replaced(known, content)
+            ):
                 file.packed, file.head = content.packed, line.head
                 self._adopt(file, row)
                 return True
@@ -201,7 +245,11 @@ class Recognition:
 
     def _adopt(self, file: FollowedFile, row: StoredPosition) -> None:
         file.adopt(row)
-        file.times = self._store.times(self._policy.name, row.identity, row.generation) if self._policy.stores_times else ()
+        file.times = (
+            self._store.times(self._policy.name, row.identity, row.generation)
+            if self._policy.stores_times
+            else ()
+        )
         unchanged = (row.size, row.modified) == (file.size, file.modified)
         file.done = file.done and unchanged
         file.packed = file.packed or file.done
@@ -229,7 +277,9 @@ class Recognition:
                 self._on_trouble(file.path, error)
                 return None
 
-    def _compare(self, file: FollowedFile, content: FileContent, *, due: bool, finished: bool) -> FollowedFile | None:
+    def _compare(
+        self, file: FollowedFile, content: FileContent, *, due: bool, finished: bool
+    ) -> FollowedFile | None:
         """The known content that the file has, or a new one; None if that isn't known yet."""
         original = None if file.unread else file.original
         file.examined = file.size, file.modified
@@ -239,7 +289,9 @@ class Recognition:
         file.fingerprint, file.head, file.packed = line.fingerprint, line.head, content.packed
         file.original = None if file.initial else self._original(file, content) or original
         if file.original is not None and self.is_in_file(file.original):
-            stays = file.original.left is not None or (file.packed and file.path.startswith(f"{file.original.path}."))
+            stays = file.original.left is not None or (
+                file.packed and file.path.startswith(f"{file.original.path}.")
+            )
             if stays or not due:
                 file.changed_at = self._monotonic() if due else file.changed_at
                 return None
@@ -252,7 +304,11 @@ class Recognition:
     def _original(self, file: FollowedFile, content: FileContent) -> FollowedFile | None:
         """The followed file that this one may be a copy of."""
         head = file.head or b""
-        alike = [each for each in self._alike.get(file.fingerprint, ()) if each.head is None or head.startswith(each.head[: len(head)])]
+        alike = [
+            each
+            for each in self._alike.get(file.fingerprint, ())
+            if each.head is None or head.startswith(each.head[: len(head)])
+        ]
         for other in alike:
             if other is file or not self.is_in_file(other):
                 continue
@@ -264,15 +320,31 @@ class Recognition:
                     self.replace(other, status.st_size, status.st_mtime_ns)
                     continue
                 size = content.status().st_size
-                if (file.packed or whole.packed or size <= whole.status().st_size) and is_beginning(content, size, whole):
+                if (file.packed or whole.packed or size <= whole.status().st_size) and is_beginning(
+                    content, size, whole
+                ):
                     return other
         return None
 
     def _former(self, file: FollowedFile, content: FileContent) -> FollowedFile | None:
-        """The content of a file that is gone or was truncated, if this file has it; of several, the one that was read furthest."""
+        """The content of a file that is gone or was truncated, if this file has it; of several,
+        the one that was read furthest.
+        """
         absent = self._alike_with(file.fingerprint).absent.values()
-        found = [each for each in absent if not (each.replaced and each.key == file.key) and self._has(file, content, each)]
-        return max(found, key=lambda each: (each is file.original, file.path.startswith(each.path), each.position), default=None)
+        found = [
+            each
+            for each in absent
+            if not (each.replaced and each.key == file.key) and self._has(file, content, each)
+        ]
+        return max(
+            found,
+            key=lambda each: (
+                each is file.original,
+                file.path.startswith(each.path),
+                each.position,
+            ),
+            default=None,
+        )
 
     def _alike_with(self, fingerprint: str) -> _Kin:
         """What is known of contents with this first line."""
@@ -282,7 +354,8 @@ class Recognition:
         for row in self._store.alike(self._policy.name, fingerprint):
             former = FollowedFile.from_row(row, self._monotonic())
             there = self.files.get(former.key)
-            if there is None or there.identity or former.replaced or former.gone:  # else it isn't known whether it is still there
+            # else it isn't known whether it is still there
+            if there is None or there.identity or former.replaced or former.gone:
                 kin.absent[_name(former)] = former
             kin.add(former)
         for known in self._alike.get(fingerprint, ()):
@@ -294,22 +367,38 @@ class Recognition:
         return kin
 
     def _has(self, file: FollowedFile, content: FileContent, former: FollowedFile) -> bool:
-        """Whether the file has that content, as far as it was read; a copy may lack what was written after it was made."""
+        """Whether the file has that content, as far as it was read; a copy may lack what was
+        written after it was made.
+        """
         if former is file.original:
             return True
         if former.position >= SKIPPED:
             return False
         if former.outstanding and tail_digest(content, former.boundary) is None:
             line = first_line(content, finished=True)
-            return line is not None and former.position > line.end and tail_digest(content, former.position) == former.position_check
+            return (
+                line is not None
+                and former.position > line.end
+                and tail_digest(content, former.position) == former.position_check
+            )
         return not self.was_replaced(former, content)
 
     def _move(self, former: FollowedFile, file: FollowedFile, content: FileContent) -> FollowedFile:
         """The former content is in this file now."""
         lacking = former.boundary < SKIPPED and tail_digest(content, former.boundary) is None
         self._close(file)
-        former.key, former.path, former.size, former.modified = file.key, file.path, file.size, file.modified
-        former.packed, former.head, former.changed_at, former.left = content.packed, file.head, file.changed_at, file.left
+        former.key, former.path, former.size, former.modified = (
+            file.key,
+            file.path,
+            file.size,
+            file.modified,
+        )
+        former.packed, former.head, former.changed_at, former.left = (
+            content.packed,
+            file.head,
+            file.changed_at,
+            file.left,
+        )
         former.renamed, former.replaced, former.gone, former.finished = True, False, False, False
         former.done = lacking
         former.examined = (file.size, file.modified) if lacking else None
@@ -328,7 +417,12 @@ class Recognition:
         kin = self._alike_with(file.fingerprint)
         if file.before.startswith(file.fingerprint):
             file.identity = file.before
-        elif (former := next((each for each in kin.absent.values() if each.replaced and each.key == file.key), None)) is not None:
+        elif (
+            former := next(
+                (each for each in kin.absent.values() if each.replaced and each.key == file.key),
+                None,
+            )
+        ) is not None:
             file.identity = former.identity
         elif file.fingerprint not in kin.generations:
             file.identity = file.fingerprint
@@ -365,7 +459,9 @@ class _Kin:
 
     def add(self, file: FollowedFile) -> None:
         """This identity and generation are used."""
-        self.generations[file.identity] = max(file.generation, self.generations.get(file.identity, 0))
+        self.generations[file.identity] = max(
+            file.generation, self.generations.get(file.identity, 0)
+        )
 
 
 def _name(file: FollowedFile) -> tuple[str, int]:
@@ -373,7 +469,9 @@ def _name(file: FollowedFile) -> tuple[str, int]:
 
 
 def _last_line(content: FileContent, size: int) -> int:
-    """Where the last line begins that isn't complete before that size; `size` if that is too far."""
+    """Where the last line begins that isn't complete before that size; `size` if that
+    is too far.
+    """
     begin = max(0, size - _LAST_LINE)
     end = content.exactly(begin, size - begin).rfind(b"\n")
     return begin + end + 1 if end >= 0 or not begin else size

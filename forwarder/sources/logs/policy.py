@@ -13,7 +13,9 @@ from forwarder.sources.logs.splitting import Splitter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPolicy:
-    """One source: what to read, how lines become events, when positions are stored, when to wait."""
+    """One source: what to read, how lines become events, when positions are stored,
+    when to wait.
+    """
 
     name: str
     key: str = "sources.logs[0]"
@@ -32,7 +34,9 @@ class LogPolicy:
     host: str = ""
     """What the uuids of this host's records begin with."""
     from_end: bool = False
-    """Whether files that exist when the source is started for the first time are begun at their ends."""
+    """Whether files that exist when the source is started for the first time are begun at their
+    ends.
+    """
     max_line: int = 1_000_000
     max_open_files: int = 256
     max_in_flight: int = 32 * 1024 * 1024
@@ -40,4 +44,6 @@ class LogPolicy:
     poll_interval: float = 1.0
     rotate_wait: float = 30.0
     stores_times: bool = False
-    """Whether the time of reading a line first is stored before it is handed over: it is the event's, which has to stay the same."""
+    """Whether the time of reading a line first is stored before it is handed over: it is the
+    event's, which has to stay the same.
+    """

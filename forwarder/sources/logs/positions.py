@@ -1,19 +1,28 @@
-"""The positions of log files in `logs.db`, an SQLite file whose `user_version` is the version of this format.
+"""The positions of log files in `logs.db`, an SQLite file whose `user_version` is the version of
+this format.
 
 `positions`: one row for each file's content, whatever the file is called and wherever it was moved.
-- `source`, `identity`, `generation`: which content it is; part of the uuids of its events, so a row never gets another content.
-- `fingerprint`: the digest of its first line; `device`, `inode`, `path`: where it is or was; `modified`: nanoseconds since 1970.
-- `position`: all before it is settled (an offset in the decompressed content); `tail`: the digest of the bytes before it (`contents.py`).
-- `anchor`, `anchor_tail`: an offset beyond that, up to which the content is known, too, and the digest of the bytes before it.
-- `state`: bits. 1: a compressed file that was read to its end. 2: it was renamed or copied. 4: the content was replaced in its file, and
-  wasn't found in another one. 8: the file was removed, or renamed so that it no longer matches, and was read to its end.
-  16: it is compressed. 32: it doesn't match any more, because it was renamed.
-- `seen`: when it was last there (seconds since 1970). Rows that were not seen for 30 days are removed.
+- `source`, `identity`, `generation`: which content it is; part of the uuids of its events, so a
+  row never gets another content.
+- `fingerprint`: the digest of its first line; `device`, `inode`, `path`: where it is or was;
+  `modified`: nanoseconds since 1970.
+- `position`: all before it is settled (an offset in the decompressed content); `tail`: the digest
+  of the bytes before it (`contents.py`).
+- `anchor`, `anchor_tail`: an offset beyond that, up to which the content is known, too, and the
+  digest of the bytes before it.
+- `state`: bits. 1: a compressed file that was read to its end. 2: it was renamed or copied. 4: the
+  content was replaced in its file, and wasn't found in another one. 8: the file was removed, or
+  renamed so that it no longer matches, and was read to its end. 16: it is compressed. 32: it
+  doesn't match any more, because it was renamed.
+- `seen`: when it was last there (seconds since 1970). Rows that were not seen for 30 days are
+  removed.
 
-`times`: when the records of a row in offsets from `first` to before `end` were read for the first time, for sources whose events get that
-time. Removed when they are settled. `sources`: when each source was started for the first time.
+`times`: when the records of a row in offsets from `first` to before `end` were read for the first
+time, for sources whose events get that time. Removed when they are settled. `sources`: when each
+source was started for the first time.
 
-Write-ahead log, synchronous: what `save` has returned for is on the disk, all of it or, after an error, nothing.
+Write-ahead log, synchronous: what `save` has returned for is on the disk, all of it or, after an
+error, nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +49,10 @@ DONE, RENAMED, REPLACED, GONE, PACKED, LEFT = 1, 2, 4, 8, 16, 32
 """Bits of `StoredPosition.state`."""
 
 _BUSY_SECONDS: Final = 5.0
-_COLUMNS: Final = "identity, generation, fingerprint, device, inode, path, position, tail, anchor, anchor_tail, size, modified, state, seen"
+_COLUMNS: Final = (
+    "identity, generation, fingerprint, device, inode, path, position, tail, anchor, "
+    "anchor_tail, size, modified, state, seen"
+)
 _SCHEMA: Final = (
     """CREATE TABLE positions (
         source TEXT NOT NULL,
@@ -95,7 +107,9 @@ class StoredPosition(NamedTuple):
 
 
 class ReadTime(NamedTuple):
-    """Records in offsets from `first` to before `end` were read for the first time at the wall-clock time `at`."""
+    """Records in offsets from `first` to before `end` were read for the first time at the
+    wall-clock time `at`.
+    """
 
     first: int
     end: int
@@ -103,15 +117,21 @@ class ReadTime(NamedTuple):
 
 
 class PositionStore:
-    """The positions of all log sources, in one database. Any thread may use it. Its methods raise one of `FAILURES`."""
+    """The positions of all log sources, in one database. Any thread may use it. Its methods raise
+    one of `FAILURES`.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Open it, or create it. Raises `ConfigurationError` if it is damaged, of another version, or can't be used."""
+        """Open it, or create it. Raises `ConfigurationError` if it is damaged, of another version,
+        or can't be used.
+        """
         self.path = path
         self._lock = threading.Lock()
         try:
             make_file(path)
-            self._connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+            self._connection = sqlite3.connect(
+                path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
         except FAILURES as error:
             raise _unusable(path, error) from error
         try:
@@ -133,12 +153,19 @@ class PositionStore:
 
     def in_file(self, source: str, device: int, inode: int) -> StoredPosition | None:
         """The content that this file had when it was seen last."""
-        where = f"INDEXED BY positions_by_file WHERE source = ? AND device = ? AND inode = ? AND NOT state & {REPLACED} ORDER BY seen DESC"
+        where = (
+            "INDEXED BY positions_by_file WHERE source = ? AND device = ? AND inode = ? AND "
+            f"NOT state & {REPLACED} ORDER BY seen DESC"
+        )
         return next(iter(self._rows(where, source, _signed(device), _signed(inode))), None)
 
     def alike(self, source: str, fingerprint: str) -> list[StoredPosition]:
         """All contents with this first line."""
-        return self._rows("INDEXED BY positions_by_fingerprint WHERE source = ? AND fingerprint = ?", source, fingerprint)
+        return self._rows(
+            "INDEXED BY positions_by_fingerprint WHERE source = ? AND fingerprint = ?",
+            source,
+            fingerprint,
+        )
 
     def present(self, source: str) -> list[StoredPosition]:
         """The contents whose files were there when they were seen last."""
@@ -147,28 +174,54 @@ class PositionStore:
     def times(self, source: str, identity: str, generation: int) -> list[ReadTime]:
         """The times of a content's records, in the order of their offsets."""
         found = self._all(
-            'SELECT first, "end", at FROM times WHERE source = ? AND identity = ? AND generation = ? ORDER BY first',
+            (
+                'SELECT first, "end", at FROM times WHERE source = ? AND identity = ? AND '
+                "generation = ? ORDER BY first"
+            ),
             *(source, identity, generation),
         )
         return [ReadTime(*each) for each in found]
 
     def save(
-        self, source: str, rows: Collection[StoredPosition], times: Collection[tuple[str, int, ReadTime]] = (), now: float = 0.0
+        self,
+        source: str,
+        rows: Collection[StoredPosition],
+        times: Collection[tuple[str, int, ReadTime]] = (),
+        now: float = 0.0,
     ) -> None:
-        """Store rows, and times by identity and generation, durably and all together; times before a row's position are removed."""
-        stored = [(source, *row[:3], _signed(row.device), _signed(row.inode), os.fsencode(row.path), *row[6:]) for row in rows]
+        """Store rows, and times by identity and generation, durably and all together; times before
+        a row's position are removed.
+        """
+        stored = [
+            (
+                source,
+                *row[:3],
+                _signed(row.device),
+                _signed(row.inode),
+                os.fsencode(row.path),
+                *row[6:],
+            )
+            for row in rows
+        ]
         with self._lock:
             connection = self._connection
             connection.execute("BEGIN IMMEDIATE")
             try:
                 connection.execute("INSERT OR IGNORE INTO sources VALUES (?, ?)", (source, now))
-                connection.executemany(f"INSERT OR REPLACE INTO positions VALUES ({', '.join('?' * 15)})", stored)  # noqa: S608 - constant
+                connection.executemany(
+                    # constant
+                    f"INSERT OR REPLACE INTO positions VALUES ({', '.join('?' * 15)})",  # noqa: S608
+                    stored,
+                )
                 connection.executemany(
                     "INSERT OR REPLACE INTO times VALUES (?, ?, ?, ?, ?, ?)",
                     [(source, identity, generation, *time) for identity, generation, time in times],
                 )
                 connection.executemany(
-                    'DELETE FROM times WHERE source = ? AND identity = ? AND generation = ? AND "end" <= ?',
+                    (
+                        "DELETE FROM times WHERE source = ? AND identity = ? AND generation = ? "
+                        'AND "end" <= ?'
+                    ),
                     [(source, row.identity, row.generation, row.position) for row in rows],
                 )
                 connection.execute("COMMIT")
@@ -180,15 +233,19 @@ class PositionStore:
     def forget(self, source: str, before: float) -> None:
         """Remove the rows that were last seen before this wall-clock time."""
         with self._lock:
-            self._connection.execute("DELETE FROM positions WHERE source = ? AND seen < ?", (source, before))
             self._connection.execute(
-                "DELETE FROM times WHERE source = ? AND NOT EXISTS (SELECT 1 FROM positions AS p WHERE p.source = times.source"
+                "DELETE FROM positions WHERE source = ? AND seen < ?", (source, before)
+            )
+            self._connection.execute(
+                "DELETE FROM times WHERE source = ? AND NOT EXISTS (SELECT 1 FROM positions AS p "
+                "WHERE p.source = times.source"
                 " AND p.identity = times.identity AND p.generation = times.generation)",
                 (source,),
             )
 
     def _rows(self, where: str, *values: object) -> list[StoredPosition]:
-        found = self._all(f"SELECT {_COLUMNS} FROM positions {where}", *values)  # noqa: S608 - constants
+        # constants
+        found = self._all(f"SELECT {_COLUMNS} FROM positions {where}", *values)  # noqa: S608
         return [_row(each) for each in found]
 
     def _all(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
@@ -214,11 +271,16 @@ class PositionStore:
 
 
 def read_positions(path: Path) -> dict[str, list[StoredPosition]]:
-    """All positions by source, while the file may be in use; nothing is written. Raises `ConfigurationError`."""
+    """All positions by source, while the file may be in use; nothing is written. Raises
+    `ConfigurationError`.
+    """
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=_BUSY_SECONDS, uri=True)) as connection:
+        with closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=_BUSY_SECONDS, uri=True)
+        ) as connection:
             _check_version(connection, path)
-            rows = connection.execute(f"SELECT source, {_COLUMNS} FROM positions").fetchall()  # noqa: S608 - constants
+            # constants
+            rows = connection.execute(f"SELECT source, {_COLUMNS} FROM positions").fetchall()  # noqa: S608
     except FAILURES as error:
         raise _unusable(path, error) from error
     found: dict[str, list[StoredPosition]] = {}
@@ -229,7 +291,9 @@ def read_positions(path: Path) -> dict[str, list[StoredPosition]]:
 
 def _row(columns: Sequence[Any]) -> StoredPosition:
     row = StoredPosition(*columns)
-    return row._replace(path=os.fsdecode(row.path), device=row.device % 2**64, inode=row.inode % 2**64)
+    return row._replace(
+        path=os.fsdecode(row.path), device=row.device % 2**64, inode=row.inode % 2**64
+    )
 
 
 def _check_version(connection: sqlite3.Connection, path: Path) -> int:
@@ -250,12 +314,14 @@ def _signed(number: int) -> int:
 
 def _unusable(path: Path, error: sqlite3.Error | OSError) -> ConfigurationError:
     if (
-        getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        getattr(error, "sqlite_errorcode", 0) & 0xFF
+        in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
         or type(error) is sqlite3.DatabaseError
     ):
         return ConfigurationError(
             f"the positions of log files in {path} are damaged: {error_text(error)}",
-            hint="Restore the file from a backup; or remove it, and those beside it that begin with its name: then the files are read from "
+            hint="Restore the file from a backup; or remove it, and those beside it that begin "
+            "with its name: then the files are read from "
             "the beginning, and their events have the same uuids as before.",
         )
     return ConfigurationError(

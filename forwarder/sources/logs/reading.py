@@ -1,4 +1,6 @@
-"""An open log file: what is read of it, split into records, and whether it is still the content that it was."""
+"""An open log file: what is read of it, split into records, and whether it is still the content
+that it was.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,18 @@ from forwarder.sources.logs.contents import TAIL, FileContent, digest
 from forwarder.sources.logs.splitting import LogRecords, Splitter
 
 _HINTS: Final = {
-    errno.EACCES: "Let the user that forwarder runs as read it, for example through a group; reading is retried.",
-    errno.EPERM: "Let the user that forwarder runs as read it, for example through a group; reading is retried.",
+    errno.EACCES: (
+        "Let the user that forwarder runs as read it, for example through a group; reading is "
+        "retried."
+    ),
+    errno.EPERM: (
+        "Let the user that forwarder runs as read it, for example through a group; reading is "
+        "retried."
+    ),
     0: "It is incomplete or damaged, or still being written; it is read again when it changes.",
-    errno.EMFILE: "Raise the limit of open files (ulimit -n), or lower `max_open_files`; reading is retried.",
+    errno.EMFILE: (
+        "Raise the limit of open files (ulimit -n), or lower `max_open_files`; reading is retried."
+    ),
     errno.ELOOP: "Remove the symbolic link that leads to itself.",
 }
 
@@ -28,7 +38,9 @@ _log = structlog.get_logger(__name__)
 
 
 class FileReader:
-    """Reads one open file from an offset on. Whether its content is the expected one up to there is checked before."""
+    """Reads one open file from an offset on. Whether its content is the expected one up to there
+    is checked before.
+    """
 
     __slots__ = ("_head", "_recent", "_tail", "content", "read", "splitter")
 
@@ -45,10 +57,11 @@ class FileReader:
         """What was read last, with the tail before it."""
 
     def next(self, size: int) -> bytes | None:
-        """At most so many bytes; None if the file was truncated, and has another content now. Raises `OSError`.
+        """At most so many bytes; None if the file was truncated, and has another content now.
+        Raises `OSError`.
 
-        What was read before is read again in part, as is the beginning of the file after that: so truncation is found even if the file has
-        grown past the offset since.
+        What was read before is read again in part, as is the beginning of the file after that: so
+        truncation is found even if the file has grown past the offset since.
         """
         if self.content.packed:
             data = self.content.read(self.read, size)
@@ -65,7 +78,9 @@ class FileReader:
         return data
 
     def check_before(self, offset: int) -> bytes:
-        """The digest of what is before an offset up to which it was read; empty if that isn't known any more. Raises `OSError`."""
+        """The digest of what is before an offset up to which it was read; empty if that isn't
+        known any more. Raises `OSError`.
+        """
         begin = max(0, offset - TAIL)
         if (at := begin - (self.read - len(self._recent))) >= 0:
             return digest(self._recent[at : at + offset - begin])
@@ -81,7 +96,9 @@ class FileReader:
 
 
 class ReadTroubles:
-    """What can't be read, by path. Each is logged once, until it is over or changes; reading is retried."""
+    """What can't be read, by path. Each is logged once, until it is over or changes; reading is
+    retried.
+    """
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -89,7 +106,9 @@ class ReadTroubles:
 
     @property
     def first(self) -> tuple[str, str]:
-        """The one that has lasted longest: what happened, and what to do; empty if there is none."""
+        """The one that has lasted longest: what happened, and what to do; empty if
+        there is none.
+        """
         return next(iter(self._known.values()), ("", ""))
 
     @property
@@ -102,12 +121,25 @@ class ReadTroubles:
         words = error_text(error)
         why = f"{path} can't be read: {words}"
         if self._known.get(path, ("",))[0] != why:
-            hint = _HINTS.get(error.errno or 0, "Check the disk or network that it is on; reading is retried.")
+            hint = _HINTS.get(
+                error.errno or 0, "Check the disk or network that it is on; reading is retried."
+            )
             self._known[path] = why, hint
             if len(self._known) <= _LOGGED:
-                _log.error("logs: a file can't be read", source=self._source, path=path, why=words, hint=hint)
+                _log.error(
+                    "logs: a file can't be read",
+                    source=self._source,
+                    path=path,
+                    why=words,
+                    hint=hint,
+                )
             elif len(self._known) == _LOGGED + 1:
-                _log.error("logs: more files can't be read than are logged", source=self._source, logged=_LOGGED, hint=hint)
+                _log.error(
+                    "logs: more files can't be read than are logged",
+                    source=self._source,
+                    logged=_LOGGED,
+                    hint=hint,
+                )
 
     def over(self, path: str) -> None:
         """This was read."""
@@ -122,8 +154,16 @@ def cut_records(records: LogRecords, end: int) -> tuple[LogRecords, LogRecords]:
     """The records that begin before an offset, and the others."""
     at = bisect_left(records.offsets, end)
     overlong = [each for each in records.overlong if each[0] < end]
-    rest = LogRecords(records.values[at:], records.offsets[at:], records.end, records.overlong[len(overlong) :], records.lines)
+    rest = LogRecords(
+        records.values[at:],
+        records.offsets[at:],
+        records.end,
+        records.overlong[len(overlong) :],
+        records.lines,
+    )
     begins = [*rest.offsets[:1], *(each[0] for each in rest.overlong[:1])]
     lines = min(records.lines, at + len(overlong)) if begins else records.lines
-    before = LogRecords(records.values[:at], records.offsets[:at], min(begins, default=records.end), overlong, lines)
+    before = LogRecords(
+        records.values[:at], records.offsets[:at], min(begins, default=records.end), overlong, lines
+    )
     return before, rest._replace(lines=records.lines - lines)

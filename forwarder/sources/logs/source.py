@@ -1,8 +1,10 @@
-"""The files of one source, followed from `start` to `close`: read in turns, handed over, their positions stored.
+"""The files of one source, followed from `start` to `close`: read in turns, handed over, their
+positions stored.
 
-A thread does what blocks (looking at files, reading, storing positions), one round at a time; the loop parses, maps and hands over
-between the rounds. Invariants: the follower is called by one thread at a time; a position is stored only after all before it is settled;
-no error of a file or of the store ends the source: it is reported and tried again.
+A thread does what blocks (looking at files, reading, storing positions), one round at a time; the
+loop parses, maps and hands over between the rounds. Invariants: the follower is called by one
+thread at a time; a position is stored only after all before it is settled; no error of a file or
+of the store ends the source: it is reported and tried again.
 """
 
 from __future__ import annotations
@@ -80,7 +82,9 @@ class LogSource:
         self._dirty = False
         """Whether positions moved since they were stored."""
         self._saved = self._counted = self._looked_at = -math.inf
-        """When positions were stored, the files' figures were taken, everything was looked at; monotonic seconds."""
+        """When positions were stored, the files' figures were taken, everything was looked at;
+        monotonic seconds.
+        """
         self._directories: set[str] = set()
         self._found = FollowStatistics()
         self._looked = False
@@ -94,14 +98,18 @@ class LogSource:
 
     def start(self) -> None:
         """Begin, on the running loop."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"logs {self._policy.name}")
+        self._task = asyncio.get_running_loop().create_task(
+            self._run(), name=f"logs {self._policy.name}"
+        )
 
     def stop_reading(self) -> None:
         """Read nothing more; what was accepted may be delivered, and positions are stored."""
         self._stopping = True
 
     async def close(self) -> None:
-        """Store what is settled, and give back the rest: it is read again at the next start. Cancelled, it stores nothing more."""
+        """Store what is settled, and give back the rest: it is read again at the next start.
+        Cancelled, it stores nothing more.
+        """
         self.stop_reading()
         self._closing.set()
         self._ease()
@@ -116,9 +124,17 @@ class LogSource:
                 await asyncio.gather(self._round, return_exceptions=True)
         self._intake.give_back(self._flow.release())
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._finish, self._flow.take_settled())
+            await asyncio.get_running_loop().run_in_executor(
+                self._thread, self._finish, self._flow.take_settled()
+            )
         except Exception:
-            _log.exception("logs: positions can't be stored at the end; lines are read again at the next start", source=self._policy.name)
+            _log.exception(
+                (
+                    "logs: positions can't be stored at the end; lines are read again at the next "
+                    "start"
+                ),
+                source=self._policy.name,
+            )
         self._thread.shutdown(wait=False)
         await self._watch.close()
 
@@ -173,14 +189,18 @@ class LogSource:
                 failures += 1
                 self._error = error_text(error)
                 self._changed = None
-                _log.exception("logs: a round of reading failed; it is tried again", source=self._policy.name)
+                _log.exception(
+                    "logs: a round of reading failed; it is tried again", source=self._policy.name
+                )
                 await wait_for_event(self._closing, PAUSES.equal_jitter(failures), self._clock)
             else:
                 failures, self._error = 0, ""
                 await self._wait(pause)
 
     async def _turn(self) -> float | None:
-        """One round of the thread, if there is something to do, and of handing over; seconds to wait before the next; None: no limit."""
+        """One round of the thread, if there is something to do, and of handing over; seconds to
+        wait before the next; None: no limit.
+        """
         self._wake.clear()
         flow, now = self._flow, self._clock.monotonic()
         settled, rewound = flow.take_settled(), flow.take_rewound()
@@ -212,7 +232,12 @@ class LogSource:
         if flow.waits is not None:
             pauses.append(flow.waits)
         if self._dirty:
-            pauses.append(max(LEAST_PAUSE, self._saved + self._policy.commit_interval - self._clock.monotonic()))
+            pauses.append(
+                max(
+                    LEAST_PAUSE,
+                    self._saved + self._policy.commit_interval - self._clock.monotonic(),
+                )
+            )
         return min(pauses, default=None)
 
     async def _wait(self, pause: float | None) -> None:
@@ -235,7 +260,9 @@ class LogSource:
         """A round. Cancelled, it leaves the thread to `close`."""
         now = self._clock.monotonic()
         counts = work.save or not self._looked or now - self._counted >= STATISTICS_SECONDS
-        self._round = asyncio.get_running_loop().run_in_executor(self._thread, partial(self._work, work, counts=counts))
+        self._round = asyncio.get_running_loop().run_in_executor(
+            self._thread, partial(self._work, work, counts=counts)
+        )
         blocks = await asyncio.shield(self._round)
         if work.save:
             self._dirty, self._saved = bool(self._found.failing), now

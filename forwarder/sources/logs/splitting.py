@@ -1,14 +1,20 @@
-"""Whole records with their offsets from the bytes of a file: a line each, several lines from one that matches a pattern, or CRI's parts.
+"""Whole records with their offsets from the bytes of a file: a line each, several lines from one
+that matches a pattern, or CRI's parts.
 
 Invariants:
-- The bytes alone decide which records there are, not how they are cut into feeds; only `overdue` depends on a clock.
-- Nothing is open at `LogRecords.end`: a new splitter that begins there gives the rest of the records.
-- Records come in the order of their offsets: one behind an open record of another stream waits for it.
-- Of each record at most `max_record` bytes are kept, and of all that wait together `_HELD` times as many.
+- The bytes alone decide which records there are, not how they are cut into feeds; only `overdue`
+  depends on a clock.
+- Nothing is open at `LogRecords.end`: a new splitter that begins there gives the rest of the
+  records.
+- Records come in the order of their offsets: one behind an open record of another stream waits for
+  it.
+- Of each record at most `max_record` bytes are kept, and of all that wait together `_HELD` times
+  as many.
 
-Lines end by LF or CRLF. Empty lines are skipped; inside a record of several lines they stay. NULs before a line are no part of it: a file
-that is truncated while its writer doesn't append has a hole there. A line of CRI is
-`<time> <stream> <tags> <content>`: the parts (tag P) of a stream are joined until its next F, and the record has the header of its first.
+Lines end by LF or CRLF. Empty lines are skipped; inside a record of several lines they stay. NULs
+before a line are no part of it: a file that is truncated while its writer doesn't append has a
+hole there. A line of CRI is `<time> <stream> <tags> <content>`: the parts (tag P) of a stream are
+joined until its next F, and the record has the header of its first.
 """
 
 from __future__ import annotations
@@ -28,7 +34,9 @@ _HEADERS: Final = (b" stdout F ", b" stderr F ")
 """What most lines of CRI have after their times, of 30 bytes."""
 _WHOLE: Final = re.compile(rb"[^ ]+ (?:stdout|stderr) F .", re.DOTALL)
 _HELD: Final = 2
-"""Where an open record and those behind it have more bytes than so many of the largest, the open one is closed as it is."""
+"""Where an open record and those behind it have more bytes than so many of the largest, the open
+one is closed as it is.
+"""
 _WAITING: Final = 200
 """What a record that is kept costs beside its bytes."""
 
@@ -71,9 +79,16 @@ class Splitter:
     """The records of one open file, from an offset on."""
 
     def __init__(
-        self, offset: int, max_record: int, start: re.Pattern[bytes] | None = None, max_wait: float = 5.0, *, cri: bool = False
+        self,
+        offset: int,
+        max_record: int,
+        start: re.Pattern[bytes] | None = None,
+        max_wait: float = 5.0,
+        *,
+        cri: bool = False,
     ) -> None:
-        """`start`: what is found in the first line of each record, where records have several lines (in its content, of CRI).
+        """`start`: what is found in the first line of each record, where records have several
+        lines (in its content, of CRI).
 
         `max_wait`: seconds that such a record, or a part of CRI, waits for more (see `overdue`).
         """
@@ -99,7 +114,8 @@ class Splitter:
         return len(self._tail) + self._kept
 
     def feed(self, data: bytes, now: float) -> LogRecords:
-        """The records that are whole with `data`, which follows what was fed before; `now` counts seconds.
+        """The records that are whole with `data`, which follows what was fed before; `now` counts
+        seconds.
 
         There may be none; `end` moves past empty lines, too.
         """
@@ -139,7 +155,9 @@ class Splitter:
         found = self._split(text, begin, overlong, 0.0)
         for record in [*self._open.values()]:
             self._close(record)
-        return self._result(*self._drain([*found.values], [*found.offsets], [*found.overlong]), found.lines)
+        return self._result(
+            *self._drain([*found.values], [*found.offsets], [*found.overlong]), found.lines
+        )
 
     def _keep(self, data: bytes) -> None:
         """Keep the beginning of a line, or more of it."""
@@ -150,10 +168,24 @@ class Splitter:
         self._tail += data[:room]
         self._skipped += max(0, len(data) - room)
 
-    def _result(self, values: Sequence[bytes], offsets: Sequence[int], overlong: Sequence[tuple[int, bytes]], lines: int) -> LogRecords:
-        return LogRecords(values, offsets, self._records[0].offset if self._records else self._offset, overlong, lines)
+    def _result(
+        self,
+        values: Sequence[bytes],
+        offsets: Sequence[int],
+        overlong: Sequence[tuple[int, bytes]],
+        lines: int,
+    ) -> LogRecords:
+        return LogRecords(
+            values,
+            offsets,
+            self._records[0].offset if self._records else self._offset,
+            overlong,
+            lines,
+        )
 
-    def _split(self, text: bytes, begin: int, overlong: list[tuple[int, bytes]], now: float) -> LogRecords:
+    def _split(
+        self, text: bytes, begin: int, overlong: list[tuple[int, bytes]], now: float
+    ) -> LogRecords:
         """The records of whole lines; `overlong`: a line before them that is too long."""
         ended = [*BytesIO(text)]  # finds line feeds several times as fast as `split` does
         offsets = [*accumulate(map(len, ended), initial=begin)]
@@ -165,9 +197,17 @@ class Splitter:
         if begin == 0 and text.startswith(_BOM):
             values[0] = values[0].removeprefix(_BOM)
         if _HOLE in text:
-            found = [(value.lstrip(_HOLE), at + len(value)) for value, at in zip(values, offsets, strict=True)]
-            values, offsets = [value for value, _ in found], [end - len(value) for value, end in found]
-        if self._start is not None or (self._cri and (self._records or overlong or not _are_whole(values))):
+            found = [
+                (value.lstrip(_HOLE), at + len(value))
+                for value, at in zip(values, offsets, strict=True)
+            ]
+            values, offsets = (
+                [value for value, _ in found],
+                [end - len(value) for value, end in found],
+            )
+        if self._start is not None or (
+            self._cri and (self._records or overlong or not _are_whole(values))
+        ):
             return self._result(*self._join(values, offsets, overlong, now), lines)
         if b"" in values or (len(text) > self._max and max(map(len, values)) > self._max):
             found = list(zip(values, offsets, strict=True))
@@ -179,11 +219,16 @@ class Splitter:
     def _join(
         self, lines: list[bytes], begins: list[int], cut: list[tuple[int, bytes]], now: float
     ) -> tuple[list[bytes], list[int], list[tuple[int, bytes]]]:
-        """The records that lines make together; `cut`: a line before them, of which the rest was skipped."""
+        """The records that lines make together; `cut`: a line before them, of which the rest was
+        skipped.
+        """
         values: list[bytes] = []
         offsets: list[int] = []
         overlong: list[tuple[int, bytes]] = []
-        found = [(line[: self._max], offset, len(line) > self._max) for line, offset in zip(lines, begins, strict=True)]
+        found = [
+            (line[: self._max], offset, len(line) > self._max)
+            for line, offset in zip(lines, begins, strict=True)
+        ]
         for line, offset, is_cut in [*((line, offset, True) for offset, line in cut), *found]:
             self._take(line, offset, now, cut=is_cut)
             self._drain(values, offsets, overlong)
@@ -260,6 +305,8 @@ class Splitter:
 
 
 def _are_whole(lines: Sequence[bytes]) -> bool:
-    """Whether all lines of CRI are records as they are: no parts, no further tags, none without content."""
+    """Whether all lines of CRI are records as they are: no parts, no further tags, none without
+    content.
+    """
     odd = [line for line in lines if line[30:40] not in _HEADERS or len(line) == 40]
     return all(map(_WHOLE.match, odd))

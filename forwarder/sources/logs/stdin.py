@@ -1,10 +1,12 @@
 """Standard input as a source: `app | forwarder run`.
 
-It is read once: what was read can't be read again, so lines that are in memory when the process is killed are lost, and nothing is stored.
-Lines are kept until they are settled; while they can't be accepted, or too many aren't settled, nothing is read, and the writer waits. The
-end of input, once all of it is settled, is reported: then the daemon ends.
+It is read once: what was read can't be read again, so lines that are in memory when the process is
+killed are lost, and nothing is stored. Lines are kept until they are settled; while they can't be
+accepted, or too many aren't settled, nothing is read, and the writer waits. The end of input, once
+all of it is settled, is reported: then the daemon ends.
 
-The descriptor is shared with other processes, so it stays as it is (blocking), and it is read only when it has something.
+The descriptor is shared with other processes, so it stays as it is (blocking), and it is read only
+when it has something.
 """
 
 from __future__ import annotations
@@ -44,7 +46,14 @@ _log = structlog.get_logger(__name__)
 class StdinSource:
     """Reads standard input, from `start` to its end or `close`."""
 
-    def __init__(self, policy: LogPolicy, intake: RecordIntake, clock: Clock, on_end: Callable[[], None], descriptor: int = 0) -> None:
+    def __init__(
+        self,
+        policy: LogPolicy,
+        intake: RecordIntake,
+        clock: Clock,
+        on_end: Callable[[], None],
+        descriptor: int = 0,
+    ) -> None:
         """`on_end`: called once, when the input has ended and all of it is settled."""
         self._policy = policy
         self._intake = intake
@@ -53,7 +62,9 @@ class StdinSource:
         self._descriptor = descriptor
         self._lines: Counter[str] = Counter()
         self._wake = asyncio.Event()
-        self._flow = LogFlow(policy, intake, clock.monotonic, self._lines, on_eased=self._wake.set, rereads=False)
+        self._flow = LogFlow(
+            policy, intake, clock.monotonic, self._lines, on_eased=self._wake.set, rereads=False
+        )
         self._file = FollowedFile((0, 0), NAME)
         self._file.identity = secrets.token_hex(16)
         self._splitter = policy.split(0)
@@ -64,7 +75,9 @@ class StdinSource:
         self._last_read: float | None = None
         self._thread = ThreadPoolExecutor(1, NAME)
         self._pollable = True
-        """Whether the loop can report that there is something; not for a file, which never keeps a reader waiting."""
+        """Whether the loop can report that there is something; not for a file, which never keeps a
+        reader waiting.
+        """
         self._ended = False
         self._error = ""
         self._stopping = False
@@ -72,7 +85,9 @@ class StdinSource:
 
     def start(self) -> None:
         """Begin, on the running loop."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="logs: standard input")
+        self._task = asyncio.get_running_loop().create_task(
+            self._run(), name="logs: standard input"
+        )
 
     def stop_reading(self) -> None:
         """Read nothing more; what was read may be handed over and delivered."""
@@ -80,7 +95,9 @@ class StdinSource:
         self._wake.set()
 
     async def close(self) -> None:
-        """Stop. What was accepted and isn't delivered is left to the pipeline; it can't be read again."""
+        """Stop. What was accepted and isn't delivered is left to the pipeline; it can't be read
+        again.
+        """
         self.stop_reading()
         if self._task is None:
             return
@@ -89,7 +106,12 @@ class StdinSource:
         self._thread.shutdown(wait=False)
         if lost := self._flow.unaccepted():
             hint = "Let the program that writes end first: the end of input is waited for."
-            _log.error("logs: lines of standard input were read and could not be accepted", lines=lost, source=self._policy.name, hint=hint)
+            _log.error(
+                "logs: lines of standard input were read and could not be accepted",
+                lines=lost,
+                source=self._policy.name,
+                hint=hint,
+            )
         self._intake.keep(self._flow.release())
 
     def statistics(self) -> LogSourceState:
@@ -111,7 +133,9 @@ class StdinSource:
             name=self._policy.name,
             state=state,
             why=why,
-            hint="Pipe a program's output into it, or read the files with `path`." if state == "failed" else "",
+            hint="Pipe a program's output into it, or read the files with `path`."
+            if state == "failed"
+            else "",
             files=(file,),
             followed=1,
             open=int(file.open),
@@ -135,23 +159,35 @@ class StdinSource:
                 data = await self._next()
                 if data is None:
                     continue
-                self._add(self._splitter.feed(data, self._clock.monotonic()) if data else self._splitter.finish())
+                self._add(
+                    self._splitter.feed(data, self._clock.monotonic())
+                    if data
+                    else self._splitter.finish()
+                )
                 if not data:
                     break
         except OSError as error:
             self._error = f"standard input can't be read: {error_text(error)}"
-            _log.error("logs: standard input can't be read", why=error_text(error), source=self._policy.name)
+            _log.error(
+                "logs: standard input can't be read",
+                why=error_text(error),
+                source=self._policy.name,
+            )
         self._ended = not self._stopping and not self._error
         await self._hand_over()
         while self._flow.outstanding:
             await self._until_eased(None)
             await self._hand_over()
         if self._ended:
-            _log.info("logs: standard input has ended, and all of it is settled", source=self._policy.name)
+            _log.info(
+                "logs: standard input has ended, and all of it is settled", source=self._policy.name
+            )
             self._on_end()
 
     async def _next(self) -> bytes | None:
-        """What comes next; empty at the end; None if there is nothing yet, or it isn't to be read now."""
+        """What comes next; empty at the end; None if there is nothing yet, or it isn't to be read
+        now.
+        """
         if self._splitter.held:
             self._add(self._splitter.overdue(self._clock.monotonic()))
         await self._hand_over()
@@ -161,7 +197,9 @@ class StdinSource:
         if self._pollable and not await self._readable():
             return None
         if not self._pollable:
-            data = await asyncio.get_running_loop().run_in_executor(self._thread, os.read, self._descriptor, READ_BYTES)
+            data = await asyncio.get_running_loop().run_in_executor(
+                self._thread, os.read, self._descriptor, READ_BYTES
+            )
         else:
             data = os.read(self._descriptor, READ_BYTES)
         self._read += len(data)
@@ -169,7 +207,9 @@ class StdinSource:
         return data
 
     async def _readable(self) -> bool:
-        """Wait until there is something to be read, or until records that wait have to be looked at; whether there is."""
+        """Wait until there is something to be read, or until records that wait have to be looked
+        at; whether there is.
+        """
         loop, ready = asyncio.get_running_loop(), list[bool]()
 
         def on_ready() -> None:
@@ -205,7 +245,18 @@ class StdinSource:
             self._last_line = records.values[-1] if records.values else records.overlong[-1][1]
             first, count = self._mark.read, len(records.values) + len(records.overlong)
             span = self._mark.open(first, records.end, count)
-            block = Block(self._file, self._file.identity, 0, first, records, now, now, span, self._mark, records.end - first)
+            block = Block(
+                self._file,
+                self._file.identity,
+                0,
+                first,
+                records,
+                now,
+                now,
+                span,
+                self._mark,
+                records.end - first,
+            )
             self._flow.add([block])
         self._mark.pass_by(records.end)
 

@@ -1,7 +1,8 @@
-"""Waiting for changes in directories: the system reports them (inotify, kqueue), and everything is polled in any case.
+"""Waiting for changes in directories: the system reports them (inotify, kqueue), and everything is
+polled in any case.
 
-Network file systems report nothing, and limits of the system may be reached: then polling is what is left. A thread waits for changes; its
-library is loaded when the first directory is watched.
+Network file systems report nothing, and limits of the system may be reached: then polling is what
+is left. A thread waits for changes; its library is loaded when the first directory is watched.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Watch:
         self._next_poll = clock.monotonic() + poll_interval
 
     async def changes(self, directories: Collection[str]) -> set[str] | None:
-        """The paths that changed in these directories; None when `poll_interval` is over: then everything has to be looked at.
+        """The paths that changed in these directories; None when `poll_interval` is over: then
+        everything has to be looked at.
 
         Cancellation ends the wait at once; no change is lost by it.
         """
@@ -81,7 +83,9 @@ class Watch:
 
     def _watch(self, directories: frozenset[str]) -> None:
         """Watch these directories from now on."""
-        if directories == self._directories and not (self._failed and self._clock.monotonic() >= self._retry_at):
+        if directories == self._directories and not (
+            self._failed and self._clock.monotonic() >= self._retry_at
+        ):
             return
         self._directories = directories
         self._stop.set()  # the thread before ends by itself
@@ -92,13 +96,22 @@ class Watch:
             self._ended.set()
             return
         arguments = sorted(directories), self._stop, self._ended, asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._run, args=arguments, name=f"watch {self._name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=arguments, name=f"watch {self._name}", daemon=True
+        )
         self._thread.start()
 
-    def _run(self, directories: list[str], stop: threading.Event, ended: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
+    def _run(
+        self,
+        directories: list[str],
+        stop: threading.Event,
+        ended: asyncio.Event,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
         """Report changes until it is stopped; in the thread."""
         there = [each for each in directories if Path(each).is_dir()]
-        logging.getLogger("watchfiles").setLevel(logging.WARNING)  # else it logs each change, also those of our own log
+        # else it logs each change, also those of our own log
+        logging.getLogger("watchfiles").setLevel(logging.WARNING)
         try:
             watch = import_module("watchfiles").watch
             found = watch(
@@ -135,7 +148,8 @@ class Watch:
                 "logs: changes of directories can't be watched",
                 source=self._name,
                 why=why,
-                hint=f"New lines are found by looking every {self._poll_interval:g} s. On Linux, raise fs.inotify.max_user_watches"
+                hint=f"New lines are found by looking every {self._poll_interval:g} s. On "
+                "Linux, raise fs.inotify.max_user_watches"
                 " and fs.inotify.max_user_instances to have them at once.",
             )
         self._failed = why

@@ -42,7 +42,9 @@ def settle_some(rig: DiskRig, numbers: set[int]) -> None:
 
 @pytest.fixture
 def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DiskRig]:
-    """A log of two segments. In the first: six events, of which two are settled, and that was just copied."""
+    """A log of two segments. In the first: six events, of which two are settled, and that was just
+    copied.
+    """
     rig = DiskRig(tmp_path / "worker-0")
     rig.put(LANE, *map(event, range(6)))
     settle_some(rig, {2, 4})
@@ -50,7 +52,11 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DiskRig]:
         rig.put(OTHER, event(100))
         rig.deliver(OTHER)
     with monkeypatch.context() as patched:
-        patched.setattr(CompactionCycle, "is_due", lambda _, found, **__: found[0].live > 0 and not found[0].busy and len(found) > 1)
+        patched.setattr(
+            CompactionCycle,
+            "is_due",
+            lambda _, found, **__: found[0].live > 0 and not found[0].busy and len(found) > 1,
+        )
         rig.put(OTHER, event(101))
         rig.deliver(OTHER)
     assert rig.buffer.log.in_use[0].generation == 2
@@ -68,7 +74,9 @@ def copies(rig: DiskRig) -> tuple[SegmentFile, list[tuple[int, int]]]:
 
 
 def check(rig: DiskRig) -> None:
-    """The four events are there, once and in order; so they are after they were copied again, and after a restart."""
+    """The four events are there, once and in order; so they are after they were copied again, and
+    after a restart.
+    """
     for _ in range(3):
         assert rig.events(LANE) == [event(number) for number in (0, 1, 3, 5)]
         assert rig.open_events(LANE) == rig.buffer.count(LANE) == 4
@@ -76,7 +84,10 @@ def check(rig: DiskRig) -> None:
         rig.deliver(OTHER)
         rig.abandon()
         rig.open()
-    rig.buffer.settle([rig.buffer.queue(LANE).popleft() for _ in range(len(rig.buffer.queue(LANE)))], Fate.DELIVERED)
+    rig.buffer.settle(
+        [rig.buffer.queue(LANE).popleft() for _ in range(len(rig.buffer.queue(LANE)))],
+        Fate.DELIVERED,
+    )
     rig.pump()
     rig.abandon()
     rig.open()
@@ -94,11 +105,16 @@ def test_complete_copies_are_used(rig: DiskRig) -> None:
 @pytest.mark.parametrize("which", [{0}, {1}, {2}, {0, 1}, {1, 2}, {0, 2}, {0, 1, 2}])
 @pytest.mark.parametrize("part", ["header", "body"])
 def test_copies_that_lack_something_are_not(rig: DiskRig, which: set[int], part: str) -> None:
-    """The disk has only some of what was written in the group: then the record itself is used, and nothing is there twice."""
+    """The disk has only some of what was written in the group: then the record itself is used, and
+    nothing is there twice.
+    """
     file, places = copies(rig)
     for index in which:
         begin, end = places[index]
-        file.write(begin if part == "header" else end - 10, bytes(RECORD_HEADER_SIZE if part == "header" else 10))
+        file.write(
+            begin if part == "header" else end - 10,
+            bytes(RECORD_HEADER_SIZE if part == "header" else 10),
+        )
     rig.open()
     check(rig)
 
@@ -113,7 +129,9 @@ def test_a_crash_while_copies_are_written(rig: DiskRig, left: int) -> None:
 
 
 def test_copies_of_a_record_that_is_gone_are_used_as_far_as_they_are_there(rig: DiskRig) -> None:
-    """The first segment can't be read any more, and one of the copies neither: its events are dropped, the others go on."""
+    """The first segment can't be read any more, and one of the copies neither: its events are
+    dropped, the others go on.
+    """
     file, places = copies(rig)
     segments(rig.log_directory)[0].path.unlink()
     file.flip(places[0][1] - 3)

@@ -1,4 +1,6 @@
-"""Opening a damaged log: what is readable goes on, what isn't lies aside whole, everything is told, and the books balance."""
+"""Opening a damaged log: what is readable goes on, what isn't lies aside whole, everything is
+told, and the books balance.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from typing import Any, Final
 import pytest
 from structlog.testing import capture_logs
 
-from forwarder.buffer.disk.format import RECORD_HEADER_SIZE, SEGMENT_HEADER_SIZE, RecordKind, SegmentHeader, encode_segment_header
+from forwarder.buffer.disk.format import (
+    RECORD_HEADER_SIZE,
+    SEGMENT_HEADER_SIZE,
+    RecordKind,
+    SegmentHeader,
+    encode_segment_header,
+)
 from forwarder.core.event import Lane
 from tests.support.damage import PAGE, SegmentFile, aside, notes, segments
 from tests.support.disk import DiskRig
@@ -23,7 +31,9 @@ PADDING: Final = 2000
 
 def request(number: int) -> list[bytes]:
     """The events of request `number`."""
-    return [b'{"event":"%d-%d","p":"%b"}' % (number, index, b"x" * PADDING) for index in range(EACH)]
+    return [
+        b'{"event":"%d-%d","p":"%b"}' % (number, index, b"x" * PADDING) for index in range(EACH)
+    ]
 
 
 @dataclass
@@ -45,8 +55,15 @@ class Damaged:
         return [line for line in logs if line["log_level"] in ("warning", "error")]
 
     def check(self, lost: set[int]) -> None:
-        """All but those requests are there, unchanged and once, and the books say so; and new events can be taken and survive."""
-        expected = [event for number in range(self.delivered, COUNT) if number not in lost for event in request(number)]
+        """All but those requests are there, unchanged and once, and the books say so; and new
+        events can be taken and survive.
+        """
+        expected = [
+            event
+            for number in range(self.delivered, COUNT)
+            if number not in lost
+            for event in request(number)
+        ]
         assert self.rig.events(LANE) == expected
         assert self.rig.open_events(LANE) == self.rig.buffer.count(LANE) == len(expected)
         assert self.rig.dropped(LANE) == ({"damaged": EACH * len(lost)} if lost else {})
@@ -56,9 +73,20 @@ class Damaged:
 
     def holding(self, where: Callable[[int, int], bool]) -> dict[int, set[int]]:
         """The requests whose records overlap a place of a segment, by segment."""
-        found = [(number, item) for number, each in enumerate(self.files) for item in each.records(RecordKind.DATA)]
-        hit = [(number, item) for number, item in found if where(item.offset, item.offset + item.header.length)]
-        return {number: {item.header.sequence - 1 for each, item in hit if each == number} for number, _ in hit}
+        found = [
+            (number, item)
+            for number, each in enumerate(self.files)
+            for item in each.records(RecordKind.DATA)
+        ]
+        hit = [
+            (number, item)
+            for number, item in found
+            if where(item.offset, item.offset + item.header.length)
+        ]
+        return {
+            number: {item.header.sequence - 1 for each, item in hit if each == number}
+            for number, _ in hit
+        }
 
 
 @pytest.fixture
@@ -90,14 +118,22 @@ def test_nothing_is_found_in_a_whole_log(damaged: Damaged) -> None:
 
 @pytest.mark.parametrize("index", [1, 2], ids=["before the last checkpoint", "behind it"])
 @pytest.mark.parametrize("kind", ["zero_page", "garble_page"])
-def test_a_garbled_page_costs_the_records_that_it_is_in(damaged: Damaged, kind: str, index: int) -> None:
-    """Records are found again behind the page; the damaged bytes are copied aside with file, place and what it was."""
+def test_a_garbled_page_costs_the_records_that_it_is_in(
+    damaged: Damaged, kind: str, index: int
+) -> None:
+    """Records are found again behind the page; the damaged bytes are copied aside with file, place
+    and what it was.
+    """
     file = damaged.files[index]
     page = file.records(RecordKind.DATA)[3].offset // PAGE + 1
-    lost = damaged.holding(lambda begin, end: begin < (page + 1) * PAGE and end > page * PAGE)[index]
+    lost = damaged.holding(lambda begin, end: begin < (page + 1) * PAGE and end > page * PAGE)[
+        index
+    ]
     getattr(file, kind)(page)
     lines = damaged.reopen()
-    assert {line["event"] for line in lines} >= {"part of the buffer's files is damaged; a copy is quarantined"}
+    assert {line["event"] for line in lines} >= {
+        "part of the buffer's files is damaged; a copy is quarantined"
+    }
     assert lines[0]["file"] == str(file.path)
     damaged.check(lost)
     copies = aside(damaged.rig.directory)
@@ -110,7 +146,9 @@ def test_a_garbled_page_costs_the_records_that_it_is_in(damaged: Damaged, kind: 
 
 @pytest.mark.parametrize("index", [1, 2], ids=["before the last checkpoint", "behind it"])
 def test_a_flipped_bit_in_an_event_costs_its_record(damaged: Damaged, index: int) -> None:
-    """No changed event is ever delivered; its record's events are counted and dropped, the report says how many they are."""
+    """No changed event is ever delivered; its record's events are counted and dropped, the report
+    says how many they are.
+    """
     file = damaged.files[index]
     item = file.records(RecordKind.DATA)[2]
     file.flip(item.offset + item.header.length - 10)
@@ -135,7 +173,9 @@ def test_a_flipped_bit_in_an_event_costs_its_record(damaged: Damaged, index: int
 
 
 def test_a_flipped_bit_in_a_records_header_costs_that_record(damaged: Damaged) -> None:
-    """The next record is found by its own header; the books know from the checkpoint how many events are gone."""
+    """The next record is found by its own header; the books know from the checkpoint how many
+    events are gone.
+    """
     file = damaged.files[1]
     item = file.records(RecordKind.DATA)[2]
     file.flip(item.offset + 30)
@@ -144,14 +184,22 @@ def test_a_flipped_bit_in_a_records_header_costs_that_record(damaged: Damaged) -
     damaged.check({item.header.sequence - 1})
 
 
-def test_a_header_behind_the_last_checkpoint_that_cannot_be_read_was_never_counted(damaged: Damaged) -> None:
-    """How many events were in it can't be told: it is reported and lies aside, and the books balance without it."""
+def test_a_header_behind_the_last_checkpoint_that_cannot_be_read_was_never_counted(
+    damaged: Damaged,
+) -> None:
+    """How many events were in it can't be told: it is reported and lies aside, and the books
+    balance without it.
+    """
     file = damaged.files[2]
     item = file.records(RecordKind.DATA)[1]
     file.flip(item.offset + 30)
     (line,) = damaged.reopen()
     assert line["events"] == "unknown"
-    assert damaged.rig.open_events(LANE) == damaged.rig.buffer.count(LANE) == EACH * (COUNT - damaged.delivered - 1)
+    assert (
+        damaged.rig.open_events(LANE)
+        == damaged.rig.buffer.count(LANE)
+        == EACH * (COUNT - damaged.delivered - 1)
+    )
     assert file.data[item.offset :].startswith(next(iter(aside(damaged.rig.directory).values())))
 
 
@@ -177,11 +225,15 @@ def test_a_segment_without_header_and_records_is_moved_aside_whole(damaged: Dama
     damaged.check(lost)
     ((name, moved),) = aside(damaged.rig.directory).items()
     assert moved == garbage
-    assert notes(damaged.rig.directory) == [f"{name}: neither its header nor any record in it can be read"]
+    assert notes(damaged.rig.directory) == [
+        f"{name}: neither its header nor any record in it can be read"
+    ]
 
 
 @pytest.mark.parametrize("content", [b"", bytes(300_000)], ids=["empty", "zeros"])
-def test_a_segment_that_lost_all_its_bytes_is_no_fresh_start(damaged: Damaged, content: bytes) -> None:
+def test_a_segment_that_lost_all_its_bytes_is_no_fresh_start(
+    damaged: Damaged, content: bytes
+) -> None:
     """A file of no bytes, or of zeros, was never made by forwarder: it is moved aside and told."""
     file = damaged.files[1]
     lost = set(sequences(file))
@@ -237,7 +289,10 @@ def test_a_missing_segment(damaged: Damaged) -> None:
     lost = set(sequences(file))
     file.path.unlink()
     lines = damaged.reopen()
-    assert (lines[0]["event"], lines[0]["what"]) == ("the buffer's files aren't complete", "1 segments before it are missing")
+    assert (lines[0]["event"], lines[0]["what"]) == (
+        "the buffer's files aren't complete",
+        "1 segments before it are missing",
+    )
     assert lines[1]["event"] == "events of the buffer are missing; they count as dropped"
     damaged.check(lost)
     damaged.rig.abandon()
@@ -250,7 +305,10 @@ def test_the_oldest_segment_is_missing(damaged: Damaged) -> None:
     lost = set(sequences(file)[5:])
     file.path.unlink()
     (line,) = damaged.reopen()
-    assert (line["event"], line["events"]) == ("events of the buffer are missing; they count as dropped", EACH * len(lost))
+    assert (line["event"], line["events"]) == (
+        "events of the buffer are missing; they count as dropped",
+        EACH * len(lost),
+    )
     damaged.check(lost)
 
 
@@ -258,7 +316,9 @@ def test_a_segment_of_another_version_is_moved_aside_whole(damaged: Damaged) -> 
     """The rest goes on; the forwarder that wrote it can read it."""
     file = damaged.files[1]
     lost = set(sequences(file))
-    file.write(0, encode_segment_header(SegmentHeader(7, file.path.stat().st_size, file.generation, 0.0)))
+    file.write(
+        0, encode_segment_header(SegmentHeader(7, file.path.stat().st_size, file.generation, 0.0))
+    )
     content = file.data
     lines = damaged.reopen()
     assert lines[0]["event"] == "a file of the buffer can't be used; it was quarantined whole"
@@ -297,20 +357,26 @@ def test_marks_that_cannot_be_read_mean_that_events_are_sent_again(damaged: Dama
 
 
 def test_a_record_that_was_being_written(damaged: Damaged) -> None:
-    """kill -9 in the middle of a write: the torn record lies aside, and counts, for a sender may have been answered."""
+    """kill -9 in the middle of a write: the torn record lies aside, and counts, for a sender may
+    have been answered.
+    """
     file = damaged.files[2]
     item = file.records(RecordKind.DATA)[-1]
     rest = item.offset + item.header.length - 3000
     file.write(rest, bytes(file.path.stat().st_size - rest))
     lines = damaged.reopen()
     assert (lines[0]["what"], lines[0]["events"]) == ("a record's body", EACH)
-    assert damaged.rig.events(LANE) == [event for number in range(5, COUNT - 1) for event in request(number)]
+    assert damaged.rig.events(LANE) == [
+        event for number in range(5, COUNT - 1) for event in request(number)
+    ]
     assert damaged.rig.dropped(LANE) == {"damaged": EACH}
     assert damaged.rig.open_events(LANE) == damaged.rig.buffer.count(LANE)
 
 
 def test_a_foreign_file_is_put_away_or_left_alone(damaged: Damaged) -> None:
-    """What is named like a segment and isn't one is moved aside; anything else isn't forwarder's."""
+    """What is named like a segment and isn't one is moved aside; anything else isn't
+    forwarder's.
+    """
     directory = damaged.rig.log_directory
     (directory / "notes.txt").write_text("mine")
     (directory / "notes.segment").write_text("mine, too")
@@ -343,7 +409,9 @@ def test_a_file_that_was_being_made_is_nobodys(damaged: Damaged) -> None:
 
 
 def test_the_same_damage_is_told_again_and_copied_once(damaged: Damaged) -> None:
-    """Whoever overlooked it hears of it at each start, as long as it is there; what is aside stays as it was."""
+    """Whoever overlooked it hears of it at each start, as long as it is there; what is aside stays
+    as it was.
+    """
     file = damaged.files[1]
     item = file.records(RecordKind.DATA)[2]
     file.flip(item.offset + item.header.length - 10)

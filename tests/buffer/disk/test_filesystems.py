@@ -1,4 +1,6 @@
-"""The whole pipeline on disks that are full, or that nothing can be written to: real ones, where this process may mount them."""
+"""The whole pipeline on disks that are full, or that nothing can be written to: real ones, where
+this process may mount them.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,20 @@ def disk(tmp_path: Path) -> Iterator[Mounted]:
         mounting = mounted(tmp_path / "disk", SIZE)
         place = mounting.__enter__()
     except OSError as error:
-        pytest.skip(f"a file system can't be mounted here: {error.strerror}; the same with injected errors is in tests/end_to_end")
+        pytest.skip(
+            f"a file system can't be mounted here: {error.strerror}; the same with injected "
+            "errors is in tests/end_to_end"
+        )
     yield place
     mounting.__exit__(None, None, None)
 
 
 def on(disk: Mounted, max_bytes: int = 4 << 20) -> dict[str, Any]:
     """Settings for a buffer there."""
-    return {"buffer": {"kind": "disk", "path": disk.path, "max_bytes": max_bytes}, "batch": {"max_bytes": "200kB", "max_age": "100ms"}}
+    return {
+        "buffer": {"kind": "disk", "path": disk.path, "max_bytes": max_bytes},
+        "batch": {"max_bytes": "200kB", "max_age": "100ms"},
+    }
 
 
 async def fill(whole: Whole) -> list[bytes]:
@@ -55,13 +63,16 @@ async def fill(whole: Whole) -> list[bytes]:
 
 @contextmanager
 def refused(whole: Whole) -> Iterator[None]:
-    """The disk refuses to write within this, and the log and `/readyz` say so: for a second at least, for what is tried then is small and
-    may find room where a request didn't."""
+    """The disk refuses to write within this, and the log and `/readyz` say so: for a second at
+    least, for what is tried then is small and may find room where a request didn't.
+    """
     said: list[tuple[tuple[str, ...], bool]] = []
 
     def note(_: object, __: str, line: EventDict) -> EventDict:
         if line["event"].startswith("the disk refuses to write"):
-            asyncio.get_running_loop().call_soon(lambda: said.append((whole.snapshot.not_ready, whole.snapshot.buffer_refusing)))
+            asyncio.get_running_loop().call_soon(
+                lambda: said.append((whole.snapshot.not_ready, whole.snapshot.buffer_refusing))
+            )
         return line
 
     processors = structlog.get_config()["processors"]
@@ -74,9 +85,14 @@ def refused(whole: Whole) -> Iterator[None]:
 
 
 async def test_a_disk_that_fills_up_while_it_runs(disk: Mounted) -> None:
-    """Senders get 503 and `/readyz` says why; what waits is delivered; once somebody makes room it takes events again by itself."""
+    """Senders get 503 and `/readyz` says why; what waits is delivered; once somebody makes room it
+    takes events again by itself.
+    """
     taking = False
-    async with Upstream(lambda _: OK if taking else plain(500)) as upstream, Whole(upstream.url, **on(disk)) as whole:
+    async with (
+        Upstream(lambda _: OK if taking else plain(500)) as upstream,
+        Whole(upstream.url, **on(disk)) as whole,
+    ):
         with always_balanced(whole):
             before = events(50, "before")
             await whole.take(before)
@@ -99,9 +115,14 @@ async def test_a_disk_that_fills_up_while_it_runs(disk: Mounted) -> None:
 
 
 async def test_a_buffer_that_is_larger_than_its_disk(disk: Mounted) -> None:
-    """It is full when the disk is; when the upstream is back everything is delivered, and events are taken without anybody's help."""
+    """It is full when the disk is; when the upstream is back everything is delivered, and events
+    are taken without anybody's help.
+    """
     taking = False
-    async with Upstream(lambda _: OK if taking else plain(500)) as upstream, Whole(upstream.url, **on(disk, 256 << 20)) as whole:
+    async with (
+        Upstream(lambda _: OK if taking else plain(500)) as upstream,
+        Whole(upstream.url, **on(disk, 256 << 20)) as whole,
+    ):
         with always_balanced(whole):
             with refused(whole):
                 sent = await fill(whole)
@@ -117,7 +138,9 @@ async def test_a_buffer_that_is_larger_than_its_disk(disk: Mounted) -> None:
 
 
 async def test_a_disk_that_is_full_at_the_start(disk: Mounted) -> None:
-    """What is there is delivered; the daemon runs, refuses events, says why, and takes them when there is room."""
+    """What is there is delivered; the daemon runs, refuses events, says why, and takes them when
+    there is room.
+    """
     ballast = disk.fill()
     for path in [each for each in (ballast,) if each.stat().st_size > SIZE // 2]:
         os.truncate(path, path.stat().st_size - 300_000)  # for the dead letters' file
@@ -137,7 +160,9 @@ async def test_a_disk_that_is_full_at_the_start(disk: Mounted) -> None:
 
 
 async def test_a_disk_that_cannot_be_written(disk: Mounted) -> None:
-    """What is on it is delivered; new events get 503, and `/readyz` says why; once it can be written again they are taken."""
+    """What is on it is delivered; new events get 503, and `/readyz` says why; once it can be
+    written again they are taken.
+    """
     taking = False
     async with Upstream(lambda _: OK if taking else plain(500)) as upstream:
         async with Whole(upstream.url, **on(disk)) as whole:
@@ -146,7 +171,9 @@ async def test_a_disk_that_cannot_be_written(disk: Mounted) -> None:
         disk.read_only(so=True)
         async with Whole(upstream.url, **on(disk)) as whole:
             await eventually(lambda: whole.snapshot.not_ready)
-            assert whole.snapshot.not_ready == ("the disk refuses to write: Read-only file system; senders get 503",)
+            assert whole.snapshot.not_ready == (
+                "the disk refuses to write: Read-only file system; senders get 503",
+            )
             assert (await whole.send(post("/batch/", batch(events(1))))).status == 503
             taking = True
             await whole.emptied()

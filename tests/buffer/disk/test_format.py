@@ -1,4 +1,6 @@
-"""The log's bytes: what is encoded is decoded, what is damaged isn't; ranges of events against plain sets; marks and books."""
+"""The log's bytes: what is encoded is decoded, what is damaged isn't; ranges of events against
+plain sets; marks and books.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,16 @@ from forwarder.buffer.disk.format import (
     encode_record_header,
     encode_segment_header,
 )
-from forwarder.buffer.disk.reading import Damage, FoundRecord, events_of, newest_generation, overlap, records, remaining, slices
+from forwarder.buffer.disk.reading import (
+    Damage,
+    FoundRecord,
+    events_of,
+    newest_generation,
+    overlap,
+    records,
+    remaining,
+    slices,
+)
 from forwarder.core.event import Lane
 from forwarder.core.ports import DropReason, Fate
 
@@ -53,7 +64,9 @@ def indexes(ranges: list[tuple[int, int]]) -> set[int]:
 
 
 @given(header=HEADERS, bit=st.integers(0, 8 * 44 - 1))
-def test_a_segment_header_is_read_as_it_was_written_or_not_at_all(header: SegmentHeader, bit: int) -> None:
+def test_a_segment_header_is_read_as_it_was_written_or_not_at_all(
+    header: SegmentHeader, bit: int
+) -> None:
     """Any bit of it that is turned is noticed."""
     data = bytearray(encode_segment_header(header))
     assert len(data) == SEGMENT_HEADER_SIZE
@@ -72,7 +85,9 @@ def test_a_record_header_is_read_as_it_was_written_or_not_at_all(
     found = decode_record_header(raw, 0, generation)
     assert found is not None
     expected = {**fields, "kind": kind, "meta_size": len(fields["meta"]), "generation": generation}
-    assert {name: getattr(found, name) for name in expected if name != "meta"} == {k: v for k, v in expected.items() if k != "meta"}
+    assert {name: getattr(found, name) for name in expected if name != "meta"} == {
+        k: v for k, v in expected.items() if k != "meta"
+    }
     assert found.length == len(raw) + fields["size"]
     assert decode_record_header(raw, 0, generation ^ 1) is None
     assert decode_record_header(raw[:-1], 0, generation) is None
@@ -82,7 +97,10 @@ def test_a_record_header_is_read_as_it_was_written_or_not_at_all(
     assert decode_record_header(bytes(turned), 0, generation) is None
 
 
-@given(label=st.sampled_from(["http", "delivered", ""]), api_key=st.text().filter(lambda key: len(key.encode("utf-8", "replace")) < 500))
+@given(
+    label=st.sampled_from(["http", "delivered", ""]),
+    api_key=st.text().filter(lambda key: len(key.encode("utf-8", "replace")) < 500),
+)
 def test_meta_is_read_as_it_was_written(label: str, api_key: str) -> None:
     """Any project key that UTF-8 can say."""
     try:
@@ -96,7 +114,11 @@ def test_meta_is_read_as_it_was_written(label: str, api_key: str) -> None:
 def test_records_are_found_one_after_the_other(bodies: list[bytes], rest: bytes) -> None:
     """What follows them is no damage: zeros, or what an earlier use of the file left."""
     old = encode_record_header(4, RecordKind.DATA, size=3, body_crc=crc32(b"old")) + b"old"
-    new = b"".join(encode_record_header(5, RecordKind.DATA, size=len(body), body_crc=crc32(body), sequence=1) + body for body in bodies)
+    new = b"".join(
+        encode_record_header(5, RecordKind.DATA, size=len(body), body_crc=crc32(body), sequence=1)
+        + body
+        for body in bodies
+    )
     found = list(records(bytes(SEGMENT_HEADER_SIZE) + new + rest + old, 5))
     assert [bytes(item.body) for item in found if isinstance(item, FoundRecord)] == bodies
     assert not [item for item in found if isinstance(item, Damage)]
@@ -120,18 +142,27 @@ def test_ranges_are_sets_of_events(first: int, count: int, gone: list[tuple[int,
     names=st.lists(st.text(max_size=5), min_size=1, max_size=12),
     space=st.sampled_from(["", " ", "\n"]),
 )
-def test_slices_are_the_events_of_ranges(first: int, gone: list[tuple[int, int]], names: list[str], space: str) -> None:
+def test_slices_are_the_events_of_ranges(
+    first: int, gone: list[tuple[int, int]], names: list[str], space: str
+) -> None:
     """Each range's events, byte for byte, joined by commas."""
     events = [msgspec.json.encode({"event": name}) for name in names]
     body = f"{space},{space}".encode().join(events)
     wanted = remaining(first, len(events), gone)
     found = slices(body, first, len(events), wanted)
-    assert [event for piece, (_, count) in zip(found, wanted, strict=True) for event in events_of(piece, count)] == [
-        events[index - first] for index in sorted(indexes(wanted))
-    ]
+    assert [
+        event
+        for piece, (_, count) in zip(found, wanted, strict=True)
+        for event in events_of(piece, count)
+    ] == [events[index - first] for index in sorted(indexes(wanted))]
 
 
-@given(steps=st.lists(st.tuples(LANES, st.sampled_from(["receive", "settle", "drop"]), st.integers(1, 50)), max_size=30))
+@given(
+    steps=st.lists(
+        st.tuples(LANES, st.sampled_from(["receive", "settle", "drop"]), st.integers(1, 50)),
+        max_size=30,
+    )
+)
 def test_books_survive_their_writing(steps: list[tuple[Lane | None, str, int]]) -> None:
     """They are the sums of what happened, also once they were written and read; merging adds."""
     books, sums = LogBooks(), Counter[tuple[Lane | None, str]]()
@@ -148,6 +179,9 @@ def test_books_survive_their_writing(steps: list[tuple[Lane | None, str, int]]) 
     again.merge(LogBooks())
     for lane in {lane for lane, _, _ in steps}:
         account = again.lanes[lane]
-        assert (account.received.get("http", 0), account.delivered) == (sums[lane, "receive"], sums[lane, "settle"])
+        assert (account.received.get("http", 0), account.delivered) == (
+            sums[lane, "receive"],
+            sums[lane, "settle"],
+        )
         assert account.dropped.get("damaged", 0) == sums[lane, "drop"]
         assert account.open == sums[lane, "receive"] - sums[lane, "settle"] - sums[lane, "drop"]

@@ -1,4 +1,6 @@
-"""What was acknowledged is on the disk: shown on a disk that forgets what wasn't synced, and by the system calls of a real daemon."""
+"""What was acknowledged is on the disk: shown on a disk that forgets what wasn't synced, and by
+the system calls of a real daemon.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Told:
 
 
 def acknowledged_and_found(directory: Path, *, syncs: bool) -> tuple[set[bytes], set[bytes]]:
-    """Offer events until the power goes; those that were acknowledged, and those that are there afterwards."""
+    """Offer events until the power goes; those that were acknowledged, and those that are there
+    afterwards.
+    """
     rig = DiskRig(directory, disk=LossyDisk(syncs=syncs))
     acknowledged: set[bytes] = set()
     for number in range(30):
@@ -50,7 +54,9 @@ def acknowledged_and_found(directory: Path, *, syncs: bool) -> tuple[set[bytes],
 
 
 def test_nothing_is_acknowledged_in_files_that_were_removed(tmp_path: Path) -> None:
-    """Somebody deletes the log under a running daemon: what is written then would be gone with the process, so it isn't taken."""
+    """Somebody deletes the log under a running daemon: what is written then would be gone with the
+    process, so it isn't taken.
+    """
     rig = DiskRig(tmp_path / "worker-0")
     shutil.rmtree(rig.log_directory)
     told = Told()
@@ -76,7 +82,9 @@ def test_without_syncing_it_would_not(tmp_path: Path) -> None:
 
 
 def _environment(path: Path) -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("FORWARDER_")}
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("FORWARDER_")
+    }
     return inherited | {
         "FORWARDER_BUFFER__KIND": "disk",
         "FORWARDER_BUFFER__PATH": str(path),
@@ -94,9 +102,22 @@ async def _traced(strace: str, trace: Path, path: Path) -> None:
     """Run a daemon under strace, send it one event, and end it."""
     calls = "trace=fdatasync,fsync,pwritev,pwritev2,pwrite64,write,writev,sendto,sendmsg"
     process = await asyncio.create_subprocess_exec(
-        strace, "-f", "-s", "4000", "-o", str(trace), "-e", calls, sys.executable, "-m", "forwarder", "run",
-        env=_environment(path), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
+        strace,
+        "-f",
+        "-s",
+        "4000",
+        "-o",
+        str(trace),
+        "-e",
+        calls,
+        sys.executable,
+        "-m",
+        "forwarder",
+        "run",
+        env=_environment(path),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
     try:
         async with asyncio.timeout(LIMIT * 2):
             await _send_one(await _address(process.stdout))
@@ -121,7 +142,10 @@ async def _address(output: asyncio.StreamReader | None) -> str:
 
 async def _send_one(address: str) -> None:
     body = {"api_key": LANE.api_key, "batch": [{"event": "the-traced-one", "distinct_id": "a"}]}
-    async with aiohttp.ClientSession() as client, client.post(f"http://{address}/batch/", json=body) as response:
+    async with (
+        aiohttp.ClientSession() as client,
+        client.post(f"http://{address}/batch/", json=body) as response,
+    ):
         assert response.status == 200
 
 
@@ -131,17 +155,23 @@ def _children(pid: int) -> list[int]:
 
 
 async def test_fdatasync_returns_before_the_answer_is_written(tmp_path: Path) -> None:
-    """As the kernel sees it: the event's bytes are written, fdatasync of that file is called and returns, then 200 goes to the socket."""
+    """As the kernel sees it: the event's bytes are written, fdatasync of that file is called and
+    returns, then 200 goes to the socket.
+    """
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("strace isn't installed")
     trace = tmp_path / "trace"
     await _traced(strace, trace, tmp_path / "state")
     lines = trace.read_text("utf-8", "replace").splitlines()
-    written = next(at for at, line in enumerate(lines) if "the-traced-one" in line and "pwrite" in line)
+    written = next(
+        at for at, line in enumerate(lines) if "the-traced-one" in line and "pwrite" in line
+    )
     answered = next(at for at, line in enumerate(lines) if "200 OK" in line and at > written)
     descriptor = lines[written].split("(", 1)[1].split(",", 1)[0]
     between = lines[written:answered]
     called = next(at for at, line in enumerate(between) if f"fdatasync({descriptor}" in line)
-    returned = [line for line in between[called:] if "fdatasync" in line and line.rstrip().endswith("= 0")]
+    returned = [
+        line for line in between[called:] if "fdatasync" in line and line.rstrip().endswith("= 0")
+    ]
     assert returned, "\n".join(line[:150] for line in between)

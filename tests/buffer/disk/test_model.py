@@ -1,4 +1,6 @@
-"""The disk buffer against a plain model of it, with crashes, full and failing disks among the steps."""
+"""The disk buffer against a plain model of it, with crashes, full and failing disks among the
+steps.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ from tests.support.disk import DiskRig
 
 pytestmark = pytest.mark.slow
 
-LANES: Final = (Lane("phc_firstfirstfirst1"), Lane("phc_secondsecond1234"), Lane("phc_firstfirstfirst1", historical=True))
+LANES: Final = (
+    Lane("phc_firstfirstfirst1"),
+    Lane("phc_secondsecond1234"),
+    Lane("phc_firstfirstfirst1", historical=True),
+)
 SIZES: Final = st.sampled_from([0, 10, 300, 3000, 20_000])
 
 
@@ -39,7 +45,9 @@ class _Held:
 
 
 class DiskMachine(RuleBasedStateMachine):
-    """`promised`: events that were acknowledged and aren't settled; `settling`: settled, but perhaps not on disk yet; `flying`: taken."""
+    """`promised`: events that were acknowledged and aren't settled; `settling`: settled, but
+    perhaps not on disk yet; `flying`: taken.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +62,9 @@ class DiskMachine(RuleBasedStateMachine):
     def begin(self, ordered: bool, window: int) -> None:
         ordering = Ordering.PER_DISTINCT_ID if ordered else Ordering.NONE
         self.ordered = ordered
-        self.rig = DiskRig(self.folder / "buffer", max_bytes=1 << 20, window=window, ordering=ordering)
+        self.rig = DiskRig(
+            self.folder / "buffer", max_bytes=1 << 20, window=window, ordering=ordering
+        )
 
     def teardown(self) -> None:
         failpoints.arm("")
@@ -66,11 +76,22 @@ class DiskMachine(RuleBasedStateMachine):
         events = []
         for _ in range(count):
             self.number += 1
-            events.append(b'{"event":"%08d","distinct_id":"%d","p":"%b"}' % (self.number, self.number % 7, b"x" * padding))
-        ids = frozenset(str(number % 7) for number in range(self.number - count + 1, self.number + 1)) if self.ordered else NO_IDS
+            events.append(
+                b'{"event":"%08d","distinct_id":"%d","p":"%b"}'
+                % (self.number, self.number % 7, b"x" * padding)
+            )
+        ids = (
+            frozenset(str(number % 7) for number in range(self.number - count + 1, self.number + 1))
+            if self.ordered
+            else NO_IDS
+        )
         return Chunk(lane, b" , ".join(events), count, ids, float(self.number)), events
 
-    @rule(lanes=st.lists(st.sampled_from(LANES), min_size=1, max_size=3, unique=True), count=st.integers(1, 6), padding=SIZES)
+    @rule(
+        lanes=st.lists(st.sampled_from(LANES), min_size=1, max_size=3, unique=True),
+        count=st.integers(1, 6),
+        padding=SIZES,
+    )
     def offer(self, lanes: list[Lane], count: int, padding: int) -> None:
         made = [self.make(lane, count, padding) for lane in lanes]
         names = [event for _, events in made for event in events]
@@ -117,7 +138,11 @@ class DiskMachine(RuleBasedStateMachine):
         assert self.rig.buffer.commits.refusing == ""
         self.settling.clear()
 
-    @rule(name=st.sampled_from(["commit.begin", "commit.written", "checkpoint.written", "commit.synced"]))
+    @rule(
+        name=st.sampled_from(
+            ["commit.begin", "commit.written", "checkpoint.written", "commit.synced"]
+        )
+    )
     def fail(self, name: str) -> None:
         failpoints.arm(f"{name}=eio@1")
         self.rig.committer.pump()
@@ -140,7 +165,9 @@ class DiskMachine(RuleBasedStateMachine):
         self.flying.clear()
         found = self.everything()
         names = Counter(name for events in found.values() for name in events)
-        assert not self.promised - set(names), f"promised events are gone: {[n[:40] for n in self.promised - set(names)]}"
+        assert not self.promised - set(names), (
+            f"promised events are gone: {[n[:40] for n in self.promised - set(names)]}"
+        )
         odd = set(names) - self.promised - self.settling - self.unknown
         assert not odd, f"events came from nowhere: {[name[:40] for name in odd]}"
         assert max(names.values(), default=1) == 1, "an event is there twice"
@@ -149,7 +176,9 @@ class DiskMachine(RuleBasedStateMachine):
         books = self.rig.buffer.commits.books()
         for lane in LANES:
             account = books.lanes[lane]
-            left = sum(account.received.values()) - account.delivered - sum(account.dropped.values())
+            left = (
+                sum(account.received.values()) - account.delivered - sum(account.dropped.values())
+            )
             assert left == self.rig.buffer.count(lane)
 
     def everything(self) -> dict[Lane, list[bytes]]:
@@ -161,7 +190,8 @@ class DiskMachine(RuleBasedStateMachine):
             holding = buffer.holdings[lane]
             while buffer.queue(lane) or holding.runs:
                 window, in_memory = buffer.memory.used, holding.in_memory
-                buffer.memory.used = holding.in_memory = 0  # as if what was taken had gone: all of a long backlog is to be seen
+                # as if what was taken had gone: all of a long backlog is to be seen
+                buffer.memory.used = holding.in_memory = 0
                 queue = buffer.queue(lane)
                 buffer.memory.used += window
                 holding.in_memory += in_memory
@@ -181,7 +211,9 @@ class DiskMachine(RuleBasedStateMachine):
         buffer = self.rig.buffer
         assert buffer.used == sum(holding.bytes for holding in buffer.holdings.values())
         assert buffer.used >= 0
-        assert all(holding.events >= 0 and holding.in_memory >= 0 for holding in buffer.holdings.values())
+        assert all(
+            holding.events >= 0 and holding.in_memory >= 0 for holding in buffer.holdings.values()
+        )
         size = sum(path.stat().st_size for path in self.rig.log_directory.iterdir())
         assert size <= (1 << 20) + 2 * buffer.log.size, "the files are larger than the limit"
         assert all(segment.live >= 0 for segment in buffer.log.in_use)

@@ -1,4 +1,6 @@
-"""Opening a buffer's directory that is locked, can't be read, or is of another size; and what is found on a disk with bad places."""
+"""Opening a buffer's directory that is locked, can't be read, or is of another size; and what is
+found on a disk with bad places.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,10 @@ async def test_two_processes_on_one_directory(tmp_path: Path) -> None:
         lock.release()
     assert second.code == 2
     said = " ".join((second.out + second.err).split())
-    assert f"buffer.path: {tmp_path}/worker-0 is in use by another forwarder (process {os.getpid()})" in said
+    assert (
+        f"buffer.path: {tmp_path}/worker-0 is in use by another forwarder (process {os.getpid()})"
+        in said
+    )
     assert "give this one a directory of its own with `buffer.path`" in said
 
 
@@ -54,9 +59,13 @@ def test_a_directory_that_is_none(tmp_path: Path) -> None:
     """A file where the log's folder belongs: which one, and what to do."""
     (tmp_path / "worker-0").mkdir()
     (tmp_path / "worker-0" / "log").write_text("mine")
-    with pytest.raises(ConfigurationError, match=r"buffer.path: .*/worker-0/log can't be read: Not a directory") as caught:
+    with pytest.raises(
+        ConfigurationError, match=r"buffer.path: .*/worker-0/log can't be read: Not a directory"
+    ) as caught:
         DiskRig(tmp_path / "worker-0")
-    assert caught.value.hint == "Set `buffer.path` to a directory that this user may read and write."
+    assert (
+        caught.value.hint == "Set `buffer.path` to a directory that this user may read and write."
+    )
     assert (tmp_path / "worker-0" / "log").read_text() == "mine"
 
 
@@ -68,7 +77,9 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = segments(rig.log_directory)[0].path
 
     def refuse(path: Path, *, read_only: bool) -> int:
-        raise PermissionError(errno.EACCES, f"Permission denied{'' if read_only else '!'}", str(path))
+        raise PermissionError(
+            errno.EACCES, f"Permission denied{'' if read_only else '!'}", str(path)
+        )
 
     with monkeypatch.context() as patched:
         patched.setattr(reading, "open_segment", refuse)
@@ -79,7 +90,9 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     rig.abandon()
 
 
-def test_a_page_that_the_disk_does_not_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_the_disk_does_not_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A bad sector costs the records that it is in; all others are read page by page."""
     rig = DiskRig(tmp_path / "worker-0")
     for number in range(20):
@@ -97,7 +110,9 @@ def test_a_page_that_the_disk_does_not_give(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(os, "pread", pread)
     with capture_logs() as logs:
         rig.open()
-    assert [line["what"] for line in logs if line["log_level"] == "error" and "what" in line] == ["a record's body"]
+    assert [line["what"] for line in logs if line["log_level"] == "error" and "what" in line] == [
+        "a record's body"
+    ]
     assert any(line["event"] == "damaged bytes can't be copied to the quarantine" for line in logs)
     assert rig.events(LANE) == [event(number, 5000) for number in range(20) if number != 7]
     assert rig.dropped(LANE) == {"damaged": 1}
@@ -106,7 +121,9 @@ def test_a_page_that_the_disk_does_not_give(tmp_path: Path, monkeypatch: pytest.
 
 @cases(("before", "after"), [(4 << 20, 1 << 20), (1 << 20, 4 << 20), (1 << 20, 512 << 10)])
 def test_the_limit_was_changed(tmp_path: Path, before: int, after: int) -> None:
-    """Lowered below what is there: nothing is lost, nothing is taken until there is room. Raised: more is taken. The files follow."""
+    """Lowered below what is there: nothing is lost, nothing is taken until there is room. Raised:
+    more is taken. The files follow.
+    """
     rig = DiskRig(tmp_path / "worker-0", max_bytes=before)
     sent = [event(number, 20_000) for number in range(before // 30_000)]
     for each in sent:
@@ -126,8 +143,13 @@ def test_the_limit_was_changed(tmp_path: Path, before: int, after: int) -> None:
     for number in range(50):
         changed.put(LANE, event(number, 20_000))
         changed.deliver(LANE)
-    assert sum(path.stat().st_size for path in changed.log_directory.iterdir()) <= after + changed.buffer.log.size
-    assert {path.stat().st_size for path in changed.log_directory.iterdir()} == {changed.buffer.log.size}
+    assert (
+        sum(path.stat().st_size for path in changed.log_directory.iterdir())
+        <= after + changed.buffer.log.size
+    )
+    assert {path.stat().st_size for path in changed.log_directory.iterdir()} == {
+        changed.buffer.log.size
+    }
     changed.close()
     with capture_logs() as logs:
         changed.open()
@@ -138,7 +160,9 @@ def test_the_limit_was_changed(tmp_path: Path, before: int, after: int) -> None:
 
 @cases("deed", ["commit.begin=enospc@1", "checkpoint.written=enospc@1", "commit.synced=eio@1"])
 def test_a_disk_that_refuses_at_the_start(tmp_path: Path, deed: str) -> None:
-    """The first commit fails: what is there is at hand all the same, events are refused with the reason, and then taken by themselves."""
+    """The first commit fails: what is there is at hand all the same, events are refused with the
+    reason, and then taken by themselves.
+    """
     rig = DiskRig(tmp_path / "worker-0")
     rig.put(LANE, event(1))
     last = segments(rig.log_directory)[0]

@@ -1,4 +1,6 @@
-"""A crash when all but one of a chunk's events are settled: that one comes again, and nothing is a dead letter twice."""
+"""A crash when all but one of a chunk's events are settled: that one comes again, and nothing is a
+dead letter twice.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,17 @@ class Opened:
 
     def __init__(self, path: Path) -> None:
         self.clock, self.books = StillClock(), Books()
-        configured = settings("http://127.0.0.1:9", buffer={"kind": "disk", "path": path, "max_bytes": 8 << 20})
-        self.stores = stores.open_stores(configured, Role(), self.clock, self.books, KnownKeys(), ordering_of=lambda _: Ordering.NONE)
+        configured = settings(
+            "http://127.0.0.1:9", buffer={"kind": "disk", "path": path, "max_bytes": 8 << 20}
+        )
+        self.stores = stores.open_stores(
+            configured,
+            Role(),
+            self.clock,
+            self.books,
+            KnownKeys(),
+            ordering_of=lambda _: Ordering.NONE,
+        )
         assert isinstance(self.stores.buffer, DiskBuffer)
         assert isinstance(self.stores.dead_letters, DeadLetterStore)
         self.buffer, self.letters = self.stores.buffer, self.stores.dead_letters
@@ -86,9 +97,13 @@ def letters_in(path: Path) -> list[bytes]:
         return [row[0] for row in connection.execute("SELECT data FROM letters ORDER BY number")]
 
 
-@pytest.mark.parametrize("commits", [0, 1, 2], ids=["before both commits", "between the two", "after both"])
+@pytest.mark.parametrize(
+    "commits", [0, 1, 2], ids=["before both commits", "between the two", "after both"]
+)
 def test_999_of_1000_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
-    """990 are delivered, nine are dead letters, one is in flight. What was committed isn't done again, what wasn't is, once."""
+    """990 are delivered, nine are dead letters, one is in flight. What was committed isn't done
+    again, what wasn't is, once.
+    """
     monkeypatch.setattr(stores, "Committer", InlineCommitter)
     first = Opened(tmp_path)
     first.buffer.offer([Chunk(LANE, b",".join(EVENTS), len(EVENTS), NO_IDS, 0.0)])
@@ -127,7 +142,9 @@ def test_999_of_1000_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, co
 
 @pytest.mark.parametrize("written", [False, True], ids=["before the commit", "after it"])
 def test_999_of_1000_delivered(tmp_path: Path, *, written: bool) -> None:
-    """One by one, in no order: after the commit one comes again, before it those whose marks weren't written."""
+    """One by one, in no order: after the commit one comes again, before it those whose marks
+    weren't written.
+    """
     rig = DiskRig(tmp_path / "worker-0")
     rig.put(LANE, *EVENTS)
     rest = rig.buffer.queue(LANE).popleft()

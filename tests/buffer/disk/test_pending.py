@@ -1,4 +1,6 @@
-"""What is offered becomes records: nothing is lost or changed, a lane's order is kept, and only what may be put together is."""
+"""What is offered becomes records: nothing is lost or changed, a lane's order is kept, and only
+what may be put together is.
+"""
 
 from __future__ import annotations
 
@@ -22,25 +24,44 @@ class _Nobody:
 
 @st.composite
 def chunks(draw: st.DrawFn) -> Chunk:
-    """Small and large ones, with and without ids, somebody who waits, and a dead letter that they were."""
-    name, size = draw(st.integers(0, 10**6)), draw(st.sampled_from([0, 100, MERGE_BELOW - 100, MERGE_BELOW, MERGED_BYTES]))
-    data = b",".join(b'{"event":"%d","p":"%b"}' % (name, b"x" * size) for _ in range(draw(st.integers(1, 3))))
+    """Small and large ones, with and without ids, somebody who waits, and a dead letter that they
+    were.
+    """
+    name, size = (
+        draw(st.integers(0, 10**6)),
+        draw(st.sampled_from([0, 100, MERGE_BELOW - 100, MERGE_BELOW, MERGED_BYTES])),
+    )
+    data = b",".join(
+        b'{"event":"%d","p":"%b"}' % (name, b"x" * size) for _ in range(draw(st.integers(1, 3)))
+    )
     ids = draw(st.sampled_from([NO_IDS, frozenset("a")]))
     ack = draw(st.sampled_from([None, Ack(1, _Nobody())]))
-    chunk = Chunk(draw(LANES), data, data.count(b'"event"'), ids, 0.0, draw(st.sampled_from(["http", "logs"])), ack)
+    chunk = Chunk(
+        draw(LANES),
+        data,
+        data.count(b'"event"'),
+        ids,
+        0.0,
+        draw(st.sampled_from(["http", "logs"])),
+        ack,
+    )
     chunk.origin = draw(st.sampled_from([0, 0, 7]))
     return chunk
 
 
 @given(offered=st.lists(st.lists(chunks(), min_size=1, max_size=3), max_size=12))
 def test_records_hold_what_was_offered(offered: list[list[Chunk]]) -> None:
-    """Each lane's events in order, byte for byte; what has ids, an ack or an origin, or is large, stays by itself."""
+    """Each lane's events in order, byte for byte; what has ids, an ack or an origin, or is large,
+    stays by itself.
+    """
     records = list(merge([(each, None, 0) for each in offered]))
     everything = [chunk for each in offered for chunk in each]
     for lane in {chunk.lane for chunk in everything}:
         mine = [chunk for chunk in everything if chunk.lane == lane]
         its = [record for record in records if record.lane == lane]
-        assert b",".join(b"".join(record.data) for record in its) == b",".join(chunk.data for chunk in mine)
+        assert b",".join(b"".join(record.data) for record in its) == b",".join(
+            chunk.data for chunk in mine
+        )
         assert sum(record.count for record in its) == sum(chunk.count for chunk in mine)
     for record in records:
         assert record.size == len(b"".join(record.data))

@@ -1,4 +1,6 @@
-"""Random damage to random bytes of a log: reading it never fails, no event comes back changed, and what wasn't touched is found."""
+"""Random damage to random bytes of a log: reading it never fails, no event comes back changed, and
+what wasn't touched is found.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,22 @@ from tests.support.disk import DiskRig
 
 pytestmark = pytest.mark.slow
 
-LANES: Final = (Lane("phc_randomrandom1234"), Lane("phc_otherotherother1"), Lane("phc_otherotherother1", historical=True))
+LANES: Final = (
+    Lane("phc_randomrandom1234"),
+    Lane("phc_otherotherother1"),
+    Lane("phc_otherotherother1", historical=True),
+)
 Hit: TypeAlias = tuple[int, float, int, int]
-"""Which segment, where in it, how many bytes, and the seed of what they become; 0 makes them zeros."""
+"""Which segment, where in it, how many bytes, and the seed of what they become; 0 makes them zeros.
+"""
 
 HITS: Final = st.lists(
-    st.tuples(st.integers(0, 2), st.floats(0, 1, exclude_max=True), st.sampled_from([1, 8, 100, 4096, 20_000]), st.integers(0, 1000)),
+    st.tuples(
+        st.integers(0, 2),
+        st.floats(0, 1, exclude_max=True),
+        st.sampled_from([1, 8, 100, 4096, 20_000]),
+        st.integers(0, 1000),
+    ),
     min_size=1,
     max_size=6,
 )
@@ -35,11 +47,16 @@ HITS: Final = st.lists(
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log of three segments, three lanes, events of many sizes; some are settled, one request in part."""
+    """A log of three segments, three lanes, events of many sizes; some are settled, one request in
+    part.
+    """
     directory = tmp_path_factory.mktemp("template") / "worker-0"
     rig = DiskRig(directory)
     for number in range(150):
-        events = [b'{"event":"%d-%d","p":"%b"}' % (number, index, b"x" * (number * 37 % 5000)) for index in range(1 + number % 3)]
+        events = [
+            b'{"event":"%d-%d","p":"%b"}' % (number, index, b"x" * (number * 37 % 5000))
+            for index in range(1 + number % 3)
+        ]
         rig.put(LANES[number % 3], *events)
         if number % 10 == 9:
             rig.deliver(LANES[number // 10 % 3])
@@ -54,7 +71,13 @@ class Before:
         found = recover(directory)
         self.unsettled = {record.sequence: set(record.events) for record in found.records()}
         self.places = [
-            (number, item.offset, item.offset + item.header.length, item.header.sequence, item.header.kind)
+            (
+                number,
+                item.offset,
+                item.offset + item.header.length,
+                item.header.sequence,
+                item.header.kind,
+            )
             for number, file in enumerate(files)
             for item in file.records()
         ]
@@ -87,8 +110,12 @@ def hit(files: list[SegmentFile], damage: list[Hit]) -> list[tuple[int, int, int
 @given(damage=HITS)
 @example(damage=[(number, 0.0, 4096, 0) for number in range(3)])
 @example(damage=[(number, 0.0, 131_072, number) for number in range(3)])
-def test_what_was_not_touched_is_found_and_nothing_is_changed(template: Path, damage: list[Hit]) -> None:
-    """Events of untouched records are all there; nothing is there that wasn't received; the books balance, at this opening and the next."""
+def test_what_was_not_touched_is_found_and_nothing_is_changed(
+    template: Path, damage: list[Hit]
+) -> None:
+    """Events of untouched records are all there; nothing is there that wasn't received; the books
+    balance, at this opening and the next.
+    """
     folder = Path(tempfile.mkdtemp())
     try:
         directory = folder / "worker-0"
@@ -96,13 +123,19 @@ def test_what_was_not_touched_is_found_and_nothing_is_changed(template: Path, da
         files = segments(directory / "log")
         before = Before(files, directory / "log")
         data = [item for file in files for item in file.records(RecordKind.DATA)]
-        everything = {event for item in data for event in events_of(bytes(item.body), item.header.events)}
+        everything = {
+            event for item in data for event in events_of(bytes(item.body), item.header.events)
+        }
         touched = set(before.touched(hit(files, damage)))
         rig = DiskRig(directory)
         for _ in range(2):
             found = [event for lane in LANES for event in rig.events(lane)]
             assert len(found) == len(set(found))
-            whole = [events for sequence, events in before.unsettled.items() if (sequence, RecordKind.DATA) not in touched]
+            whole = [
+                events
+                for sequence, events in before.unsettled.items()
+                if (sequence, RecordKind.DATA) not in touched
+            ]
             safe = {event for events in whole for event in events}
             assert set(found) >= safe
             if not any(kind == RecordKind.MARKS for _, kind in touched):

@@ -1,10 +1,14 @@
-"""Writes the files that `test_older_files.py` reads: state directories of a daemon, made by the `forwarder` command of some version.
+"""Writes the files that `test_older_files.py` reads: state directories of a daemon, made by the
+`forwarder` command of some version.
 
-    python -m tests.buffer.disk.write_files /path/to/.venv/bin/forwarder tests/buffer/disk/files/0.1.0
+    python -m tests.buffer.disk.write_files /path/to/.venv/bin/forwarder
+    tests/buffer/disk/files/0.1.0
 
-It drives the command by HTTP alone, so that it can run any version. The service that the daemon delivers to accepts most events, refuses
-those named `poison` (400), keeps back those named `stuck` (429 to a request with one), and after a while answers 503 to all. The daemon is
-then killed (`one.tar.gz`, one worker) or stopped (`two.tar.gz`, two workers). `expected.json` in each archive says what is in it.
+It drives the command by HTTP alone, so that it can run any version. The service that the daemon
+delivers to accepts most events, refuses those named `poison` (400), keeps back those named `stuck`
+(429 to a request with one), and after a while answers 503 to all. The daemon is then killed
+(`one.tar.gz`, one worker) or stopped (`two.tar.gz`, two workers). `expected.json` in each archive
+says what is in it.
 """
 
 from __future__ import annotations
@@ -105,8 +109,13 @@ class Daemon:
             "SHUTDOWN__DRAIN_TIMEOUT": "100ms",
             "WORKERS": str(workers),
         }
-        environment = {**os.environ, **{f"FORWARDER_{name}": value for name, value in settings.items()}}
-        self.process = subprocess.Popen([command, "run"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+        environment = {
+            **os.environ,
+            **{f"FORWARDER_{name}": value for name, value in settings.items()},
+        }
+        self.process = subprocess.Popen(
+            [command, "run"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
+        )
         self.until(lambda: self._get("/readyz") is not None)
 
     def until(self, condition: Any) -> None:
@@ -118,7 +127,9 @@ class Daemon:
             self.let_run(0.05)
 
     def let_run(self, seconds: float) -> None:
-        """Return after so many seconds, or when the daemon has ended: a state that is in progress has nothing to wait for."""
+        """Return after so many seconds, or when the daemon has ended: a state that is in progress
+        has nothing to wait for.
+        """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
 
@@ -133,10 +144,16 @@ class Daemon:
         """Its status."""
         return json.loads(self._get("/status") or b"{}")
 
-    def send(self, api_key: str, events: Iterable[dict[str, Any]], *, historical: bool = False) -> None:
+    def send(
+        self, api_key: str, events: Iterable[dict[str, Any]], *, historical: bool = False
+    ) -> None:
         """Send events, which it must accept, on a connection of their own."""
-        body = json.dumps({"api_key": api_key, "historical_migration": historical, "batch": list(events)}).encode()
-        request = urllib.request.Request(f"{self.url}/batch/", body, {"Content-Type": "application/json"})
+        body = json.dumps(
+            {"api_key": api_key, "historical_migration": historical, "batch": list(events)}
+        ).encode()
+        request = urllib.request.Request(
+            f"{self.url}/batch/", body, {"Content-Type": "application/json"}
+        )
         with urllib.request.urlopen(request, timeout=10) as answer:
             if answer.status != 200:
                 raise ValueError(f"the daemon answers {answer.status}")
@@ -146,7 +163,13 @@ def event(name: str, number: int) -> dict[str, Any]:
     """An event that can be told apart."""
     uuid = str(uuid5(NAMESPACE_OID, f"{name}-{number}"))
     properties = {"number": number, "text": "äöü 🎉"[: number % 6]}
-    return {"event": name, "distinct_id": f"user-{number % 7}", "uuid": uuid, "timestamp": "2026-11-01T12:00:00Z", "properties": properties}
+    return {
+        "event": name,
+        "distinct_id": f"user-{number % 7}",
+        "uuid": uuid,
+        "timestamp": "2026-11-01T12:00:00Z",
+        "properties": properties,
+    }
 
 
 def write(command: str, archive: Path, workers: int) -> None:
@@ -162,10 +185,15 @@ def write(command: str, archive: Path, workers: int) -> None:
         poison = [event("poison", number) for number in range(6)]
         for at, one in enumerate(poison):
             daemon.send(KEYS[0], [event("good", 200 + at), one, event("good", 300 + at)])
-        nameless = [{key: value for key, value in event("nameless", number).items() if key != "event"} for number in range(3)]
+        nameless = [
+            {key: value for key, value in event("nameless", number).items() if key != "event"}
+            for number in range(3)
+        ]
         daemon.send(KEYS[1], nameless)
         daemon.until(lambda: len(service.delivered) >= 212)
-        mixed = [event("stuck" if number in (43, 54) else "good", 400 + number) for number in range(60)]
+        mixed = [
+            event("stuck" if number in (43, 54) else "good", 400 + number) for number in range(60)
+        ]
         daemon.send(KEYS[1], mixed)
         daemon.let_run(3)
         service.down = True
@@ -175,7 +203,15 @@ def write(command: str, archive: Path, workers: int) -> None:
         daemon.let_run(2)
         daemon.process.send_signal(signal.SIGKILL if workers == 1 else signal.SIGTERM)
         daemon.process.wait(LIMIT)
-        accepted = [one["uuid"] for one in [*sent, *mixed, *later, *[event("good", base + at) for at in range(6) for base in (200, 300)]]]
+        accepted = [
+            one["uuid"]
+            for one in [
+                *sent,
+                *mixed,
+                *later,
+                *[event("good", base + at) for at in range(6) for base in (200, 300)],
+            ]
+        ]
         pending = sorted(set(accepted) - set(service.delivered))
         expected = {
             "workers": workers,
@@ -191,7 +227,15 @@ def write(command: str, archive: Path, workers: int) -> None:
             for path in sorted(path for path in state.rglob("*") if path.is_file()):
                 tar.add(path, str(path.relative_to(state)))
         archive.write_bytes(packed.getvalue())
-        print(archive, len(packed.getvalue()), "bytes;", len(pending), "pending;", len(service.delivered), "delivered")
+        print(
+            archive,
+            len(packed.getvalue()),
+            "bytes;",
+            len(pending),
+            "pending;",
+            len(service.delivered),
+            "delivered",
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""`python -m tests.crash.archive`: the long form of the crash test of the archive. It prints its seed first, which repeats it."""
+"""`python -m tests.crash.archive`: the long form of the crash test of the archive. It prints its
+seed first, which repeats it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=10)
     given = parser.parse_args()
     chosen = Options(given.seed, given.events, given.kills)
-    campaign = Run(f"seed {given.seed}, {given.kills} kills", partial(run, chosen), partial(_report, given.kills))
+    campaign = Run(
+        f"seed {given.seed}, {given.kills} kills",
+        partial(run, chosen),
+        partial(_report, given.kills),
+    )
     return conduct([campaign], keep=given.keep)
 
 
@@ -28,7 +34,9 @@ async def run(chosen: Options, root: Path, say: Say) -> Report:
 
 def _report(kills: int, report: Report, seconds: float) -> str:
     if len(report.kills) < kills:
-        raise CrashFailure(f"only {len(report.kills)} lives could be killed: more --events make it last longer")
+        raise CrashFailure(
+            f"only {len(report.kills)} lives could be killed: more --events make it last longer"
+        )
     return as_text(report, seconds)
 
 

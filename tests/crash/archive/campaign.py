@@ -1,7 +1,9 @@
-"""The crash test of the archive itself: a buffer and its archive, killed again and again; then every file is read, and all are imported.
+"""The crash test of the archive itself: a buffer and its archive, killed again and again; then
+every file is read, and all are imported.
 
-Kills come once in each equal part of the events, at a share of those that are durable, and at failpoints: while a file is made, before it
-is complete under its dotted name, after it has its name, and after it is durable but before its events are settled.
+Kills come once in each equal part of the events, at a share of those that are durable, and at
+failpoints: while a file is made, before it is complete under its dotted name, after it has its
+name, and after it is durable but before its events are settled.
 """
 
 from __future__ import annotations
@@ -86,7 +88,9 @@ class Campaign:
         self._archive = root / "archive"
         self._say = say
         self._plan = ArchivePlan(options.seed, options.events, options.together)
-        self._evidence = Evidence(root, lambda: f"seed {options.seed}, after {len(self.report.kills)} kills")
+        self._evidence = Evidence(
+            root, lambda: f"seed {options.seed}, after {len(self.report.kills)} kills"
+        )
         self._chance = random.Random(options.seed)
 
     async def run(self) -> Report:
@@ -102,17 +106,24 @@ class Campaign:
         return self.report
 
     async def _live(self, share: float, point: str, passing: int) -> bool:
-        """One life, killed at the failpoint, or at a share of durable requests; False if it ended by itself."""
+        """One life, killed at the failpoint, or at a share of durable requests; False if it ended
+        by itself.
+        """
         numbers = map(str, (self._options.seed, self._options.events, self._options.together))
         command = (sys.executable, "-m", "tests.crash.archive.victim", str(self._root), *numbers)
         armed = {"FORWARDER_FAILPOINTS": f"{point}=kill@{passing}"} if point else {}
         with self._evidence.log.open("ab") as output:
             victim = await asyncio.create_subprocess_exec(
-                *command, env={**(environment(None) or os.environ), **armed}, stdout=output, stderr=output
+                *command,
+                env={**(environment(None) or os.environ), **armed},
+                stdout=output,
+                stderr=output,
             )
         try:
             async with asyncio.timeout(_LIMIT):
-                while victim.returncode is None and (point or self._durable() < share * self._plan.requests):
+                while victim.returncode is None and (
+                    point or self._durable() < share * self._plan.requests
+                ):
                     self._look(victim.pid)
                     await pause(_LOOK)
         finally:
@@ -127,7 +138,10 @@ class Campaign:
         files = [name for _, _, names in os.walk(self._archive) for name in names]
         unfinished = sum(name.startswith(".") for name in files)
         self.report.kills.append(how)
-        self._say(f"killed {how}: {self._durable() * self._options.together:,} events durable, {len(files)} files, {unfinished} unfinished")
+        self._say(
+            f"killed {how}: {self._durable() * self._options.together:,} events durable, "
+            f"{len(files)} files, {unfinished} unfinished"
+        )
         return True
 
     def _durable(self) -> int:
@@ -143,7 +157,9 @@ class Campaign:
             self.report.memory = max(self.report.memory, int(found[1]) * 1024 if found else 0)
 
     def _judge_files(self) -> None:
-        """Each file is whole, each line is an event as it was accepted, and each event is in one file at least."""
+        """Each file is whole, each line is an event as it was accepted, and each event is in one
+        file at least.
+        """
         came, problems = array("L", bytes(8 * self._plan.count)), []
         files = sorted(path for path in self._archive.rglob("*") if path.is_file())
         for path in files:
@@ -154,7 +170,9 @@ class Campaign:
             for line in _lines(path):
                 number = _read(line).properties.n
                 came[number] += 1
-                if line != self._plan.event(number) or path.name.rsplit("-", 3)[0] != _prefix(self._plan, number):
+                if line != self._plan.event(number) or path.name.rsplit("-", 3)[0] != _prefix(
+                    self._plan, number
+                ):
                     problems.append(f"{path} has {line[:300]!r}")
         missing = [number for number, times in enumerate(came) if not times]
         problems += [f"{number} is in no file" for number in missing[:8]]
@@ -164,21 +182,41 @@ class Campaign:
         if self.report.memory > MEMORY:
             problems.append(f"a life had {self.report.memory // 1_000_000} MB of resident memory")
         self._evidence.check(problems)
-        self._say(f"{len(files)} files, all whole: {self._plan.count:,} events, {self.report.repeats:,} more than once")
+        self._say(
+            f"{len(files)} files, all whole: {self._plan.count:,} events, {self.report.repeats:,} "
+            "more than once"
+        )
 
     async def _judge_import(self) -> None:
         """Imported into a new project, all events are there once, byte for byte."""
         async with CrashService.living(self._root) as service:
-            where = ("--upstream", service.url, "--api-key", KEY, "--state", str(self._root / "import"), "--rate", "unlimited", "--yes")
+            where = (
+                "--upstream",
+                service.url,
+                "--api-key",
+                KEY,
+                "--state",
+                str(self._root / "import"),
+                "--rate",
+                "unlimited",
+                "--yes",
+            )
             kept = ("--person-properties", "set", "--accept", "overwrites-persons", "--geoip")
-            done = await forwarder("import", "native", str(self._archive), *where, *kept, limit=_LIMIT)
+            done = await forwarder(
+                "import", "native", str(self._archive), *where, *kept, limit=_LIMIT
+            )
             if done.code:
-                raise self._evidence.failure([f"the import ended with {done.code}: {done.out}{done.err}"])
+                raise self._evidence.failure(
+                    [f"the import ended with {done.code}: {done.out}{done.err}"]
+                )
             [found] = (await service.ask("imports"))["results"]
             self.report.imported, self.report.conflicts = found["events"], found["conflicts"]
             problems = await in_thread(lambda: self._wrong_in(service.database))
         if (self.report.imported, self.report.conflicts) != (self._plan.count, 0):
-            problems.append(f"the sandbox has {self.report.imported:,} events, {self.report.conflicts:,} conflicts")
+            problems.append(
+                f"the sandbox has {self.report.imported:,} events, {self.report.conflicts:,} "
+                "conflicts"
+            )
         self._evidence.check(problems)
 
     def _wrong_in(self, database: Path) -> list[str]:
@@ -188,7 +226,9 @@ class Campaign:
             came[number] += arrival.kind == "new"
             if _ADDED.sub(b"", arrival.raw) != self._plan.event(number):
                 problems.append(f"{number} came as {arrival.raw[:600]!r}")
-        return problems + [f"{number} came {times} times" for number, times in enumerate(came) if times != 1]
+        return problems + [
+            f"{number} came {times} times" for number, times in enumerate(came) if times != 1
+        ]
 
 
 def _lines(path: Path) -> list[bytes]:
@@ -213,8 +253,14 @@ def as_text(report: Report, seconds: float) -> str:
     return "\n".join(
         [
             f"killed {len(report.kills)} times with -9, in {seconds:.0f} s, {len(LANES)} lanes",
-            f"{report.files} files, {report.packed / 1e6:.1f} MB, none torn; {report.repeats:,} events more than once, none missing",
-            f"imported into a new project: {report.imported:,} events, byte for byte, {report.conflicts} conflicts",
+            (
+                f"{report.files} files, {report.packed / 1e6:.1f} MB, none torn; "
+                f"{report.repeats:,} events more than once, none missing"
+            ),
+            (
+                f"imported into a new project: {report.imported:,} events, byte for byte, "
+                f"{report.conflicts} conflicts"
+            ),
             f"{report.memory / 1e6:.0f} MB of resident memory at most in any life",
         ]
     )

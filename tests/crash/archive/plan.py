@@ -1,4 +1,6 @@
-"""What the crash test of the archive has to keep: requests of events for three lanes, all of which follow from a seed and a number."""
+"""What the crash test of the archive has to keep: requests of events for three lanes, all of which
+follow from a seed and a number.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,11 @@ from uuid import UUID
 from forwarder.core.event import Lane
 from tests.crash.imports.plan import EventPlan
 
-LANES: Final = (Lane("phc_archived_shop_000001"), Lane("phc_archived-app_000002"), Lane("phc_archived_shop_000001", historical=True))
+LANES: Final = (
+    Lane("phc_archived_shop_000001"),
+    Lane("phc_archived-app_000002"),
+    Lane("phc_archived_shop_000001", historical=True),
+)
 
 
 class ArchivePlan:
@@ -32,9 +38,15 @@ class ArchivePlan:
         """An event, as it stands in a batch."""
         what = self._events.expected(number)
         uuid = what.uuid or str(UUID(int=(self._seed << 64) + number, version=4))
-        head = f'{{"event":"{what.event}","distinct_id":"{what.distinct_id}","timestamp":"{what.timestamp}","uuid":"{uuid}"'
+        head = (
+            f'{{"event":"{what.event}","distinct_id":"{what.distinct_id}","timestamp":"'
+            f'{what.timestamp}","uuid":"{uuid}"'
+        )
         return b'%b,"properties":{%b}}' % (head.encode(), what.properties)
 
     def request(self, number: int) -> list[bytes]:
         """The events of a request."""
-        return [self.event(each) for each in range(number * self.together, min(self.count, (number + 1) * self.together))]
+        return [
+            self.event(each)
+            for each in range(number * self.together, min(self.count, (number + 1) * self.together))
+        ]

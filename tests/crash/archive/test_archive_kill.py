@@ -12,8 +12,12 @@ SEED = 20260301
 
 
 @pytest.mark.slow
-async def test_an_archive_whose_process_is_killed_has_every_event_in_whole_files(tmp_path: Path) -> None:
-    """At an instant and at failpoints: nothing is missing, torn or changed, and an import brings all of it to a new project."""
+async def test_an_archive_whose_process_is_killed_has_every_event_in_whole_files(
+    tmp_path: Path,
+) -> None:
+    """At an instant and at failpoints: nothing is missing, torn or changed, and an import brings
+    all of it to a new project.
+    """
     report = await Campaign(Options(SEED, 6_000, 4, together=100), tmp_path).run()
     assert len(report.kills) == 4
     assert report.imported == 6_000

@@ -1,7 +1,9 @@
-"""`python -m tests.crash.archive.victim ROOT SEED EVENTS TOGETHER`: a disk buffer with an archive behind it, which is killed.
+"""`python -m tests.crash.archive.victim ROOT SEED EVENTS TOGETHER`: a disk buffer with an archive
+behind it, which is killed.
 
-It offers the plan's requests in order, a few at a time, and writes down how many from the first on are durable in the buffer; a later life
-continues there. When all are, and the archive has all events, it ends with 0.
+It offers the plan's requests in order, a few at a time, and writes down how many from the first on
+are durable in the buffer; a later life continues there. When all are, and the archive has all
+events, it ends with 0.
 """
 
 from __future__ import annotations
@@ -76,7 +78,10 @@ class Victim:
             if self._rejected and self._offer(self._rejected[0]):
                 del self._rejected[0]
             elif (
-                not self._rejected and self._next < self._plan.requests and self._next - self._durable < AT_ONCE and self._offer(self._next)
+                not self._rejected
+                and self._next < self._plan.requests
+                and self._next - self._durable < AT_ONCE
+                and self._offer(self._next)
             ):
                 self._next += 1
                 await asyncio.sleep(0)
@@ -92,7 +97,13 @@ class Victim:
     def _offer(self, number: int) -> bool:
         """Offer a request; False if the buffer can't take it now."""
         events, now = self._plan.request(number), self._clock.now()
-        chunk = Chunk(self._plan.lane(number * self._plan.together), b",".join(events), len(events), NO_IDS, now)
+        chunk = Chunk(
+            self._plan.lane(number * self._plan.together),
+            b",".join(events),
+            len(events),
+            NO_IDS,
+            now,
+        )
         try:
             self._buffer.offer([chunk], partial(self._held, number))
         except Backpressure:

@@ -1,9 +1,10 @@
-"""Moving regions under load: one daemon with disk buffers and two destinations, each of which ends in turn, in good order and killed, and
-then the daemon is killed again and again.
+"""Moving regions under load: one daemon with disk buffers and two destinations, each of which ends
+in turn, in good order and killed, and then the daemon is killed again and again.
 
-Senders repeat a request until it is answered 200, with the same bytes. In the end each destination holds exactly what was acknowledged,
-byte for byte, without a conflict. While one destination is away, the other's latency (from sending an event to its arrival) is compared
-with that of a time in which it is the only one.
+Senders repeat a request until it is answered 200, with the same bytes. In the end each destination
+holds exactly what was acknowledged, byte for byte, without a conflict. While one destination is
+away, the other's latency (from sending an event to its arrival) is compared with that of a time in
+which it is the only one.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ DELIVERED_WITHIN: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to do: `seconds` with one destination away, or with one alone; so many `kills` of the daemon."""
+    """What to do: `seconds` with one destination away, or with one alone; so many `kills` of the
+    daemon.
+    """
 
     seed: int
     seconds: float
@@ -52,7 +55,9 @@ class Options:
 
 @dataclass(slots=True)
 class Report:
-    """What was done. Latencies are the 99th percentiles, in seconds, from sending an event to its arrival."""
+    """What was done. Latencies are the 99th percentiles, in seconds, from sending an event to its
+    arrival.
+    """
 
     sent: int = 0
     kills: int = 0
@@ -73,8 +78,12 @@ class Campaign:
         self._root = root
         self._say = say
         self._random = random.Random(options.seed)
-        self._evidence = Evidence(root, lambda: f"seed {options.seed}, after {self.report.kills} kills")
-        self._services = {name: DestinationService(name, free_port(), root) for name in ("us", "eu")}
+        self._evidence = Evidence(
+            root, lambda: f"seed {options.seed}, after {self.report.kills} kills"
+        )
+        self._services = {
+            name: DestinationService(name, free_port(), root) for name in ("us", "eu")
+        }
         self._port, self._admin = free_port(), free_port()
         self._sent: dict[str, tuple[bytes, float]] = {}
         """Events that were acknowledged, and when each was sent first."""
@@ -126,7 +135,9 @@ class Campaign:
         await self._caught_up()
         latency = await self._latency(live, since, until)
         self.report.live.append((what, latency))
-        self._say(f"{what}: {len(self._sent):,} events so far, p99 of {live} {latency * 1000:.0f} ms")
+        self._say(
+            f"{what}: {len(self._sent):,} events so far, p99 of {live} {latency * 1000:.0f} ms"
+        )
 
     async def _kill_the_daemon(self) -> None:
         """Under load, now and then with a destination away."""
@@ -154,9 +165,14 @@ class Campaign:
             arrived = await in_thread(service.arrivals)
             expected = set(self._sent) if name == "us" else set(self._sent) - self._before
             problems = [f"{name} lacks {uuid}" for uuid in expected - arrived.keys()]
-            problems += [f"{name} has {uuid}, which was never acknowledged to be for it" for uuid in arrived.keys() - expected]
             problems += [
-                f"{name} has other bytes of {uuid}" for uuid in expected & arrived.keys() if arrived[uuid][0] != self._sent[uuid][0]
+                f"{name} has {uuid}, which was never acknowledged to be for it"
+                for uuid in arrived.keys() - expected
+            ]
+            problems += [
+                f"{name} has other bytes of {uuid}"
+                for uuid in expected & arrived.keys()
+                if arrived[uuid][0] != self._sent[uuid][0]
             ]
             if conflicts := service.conflicts():
                 problems.append(f"{name} has {conflicts} conflicts")
@@ -167,7 +183,9 @@ class Campaign:
 
     async def _start(self, names: list[str]) -> None:
         """Start the daemon with these destinations."""
-        upstreams: dict[str, dict[str, Any]] = {name: {"url": self._services[name].url} for name in names}
+        upstreams: dict[str, dict[str, Any]] = {
+            name: {"url": self._services[name].url} for name in names
+        }
         if "eu" in upstreams:
             upstreams["eu"]["api_keys"] = {KEY: OTHER_KEY}
         configuration = {
@@ -181,7 +199,9 @@ class Campaign:
         }
         file = self._root / "forwarder.yaml"
         file.write_text(json.dumps(configuration), "utf-8")
-        self._daemon = await self._life.enter_async_context(Killable.living(("run", "--config", str(file)), self._evidence.log))
+        self._daemon = await self._life.enter_async_context(
+            Killable.living(("run", "--config", str(file)), self._evidence.log)
+        )
         daemon = self._daemon
         await eventually(lambda: daemon.ended or listens(self._port))
         self._evidence.check(["the daemon doesn't start"] if daemon.ended else ())
@@ -210,7 +230,9 @@ class Campaign:
             request = post("/batch/", batch(events.values(), KEY))
             while True:
                 try:
-                    client = client or Client(*await asyncio.open_connection("127.0.0.1", self._port))
+                    client = client or Client(
+                        *await asyncio.open_connection("127.0.0.1", self._port)
+                    )
                     reply = await client.ask(request)
                 except (OSError, asyncio.IncompleteReadError, TimeoutError):
                     reply = None
@@ -232,27 +254,39 @@ class Campaign:
         uuid = str(UUID(int=self._random.getrandbits(128), version=4))
         person, value = self._random.randrange(500), self._random.random()
         return uuid, (
-            b'{"event":"move","distinct_id":"person-%d","uuid":"%b","timestamp":"2026-01-31T12:00:00.000Z","properties":{"value":%b}}'
+            (
+                b'{"event":"move","distinct_id":"person-%d","uuid":"%b","timestamp":"2026-01-31T12'
+                b':00:00.000Z","properties":{"value":%b}}'
+            )
             % (person, uuid.encode(), repr(value).encode())
         )
 
     # Arrivals
 
     async def _caught_up(self) -> None:
-        """Wait until both destinations have all that was acknowledged for them. Raises `CrashFailure` if that takes too long."""
+        """Wait until both destinations have all that was acknowledged for them. Raises
+        `CrashFailure` if that takes too long.
+        """
         expected = {"us": len(self._sent), "eu": len(self._sent) - len(self._before)}
         deadline = time.monotonic() + DELIVERED_WITHIN
         for name, count in expected.items():
             while (has := await in_thread(self._services[name].count)) < count:
                 if time.monotonic() > deadline:
-                    raise self._evidence.failure([f"{name} has {has} of {count} events after {DELIVERED_WITHIN:g} s"], log_lines=10)
+                    raise self._evidence.failure(
+                        [f"{name} has {has} of {count} events after {DELIVERED_WITHIN:g} s"],
+                        log_lines=10,
+                    )
                 await pause(0.1)
 
     async def _latency(self, name: str, since: float, until: float = float("inf")) -> float:
-        """The 99th percentile of the seconds from sending to arrival, of events that were sent in this time."""
+        """The 99th percentile of the seconds from sending to arrival, of events that were sent in
+        this time.
+        """
         arrived = await in_thread(self._services[name].arrivals)
         sent = {uuid: at for uuid, (_, at) in self._sent.items() if since <= at <= until}
-        return quantile((arrived[uuid][1] - at for uuid, at in sent.items() if uuid in arrived), 0.99)
+        return quantile(
+            (arrived[uuid][1] - at for uuid, at in sent.items() if uuid in arrived), 0.99
+        )
 
 
 async def _close(client: Client | None) -> None:

@@ -1,4 +1,6 @@
-"""A destination of the campaign: a real sandbox that is stopped, killed and started again on its file, and what its file holds."""
+"""A destination of the campaign: a real sandbox that is stopped, killed and started again on its
+file, and what its file holds.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from pathlib import Path
 from tests.crash.process import Killable
 from tests.support.waiting import LIMIT, eventually
 
-ARRIVALS = """SELECT events.uuid, events.raw, requests.received_at FROM events JOIN requests ON requests.id = events.request
+ARRIVALS = """SELECT events.uuid, events.raw, requests.received_at FROM events JOIN requests ON \
+requests.id = events.request
     WHERE events.kind NOT IN ('duplicate', 'conflict')"""
 
 
@@ -32,7 +35,13 @@ class DestinationService:
 
     async def start(self) -> None:
         """Start it, and wait until it listens."""
-        arguments = ("sandbox", "--listen", f"127.0.0.1:{self.port}", "--database", str(self._database))
+        arguments = (
+            "sandbox",
+            "--listen",
+            f"127.0.0.1:{self.port}",
+            "--database",
+            str(self._database),
+        )
         self._process = await self._life.enter_async_context(Killable.living(arguments, self._log))
         process = self._process
         await eventually(lambda: process.ended or listens(self.port), LIMIT)
@@ -50,19 +59,31 @@ class DestinationService:
 
     def arrivals(self) -> dict[str, tuple[bytes, float]]:
         """Each event by its uuid: its bytes as they arrived first, and when that was."""
-        with contextlib.closing(sqlite3.connect(f"file:{self._database}?mode=ro", uri=True)) as connection:
+        with contextlib.closing(
+            sqlite3.connect(f"file:{self._database}?mode=ro", uri=True)
+        ) as connection:
             found = connection.execute(ARRIVALS).fetchall()
-        return {uuid: (bytes(raw), datetime.fromisoformat(at).timestamp()) for uuid, raw, at in found}
+        return {
+            uuid: (bytes(raw), datetime.fromisoformat(at).timestamp()) for uuid, raw, at in found
+        }
 
     def count(self) -> int:
         """How many events it has, each once."""
-        with contextlib.closing(sqlite3.connect(f"file:{self._database}?mode=ro", uri=True)) as connection:
+        with contextlib.closing(
+            sqlite3.connect(f"file:{self._database}?mode=ro", uri=True)
+        ) as connection:
             return int(connection.execute("SELECT count(DISTINCT uuid) FROM events").fetchone()[0])
 
     def conflicts(self) -> int:
         """Repeats of a uuid with other bytes."""
-        with contextlib.closing(sqlite3.connect(f"file:{self._database}?mode=ro", uri=True)) as connection:
-            return int(connection.execute("SELECT count(*) FROM events WHERE kind = 'conflict'").fetchone()[0])
+        with contextlib.closing(
+            sqlite3.connect(f"file:{self._database}?mode=ro", uri=True)
+        ) as connection:
+            return int(
+                connection.execute(
+                    "SELECT count(*) FROM events WHERE kind = 'conflict'"
+                ).fetchone()[0]
+            )
 
 
 def listens(port: int) -> bool:

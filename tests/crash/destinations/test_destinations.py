@@ -14,7 +14,9 @@ LIMIT = 300
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT)
 async def test_both_destinations_hold_everything(tmp_path: Path) -> None:
-    """Whichever of them is away, and however often the daemon is killed: each event that was acknowledged, byte for byte, no conflict."""
+    """Whichever of them is away, and however often the daemon is killed: each event that was
+    acknowledged, byte for byte, no conflict.
+    """
     report = await Campaign(Options(20261126, 0.5, 3), tmp_path).run()
     assert report.kills == 3
     assert len(report.live) == 4

@@ -1,5 +1,6 @@
-"""`python -m tests.crash.imports`: the long form of the crash test of imports, in one process and in shards. It prints its seed first: the
-same makes the same records and the same kills."""
+"""`python -m tests.crash.imports`: the long form of the crash test of imports, in one process and
+in shards. It prints its seed first: the same makes the same records and the same kills.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +17,23 @@ from tests.crash.kills import READING
 
 
 def main() -> int:
-    """Run it, once for each compression, and once in shards; 0 if nothing was lost, doubled, changed or miscounted."""
+    """Run it, once for each compression, and once in shards; 0 if nothing was lost, doubled,
+    changed or miscounted.
+    """
     parser = options("tests.crash.imports")
     parser.add_argument("--events", type=int, default=1_000_000)
-    parser.add_argument("--kills", type=int, default=10, help="while events arrive; two more come before the first of a life")
-    parser.add_argument("--packed", action="append", choices=sorted(OPENERS), help="only one process, and this compression; repeatable")
+    parser.add_argument(
+        "--kills",
+        type=int,
+        default=10,
+        help="while events arrive; two more come before the first of a life",
+    )
+    parser.add_argument(
+        "--packed",
+        action="append",
+        choices=sorted(OPENERS),
+        help="only one process, and this compression; repeatable",
+    )
     parser.add_argument("--sharded", action="store_true", help="only in shards")
     parser.add_argument("--shards", type=int, default=8)
     parser.add_argument("--at-a-time", type=int, default=3, help="shards that run at the same time")
@@ -29,11 +42,28 @@ def main() -> int:
     runs: list[Run[Any]] = []
     for suffix in () if given.sharded else given.packed or sorted(OPENERS):
         campaign = partial(run, Options(given.seed, given.events, given.kills, suffix))
-        runs.append(Run(f"seed {given.seed}, {given.kills} kills, {suffix}", campaign, partial(_report, given.kills)))
+        runs.append(
+            Run(
+                f"seed {given.seed}, {given.kills} kills, {suffix}",
+                campaign,
+                partial(_report, given.kills),
+            )
+        )
     if not given.packed:
-        divided = shards.Options(given.seed, given.events, given.shards, at_a_time=given.at_a_time, kills=given.killed)
-        title = f"seed {given.seed}, {given.shards} shards, {given.at_a_time} at a time, {given.killed} of them killed"
-        runs.append(Run(title, lambda root, say: shards.ShardCampaign(divided, root, say).run(), shards.as_text))
+        divided = shards.Options(
+            given.seed, given.events, given.shards, at_a_time=given.at_a_time, kills=given.killed
+        )
+        title = (
+            f"seed {given.seed}, {given.shards} shards, {given.at_a_time} at a time, "
+            f"{given.killed} of them killed"
+        )
+        runs.append(
+            Run(
+                title,
+                lambda root, say: shards.ShardCampaign(divided, root, say).run(),
+                shards.as_text,
+            )
+        )
     return conduct(runs, keep=given.keep)
 
 
@@ -44,7 +74,9 @@ async def run(chosen: Options, root: Path, say: Say) -> Report:
 
 def _report(kills: int, report: Report, seconds: float) -> str:
     if len(report.lives) < kills + READING:
-        raise CrashFailure(f"only {len(report.lives)} lives could be killed: more --events make it last longer")
+        raise CrashFailure(
+            f"only {len(report.lives)} lives could be killed: more --events make it last longer"
+        )
     return as_text(report, seconds)
 
 

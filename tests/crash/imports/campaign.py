@@ -1,7 +1,9 @@
-"""The crash test of imports itself: one import into a sandbox, killed again and again, and resumed by the same command.
+"""The crash test of imports itself: one import into a sandbox, killed again and again, and resumed
+by the same command.
 
-Kills are told by what has arrived at the sandbox, not by time. After each the sandbox is asked what it has, and the checkpoint how much of
-that is settled: the difference was in flight, and no more than that may come twice.
+Kills are told by what has arrived at the sandbox, not by time. After each the sandbox is asked
+what it has, and the checkpoint how much of that is settled: the difference was in flight, and no
+more than that may come twice.
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ _BEFORE_KILL: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to do. `reading`: seconds after a start in which kills come that don't wait for an event; `patience`: the same of the others,
-    after the share that they wait for."""
+    """What to do. `reading`: seconds after a start in which kills come that don't wait for an
+    event; `patience`: the same of the others, after the share that they wait for.
+    """
 
     seed: int
     events: int
@@ -95,9 +98,13 @@ class Campaign:
         self._options = options
         self._root = root
         self._say = say
-        self._evidence = Evidence(root, lambda: f"seed {options.seed}, after {len(self.report.lives)} kills")
+        self._evidence = Evidence(
+            root, lambda: f"seed {options.seed}, after {len(self.report.lives)} kills"
+        )
         self._plan = EventPlan(options.seed, options.events)
-        self._kills = schedule(options.seed, options.kills, reading=options.reading, patience=options.patience)
+        self._kills = schedule(
+            options.seed, options.kills, reading=options.reading, patience=options.patience
+        )
         self._source = root / f"events.jsonl{options.suffix}"
         self._state = root / "state"
 
@@ -105,7 +112,10 @@ class Campaign:
         """Do it all. Raises `CrashFailure`. Cancellation ends all processes."""
         self.report.size = await in_thread(lambda: write(self._plan, self._source))
         self.report.packed = self._source.stat().st_size
-        sizes = f"{self.report.size / 1e6:.1f} MB, as {self._source.name} {self.report.packed / 1e6:.1f} MB"
+        sizes = (
+            f"{self.report.size / 1e6:.1f} MB, as {self._source.name} "
+            f"{self.report.packed / 1e6:.1f} MB"
+        )
         self._say(f"{self._options.events:,} events: {sizes}")
         async with CrashService.living(self._root) as self._service:
             for kill in self._kills:
@@ -130,7 +140,15 @@ class Campaign:
         if code == 0:
             self._say(f"complete before it was killed {kill}")
             return False
-        life = Life(kill, time.monotonic() - began, arrived, self._settled(), self._service.requests, repeats, importer.memory)
+        life = Life(
+            kill,
+            time.monotonic() - began,
+            arrived,
+            self._settled(),
+            self._service.requests,
+            repeats,
+            importer.memory,
+        )
         self.report.lives.append(life)
         self._say(
             f"killed {kill}: {life.arrived:,} had arrived, {life.settled:,} of them were settled; "
@@ -149,18 +167,35 @@ class Campaign:
         self._say(f"complete: {importer.memory // 1_000_000} MB, {time.monotonic() - began:.1f} s")
 
     def _importer(self) -> AbstractAsyncContextManager[Killable]:
-        upstream = ("--upstream", self._service.url, "--api-key", KEY, "--state", str(self._state), "--rate", self._options.rate, "--yes")
-        return Killable.living(("import", "native", str(self._source), *upstream), self._evidence.log)
+        upstream = (
+            "--upstream",
+            self._service.url,
+            "--api-key",
+            KEY,
+            "--state",
+            str(self._state),
+            "--rate",
+            self._options.rate,
+            "--yes",
+        )
+        return Killable.living(
+            ("import", "native", str(self._source), *upstream), self._evidence.log
+        )
 
     async def _reach(self, importer: Killable, kill: Kill, began: float) -> None:
         """Return when the moment of the kill is there, or the importer isn't any more."""
         if kill.share is not None:
             goal = round(kill.share * self._options.events)
             await eventually(
-                lambda: self._has_ended(importer) or self._service.came >= goal, _BEFORE_KILL, told=lambda: f"{self._service.came:,} came"
+                lambda: self._has_ended(importer) or self._service.came >= goal,
+                _BEFORE_KILL,
+                told=lambda: f"{self._service.came:,} came",
             )
             began = time.monotonic()
-        await eventually(lambda: self._has_ended(importer) or time.monotonic() - began >= kill.after, _BEFORE_KILL)
+        await eventually(
+            lambda: self._has_ended(importer) or time.monotonic() - began >= kill.after,
+            _BEFORE_KILL,
+        )
 
     def _has_ended(self, importer: Killable) -> bool:
         importer.look()
@@ -173,7 +208,9 @@ class Campaign:
     async def _judge(self) -> None:
         report = self.report
         settled = [Settled(life.requests, life.settled) for life in report.lives]
-        report.verdict = await in_thread(lambda: judge(self._plan, arrivals(self._service.database), settled))
+        report.verdict = await in_thread(
+            lambda: judge(self._plan, arrivals(self._service.database), settled)
+        )
         self._check(report.verdict.problems)
         manifest = read_manifest(self._state / MANIFEST)
         self._check(list(self._wrong_in_books(manifest)))
@@ -182,11 +219,20 @@ class Campaign:
 
     def _wrong_in_books(self, manifest: ImportManifest) -> list[str]:
         books, count = manifest.books, self._options.events
-        self.report.books = {"read": books.read, "delivered": books.delivered, "repeats": books.repeats, "refused": books.refused}
+        self.report.books = {
+            "read": books.read,
+            "delivered": books.delivered,
+            "repeats": books.repeats,
+            "refused": books.refused,
+        }
         wanted = {"read": count, "delivered": count, "repeats": 0, "refused": {}}
-        problems = [] if self.report.books == wanted else [f"the manifest's books say {self.report.books}"]
+        problems = (
+            [] if self.report.books == wanted else [f"the manifest's books say {self.report.books}"]
+        )
         if not manifest.complete or manifest.events != count or books.difference:
-            problems.append(f"the manifest says {manifest.events:,} events, complete: {manifest.complete}")
+            problems.append(
+                f"the manifest says {manifest.events:,} events, complete: {manifest.complete}"
+            )
         return problems
 
     async def _judge_counts(self, manifest: ImportManifest) -> None:
@@ -194,15 +240,35 @@ class Campaign:
         [found] = (await self._service.ask(f"imports?import={manifest.job.id}"))["results"]
         verdict = self.report.verdict
         told = (found["events"], found["duplicates"], found["conflicts"])
-        if told != (self._options.events, verdict.repeats, 0) or verdict.distinct != self._options.events:
-            self._check([f"the sandbox says (events, duplicates, conflicts) {told}, of {self._options.events:,}"])
+        if (
+            told != (self._options.events, verdict.repeats, 0)
+            or verdict.distinct != self._options.events
+        ):
+            self._check(
+                [
+                    (
+                        f"the sandbox says (events, duplicates, conflicts) {told}, of "
+                        f"{self._options.events:,}"
+                    )
+                ]
+            )
 
     async def _verify(self) -> None:
         """Ask as a user does."""
-        verify = await forwarder("import", "verify", "--state", str(self._state), "--sandbox", self._service.url, limit=300)
+        verify = await forwarder(
+            "import",
+            "verify",
+            "--state",
+            str(self._state),
+            "--sandbox",
+            self._service.url,
+            limit=300,
+        )
         self.report.verified = verify.out.strip()
         if verify.code:
-            self._check([f"`forwarder import verify` ended with {verify.code}: {verify.out}{verify.err}"])
+            self._check(
+                [f"`forwarder import verify` ended with {verify.code}: {verify.out}{verify.err}"]
+            )
 
     def _check_repeats(self, repeats: int) -> None:
         """A life sends nothing again but what was in flight when the one before was killed."""
@@ -231,9 +297,11 @@ def as_text(report: Report, seconds: float) -> str:
     return "\n".join(
         [
             f"killed {len(lives)} times with -9 and resumed, in {seconds:.0f} s",
-            f"{verdict.distinct:,} events of {verdict.days} days are at the sandbox, {verdict.derived:,} of them with a uuid that "
+            f"{verdict.distinct:,} events of {verdict.days} days are at the sandbox, "
+            f"{verdict.derived:,} of them with a uuid that "
             f"follows from the source; no conflict",
-            f"{verdict.repeats:,} came more than once, the same bytes; {report.in_flight:,} had been in flight at the kills, "
+            f"{verdict.repeats:,} came more than once, the same bytes; {report.in_flight:,} had "
+            "been in flight at the kills, "
             f"{widest:,} at most at one",
             f"{report.memory / 1e6:.0f} MB of resident memory at most in any life",
             f"the manifest's books: {json.dumps(report.books)}",

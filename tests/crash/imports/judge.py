@@ -1,8 +1,11 @@
-"""The judge of the crash test of imports: says what is wrong with what a sandbox has, given the plan of what was to be brought to it.
+"""The judge of the crash test of imports: says what is wrong with what a sandbox has, given the
+plan of what was to be brought to it.
 
-Right is: each record's event is there once, with the record's uuid or one that follows from it, its time to the millisecond, its id, its
-name and its properties, unchanged; what came again is the same bytes, of records that weren't settled; all of it came as history, no
-request holds events of two days, and of each person the first arrivals are in the order of the records, those of a shard by themselves.
+Right is: each record's event is there once, with the record's uuid or one that follows from it,
+its time to the millisecond, its id, its name and its properties, unchanged; what came again is the
+same bytes, of records that weren't settled; all of it came as history, no request holds events of
+two days, and of each person the first arrivals are in the order of the records, those of a shard
+by themselves.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ SHOWN: Final = 8
 """How many problems of one kind are told."""
 _NEW, _REPEAT = "new", "duplicate"
 _DAY: Final = len("2024-05-01")
-_ARRIVALS: Final = "SELECT request, kind, historical, uuid, event, distinct_id, timestamp, raw FROM events"
+_ARRIVALS: Final = (
+    "SELECT request, kind, historical, uuid, event, distinct_id, timestamp, raw FROM events"
+)
 
 
 class Arrival(NamedTuple):
@@ -42,7 +47,9 @@ class Arrival(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """What a checkpoint knew when its process was killed: so many records of a shard, the first, so that none of them may come again."""
+    """What a checkpoint knew when its process was killed: so many records of a shard, the first,
+    so that none of them may come again.
+    """
 
     request: int
     """The last request that had arrived."""
@@ -80,11 +87,20 @@ def arrivals(database: Path, api_key: str | None = None) -> Iterator[Arrival]:
     """All that a sandbox keeps in its file, or what has a project key, in the order of arrival."""
     chosen, values = ("", []) if api_key is None else (" WHERE api_key = ?", [api_key])
     with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-        yield from map(Arrival._make, connection.execute(f"{_ARRIVALS}{chosen} ORDER BY id", values))
+        yield from map(
+            Arrival._make, connection.execute(f"{_ARRIVALS}{chosen} ORDER BY id", values)
+        )
 
 
-def judge(plan: EventPlan, arrived: Iterable[Arrival], settled: Sequence[Settled] = (), division: Division | None = None) -> Verdict:
-    """What is wrong with these arrivals, once there will be no more. `division`: of an import in shards."""
+def judge(
+    plan: EventPlan,
+    arrived: Iterable[Arrival],
+    settled: Sequence[Settled] = (),
+    division: Division | None = None,
+) -> Verdict:
+    """What is wrong with these arrivals, once there will be no more. `division`: of an import in
+    shards.
+    """
     judging = _Judging(plan, settled, division or Division(plan.count))
     for arrival in arrived:
         judging.look_at(arrival)
@@ -131,7 +147,10 @@ class _Judging:
             self._request, self._of_request = arrival.request, day
             self._days.add(day)
         elif day != self._of_request:
-            self._tell("were in one request", f"events of {self._of_request} and {day}, number {arrival.request}")
+            self._tell(
+                "were in one request",
+                f"events of {self._of_request} and {day}, number {arrival.request}",
+            )
         if not arrival.historical:
             self._tell("came as if they were live", f"the events of request {arrival.request}")
 
@@ -139,7 +158,14 @@ class _Judging:
         self._found.repeats += 1
         shard, place = self._division.place(number)
         self._found.repeated.add(shard)
-        done = max((each.records for each in self._settled if each.shard == shard and arrival.request > each.request), default=0)
+        done = max(
+            (
+                each.records
+                for each in self._settled
+                if each.shard == shard and arrival.request > each.request
+            ),
+            default=0,
+        )
         if place < done:
             self._tell("was settled and came again", f"{number}, when the first {done:,} were")
 
@@ -147,13 +173,23 @@ class _Judging:
         self._found.distinct += 1
         expected = self._plan.expected(number)
         time = expected.timestamp.removesuffix("Z") + "000Z"
-        is_right = (arrival.event, arrival.distinct_id, arrival.timestamp) == (expected.event, expected.distinct_id, time)
+        is_right = (arrival.event, arrival.distinct_id, arrival.timestamp) == (
+            expected.event,
+            expected.distinct_id,
+            time,
+        )
         if not is_right or expected.properties not in arrival.raw:
             self._tell("was changed", f"{number}: {arrival.raw[:300]!r}")
         if expected.uuid is None:
             self._found.derived += 1
         if arrival.uuid != expected.uuid if expected.uuid else UUID(arrival.uuid).version != 5:
-            self._tell("came with another uuid", f"{number}: {arrival.uuid}, not {expected.uuid or 'one that follows from its source'}")
+            self._tell(
+                "came with another uuid",
+                (
+                    f"{number}: {arrival.uuid}, not "
+                    f"{expected.uuid or 'one that follows from its source'}"
+                ),
+            )
         person = self._division.place(number)[0], arrival.distinct_id
         last = self._last.get(person, -1)
         if last > number:
@@ -170,6 +206,8 @@ class _Judging:
         missing = (number for number, came in enumerate(self._came) if not came)
         for number in missing:
             self._tell("never came", f"{number}")
-        self._found.problems += [f"{what}: {count} in all" for what, count in self._counts.items() if count > SHOWN]
+        self._found.problems += [
+            f"{what}: {count} in all" for what, count in self._counts.items() if count > SHOWN
+        ]
         self._found.days = len(self._days)
         return self._found

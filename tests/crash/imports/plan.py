@@ -1,7 +1,9 @@
-"""What the crash test of imports has to bring: every record, and what must arrive of it, follows from a seed and the record's number.
+"""What the crash test of imports has to bring: every record, and what must arrive of it, follows
+from a seed and the record's number.
 
-The records are some 30 days of visits, a few records of one person in a row, roughly in the order of time; and now and then a
-device that was offline hands in what it has of the day before. One record in nine has no uuid.
+The records are some 30 days of visits, a few records of one person in a row, roughly in the order
+of time; and now and then a device that was offline hands in what it has of the day before. One
+record in nine has no uuid.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ DAYS: Final = 30
 VISIT: Final = 7
 """Records of one person in a row."""
 UPLOADS: Final = 50
-"""How often a device hands in what is a day old; so many records each time, of a thousand: `UPLOAD`."""
+"""How often a device hands in what is a day old; so many records each time, of a thousand:
+`UPLOAD`.
+"""
 UPLOAD: Final = 1
 BARE: Final = 9
 """One record of so many has no uuid."""
@@ -57,15 +61,24 @@ class EventPlan:
         self._persons = max(10, count // 50)
         self._text = self._chance.randbytes(_TEXT // 2).hex()
         step = max(1, count // UPLOADS)
-        self._uploads = {start: self._chance.randrange(step // 4) for start in range(step // 2, count, step)}
+        self._uploads = {
+            start: self._chance.randrange(step // 4) for start in range(step // 2, count, step)
+        }
         self._step, self._length = step, max(2, count * UPLOAD // 1000)
-        self._jitter = [self._chance.randrange(_SPAN * _OUT_OF_ORDER // count) if place % 16 == 0 else 0 for place in range(1009)]
+        self._jitter = [
+            self._chance.randrange(_SPAN * _OUT_OF_ORDER // count) if place % 16 == 0 else 0
+            for place in range(1009)
+        ]
 
     def expected(self, number: int) -> Expected:
         """What must arrive of a record."""
         upload = self._upload(number)
         person = number // VISIT if upload is None else upload
-        time = _SPAN * number // self.count + self._jitter[number % 1009] - (0 if upload is None else _LATE)
+        time = (
+            _SPAN * number // self.count
+            + self._jitter[number % 1009]
+            - (0 if upload is None else _LATE)
+        )
         return Expected(
             _NAMES[number % len(_NAMES)],
             f"person-{(person * 2_654_435_761 ^ self.seed) % self._persons}",
@@ -77,7 +90,10 @@ class EventPlan:
     def record(self, number: int) -> bytes:
         """A record, as it stands in the file."""
         what = self.expected(number)
-        head = f'{{"event":"{what.event}","distinct_id":"{what.distinct_id}","timestamp":"{what.timestamp}"'
+        head = (
+            f'{{"event":"{what.event}","distinct_id":"{what.distinct_id}","timestamp":"'
+            f'{what.timestamp}"'
+        )
         uuid = "" if what.uuid is None else f',"uuid":"{what.uuid}"'
         return b'%b%b,"properties":{%b}}\n' % (head.encode(), uuid.encode(), what.properties)
 
@@ -93,10 +109,13 @@ class EventPlan:
 
     def _properties(self, number: int) -> bytes:
         at = number * 7919 % (_TEXT - 400)
-        return b'"n":%d, "price":%d.10 ,"tags":["a","\\u00e9"],"deep":{"level":{"n":null}},"text":"%b"' % (
-            number,
-            number % 90,
-            self._text[at : at + 320 + number % 80].encode(),
+        return (
+            b'"n":%d, "price":%d.10 ,"tags":["a","\\u00e9"],"deep":{"level":{"n":null}},"text":"%b"'
+            % (
+                number,
+                number % 90,
+                self._text[at : at + 320 + number % 80].encode(),
+            )
         )
 
 

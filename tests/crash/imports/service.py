@@ -1,4 +1,6 @@
-"""The sandbox that an import of the crash test is sent to, in a process of its own, and what it has: asked, and seen in its file."""
+"""The sandbox that an import of the crash test is sent to, in a process of its own, and what it
+has: asked, and seen in its file.
+"""
 
 from __future__ import annotations
 
@@ -31,21 +33,35 @@ class CrashService:
     async def living(cls, root: Path) -> AsyncIterator[CrashService]:
         """Start it, with its file in `root`. It is killed at the end."""
         database = root / "sandbox.db"
-        arguments = ("--listen", "127.0.0.1:0", "--database", str(database), "--strict", "--api-key", KEY)
+        arguments = (
+            "--listen",
+            "127.0.0.1:0",
+            "--database",
+            str(database),
+            "--strict",
+            "--api-key",
+            KEY,
+        )
         async with running("sandbox", *arguments) as sandbox:
             url = (await sandbox.line("listening on")).split()[-1]
-            with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+            with contextlib.closing(
+                sqlite3.connect(f"file:{database}?mode=ro", uri=True)
+            ) as connection:
                 yield cls(url, database, connection)
 
     @property
     def came(self) -> int:
         """Events that it has, each once, in no time."""
-        return int(self._connection.execute("SELECT ifnull(sum(events), 0) FROM requests").fetchone()[0])
+        return int(
+            self._connection.execute("SELECT ifnull(sum(events), 0) FROM requests").fetchone()[0]
+        )
 
     @property
     def requests(self) -> int:
         """The number of the last request."""
-        return int(self._connection.execute("SELECT ifnull(max(id), 0) FROM requests").fetchone()[0])
+        return int(
+            self._connection.execute("SELECT ifnull(max(id), 0) FROM requests").fetchone()[0]
+        )
 
     async def arrived(self) -> tuple[int, int]:
         """Events that it has, each once, and repeats, when it has done all that it was sent."""
@@ -57,5 +73,8 @@ class CrashService:
 
     async def ask(self, path: str) -> Any:
         """What `/sandbox/…` says."""
-        async with aiohttp.ClientSession() as client, client.get(f"{self.url}/sandbox/{path}") as response:
+        async with (
+            aiohttp.ClientSession() as client,
+            client.get(f"{self.url}/sandbox/{path}") as response,
+        ):
             return await response.json()

@@ -1,7 +1,8 @@
-"""The crash test of an import in shards: many files, some shards at a time, some of them killed and resumed by the same commands.
+"""The crash test of an import in shards: many files, some shards at a time, some of them killed
+and resumed by the same commands.
 
-A shard is killed once its own checkpoint says that a share of its events has arrived. What its checkpoint says then is settled: none of
-that may come again. All the others go on meanwhile.
+A shard is killed once its own checkpoint says that a share of its events has arrived. What its
+checkpoint says then is settled: none of that may come again. All the others go on meanwhile.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ class Report:
     together: int = 0
     """Shards that ran at the same time, at most."""
     unanswered: int = 0
-    """Starts that ended because the service didn't answer whether it knows the key: it was busy with other shards."""
+    """Starts that ended because the service didn't answer whether it knows the key: it was busy
+    with other shards.
+    """
     memory: int = 0
     """The most of any life."""
     verdict: Verdict = field(default_factory=Verdict)
@@ -88,11 +91,16 @@ class ShardCampaign:
         self.report = Report()
         self._options = options
         self._say = say
-        self._evidence = Evidence(root, lambda: f"seed {options.seed}, after {len(self.report.lives)} kills")
+        self._evidence = Evidence(
+            root, lambda: f"seed {options.seed}, after {len(self.report.lives)} kills"
+        )
         self._plan = EventPlan(options.seed, options.events)
         self._division = Division(options.events, options.files, options.shards)
         chance = random.Random(~options.seed)
-        self._kills = {shard: chance.uniform(0.1, 0.6) for shard in chance.sample(range(options.shards), options.kills)}
+        self._kills = {
+            shard: chance.uniform(0.1, 0.6)
+            for shard in chance.sample(range(options.shards), options.kills)
+        }
         """By the number of a shard, after which share of its events it is killed."""
         self._source = root / "export"
         self._state = root / "state"
@@ -103,7 +111,10 @@ class ShardCampaign:
         """Do it all. Raises `CrashFailure`. Cancellation ends all processes."""
         self.report.size = await in_thread(self._write)
         options = self._options
-        self._say(f"{options.events:,} events in {options.files} files, {self.report.size / 1e6:.1f} MB unpacked")
+        self._say(
+            f"{options.events:,} events in {options.files} files, {self.report.size / 1e6:.1f} MB "
+            "unpacked"
+        )
         async with CrashService.living(self._root) as self._service:
             turns = asyncio.Semaphore(options.at_a_time)
             try:
@@ -124,7 +135,9 @@ class ShardCampaign:
         return size
 
     async def _shard(self, shard: Shard, turns: asyncio.Semaphore) -> None:
-        """A shard to its end; one that is killed waits for another turn, and so does one to which the busy service doesn't answer."""
+        """A shard to its end; one that is killed waits for another turn, and so does one to which
+        the busy service doesn't answer.
+        """
         share = self._kills.get(shard.number)
         until = None if share is None else round(share * self._division.size(shard.number))
         while True:
@@ -135,15 +148,24 @@ class ShardCampaign:
                 await self._look_at_all(shard)
             elif code == ExitCode.UNREACHABLE:
                 self.report.unanswered += 1
-                self._check([f"the service didn't answer {shard}"] if self.report.unanswered > _UNANSWERED else [])
+                self._check(
+                    [f"the service didn't answer {shard}"]
+                    if self.report.unanswered > _UNANSWERED
+                    else []
+                )
             else:
                 return
 
     async def _life(self, shard: Shard, until: int | None) -> int:
-        """One life: to its end, or until so many of its events are settled. Then it is killed. The exit code."""
+        """One life: to its end, or until so many of its events are settled. Then it is killed. The
+        exit code.
+        """
         self._running += 1
         self.report.together = max(self.report.together, self._running)
-        async with Killable.living(self._command(shard), self._evidence.log) as importer, asyncio.timeout(_LIMIT):
+        async with (
+            Killable.living(self._command(shard), self._evidence.log) as importer,
+            asyncio.timeout(_LIMIT),
+        ):
             while not importer.ended and (until is None or self._settled(shard) < until):
                 importer.look()
                 await pause(_LOOK)
@@ -155,17 +177,33 @@ class ShardCampaign:
         if code not in (0 if until is None else -9, ExitCode.UNREACHABLE):
             self._check([f"shard {shard} ended with {code}"])
         if code == -9:
-            life = ShardLife(shard, self._settled(shard), self._service.requests, self._service.came)
+            life = ShardLife(
+                shard, self._settled(shard), self._service.requests, self._service.came
+            )
             self.report.lives.append(life)
             self._say(
-                f"killed {shard}: {life.settled:,} of its {self._division.size(shard.number):,} were settled, {life.at:,} of all came"
+                f"killed {shard}: {life.settled:,} of its {self._division.size(shard.number):,} "
+                f"were settled, {life.at:,} of all came"
             )
         else:
-            self._say(f"{'complete' if code == 0 else 'no answer for'} {shard}: {importer.memory // 1_000_000} MB")
+            self._say(
+                f"{'complete' if code == 0 else 'no answer for'} {shard}: "
+                f"{importer.memory // 1_000_000} MB"
+            )
         return code
 
     def _command(self, shard: Shard) -> tuple[str, ...]:
-        target = ("--upstream", self._service.url, "--api-key", KEY, "--state", str(self._state), "--rate", self._options.rate, "--yes")
+        target = (
+            "--upstream",
+            self._service.url,
+            "--api-key",
+            KEY,
+            "--state",
+            str(self._state),
+            "--rate",
+            self._options.rate,
+            "--yes",
+        )
         return ("import", "native", str(self._source), "--shard", str(shard), *target)
 
     def _settled(self, shard: Shard) -> int:
@@ -176,8 +214,14 @@ class ShardCampaign:
         """Ask as a user does: not all is complete, and the shard that was killed is named."""
         shown = await self._status("--output", "json")
         [found] = json.loads(shown.out)["imports"]
-        if shown.code != 1 or found["complete"] or killed.number not in found["shards"]["unfinished"]:
-            self._check([f"`import status` ended with {shown.code} after {killed} was killed: {shown.out}"])
+        if (
+            shown.code != 1
+            or found["complete"]
+            or killed.number not in found["shards"]["unfinished"]
+        ):
+            self._check(
+                [f"`import status` ended with {shown.code} after {killed} was killed: {shown.out}"]
+            )
 
     async def _status(self, *more: str) -> Finished:
         return await forwarder("import", "status", "--state", str(self._state), *more)
@@ -185,17 +229,31 @@ class ShardCampaign:
     async def _judge(self) -> None:
         report, options = self.report, self._options
         settled = [Settled(life.requests, life.settled, life.shard.number) for life in report.lives]
-        report.verdict = await in_thread(lambda: judge(self._plan, arrivals(self._service.database), settled, self._division))
+        report.verdict = await in_thread(
+            lambda: judge(self._plan, arrivals(self._service.database), settled, self._division)
+        )
         self._check(report.verdict.problems)
         if others := report.verdict.repeated - {life.shard.number for life in report.lives}:
             self._check([f"shards sent events again, and weren't killed: {sorted(others)}"])
-        manifests = [read_manifest(self._state / Shard(number, options.shards).folder / MANIFEST) for number in range(options.shards)]
+        manifests = [
+            read_manifest(self._state / Shard(number, options.shards).folder / MANIFEST)
+            for number in range(options.shards)
+        ]
         [job] = {each.job.id for each in manifests}
         [counts] = (await self._service.ask(f"imports?import={job}"))["results"]
         told = (counts["events"], counts["duplicates"], counts["conflicts"])
-        if told != (options.events, report.verdict.repeats, 0) or report.verdict.distinct != options.events:
-            self._check([f"the sandbox says (events, duplicates, conflicts) {told}, of {options.events:,}"])
-        if sizes := [f"{each.job.shard}: {each.events:,}" for at, each in enumerate(manifests) if each.events != self._division.size(at)]:
+        if (
+            told != (options.events, report.verdict.repeats, 0)
+            or report.verdict.distinct != options.events
+        ):
+            self._check(
+                [f"the sandbox says (events, duplicates, conflicts) {told}, of {options.events:,}"]
+            )
+        if sizes := [
+            f"{each.job.shard}: {each.events:,}"
+            for at, each in enumerate(manifests)
+            if each.events != self._division.size(at)
+        ]:
             self._check([f"manifests count other events than the shards have: {', '.join(sizes)}"])
         await self._judge_commands()
 
@@ -203,12 +261,23 @@ class ShardCampaign:
         """What `import status` and `import verify` say at the end."""
         shown = await self._status("--output", "json")
         [found] = json.loads(shown.out)["imports"]
-        self.report.books = {name: found["books"][name] for name in ("read", "delivered", "repeats", "refused", "difference")}
+        self.report.books = {
+            name: found["books"][name]
+            for name in ("read", "delivered", "repeats", "refused", "difference")
+        }
         count = self._options.events
         wanted = {"read": count, "delivered": count, "repeats": 0, "refused": {}, "difference": 0}
         if shown.code or not found["complete"] or self.report.books != wanted:
             self._check([f"`import status` ended with {shown.code}: {shown.out}"])
-        verify = await forwarder("import", "verify", "--state", str(self._state), "--sandbox", self._service.url, limit=300)
+        verify = await forwarder(
+            "import",
+            "verify",
+            "--state",
+            str(self._state),
+            "--sandbox",
+            self._service.url,
+            limit=300,
+        )
         if verify.code:
             self._check([f"`import verify` ended with {verify.code}: {verify.out}{verify.err}"])
         self.report.verified = verify.out.strip().splitlines()[-1]
@@ -226,11 +295,22 @@ def as_text(report: Report, seconds: float) -> str:
     verdict = report.verdict
     return "\n".join(
         [
-            f"{report.together} shards at a time, {len(report.lives)} killed with -9 and resumed, in {seconds:.0f} s"
-            + (f"; {report.unanswered} starts found the service too busy, and were tried again" if report.unanswered else ""),
-            f"{verdict.distinct:,} events of {verdict.days} days are at the sandbox, {verdict.derived:,} of them with a uuid that "
+            (
+                f"{report.together} shards at a time, {len(report.lives)} killed with -9 and "
+                f"resumed, in {seconds:.0f} s"
+            )
+            + (
+                f"; {report.unanswered} starts found the service too busy, and were tried again"
+                if report.unanswered
+                else ""
+            ),
+            f"{verdict.distinct:,} events of {verdict.days} days are at the sandbox, "
+            f"{verdict.derived:,} of them with a uuid that "
             f"follows from the source; no conflict",
-            f"{verdict.repeats:,} came more than once, the same bytes, all of shards that were killed",
+            (
+                f"{verdict.repeats:,} came more than once, the same bytes, all of shards that "
+                "were killed"
+            ),
             f"{report.memory / 1e6:.0f} MB of resident memory at most in any life",
             f"import status: {json.dumps(report.books)}",
             f"import verify: {report.verified}",

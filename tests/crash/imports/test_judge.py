@@ -1,4 +1,6 @@
-"""The judge of the crash test of imports finds what is wrong, whatever it is, and nothing else, and plan and schedule are what they say."""
+"""The judge of the crash test of imports finds what is wrong, whatever it is, and nothing else,
+and plan and schedule are what they say.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,16 @@ def came(number: int, request: int = 0, kind: str = "new") -> Arrival:
     what = PLAN.expected(number)
     raw = PLAN.record(number).replace(b'"properties":{', b'"properties":{"$import_job_id":"x",')
     time = what.timestamp.removesuffix("Z") + "000Z"
-    return Arrival(request or number + 1, kind, 1, what.uuid or str(uuid5(DERIVED, str(number))), what.event, what.distinct_id, time, raw)
+    return Arrival(
+        request or number + 1,
+        kind,
+        1,
+        what.uuid or str(uuid5(DERIVED, str(number))),
+        what.event,
+        what.distinct_id,
+        time,
+        raw,
+    )
 
 
 def arrived() -> list[Arrival]:
@@ -37,7 +48,12 @@ def arrived() -> list[Arrival]:
 def test_what_should_come_is_right() -> None:
     """Nothing is wrong with it, also if some comes again."""
     verdict = judge(PLAN, arrived())
-    assert (verdict.problems, verdict.distinct, verdict.repeats, verdict.requests) == ([], PLAN.count, 0, PLAN.count)
+    assert (verdict.problems, verdict.distinct, verdict.repeats, verdict.requests) == (
+        [],
+        PLAN.count,
+        0,
+        PLAN.count,
+    )
     assert verdict.derived == len([number for number in range(PLAN.count) if number % BARE == 4])
     assert DAYS <= verdict.days <= DAYS + 2
     again = [came(number, 5_000, "duplicate") for number in (100, 101)]
@@ -48,18 +64,43 @@ def test_what_should_come_is_right() -> None:
 MISTAKES: dict[str, Callable[[list[Arrival]], list[Arrival]]] = {
     "never came: 0": lambda right: right[1:],
     "came out of order": lambda right: right[::-1],
-    "was in no record: 2000": lambda right: [*right, right[0]._replace(raw=b'{"properties":{"n":2000}}')],
+    "was in no record: 2000": lambda right: [
+        *right,
+        right[0]._replace(raw=b'{"properties":{"n":2000}}'),
+    ],
     "was in no record: b'{}'": lambda right: [*right, right[0]._replace(raw=b"{}")],
-    "was changed: 3": lambda right: [*right[:3], right[3]._replace(timestamp="2024-05-01T06:00:00.000000Z"), *right[4:]],
-    "was changed: 4": lambda right: [*right[:4], right[4]._replace(raw=right[4].raw.replace(b".10", b".1")), *right[5:]],
+    "was changed: 3": lambda right: [
+        *right[:3],
+        right[3]._replace(timestamp="2024-05-01T06:00:00.000000Z"),
+        *right[4:],
+    ],
+    "was changed: 4": lambda right: [
+        *right[:4],
+        right[4]._replace(raw=right[4].raw.replace(b".10", b".1")),
+        *right[5:],
+    ],
     "was changed: 5": lambda right: [*right[:5], right[5]._replace(event="another"), *right[6:]],
-    "came with another uuid: 6": lambda right: [*right[:6], right[6]._replace(uuid=str(DERIVED)), *right[7:]],
-    "came with another uuid: 13": lambda right: [*right[:13], right[13]._replace(uuid=str(UUID(int=1, version=4))), *right[14:]],
+    "came with another uuid: 6": lambda right: [
+        *right[:6],
+        right[6]._replace(uuid=str(DERIVED)),
+        *right[7:],
+    ],
+    "came with another uuid: 13": lambda right: [
+        *right[:13],
+        right[13]._replace(uuid=str(UUID(int=1, version=4))),
+        *right[14:],
+    ],
     "came twice with two uuids: 7": lambda right: [*right, right[7]._replace(uuid=str(DERIVED))],
     "came again with other bytes: 8": lambda right: [*right, right[8]._replace(kind="conflict")],
     "was settled and came again: 99": lambda right: [*right, came(99, 5_000, "duplicate")],
-    "were in one request": lambda right: [each._replace(request=1) if each.request > 1_900 else each for each in right],
-    "came as if they were live": lambda right: [*right[:9], right[9]._replace(historical=0), *right[10:]],
+    "were in one request": lambda right: [
+        each._replace(request=1) if each.request > 1_900 else each for each in right
+    ],
+    "came as if they were live": lambda right: [
+        *right[:9],
+        right[9]._replace(historical=0),
+        *right[10:],
+    ],
 }
 
 
@@ -73,18 +114,28 @@ def test_what_is_wrong_is_found(problem: str) -> None:
 
 
 def test_of_shards_each_is_judged_by_itself() -> None:
-    """What is settled of one, and in which order its events come; two at once may come in any order."""
+    """What is settled of one, and in which order its events come; two at once may come in any
+    order.
+    """
     division = Division(PLAN.count, files=7, of=3)
     places = [division.place(number) for number in range(PLAN.count)]
-    parts = [[number for number, (shard, _) in enumerate(places) if shard == each] for each in range(3)]
-    assert [[places[number][1] for number in part] for part in parts] == [list(range(division.size(each))) for each in range(3)]
+    parts = [
+        [number for number, (shard, _) in enumerate(places) if shard == each] for each in range(3)
+    ]
+    assert [[places[number][1] for number in part] for part in parts] == [
+        list(range(division.size(each))) for each in range(3)
+    ]
     assert [places[number][0] for number in (0, 300, 600, 900)] == [0, 1, 2, 0]
     assert {places[number][0] for number in division.records(6)} == {0}
-    backwards = [came(number, at + 1) for at, number in enumerate([*parts[2], *parts[1], *parts[0]])]
+    backwards = [
+        came(number, at + 1) for at, number in enumerate([*parts[2], *parts[1], *parts[0]])
+    ]
     assert judge(PLAN, backwards, division=division).problems == []
     assert judge(PLAN, backwards).problems
     again = [came(parts[1][number], 5_000, "duplicate") for number in (40, 41)]
-    verdict = judge(PLAN, [*backwards, *again], [Settled(4_000, 40, 1), Settled(4_000, 300, 0)], division)
+    verdict = judge(
+        PLAN, [*backwards, *again], [Settled(4_000, 40, 1), Settled(4_000, 300, 0)], division
+    )
     assert (verdict.problems, verdict.repeats, verdict.repeated) == ([], 2, {1})
     [problem] = judge(PLAN, [*backwards, *again], [Settled(4_000, 41, 1)], division).problems
     assert problem == f"was settled and came again: {parts[1][40]}, when the first 41 were"
@@ -92,7 +143,9 @@ def test_of_shards_each_is_judged_by_itself() -> None:
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 def test_the_source_is_what_the_plan_says(suffix: str, tmp_path: Path) -> None:
-    """Lines of some 600 bytes, each an event with its number; most in the order of time, some of the day before."""
+    """Lines of some 600 bytes, each an event with its number; most in the order of time, some of
+    the day before.
+    """
     path = tmp_path / f"events.jsonl{suffix}"
     size = write(PLAN, path)
     with gzip.open(path) if suffix == ".gz" else zstandard.open(path, "rb") as file:
@@ -101,8 +154,15 @@ def test_the_source_is_what_the_plan_says(suffix: str, tmp_path: Path) -> None:
     assert 550 < size / PLAN.count < 650
     events = [msgspec.json.decode(line) for line in lines]
     assert [event["properties"]["n"] for event in events] == list(range(PLAN.count))
-    assert 50 <= sum(later["timestamp"] < earlier["timestamp"] for earlier, later in pairwise(events)) < PLAN.count // 2
-    assert len({event["uuid"] for event in events if "uuid" in event}) == PLAN.count - PLAN.count // BARE
+    assert (
+        50
+        <= sum(later["timestamp"] < earlier["timestamp"] for earlier, later in pairwise(events))
+        < PLAN.count // 2
+    )
+    assert (
+        len({event["uuid"] for event in events if "uuid" in event})
+        == PLAN.count - PLAN.count // BARE
+    )
 
 
 @cases("seed", range(20))

@@ -1,8 +1,10 @@
-"""The Kafka crash test itself: two forwarders share a topic while they, the broker and the upstream fail in turn; then all is judged.
+"""The Kafka crash test itself: two forwarders share a topic while they, the broker and the
+upstream fail in turn; then all is judged.
 
-The upstream is a sandbox with a relay before it for each forwarder. What goes wrong goes wrong in mid-stream: at set shares of the events
-the relays hold the stream until it has happened. Before a forwarder is killed the sandbox has taken events of it whose answers it hasn't
-heard, so that it is certain that some come again.
+The upstream is a sandbox with a relay before it for each forwarder. What goes wrong goes wrong in
+mid-stream: at set shares of the events the relays hold the stream until it has happened. Before a
+forwarder is killed the sandbox has taken events of it whose answers it hasn't heard, so that it is
+certain that some come again.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ class Options:
     short: bool = False
     """Whether the last disasters are left out."""
     disk: bool = False
-    """Whether offsets are committed when events are on disk, without order; else when they are delivered, in order for each id."""
+    """Whether offsets are committed when events are on disk, without order; else when they are
+    delivered, in order for each id.
+    """
 
 
 @dataclass
@@ -71,7 +75,8 @@ class Report:
     repeats: int = 0
     repeated_bare: int = 0
     returned: int = 0
-    """Events that were given back to the broker, of the forwarders that told so before they ended."""
+    """Events that were given back to the broker, of the forwarders that told so before they ended.
+    """
     looks: int = 0
     """Looks at the books of a forwarder."""
     done: list[str] = field(default_factory=list)
@@ -116,7 +121,9 @@ class Campaign:
             sandbox = await stack.enter_async_context(running("sandbox", *arguments))
             url = (await sandbox.line("listening on")).split()[-1]
             for name in self.names:
-                self._relays[name] = await stack.enter_async_context(Relay(self._answerer(name), url, self._arrived))
+                self._relays[name] = await stack.enter_async_context(
+                    Relay(self._answerer(name), url, self._arrived)
+                )
             await create_topic(self._stream.bootstrap, self._stream.topic, self._options.partitions)
             self._group = await stack.enter_async_context(self._make_group())
             await self._with_load()
@@ -172,7 +179,9 @@ class Campaign:
             while self._taken < start / self._plan.count - AHEAD:
                 await tick()
             async with self._broker_is_there:
-                await self._stream.write(map(self._as_written, range(start, min(start + step, self._plan.count))))
+                await self._stream.write(
+                    map(self._as_written, range(start, min(start + step, self._plan.count)))
+                )
 
     def _as_written(self, number: int) -> Record:
         record = self._plan.record(number)
@@ -198,19 +207,29 @@ class Campaign:
             ("the upstream answers 503", lambda: self._storm(plain(503, "not now"))),
             ("the upstream refuses connections", self._refuse),
             ("the broker is killed and started again", self._restart_broker),
-            ("the upstream takes events and resets the connection", lambda: self._storm(failing(Fault.RESET))),
+            (
+                "the upstream takes events and resets the connection",
+                lambda: self._storm(failing(Fault.RESET)),
+            ),
         ]
         rest: list[tuple[str, Disaster]] = [
             ("the upstream hangs", lambda: self._storm(failing(Fault.HANG))),
             ("kill -9 of the other forwarder, which is replaced", lambda: self._kill("two")),
-            ("one forwarder ends in good order, and another takes its place", lambda: self._replace("one")),
+            (
+                "one forwarder ends in good order, and another takes its place",
+                lambda: self._replace("one"),
+            ),
         ]
         return most if self._options.short else most + rest
 
     async def _at(self, share: float, what: str, disaster: Disaster) -> None:
         """Once so much has arrived let something go wrong, and let little more arrive meanwhile."""
         self._flow_until(share)
-        await eventually(lambda: self._taken >= share, 4 * self._options.patience, told=lambda: f"{what}: {self._taken:.0%} arrived")
+        await eventually(
+            lambda: self._taken >= share,
+            4 * self._options.patience,
+            told=lambda: f"{what}: {self._taken:.0%} arrived",
+        )
         self._say(f"{time.monotonic() - self._began:5.1f} s, {self._taken:4.0%} arrived: {what}")
         self._flow_until(share + MEANWHILE)
         await disaster()
@@ -222,10 +241,14 @@ class Campaign:
 
     async def _start(self, name: str) -> None:
         self._failed[name] = 0
-        self._members[name] = await self._group.start(name, kafka={"client_id": name}, upstream={"url": self._relays[name].url})
+        self._members[name] = await self._group.start(
+            name, kafka={"client_id": name}, upstream={"url": self._relays[name].url}
+        )
 
     async def _kill(self, name: str) -> None:
-        """Kill one when the sandbox has taken events of it that it doesn't know of, or at any time where it has its own memory."""
+        """Kill one when the sandbox has taken events of it that it doesn't know of, or at any time
+        where it has its own memory.
+        """
         relay = self._relays[name]
         relay.goes_back.clear()
         await eventually(lambda: relay.kept_back or self._options.disk, self._options.patience)
@@ -234,18 +257,25 @@ class Campaign:
         await self._start(name)
 
     async def _storm(self, answer: Answer) -> None:
-        """The upstream does nothing but fail, until each forwarder has seen it do so a few times; or one has, where another may be through
-        with what it had."""
+        """The upstream does nothing but fail, until each forwarder has seen it do so a few times;
+        or one has, where another may be through with what it had.
+        """
         self._failed = dict.fromkeys(self._failed, 0)
         self._weather = answer
-        await eventually(lambda: self._enough(self._failed.values()) >= REFUSALS, self._options.patience, told=lambda: self._failed)
+        await eventually(
+            lambda: self._enough(self._failed.values()) >= REFUSALS,
+            self._options.patience,
+            told=lambda: self._failed,
+        )
         self._weather = None
 
     async def _refuse(self) -> None:
         for relay in self._relays.values():
             await relay.stop()
         for member in self._members.values():
-            await member.until(lambda shown: shown.upstream.state is UpstreamState.DOWN, self._options.patience)
+            await member.until(
+                lambda shown: shown.upstream.state is UpstreamState.DOWN, self._options.patience
+            )
         for relay in self._relays.values():
             await relay.__aenter__()
 
@@ -263,28 +293,48 @@ class Campaign:
         member = self._members.pop(name)
         shown = await member.status()
         self.report.returned += dropped(shown, RETURNED)
-        unexpected = [lane for lane in shown.lanes if lane.total_dead or set(lane.dropped) - {RETURNED}]
-        self._evidence.check([f"{name} kept or dropped what was good: {lane}" for lane in unexpected])
+        unexpected = [
+            lane for lane in shown.lanes if lane.total_dead or set(lane.dropped) - {RETURNED}
+        ]
+        self._evidence.check(
+            [f"{name} kept or dropped what was good: {lane}" for lane in unexpected]
+        )
         if code := await member.stop():
             self._evidence.check([f"{name} ended with {code} when it was told to"])
 
     async def _finish(self) -> None:
         """Let everything arrive, and end both."""
         self._flow_until(math.inf)
-        await eventually(lambda: self._taken >= 1, 4 * self._options.patience, told=lambda: f"{self._taken:.1%} arrived")
+        await eventually(
+            lambda: self._taken >= 1,
+            4 * self._options.patience,
+            told=lambda: f"{self._taken:.1%} arrived",
+        )
         await self._stream.settled(self._options.patience)
         for name, member in list(self._members.items()):
             await member.until(lambda shown: not total(shown, "buffered"), self._options.patience)
             await self._end(name)
 
     async def _judge(self, url: str, database: Path) -> None:
-        async with aiohttp.ClientSession() as client, client.get(f"{url}/sandbox/summary") as response:
+        async with (
+            aiohttp.ClientSession() as client,
+            client.get(f"{url}/sandbox/summary") as response,
+        ):
             summary = await response.json()
-        verdict: Verdict = await in_thread(lambda: judge(self._plan, arrivals(database), ordered=not self._options.disk))
+        verdict: Verdict = await in_thread(
+            lambda: judge(self._plan, arrivals(database), ordered=not self._options.disk)
+        )
         self._evidence.check(verdict.problems)
-        told = (summary["events"], summary["duplicates"], summary["conflicts"], summary["not_ingested"])
+        told = (
+            summary["events"],
+            summary["duplicates"],
+            summary["conflicts"],
+            summary["not_ingested"],
+        )
         if told != (self._expected, verdict.repeats, 0, 0) or verdict.distinct != self._expected:
-            self._evidence.check([f"the sandbox has {summary}, where {self._expected} distinct events were expected"])
+            self._evidence.check(
+                [f"the sandbox has {summary}, where {self._expected} distinct events were expected"]
+            )
         self.report.events = self._expected
         self.report.distinct, self.report.repeats = verdict.distinct, verdict.repeats
         self.report.repeated_bare = verdict.repeated_bare

@@ -1,7 +1,9 @@
-"""A hostile hour, compressed: forwarders join, leave, are killed, and are stopped for longer than their session lasts, one after another.
+"""A hostile hour, compressed: forwarders join, leave, are killed, and are stopped for longer than
+their session lasts, one after another.
 
-What happens when follows from the seed; when each deed is done, so much has arrived. A forwarder that was stopped is another's predecessor
-when it goes on: it may neither commit over that one nor lose what it held.
+What happens when follows from the seed; when each deed is done, so much has arrived. A forwarder
+that was stopped is another's predecessor when it goes on: it may neither commit over that one nor
+lose what it held.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ class HostileHour(Campaign):
 
     names = ("one", "two", "three", "four")
 
-    def __init__(self, options: Options, root: Path, broker: Broker, deeds: int, say: Say = silent) -> None:
+    def __init__(
+        self, options: Options, root: Path, broker: Broker, deeds: int, say: Say = silent
+    ) -> None:
         super().__init__(options, root, broker, say)
         self._deeds = random.Random(options.seed)
         self._count = deeds
@@ -51,7 +55,10 @@ class HostileHour(Campaign):
             (f"{name} leaves", lambda: self._end(name)),
             (f"{name} is killed, and comes back", lambda: self._kill(name)),
             ("the upstream answers 429", lambda: self._storm(plain(429))),
-            ("the upstream takes events and resets the connection", lambda: self._storm(failing(Fault.RESET))),
+            (
+                "the upstream takes events and resets the connection",
+                lambda: self._storm(failing(Fault.RESET)),
+            ),
         ]
         return self._deeds.choices(deeds, (6, 2, 2, 1, 1))[0]
 
@@ -59,7 +66,9 @@ class HostileHour(Campaign):
         return f"{name} is stopped until the group does without it", lambda: self._freeze(name)
 
     async def _freeze(self, name: str) -> None:
-        """Stop a process while the sandbox has taken events of it that it doesn't know of, and let it go on when others have its share."""
+        """Stop a process while the sandbox has taken events of it that it doesn't know of, and let
+        it go on when others have its share.
+        """
         member, relay = self._members[name], self._relays[name]
         await self._joined(name, is_member=True)
         relay.goes_back.clear()
@@ -73,10 +82,18 @@ class HostileHour(Campaign):
             member.send(signal.SIGCONT)
         await self._joined(name, is_member=True)
         after = await self._stream.committed()
-        back = {partition: (offset, after.get(partition)) for partition, offset in before.items() if after.get(partition, 0) < offset}
+        back = {
+            partition: (offset, after.get(partition))
+            for partition, offset in before.items()
+            if after.get(partition, 0) < offset
+        }
         self._evidence.check([f"{name} committed over its successor: {back}"] if back else [])
 
     async def _joined(self, name: str, *, is_member: bool) -> None:
-        """Wait until a forwarder is in the group and all have their partitions, or until it isn't."""
-        while (members := await self._stream.members()) == [] or any(each.startswith(f"{name}-") for each in members) is not is_member:
+        """Wait until a forwarder is in the group and all have their partitions, or
+        until it isn't.
+        """
+        while (members := await self._stream.members()) == [] or any(
+            each.startswith(f"{name}-") for each in members
+        ) is not is_member:
             await pause(ASK_EVERY)

@@ -1,7 +1,8 @@
-"""The judge of the Kafka crash test: says what is wrong with what arrived at the sandbox, given the plan of what was written to the topic.
+"""The judge of the Kafka crash test: says what is wrong with what arrived at the sandbox, given
+the plan of what was written to the topic.
 
-In order means: of each person, the first arrivals of the events are in the order of the records. An event that arrives again may do so at
-any time; but it must be the same event, byte for byte.
+In order means: of each person, the first arrivals of the events are in the order of the records.
+An event that arrives again may do so at any time; but it must be the same event, byte for byte.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ _events: Final = msgspec.json.Decoder(_Event)
 
 def arrivals(database: Path) -> Iterator[Arrival]:
     """What a sandbox keeps in its file of this plan's project keys, in the order of arrival."""
-    chosen = f"SELECT api_key, raw FROM events WHERE api_key IN ({', '.join('?' * len(LANES))}) ORDER BY id"
+    chosen = (
+        f"SELECT api_key, raw FROM events WHERE api_key IN ({', '.join('?' * len(LANES))}) "
+        "ORDER BY id"
+    )
     with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         for api_key, raw in connection.execute(chosen, LANES):
             yield Arrival(api_key, raw)
@@ -108,7 +112,10 @@ class _Judging:
 
     def _judge_first(self, known: EventId, event: _Event, arrival: Arrival) -> None:
         number, person = known[0], self._plan.person(known[0])
-        if b'"properties":' + self._plan.properties(known) not in arrival.raw or event.distinct_id != person:
+        if (
+            b'"properties":' + self._plan.properties(known) not in arrival.raw
+            or event.distinct_id != person
+        ):
             self._tell("was changed", f"{known}: {arrival.raw[:300]!r}")
         if arrival.api_key != self._plan.lane(number):
             self._tell("came with the wrong project key", f"{known}")
@@ -119,9 +126,14 @@ class _Judging:
 
     def _judge_repeat(self, known: EventId, before: _Seen, arrival: Arrival) -> None:
         self._found.repeats += 1
-        self._found.repeated_bare += b'"uuid"' not in (self._plan.record(known[0]).value or b'"uuid"')
+        self._found.repeated_bare += b'"uuid"' not in (
+            self._plan.record(known[0]).value or b'"uuid"'
+        )
         if before.raw != arrival.raw:
-            self._tell("came again with other bytes", f"{known}: {before.raw[:300]!r} and {arrival.raw[:300]!r}")
+            self._tell(
+                "came again with other bytes",
+                f"{known}: {before.raw[:300]!r} and {arrival.raw[:300]!r}",
+            )
 
     def _tell(self, what: str, which: str) -> None:
         self._counts[what] = self._counts.get(what, 0) + 1
@@ -134,6 +146,8 @@ class _Judging:
             self._tell("never came", f"{known}, {self._plan.shape(known[0]).value}")
         if len({seen.uuid for seen in self._seen.values()}) != len(self._seen):
             self._tell("have one uuid", "some events that differ")
-        self._found.problems += [f"{what}: {count} in all" for what, count in self._counts.items() if count > SHOWN]
+        self._found.problems += [
+            f"{what}: {count} in all" for what, count in self._counts.items() if count > SHOWN
+        ]
         self._found.distinct = len(self._seen)
         return self._found

@@ -1,7 +1,9 @@
-"""What the Kafka crash test writes to its topic: every record, and what must arrive of it, follows from a seed and the record's number.
+"""What the Kafka crash test writes to its topic: every record, and what must arrive of it, follows
+from a seed and the record's number.
 
-A record's Kafka key is the distinct_id of its events, so all of one person's are in one partition, in the order of their numbers. An event
-is known by its record's number and its place in the record, which stand in its properties.
+A record's Kafka key is the distinct_id of its events, so all of one person's are in one partition,
+in the order of their numbers. An event is known by its record's number and its place in the
+record, which stand in its properties.
 """
 
 from __future__ import annotations
@@ -16,7 +18,11 @@ from uuid import UUID
 
 HEADER: Final = "project"
 """The header that names the project key of the records of one lane: `api_key_header`."""
-IN_RECORD, IN_HEADER, CONFIGURED = "phc_inTheRecord00000001", "phc_inAHeader0000000001", "phc_inTheSettings000001"
+IN_RECORD, IN_HEADER, CONFIGURED = (
+    "phc_inTheRecord00000001",
+    "phc_inAHeader0000000001",
+    "phc_inTheSettings000001",
+)
 LANES: Final = (IN_RECORD, IN_HEADER, CONFIGURED)
 """Where a person's project key comes from, by the person's number."""
 
@@ -87,11 +93,15 @@ class RecordPlan:
 
     def size(self, number: int) -> int:
         """How many events it holds."""
-        return {Shape.TOMBSTONE: 0, Shape.ARRAY: SEVERAL, Shape.BATCH: SEVERAL}.get(self._shapes[number], 1)
+        return {Shape.TOMBSTONE: 0, Shape.ARRAY: SEVERAL, Shape.BATCH: SEVERAL}.get(
+            self._shapes[number], 1
+        )
 
     def events(self) -> set[EventId]:
         """All that must arrive."""
-        return {(number, place) for number in range(self.count) for place in range(self.size(number))}
+        return {
+            (number, place) for number in range(self.count) for place in range(self.size(number))
+        }
 
     def properties(self, event: EventId) -> bytes:
         """The bytes of an event's properties, which nobody may change."""
@@ -109,7 +119,11 @@ class RecordPlan:
             return None
         named: dict[str, Any] = {"api_key": IN_RECORD} if self.lane(number) == IN_RECORD else {}
         if shape is Shape.BATCH:
-            return _with(named | {"sent_at": "2026-01-01T00:00:05Z"}, b"batch", b"[%b]" % self._several(number, {}))
+            return _with(
+                named | {"sent_at": "2026-01-01T00:00:05Z"},
+                b"batch",
+                b"[%b]" % self._several(number, {}),
+            )
         if shape is Shape.ARRAY:
             return b"[%b]" % self._several(number, named)
         event = self._event((number, 0), named)

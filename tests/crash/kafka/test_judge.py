@@ -1,4 +1,6 @@
-"""The judge of the Kafka crash test finds what is wrong, whatever it is, and nothing where nothing is."""
+"""The judge of the Kafka crash test finds what is wrong, whatever it is, and nothing where nothing
+is.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,24 @@ def arrived(plan: RecordPlan = PLAN) -> list[Arrival]:
 def came(plan: RecordPlan, known: tuple[int, int], stamp: str = "") -> Arrival:
     """An event as it should come."""
     uuid = str(uuid5(NAMESPACE_OID, f"{known}{stamp}"))
-    fields = {"distinct_id": plan.person(known[0]), "uuid": uuid, "timestamp": "2026-01-01T00:00:00Z"}
-    return Arrival(plan.lane(known[0]), b'%b,"properties":%b}' % (json.dumps(fields).encode()[:-1], plan.properties(known)))
+    fields = {
+        "distinct_id": plan.person(known[0]),
+        "uuid": uuid,
+        "timestamp": "2026-01-01T00:00:00Z",
+    }
+    return Arrival(
+        plan.lane(known[0]),
+        b'%b,"properties":%b}' % (json.dumps(fields).encode()[:-1], plan.properties(known)),
+    )
 
 
 def first(shape: Shape, lane: str | None = None) -> int:
     """The first record of a shape."""
-    return next(number for number in range(PLAN.count) if PLAN.shape(number) is shape and lane in (None, PLAN.lane(number)))
+    return next(
+        number
+        for number in range(PLAN.count)
+        if PLAN.shape(number) is shape and lane in (None, PLAN.lane(number))
+    )
 
 
 def test_what_should_come_is_in_order() -> None:
@@ -37,7 +50,11 @@ def test_what_should_come_is_in_order() -> None:
     verdict = judge(PLAN, arrived(), ordered=True)
     assert (verdict.problems, verdict.distinct, verdict.repeats) == ([], len(PLAN.events()), 0)
     verdict = judge(PLAN, [*arrived(), *arrived()], ordered=True)
-    assert (verdict.problems, verdict.distinct, verdict.repeats) == ([], len(PLAN.events()), len(PLAN.events()))
+    assert (verdict.problems, verdict.distinct, verdict.repeats) == (
+        [],
+        len(PLAN.events()),
+        len(PLAN.events()),
+    )
     assert 0 < verdict.repeated_bare < verdict.repeats
 
 
@@ -46,10 +63,18 @@ MISTAKES: dict[str, Callable[[list[Arrival]], list[Arrival]]] = {
     "came out of order": lambda right: right[::-1],
     "was never written: (200, 0)": lambda right: [*right, came(RecordPlan(5, 201, 4, 3), (200, 0))],
     "was never written": lambda right: [*right, Arrival(IN_RECORD, b"{}")],
-    "was changed": lambda right: [Arrival(right[0].api_key, right[0].raw.replace(b"xxx", b"xx")), *right[1:]],
+    "was changed": lambda right: [
+        Arrival(right[0].api_key, right[0].raw.replace(b"xxx", b"xx")),
+        *right[1:],
+    ],
     "came again with other bytes": lambda right: [*right, came(PLAN, (0, 0), "another")],
-    "came with the wrong project key": lambda right: [Arrival("phc_somebodyElses000001", right[0].raw), *right[1:]],
-    "have one uuid": lambda right: [Arrival(each.api_key, each.raw.replace(uuid_of(each), uuid_of(right[0]))) for each in right],
+    "came with the wrong project key": lambda right: [
+        Arrival("phc_somebodyElses000001", right[0].raw),
+        *right[1:],
+    ],
+    "have one uuid": lambda right: [
+        Arrival(each.api_key, each.raw.replace(uuid_of(each), uuid_of(right[0]))) for each in right
+    ],
 }
 
 
@@ -73,10 +98,14 @@ def test_order_is_only_asked_for_where_it_is_promised() -> None:
 
 
 def test_records_are_what_their_shape_says() -> None:
-    """All shapes occur, and each record holds as many events as its plan says, with keys where they should be."""
+    """All shapes occur, and each record holds as many events as its plan says, with keys where
+    they should be.
+    """
     assert {PLAN.shape(number) for number in range(PLAN.count)} == set(Shape)
     array, batch = first(Shape.ARRAY, IN_RECORD), first(Shape.BATCH, IN_RECORD)
-    assert [event["api_key"] for event in json.loads(PLAN.record(array).value or b"")] == [IN_RECORD] * PLAN.size(array)
+    assert [event["api_key"] for event in json.loads(PLAN.record(array).value or b"")] == [
+        IN_RECORD
+    ] * PLAN.size(array)
     body = json.loads(PLAN.record(batch).value or b"")
     assert (body["api_key"], len(body["batch"])) == (IN_RECORD, PLAN.size(batch))
     assert PLAN.record(first(Shape.TOMBSTONE)).value is None

@@ -1,4 +1,6 @@
-"""`python -m tests.crash.logs`: the long form of the crash test of logs. The seed that it prints makes the same lines and kills again."""
+"""`python -m tests.crash.logs`: the long form of the crash test of logs. The seed that it prints
+makes the same lines and kills again.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +13,52 @@ from tests.crash.logs.campaign import Campaign, Options, Report, as_text
 
 
 def main() -> int:
-    """Run it, once for each level at which positions are stored; 0 if each line arrived, unchanged and with one uuid."""
+    """Run it, once for each level at which positions are stored; 0 if each line arrived, unchanged
+    and with one uuid.
+    """
     parser = options("tests.crash.logs")
     parser.add_argument("--lines", type=int, default=1_000_000)
     parser.add_argument("--rotations", type=int, default=50)
-    parser.add_argument("--kills", type=int, default=8, help="while lines arrive; two more come at a start")
-    parser.add_argument("--rate", type=int, default=6000, help="lines a second")
-    parser.add_argument("--commit", action="append", choices=["delivered", "disk"], help="only this level; may be repeated")
     parser.add_argument(
-        "--timed", action="store_true", help="events have their lines' times, else those at which the lines were read first"
+        "--kills", type=int, default=8, help="while lines arrive; two more come at a start"
+    )
+    parser.add_argument("--rate", type=int, default=6000, help="lines a second")
+    parser.add_argument(
+        "--commit",
+        action="append",
+        choices=["delivered", "disk"],
+        help="only this level; may be repeated",
+    )
+    parser.add_argument(
+        "--timed",
+        action="store_true",
+        help="events have their lines' times, else those at which the lines were read first",
     )
     given = parser.parse_args()
     runs = []
     for commit in given.commit or ["delivered", "disk"]:
-        campaign = partial(run, Options(given.seed, given.lines, given.rotations, given.kills, given.rate, commit, given.timed))
-        runs.append(Run(f"seed {given.seed}, {given.lines:,} lines, {given.rotations} rotations, commit: {commit}", campaign, as_text))
+        campaign = partial(
+            run,
+            Options(
+                given.seed,
+                given.lines,
+                given.rotations,
+                given.kills,
+                given.rate,
+                commit,
+                given.timed,
+            ),
+        )
+        runs.append(
+            Run(
+                (
+                    f"seed {given.seed}, {given.lines:,} lines, {given.rotations} rotations, "
+                    f"commit: {commit}"
+                ),
+                campaign,
+                as_text,
+            )
+        )
     return conduct(runs, keep=given.keep)
 
 

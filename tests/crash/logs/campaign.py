@@ -1,7 +1,9 @@
-"""The crash test of logs: a log that grows and is rotated, and a daemon that follows it and is killed again and again.
+"""The crash test of logs: a log that grows and is rotated, and a daemon that follows it and is
+killed again and again.
 
-Between a kill and the next start the writer goes on, so that files are rotated, compressed and renamed while nobody looks. At the end each
-line's event is at the sandbox, with one uuid and the same bytes however often it came.
+Between a kill and the next start the writer goes on, so that files are rotated, compressed and
+renamed while nobody looks. At the end each line's event is at the sandbox, with one uuid and the
+same bytes however often it came.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ _ARRIVALS: Final = "SELECT kind, uuid, json_extract(properties, '$.n'), raw FROM
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to do. `rate`: lines a second; `commit`: when positions are stored, with a memory buffer (`delivered`) or one on disk."""
+    """What to do. `rate`: lines a second; `commit`: when positions are stored, with a memory
+    buffer (`delivered`) or one on disk.
+    """
 
     seed: int
     lines: int
@@ -56,7 +60,9 @@ class Options:
     rate: int
     commit: str = "delivered"
     timed: bool = False
-    """Whether an event has the time that its line names; else that at which the line was read first, which has to survive a kill."""
+    """Whether an event has the time that its line names; else that at which the line was read
+    first, which has to survive a kill.
+    """
     patience: float = 1.0
 
 
@@ -80,8 +86,13 @@ class Campaign:
         self._root = root
         self._say = say
         self._chance = random.Random(options.seed)
-        self._evidence = Evidence(root, lambda: f"seed {options.seed}, {options.commit}, after {len(self.report.lives)} kills")
-        self._kills = schedule(options.seed, options.kills, reading=options.patience, patience=options.patience)
+        self._evidence = Evidence(
+            root,
+            lambda: f"seed {options.seed}, {options.commit}, after {len(self.report.lives)} kills",
+        )
+        self._kills = schedule(
+            options.seed, options.kills, reading=options.patience, patience=options.patience
+        )
         self._folder = root / "logs"
         self._database = root / "sandbox.db"
         self._config = root / "forwarder.yaml"
@@ -89,11 +100,21 @@ class Campaign:
     async def run(self) -> Report:
         """Do it all. Raises `CrashFailure`. Cancellation ends all processes."""
         self._folder.mkdir()
-        arguments = ("--listen", "127.0.0.1:0", "--database", str(self._database), "--strict", "--api-key", KEY)
+        arguments = (
+            "--listen",
+            "127.0.0.1:0",
+            "--database",
+            str(self._database),
+            "--strict",
+            "--api-key",
+            KEY,
+        )
         async with running("sandbox", *arguments) as sandbox:
             self._url = (await sandbox.line("listening on")).split()[-1]
             self._configure()
-            with contextlib.closing(sqlite3.connect(f"file:{self._database}?mode=ro", uri=True)) as self._looking:
+            with contextlib.closing(
+                sqlite3.connect(f"file:{self._database}?mode=ro", uri=True)
+            ) as self._looking:
                 writer = await self._start_writer()
                 try:
                     for kill in self._kills:
@@ -105,7 +126,13 @@ class Campaign:
                         await writer.wait()
             conflicts = (await self._ask("conflicts"))["count"]
         problems = await in_thread(self._judge)
-        self._evidence.check([*problems, *([f"{conflicts} conflicts"] if conflicts else []), *self._evidence.complaints()])
+        self._evidence.check(
+            [
+                *problems,
+                *([f"{conflicts} conflicts"] if conflicts else []),
+                *self._evidence.complaints(),
+            ]
+        )
         return self.report
 
     def _configure(self) -> None:
@@ -119,7 +146,11 @@ class Campaign:
             "poll_interval": "200ms",
             "commit_interval": "100ms",
             "rotate_wait": "3s",
-            "mapping": {"event": '"line read"', "distinct_id": ".who", "properties": {"n": ".n", "text": ".text"}},
+            "mapping": {
+                "event": '"line read"',
+                "distinct_id": ".who",
+                "properties": {"n": ".n", "text": ".text"},
+            },
         }
         if self._options.timed:
             source["mapping"]["timestamp"] = ".at"
@@ -156,23 +187,31 @@ class Campaign:
             await self._until(daemon, lambda: time.monotonic() - reached >= kill.after)
             code = await daemon.killed()
         self._remember(daemon)
-        self._evidence.check([] if code == -signal.SIGKILL else [f"it ended with {code} before it was killed {kill}"])
+        self._evidence.check(
+            [] if code == -signal.SIGKILL else [f"it ended with {code} before it was killed {kill}"]
+        )
         self.report.lives.append(str(kill))
-        self._say(f"killed {kill}: {self._came():,} lines had arrived; {time.monotonic() - began:.1f} s")
+        self._say(
+            f"killed {kill}: {self._came():,} lines had arrived; {time.monotonic() - began:.1f} s"
+        )
         await pause(self._chance.uniform(0, _AWAY))
 
     async def _last_life(self, writer: asyncio.subprocess.Process) -> None:
         async with self._daemon() as daemon:
             await self._until(daemon, self._listens)
             await self._until(daemon, lambda: writer.returncode is not None)
-            self._evidence.check([f"the writer ended with {writer.returncode}"] if writer.returncode else [])
+            self._evidence.check(
+                [f"the writer ended with {writer.returncode}"] if writer.returncode else []
+            )
             await self._until(daemon, lambda: self._came() >= self._options.lines)
             code = await daemon.stopped()
         self._remember(daemon)
         self._evidence.check([f"it ended with {code} when it was told to"] if code else [])
 
     async def _until(self, daemon: Killable, condition: Callable[[], bool]) -> None:
-        """Wait for the condition. Raises `CrashFailure` if the daemon ends, or if nothing arrives any more."""
+        """Wait for the condition. Raises `CrashFailure` if the daemon ends, or if nothing arrives
+        any more.
+        """
         came, since = self._sum("events + duplicates"), time.monotonic()
 
         def met() -> bool:
@@ -197,26 +236,39 @@ class Campaign:
 
     def _remember(self, daemon: Killable) -> None:
         self.report.memory = max(self.report.memory, daemon.memory)
-        self._evidence.check([f"{daemon.memory // 1_000_000} MB of resident memory"] if daemon.memory > MEMORY else [])
+        self._evidence.check(
+            [f"{daemon.memory // 1_000_000} MB of resident memory"]
+            if daemon.memory > MEMORY
+            else []
+        )
 
     def _came(self) -> int:
         return self._sum("events")
 
     def _sum(self, figure: str) -> int:
-        return int(self._looking.execute(f"SELECT ifnull(sum({figure}), 0) FROM requests").fetchone()[0])
+        return int(
+            self._looking.execute(f"SELECT ifnull(sum({figure}), 0) FROM requests").fetchone()[0]
+        )
 
     async def _ask(self, path: str) -> Any:
-        async with aiohttp.ClientSession() as client, client.get(f"{self._url}/sandbox/{path}") as response:
+        async with (
+            aiohttp.ClientSession() as client,
+            client.get(f"{self._url}/sandbox/{path}") as response,
+        ):
             return await response.json()
 
     def _judge(self) -> list[str]:
         """What is wrong with what arrived."""
-        with contextlib.closing(sqlite3.connect(f"file:{self._database}?mode=ro", uri=True)) as connection:
+        with contextlib.closing(
+            sqlite3.connect(f"file:{self._database}?mode=ro", uri=True)
+        ) as connection:
             return judge(self._options.lines, connection.execute(_ARRIVALS), self.report)
 
 
 def judge(lines: int, arrived: Any, report: Report) -> list[str]:
-    """What is wrong with these arrivals (kind, uuid, the line's number, its bytes); the counts go to `report`."""
+    """What is wrong with these arrivals (kind, uuid, the line's number, its bytes); the counts go
+    to `report`.
+    """
     came = array("b", bytes(lines))
     problems: list[str] = []
     for kind, uuid, number, raw in arrived:
@@ -253,7 +305,8 @@ def _told_missing(missing: Sequence[int]) -> list[str]:
 def as_text(report: Report, seconds: float) -> str:
     """What was done, for a person."""
     return (
-        f"killed {len(report.lives)} times with -9, in {seconds:.0f} s: {report.distinct:,} lines are at the sandbox, each once; "
+        f"killed {len(report.lives)} times with -9, in {seconds:.0f} s: {report.distinct:,} lines "
+        "are at the sandbox, each once; "
         f"{report.repeats:,} came more than once, the same bytes; {report.conflicts} conflicts; "
         f"{report.memory / 1e6:.0f} MB of resident memory at most"
     )

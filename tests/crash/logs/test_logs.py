@@ -1,4 +1,6 @@
-"""The short form of the crash test of logs, and its judge. The long form, of a million lines, is `make test-crash-logs`."""
+"""The short form of the crash test of logs, and its judge. The long form, of a million lines, is
+`make test-crash-logs`.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,15 @@ SEED = 20261123
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("commit", ["delivered", "disk"])
-async def test_every_line_arrives_once_however_often_the_daemon_is_killed_and_the_log_is_rotated(commit: str, tmp_path: Path) -> None:
-    """Files are rotated in every way while the daemon is up and while it is down: each line's event is there, its bytes unchanged."""
-    options = Options(SEED, 12_000, 9, 2, rate=2000, commit=commit, timed=commit == "disk", patience=0.4)
+async def test_every_line_arrives_once_however_often_the_daemon_is_killed_and_the_log_is_rotated(
+    commit: str, tmp_path: Path
+) -> None:
+    """Files are rotated in every way while the daemon is up and while it is down: each line's
+    event is there, its bytes unchanged.
+    """
+    options = Options(
+        SEED, 12_000, 9, 2, rate=2000, commit=commit, timed=commit == "disk", patience=0.4
+    )
     report = await Campaign(options, tmp_path).run()
     assert len(report.lives) == 4
     assert report.distinct == options.lines
@@ -26,7 +34,9 @@ async def test_every_line_arrives_once_however_often_the_daemon_is_killed_and_th
     assert 0 < report.memory < MEMORY
 
 
-def arrival(number: int, kind: str = "new", uuid: str = "u", **changed: object) -> tuple[str, str, int, bytes]:
+def arrival(
+    number: int, kind: str = "new", uuid: str = "u", **changed: object
+) -> tuple[str, str, int, bytes]:
     """An event of a line as it arrives."""
     properties = {"n": number, "text": json.loads(line(number))["text"], **changed}
     return kind, uuid, number, json.dumps({"properties": properties}).encode()

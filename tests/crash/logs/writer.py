@@ -1,7 +1,9 @@
-"""The writer of the crash test of logs, in a process of its own: numbered lines, and a file that is rotated in every way there is.
+"""The writer of the crash test of logs, in a process of its own: numbered lines, and a file that
+is rotated in every way there is.
 
-Rotated files are shifted as logrotate does it (`app.log.1` becomes `app.log.2`), by turns with a new file and by copy and truncation, and
-some are compressed later. Nothing is ever removed, so that every line can be read for ever.
+Rotated files are shifted as logrotate does it (`app.log.1` becomes `app.log.2`), by turns with a
+new file and by copy and truncation, and some are compressed later. Nothing is ever removed, so
+that every line can be read for ever.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ START: Final = datetime(2026, 5, 1, 6, tzinfo=UTC)
 AT_ONCE: Final = 50
 """Lines of one write."""
 LATE: Final = 3
-"""After a rename so many writes still go to the renamed file, as those of a server do until it is told of it."""
+"""After a rename so many writes still go to the renamed file, as those of a server do until it is
+told of it.
+"""
 COMPRESSED: Final = 5
 """Of so many rotations, one compresses an older file."""
 
@@ -31,7 +35,12 @@ COMPRESSED: Final = 5
 def line(number: int) -> bytes:
     """A line without its end; what it says follows from its number."""
     at = (START + timedelta(milliseconds=number)).isoformat(timespec="milliseconds")
-    return b'{"n":%d,"who":"p%d","at":"%b","text":"%b"}' % (number, number * 7919 % 5000, at.encode(), b"\xc3\xa9x" * (10 + number % 50))
+    return b'{"n":%d,"who":"p%d","at":"%b","text":"%b"}' % (
+        number,
+        number * 7919 % 5000,
+        at.encode(),
+        b"\xc3\xa9x" * (10 + number % 50),
+    )
 
 
 class Writer:
@@ -89,7 +98,10 @@ class Writer:
 
     def _compress(self, path: Path) -> None:
         if path.exists():
-            with path.open("rb") as source, gzip.open(path.with_name(path.name + ".gz"), "wb", compresslevel=1) as packed:
+            with (
+                path.open("rb") as source,
+                gzip.open(path.with_name(path.name + ".gz"), "wb", compresslevel=1) as packed,
+            ):
                 shutil.copyfileobj(source, packed)
             path.unlink()
 

@@ -1,4 +1,6 @@
-"""`python -m tests.crash.restarts`: the long form. It prints a table of what senders and the port saw of the restarts."""
+"""`python -m tests.crash.restarts`: the long form. It prints a table of what senders and the port
+saw of the restarts.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,21 @@ from tests.crash.restarts.daemon import Way
 
 
 def main() -> int:
-    """Run it, once for each way to restart; 0 if nothing was lost, and no request failed where something outlives the process."""
+    """Run it, once for each way to restart; 0 if nothing was lost, and no request failed where
+    something outlives the process.
+    """
     parser = options("tests.crash.restarts")
-    parser.add_argument("--restarts", type=int, default=30, help="in an outage, and as many in quiet")
+    parser.add_argument(
+        "--restarts", type=int, default=30, help="in an outage, and as many in quiet"
+    )
     parser.add_argument("--rate", type=float, default=200.0, help="requests a second")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--way", action="append", choices=[way.value for way in Way], help="only this one; may be repeated")
+    parser.add_argument(
+        "--way",
+        action="append",
+        choices=[way.value for way in Way],
+        help="only this one; may be repeated",
+    )
     given = parser.parse_args()
     runs = []
     for way in [Way(name) for name in given.way or [way.value for way in Way]]:
@@ -33,9 +44,14 @@ async def run(chosen: Options, root: Path, say: Say) -> Report:
 
 def _report(way: Way, report: Report, seconds: float) -> str:
     if way is not Way.PLAIN and any(each.failures for each in report.figures):
-        raise CrashFailure(f"requests failed with {way.value}: {[dict(each.failures) for each in report.figures]}")
+        raise CrashFailure(
+            f"requests failed with {way.value}: {[dict(each.failures) for each in report.figures]}"
+        )
     rows = [figures.row(way) for figures in report.figures]
-    promised = f"{report.promised} events promised in {seconds:.0f} s, all delivered; {report.repeats} came more than once, unchanged"
+    promised = (
+        f"{report.promised} events promised in {seconds:.0f} s, all delivered; "
+        f"{report.repeats} came more than once, unchanged"
+    )
     return "\n".join([HEAD, *rows, promised])
 
 

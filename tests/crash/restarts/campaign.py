@@ -1,4 +1,6 @@
-"""The campaign: the daemon is restarted again and again under load, in an outage and in quiet; then all is healed, drained and judged."""
+"""The campaign: the daemon is restarted again and again under load, in an outage and in quiet;
+then all is healed, drained and judged.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ BETWEEN: Final = 0.7
 """Seconds of service between two restarts."""
 DRAIN_LIMIT: Final = 120.0
 CONNECTIONS: Final = 16_384
-"""`sources.http.max_connections`: a machine that is busy starts a process so slowly that thousands wait for it."""
+"""`sources.http.max_connections`: a machine that is busy starts a process so slowly that thousands
+wait for it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +58,31 @@ class Figures:
 
     def row(self, way: Way) -> str:
         """It, as a line of a table."""
-        cells = [way.value, self.condition, str(self.restarts), str(self.sent), str(self.failures.total()), f"{self.slowest:.2f}"]
+        cells = [
+            way.value,
+            self.condition,
+            str(self.restarts),
+            str(self.sent),
+            str(self.failures.total()),
+            f"{self.slowest:.2f}",
+        ]
         beyond = [closed - start for closed, start in zip(self.closed, self.starts, strict=False)]
         cells += [_range(self.stops), _range(self.starts), _range(self.closed), _range(beyond)]
         return "| " + " | ".join(cells) + " |"
 
 
-COLUMNS: Final = ("way", "upstream", "restarts", "requests", "failed", "slowest answer", "stop", "start", "closed", "longer than the start")
+COLUMNS: Final = (
+    "way",
+    "upstream",
+    "restarts",
+    "requests",
+    "failed",
+    "slowest answer",
+    "stop",
+    "start",
+    "closed",
+    "longer than the start",
+)
 HEAD: Final = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
 
 
@@ -92,9 +114,16 @@ class Campaign:
         places, options = self._places, self._options
         self._upstream = await Child.start("tests.crash.faulty", places.log, str(options.seed))
         try:
-            write_config(places, (await self._upstream.ask("tell"))["url"], "256MB", max_connections=CONNECTIONS)
+            write_config(
+                places,
+                (await self._upstream.ask("tell"))["url"],
+                "256MB",
+                max_connections=CONNECTIONS,
+            )
             arguments = [options.seed, places.journal, places.ingestion, options.rate]
-            self._sender = await Child.start("tests.crash.restarts.sender", places.log, *map(str, arguments))
+            self._sender = await Child.start(
+                "tests.crash.restarts.sender", places.log, *map(str, arguments)
+            )
             try:
                 return await self._with_sender()
             finally:
@@ -106,9 +135,14 @@ class Campaign:
     async def _with_sender(self) -> Report:
         await self._become(away=False)
         await self._daemon.start()
-        watching = [asyncio.create_task(self._door.watch())] if self._options.way is Way.PLAIN else []
+        watching = (
+            [asyncio.create_task(self._door.watch())] if self._options.way is Way.PLAIN else []
+        )
         try:
-            figures = [await self._condition("down", away=True), await self._condition("up", away=False)]
+            figures = [
+                await self._condition("down", away=True),
+                await self._condition("up", away=False),
+            ]
         finally:
             for each in watching:
                 each.cancel()
@@ -148,7 +182,9 @@ class Campaign:
         await self._upstream.ask("become", healed=True, stuck=False, away=away)
 
     async def _judge(self, status: Status, report: Report) -> None:
-        """With the buffer empty: end the daemon, and compare what was promised with what arrived."""
+        """With the buffer empty: end the daemon, and compare what was promised with
+        what arrived.
+        """
         code = await self._daemon.stop()
         self._evidence.check([f"the daemon ended with {code} when it was told to"] if code else [])
         self._evidence.check(self._evidence.complaints())

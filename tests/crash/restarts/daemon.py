@@ -1,4 +1,6 @@
-"""A daemon that is restarted, in one of three ways: with a socket of systemd's kind, in place, or with nothing that outlives it."""
+"""A daemon that is restarted, in one of three ways: with a socket of systemd's kind, in place, or
+with nothing that outlives it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ os.dup2(int(sys.argv[1]), 3)
 os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1", LISTEN_FDNAMES="forwarder.socket")
 os.execv(sys.argv[2], sys.argv[2:])
 """
-"""What systemd does: the socket becomes descriptor 3 of the very process that becomes the daemon."""
+"""What systemd does: the socket becomes descriptor 3 of the very process that becomes the daemon.
+"""
 
 
 class Way(StrEnum):
@@ -62,18 +65,24 @@ class Daemon:
             self._socket = socket.create_server(("127.0.0.1", self._places.ingestion), backlog=4096)
         began = time.monotonic()
         line = [sys.executable, "-m", "forwarder", "run", "--config", str(self._places.config)]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("FORWARDER_")}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("FORWARDER_")
+        }
         environment["FORWARDER_WORKERS"] = str(self._workers)
         passed = [] if self._socket is None else [self._socket.fileno()]
         if passed:
             line = [sys.executable, "-S", "-c", _PASSING, str(passed[0]), *line]
         with self._places.log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(*line, env=environment, stdout=log, stderr=log, pass_fds=passed)
+            self._process = await asyncio.create_subprocess_exec(
+                *line, env=environment, stdout=log, stderr=log, pass_fds=passed
+            )
         await self._until_it_runs("")
         return time.monotonic() - began
 
     async def restart(self) -> tuple[float, int]:
-        """Restart it: the seconds until its end, or in place until another program runs, and its exit code (0 in place)."""
+        """Restart it: the seconds until its end, or in place until another program runs, and its
+        exit code (0 in place).
+        """
         assert self._process is not None
         began = time.monotonic()
         if self._way is Way.IN_PLACE:
@@ -129,15 +138,21 @@ class Daemon:
         """The answer of `/status`."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._places.admin)
         try:
-            writer.write(b"GET /status HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json\r\n\r\n")
+            writer.write(
+                b"GET /status HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json\r\n\r\n"
+            )
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-            return await reader.readexactly(int(head.partition("content-length:")[2].partition("\r\n")[0]))
+            return await reader.readexactly(
+                int(head.partition("content-length:")[2].partition("\r\n")[0])
+            )
         finally:
             writer.close()
 
 
 class Door:
-    """Looks whether connections are accepted at an address, and for how long they weren't. Its looks would fill a queue that stays."""
+    """Looks whether connections are accepted at an address, and for how long they weren't. Its
+    looks would fill a queue that stays.
+    """
 
     def __init__(self, port: int) -> None:
         self._port = port

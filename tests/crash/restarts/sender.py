@@ -1,6 +1,8 @@
-"""The load, in a process of its own: senders that never retry, half of them with a connection for each request, half with kept ones.
+"""The load, in a process of its own: senders that never retry, half of them with a connection for
+each request, half with kept ones.
 
-They begin requests at a steady pace, whatever becomes of those before. A request that isn't answered 200 has failed, for good.
+They begin requests at a steady pace, whatever becomes of those before. A request that isn't
+answered 200 has failed, for good.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from tests.support.waiting import pause
 KEPT: Final = 10
 """Connections that are kept."""
 ANSWER_LIMIT: Final = 55.0
-"""Seconds after which a request has failed: more than a restart takes on a machine that is very busy."""
+"""Seconds after which a request has failed: more than a restart takes on a machine that is very
+busy.
+"""
 
 
 class Connection:
@@ -36,9 +40,14 @@ class Connection:
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
-        writer.write(b"POST /batch/ HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        writer.write(
+            b"POST /batch/ HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n%b"
+            % (len(body), body)
+        )
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-        await reader.readexactly(int(head.partition("content-length:")[2].partition("\r\n")[0] or 0))
+        await reader.readexactly(
+            int(head.partition("content-length:")[2].partition("\r\n")[0] or 0)
+        )
         if "connection: close" in head:
             self.close()
         return int(head.split(" ", 2)[1])
@@ -69,7 +78,9 @@ class Sender:
         self._slowest = 0.0
 
     async def handle(self, message: Message) -> Message:
-        """Obey a command: `go`, `pause` (answered once no request is in progress), `tell` (the figures since it was asked last)."""
+        """Obey a command: `go`, `pause` (answered once no request is in progress), `tell` (the
+        figures since it was asked last).
+        """
         if message["do"] == "go":
             self._going.set()
         elif message["do"] == "pause":
@@ -77,7 +88,11 @@ class Sender:
             while self._under_way:
                 await asyncio.wait(self._under_way)
         else:
-            figures = {"sent": self._sent, "failures": dict(self._failures), "slowest": self._slowest}
+            figures = {
+                "sent": self._sent,
+                "failures": dict(self._failures),
+                "slowest": self._slowest,
+            }
             self._sent, self._slowest = 0, 0.0
             self._failures.clear()
             return figures
@@ -110,7 +125,9 @@ class Sender:
             if status != PROMISED:
                 self._failures[f"status {status}"] += 1
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
-            self._failures[f"{type(error).__name__} on a {'kept' if kept else 'new'} connection"] += 1
+            self._failures[
+                f"{type(error).__name__} on a {'kept' if kept else 'new'} connection"
+            ] += 1
             connection.close()
         self._journal.note(request.number, status)
         self._sent += 1
@@ -124,7 +141,11 @@ class Sender:
         """Single clean events, which are promised at once."""
         for number in count():
             request = self._plan.request(number)
-            if request.count == 1 and not request.delivered and self._plan.kind(request.events[0]) is Kind.CLEAN:
+            if (
+                request.count == 1
+                and not request.delivered
+                and self._plan.kind(request.events[0]) is Kind.CLEAN
+            ):
                 yield request
 
 

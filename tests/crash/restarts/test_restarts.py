@@ -17,7 +17,9 @@ LIMIT = 300
 @pytest.mark.timeout(LIMIT)
 @pytest.mark.parametrize("way", list(Way), ids=lambda way: way.name.lower())
 def test_a_restart_refuses_nobody_and_loses_nothing(tmp_path: Path, way: Way) -> None:
-    """Where the socket or the process outlives a restart no request fails, in an outage and in quiet; nothing is ever lost."""
+    """Where the socket or the process outlives a restart no request fails, in an outage and in
+    quiet; nothing is ever lost.
+    """
     report = asyncio.run(Campaign(Options(20261122, way, 2), tmp_path).run())
     assert [figures.restarts for figures in report.figures] == [2, 2]
     assert report.promised > 100

@@ -1,4 +1,6 @@
-"""The broker of the tests and of the demo: what it keeps over a restart, and that nothing of it is left behind."""
+"""The broker of the tests and of the demo: what it keeps over a restart, and that nothing of it is
+left behind.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,12 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
-async def test_what_is_produced_is_there(kafka: Kafka, topic: MakeTopic, compression: str | None) -> None:
-    """Every compression, keys, headers, tombstones and chosen partitions reach the broker, and each record's place is told."""
+async def test_what_is_produced_is_there(
+    kafka: Kafka, topic: MakeTopic, compression: str | None
+) -> None:
+    """Every compression, keys, headers, tombstones and chosen partitions reach the broker, and
+    each record's place is told.
+    """
     name = await topic(2)
     records = [
         Record(b"a" * 1000, b"key", [("h", b"\xff")], 0, 1_700_000_000_000),
@@ -29,7 +35,9 @@ async def test_what_is_produced_is_there(kafka: Kafka, topic: MakeTopic, compres
     assert await ends(kafka.bootstrap, name) == {0: 2, 1: 1}
 
 
-async def test_a_broker_killed_and_started_again_has_its_records_and_its_address(kafka: Kafka, topic: MakeTopic) -> None:
+async def test_a_broker_killed_and_started_again_has_its_records_and_its_address(
+    kafka: Kafka, topic: MakeTopic
+) -> None:
     """kill -9 costs nothing that was acknowledged, and clients find the broker where it was."""
     name = await topic()
     await produce(kafka.bootstrap, name, [b"1", b"2"])
@@ -64,12 +72,19 @@ with Broker() as broker:
 
 def test_a_broker_dies_with_the_process_that_made_it() -> None:
     """Of a process that is killed with -9 neither the broker nor its data is left."""
-    ended = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=50, check=False)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr  # the guard holds its stderr: it has ended as well by now
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=50, check=False
+    )
+    # the guard holds its stderr: it has ended as well by now
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
     folder = ended.stdout.strip()
     assert folder
     assert not Path(folder).exists()
-    assert [each.parent.name for each in Path("/proc").glob("[0-9]*/cmdline") if folder in _command(each)] == []
+    assert [
+        each.parent.name
+        for each in Path("/proc").glob("[0-9]*/cmdline")
+        if folder in _command(each)
+    ] == []
 
 
 def _command(path: Path) -> str:

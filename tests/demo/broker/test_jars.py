@@ -1,4 +1,6 @@
-"""The broker's jars: fetched once, from the repository that the machine names, and only if they are the right ones."""
+"""The broker's jars: fetched once, from the repository that the machine names, and only if they
+are the right ones.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ CORRECT = hashlib.sha256(JAR).hexdigest()
 
 
 class Repository:
-    """A repository of Maven's on this machine, which has one jar; and a cache for what is fetched of it."""
+    """A repository of Maven's on this machine, which has one jar; and a cache for what is fetched
+    of it.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.cache = folder / "cache"
@@ -48,7 +52,9 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repo
         def log_message(self, _format: str, *args: Any) -> None:
             made.asked.append(str(args[0]))
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(tmp_path / "served")))
+    server = ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(Handler, directory=str(tmp_path / "served"))
+    )
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     config = tmp_path / "jgo.conf"
@@ -83,7 +89,9 @@ def test_another_list_is_another_folder(repository: Repository) -> None:
 def test_a_jar_that_isnt_the_expected_one_is_refused(repository: Repository) -> None:
     """Nothing of it is kept."""
     repository.expect("0" * 64)
-    with pytest.raises(BrokerUnavailable, match=r"thing-1\.0\.jar isn't the one that was expected") as caught:
+    with pytest.raises(
+        BrokerUnavailable, match=r"thing-1\.0\.jar isn't the one that was expected"
+    ) as caught:
         class_path(repository.cache)
     assert CORRECT in caught.value.message
     assert list(repository.cache.rglob("*.jar")) == []
@@ -91,9 +99,13 @@ def test_a_jar_that_isnt_the_expected_one_is_refused(repository: Repository) -> 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_jar_that_cant_be_fetched_says_what_to_do(repository: Repository) -> None:
-    """Another broker, or another repository. (jgo leaves answers that it has no use for to the collector, which warns.)"""
+    """Another broker, or another repository. (jgo leaves answers that it has no use for to the
+    collector, which warns.)
+    """
     repository.expect(CORRECT, "nothing")
-    with pytest.raises(BrokerUnavailable, match=r"nothing-1\.0\.jar, a part of Apache Kafka, can't be fetched") as caught:
+    with pytest.raises(
+        BrokerUnavailable, match=r"nothing-1\.0\.jar, a part of Apache Kafka, can't be fetched"
+    ) as caught:
         class_path(repository.cache)
     assert "KAFKA_BOOTSTRAP_SERVERS" in caught.value.hint
     assert "jgo.conf" in caught.value.hint

@@ -22,20 +22,38 @@ from forwarder.demo.drill.checks import (
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, State
 
 GOOD = Step("All is well", "nothing", (Check("it is so", good=True, seen="1 of 1"),))
-BAD = Step("The upstream is down", "it was killed", (*GOOD.checks, Check("events wait", good=False, seen="1 of 2")))
-OFF = Step("A key is wrong", "it was sent", GOOD.checks, lanes=(LaneSnapshot("L", received={"http": 2}, delivered=1),))
+BAD = Step(
+    "The upstream is down",
+    "it was killed",
+    (*GOOD.checks, Check("events wait", good=False, seen="1 of 2")),
+)
+OFF = Step(
+    "A key is wrong",
+    "it was sent",
+    GOOD.checks,
+    lanes=(LaneSnapshot("L", received={"http": 2}, delivered=1),),
+)
 
 
 def verdict(**changed: Any) -> DrillVerdict:
     """A good one, but for what is changed."""
-    parts: dict[str, Any] = {"steps": (GOOD,), "sent": frozenset("ab"), "stored": frozenset("ab"), **changed}
+    parts: dict[str, Any] = {
+        "steps": (GOOD,),
+        "sent": frozenset("ab"),
+        "stored": frozenset("ab"),
+        **changed,
+    }
     return DrillVerdict(**parts)
 
 
 def snapshot(*lanes: LaneSnapshot, **requests: int) -> Snapshot:
     """A forwarder's state; `requests` are answers to `/batch`, by `code_…`."""
-    counts = {("/batch", int(code.removeprefix("code_"))): count for code, count in requests.items()}
-    return Snapshot("1", State.RUNNING, 0.0, 0.0, lanes=lanes, http_requests={**counts, ("/flags", 503): 7})
+    counts = {
+        ("/batch", int(code.removeprefix("code_"))): count for code, count in requests.items()
+    }
+    return Snapshot(
+        "1", State.RUNNING, 0.0, 0.0, lanes=lanes, http_requests={**counts, ("/flags", 503): 7}
+    )
 
 
 def test_all_there_is_good() -> None:
@@ -77,7 +95,10 @@ def test_a_step_is_good_if_all_of_it_is() -> None:
 
 def test_answers_since_a_moment() -> None:
     """Requests of senders are compared by code; those for flags are no events."""
-    before, after = AnswerCounts.of(snapshot(code_200=3)), AnswerCounts.of(snapshot(code_200=5, code_503=1))
+    before, after = (
+        AnswerCounts.of(snapshot(code_200=3)),
+        AnswerCounts.of(snapshot(code_200=5, code_503=1)),
+    )
     assert after.since(before) == {200: 2, 503: 1}
     assert after.since(AnswerCounts()) == {200: 5, 503: 1}
     assert before.since(before) == {}
@@ -85,7 +106,12 @@ def test_answers_since_a_moment() -> None:
 
 @pytest.mark.parametrize(
     ("answers", "good", "seen"),
-    [({200: 4}, True, "4 of 4"), ({200: 4, 503: 1}, False, "4 of 5, 503: 1"), ({503: 1}, False, "0 of 1, 503: 1"), ({}, False, "0 of 0")],
+    [
+        ({200: 4}, True, "4 of 4"),
+        ({200: 4, 503: 1}, False, "4 of 5, 503: 1"),
+        ({503: 1}, False, "0 of 1, 503: 1"),
+        ({}, False, "0 of 0"),
+    ],
 )
 def test_only_200_is_an_answer_that_counts(answers: dict[int, int], good: bool, seen: str) -> None:
     """Another answer is a fault, and so is none at all."""
@@ -93,7 +119,9 @@ def test_only_200_is_an_answer_that_counts(answers: dict[int, int], good: bool, 
     assert (found.good, found.seen) == (good, seen)
 
 
-@pytest.mark.parametrize(("status", "good"), [(200, True), (503, False), (404, False), (None, False)])
+@pytest.mark.parametrize(
+    ("status", "good"), [(200, True), (503, False), (404, False), (None, False)]
+)
 def test_flags_that_are_answered(status: int | None, good: bool) -> None:
     """While the upstream is up a flag call is answered 200."""
     assert flags_answered(FlagCall(status, 0.01)).good is good
@@ -101,10 +129,19 @@ def test_flags_that_are_answered(status: int | None, good: bool) -> None:
 
 @pytest.mark.parametrize(
     ("last", "good"),
-    [((503, 0.01), True), ((502, 0.4), True), ((200, 0.01), False), ((404, 0.01), False), ((503, 3.2), False), ((None, 5.0), False)],
+    [
+        ((503, 0.01), True),
+        ((502, 0.4), True),
+        ((200, 0.01), False),
+        ((404, 0.01), False),
+        ((503, 3.2), False),
+        ((None, 5.0), False),
+    ],
 )
 def test_flags_that_fail_fast(last: tuple[int | None, float], good: bool) -> None:
-    """Each call must fail, as the upstream's failure, sooner than an SDK would give up by itself."""
+    """Each call must fail, as the upstream's failure, sooner than an SDK would give up
+    by itself.
+    """
     assert flags_fail_fast([FlagCall(503, 0.01), FlagCall(*last)], 3.0).good is good
 
 

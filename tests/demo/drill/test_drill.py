@@ -1,4 +1,6 @@
-"""The drill over real processes, with faults that it must notice; its traffic with an SDK that only records."""
+"""The drill over real processes, with faults that it must notice; its traffic with an SDK that
+only records.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,20 @@ from tests.support.waiting import eventually
 Spoil = Callable[[list[dict[str, Any]]], object]
 
 
-async def held(directory: Path, tell: Callable[[Step], object], spoil: Spoil = lambda _: None) -> DrillVerdict:
+async def held(
+    directory: Path, tell: Callable[[Step], object], spoil: Spoil = lambda _: None
+) -> DrillVerdict:
     """A drill with an SDK that posts, after `spoil`."""
-    return await run_drill(choose_ports(0), tell, lambda host, key: PostingSdk(host, key, spoil), directory=directory)
+    return await run_drill(
+        choose_ports(0), tell, lambda host, key: PostingSdk(host, key, spoil), directory=directory
+    )
 
 
 @pytest.mark.slow
 async def test_an_event_that_the_upstream_lost_is_missed(tmp_path: Path) -> None:
-    """An event that was delivered, and then vanishes from the upstream during the outage, is named, and the drill isn't good."""
+    """An event that was delivered, and then vanishes from the upstream during the outage, is
+    named, and the drill isn't good.
+    """
     lost: list[str] = []
     steps: list[Step] = []
 
@@ -86,7 +94,9 @@ class Sdks:
 
 
 async def test_a_portion_has_so_many_events_and_the_next_goes_on() -> None:
-    """Each portion is sent by an SDK of its own under its key; every event is remembered by its uuid, and none comes twice."""
+    """Each portion is sent by an SDK of its own under its key; every event is remembered by its
+    uuid, and none comes twice.
+    """
     sdks = Sdks()
     traffic = Traffic("http://h", sdks.connect)
     await traffic.send("phc_one", 30)
@@ -97,7 +107,10 @@ async def test_a_portion_has_so_many_events_and_the_next_goes_on() -> None:
         ("http://h", "phc_two", 20),
         ("http://h", "phc_one", 10),
     ]
-    assert {key: len(uuids) for key, uuids in traffic.sent.items()} == {"phc_one": 40, "phc_two": 20}
+    assert {key: len(uuids) for key, uuids in traffic.sent.items()} == {
+        "phc_one": 40,
+        "phc_two": 20,
+    }
     assert traffic.everything == {event["uuid"] for _, _, sdk in sdks.made for event in sdk.events}
 
 
@@ -107,7 +120,9 @@ async def test_before_anything_is_sent_there_is_nothing() -> None:
 
 
 async def test_cancelled_it_ends_at_the_next_event() -> None:
-    """What was sent by then is remembered; the rest of the portion isn't sent, and no thread is left."""
+    """What was sent by then is remembered; the rest of the portion isn't sent, and no thread is
+    left.
+    """
     begun, go_on = threading.Event(), threading.Event()
 
     def hold(_: int) -> None:

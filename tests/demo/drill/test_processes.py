@@ -1,4 +1,6 @@
-"""The drill's processes: they are gone when their block ends; the probe asks a real sandbox, and an address where nothing listens."""
+"""The drill's processes: they are gone when their block ends; the probe asks a real sandbox, and
+an address where nothing listens.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ import pytest
 from forwarder.core.clock import SystemClock
 from forwarder.demo.demo import Ports, choose_ports
 from forwarder.demo.drill import processes
-from forwarder.demo.drill.processes import ChildProcess, DrillFailed, DrillProbe, NoAnswer, child_process, pause
+from forwarder.demo.drill.processes import (
+    ChildProcess,
+    DrillFailed,
+    DrillProbe,
+    NoAnswer,
+    child_process,
+    pause,
+)
 from forwarder.sandbox import Sandbox, SandboxOptions
 from tests.support.waiting import eventually
 
@@ -82,14 +91,18 @@ async def test_an_orderly_end_has_its_exit_code(tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_one_that_ends_unasked_is_told_with_its_words(tmp_path: Path) -> None:
     """Waiting for a process that has ended is an error that quotes what it said."""
-    async with child_process(["run", "--config", str(tmp_path / "none.yaml")], tmp_path / "log") as running:
+    async with child_process(
+        ["run", "--config", str(tmp_path / "none.yaml")], tmp_path / "log"
+    ) as running:
         await eventually(lambda: running.code is not None)
         with pytest.raises(DrillFailed, match=r"(?s)`forwarder run` ended with 2:\n.*none\.yaml"):
             await pause(SystemClock(), running, 0.0)
 
 
 @pytest.mark.slow
-async def test_settings_of_the_surroundings_dont_reach_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_settings_of_the_surroundings_dont_reach_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A FORWARDER_ variable of the user's own daemon doesn't change the drill's."""
     monkeypatch.setenv("FORWARDER_UPSTREAM__URL", "https://h.example.com")
     monkeypatch.setenv("FORWARDER_BATCH__MAX_AGE", "no duration")
@@ -121,17 +134,24 @@ async def client() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-async def test_all_events_are_seen_over_several_pages(client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_events_are_seen_over_several_pages(
+    client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However many there are, each uuid is found; conflicts are counted."""
     monkeypatch.setattr(processes, "PAGE", 3)
     ports = choose_ports(0)
-    events = [{"event": "seen", "distinct_id": "ann", "uuid": f"01890000-0000-4000-8000-{number:012x}"} for number in range(10)]
+    events = [
+        {"event": "seen", "distinct_id": "ann", "uuid": f"01890000-0000-4000-8000-{number:012x}"}
+        for number in range(10)
+    ]
     changed = {**events[4], "event": "changed"}
     async with Sandbox(SandboxOptions(listen=f"127.0.0.1:{ports.sandbox}")) as sandbox:
         probe = DrillProbe(client, ports, SystemClock())
         assert await probe.stored() == frozenset()
         for batch in (events, [changed]):
-            async with client.post(f"{sandbox.url}/batch/", json={"api_key": KEY, "batch": batch}) as response:
+            async with client.post(
+                f"{sandbox.url}/batch/", json={"api_key": KEY, "batch": batch}
+            ) as response:
                 assert response.status == 200
         assert await probe.stored() == {event["uuid"] for event in events}
         assert await probe.conflicts() == 1

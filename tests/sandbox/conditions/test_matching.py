@@ -1,4 +1,6 @@
-"""Each operator answers as the SDKs and the service do, whatever the types of the condition's value and the property."""
+"""Each operator answers as the SDKs and the service do, whatever the types of the condition's
+value and the property.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,15 @@ from tests.support.cases import cases
 NOW: Final = datetime(2026, 3, 31, 12, tzinfo=UTC)
 MISSING: Final = object()
 MISSING_ALLOWED: Final = {
-    "is_not", "is_not_set", "not_icontains", "not_icontains_multi", "not_starts_with", "not_ends_with", "not_regex", "not_between",
-}  # fmt: skip
+    "is_not",
+    "is_not_set",
+    "not_icontains",
+    "not_icontains_multi",
+    "not_starts_with",
+    "not_ends_with",
+    "not_regex",
+    "not_between",
+}
 
 TABLE: Final[list[tuple[str, Any, Any, bool]]] = [
     # operator, the condition's value, the property, expected
@@ -156,19 +165,95 @@ TABLE: Final[list[tuple[str, Any, Any, bool]]] = [
 ]
 
 AWKWARD: Final[list[Any]] = [
-    None, True, False, "true", "False", [], [True], ["true", "a"],
-    "a", "aB", "É", "ß", "SS", "İ", "", " ", "null", "[]", "1", "1.0", 1, 1.0,
-    -0.0, 2.5, "2.5", "1e3", " 3 ", "٣", "inf", "nan", 1e16, 1e21, 1e-5, 1e-7, 10**30, {"a": 1}, {"b": [1, None], "a": "é"}, ["1", 1],
-    "1.2.3", "v1.2", "1.2.4-beta", "1.2.3.4", "1..2", "1.*", "1.2.*", "*", "1.*.3", "0.0.3", "-1.0", ".1", "2024-01-01",
-    "2024-01-01T00:00:00Z", "2024-01-01 00:00:00 +02:00", "2024-01-01 UTC", "20240101", "2024-W05-1", "2024-02-30", "-30d", "6m", "-1y",
-    "-9999y", "1700000000", "9999-12-31T23:59:59-14:00", "^a", "a$", "[", "(", "a**", "*a", r"\d+", "a{2}", r"\w+", "a?*", "a\n", "(a+)+$",
-]  # fmt: skip
+    None,
+    True,
+    False,
+    "true",
+    "False",
+    [],
+    [True],
+    ["true", "a"],
+    "a",
+    "aB",
+    "É",
+    "ß",
+    "SS",
+    "İ",
+    "",
+    " ",
+    "null",
+    "[]",
+    "1",
+    "1.0",
+    1,
+    1.0,
+    -0.0,
+    2.5,
+    "2.5",
+    "1e3",
+    " 3 ",
+    "٣",
+    "inf",
+    "nan",
+    1e16,
+    1e21,
+    1e-5,
+    1e-7,
+    10**30,
+    {"a": 1},
+    {"b": [1, None], "a": "é"},
+    ["1", 1],
+    "1.2.3",
+    "v1.2",
+    "1.2.4-beta",
+    "1.2.3.4",
+    "1..2",
+    "1.*",
+    "1.2.*",
+    "*",
+    "1.*.3",
+    "0.0.3",
+    "-1.0",
+    ".1",
+    "2024-01-01",
+    "2024-01-01T00:00:00Z",
+    "2024-01-01 00:00:00 +02:00",
+    "2024-01-01 UTC",
+    "20240101",
+    "2024-W05-1",
+    "2024-02-30",
+    "-30d",
+    "6m",
+    "-1y",
+    "-9999y",
+    "1700000000",
+    "9999-12-31T23:59:59-14:00",
+    "^a",
+    "a$",
+    "[",
+    "(",
+    "a**",
+    "*a",
+    r"\d+",
+    "a{2}",
+    r"\w+",
+    "a?*",
+    "a\n",
+    "(a+)+$",
+]
 
 
 @cases(("operator", "value", "actual", "expected"), TABLE)
 def test_operator(operator: str, value: Any, actual: Any, expected: bool) -> None:
     """Each operator, with odd types on either side."""
-    assert matches({"key": "key", "operator": operator, "value": value, "type": "person"}, {"key": actual}, NOW) is expected
+    assert (
+        matches(
+            {"key": "key", "operator": operator, "value": value, "type": "person"},
+            {"key": actual},
+            NOW,
+        )
+        is expected
+    )
 
 
 def test_every_operator_stands_in_the_table() -> None:
@@ -180,12 +265,16 @@ def test_every_operator_stands_in_the_table() -> None:
 def test_a_missing_property_matches_only_negative_operators(operator: str) -> None:
     """As in the service; an SDK would ask it."""
     value = [1, 2] if "between" in operator else "1"
-    assert matches({"key": "key", "operator": operator, "value": value}, {"other": 1}, NOW) is (operator in MISSING_ALLOWED)
+    assert matches({"key": "key", "operator": operator, "value": value}, {"other": 1}, NOW) is (
+        operator in MISSING_ALLOWED
+    )
 
 
 @cases("operator", sorted(PROPERTY_OPERATORS))
 def test_what_the_python_sdk_decides_is_decided_alike(operator: str) -> None:
-    """Each awkward value against each: the answer is that of posthog's local evaluation, wherever it has one."""
+    """Each awkward value against each: the answer is that of posthog's local evaluation, wherever
+    it has one.
+    """
     decided, different = 0, []
     for value in AWKWARD:
         if "regex" in operator and not isinstance(value, str):
@@ -204,9 +293,20 @@ def test_what_the_python_sdk_decides_is_decided_alike(operator: str) -> None:
     assert decided > 100
 
 
-@cases("condition", [{}, {"key": 1}, {"key": "a", "operator": "near"}, {"key": "a", "operator": "in"}, {"key": "a", "operator": 1}])
+@cases(
+    "condition",
+    [
+        {},
+        {"key": 1},
+        {"key": "a", "operator": "near"},
+        {"key": "a", "operator": "in"},
+        {"key": "a", "operator": 1},
+    ],
+)
 def test_a_condition_that_no_one_can_decide(condition: dict[str, Any]) -> None:
-    """An unknown operator, or one of cohorts, and a condition without a key are errors, not a silent false."""
+    """An unknown operator, or one of cohorts, and a condition without a key are errors, not a
+    silent false.
+    """
     with pytest.raises(CannotDecide):
         matches(condition, {"a": 1}, NOW)
 
@@ -217,11 +317,15 @@ def test_without_an_operator_it_is_exact() -> None:
 
 
 def test_a_hostile_regex_takes_no_time() -> None:
-    """Patterns that explode when they backtrack are searched in linear time; those that only backtracking can search are given up."""
+    """Patterns that explode when they backtrack are searched in linear time; those that only
+    backtracking can search are given up.
+    """
     text = "a" * 50_000 + "!"
     started = time.process_time()
     for pattern in (r"(a+)+$", r"^(a|a)*$", r"^(.*)*x$", r"^(([a-z])+.)+[A-Z]([a-z])+$"):
-        assert not matches({"key": "key", "operator": "regex", "value": pattern}, {"key": text}, NOW)
+        assert not matches(
+            {"key": "key", "operator": "regex", "value": pattern}, {"key": text}, NOW
+        )
     for pattern in (r"(a+)+\1$", r"(?=a)(a|aa)+$", r"(?=x)a*a*a*a*a*b", "(?!" + "(a*)*" * 9 + ")b"):
         with pytest.raises(CannotDecide, match="too long"):
             matches({"key": "key", "operator": "regex", "value": pattern}, {"key": text}, NOW)
@@ -234,7 +338,12 @@ def test_a_hostile_regex_takes_no_time() -> None:
     ):
         with pytest.raises(CannotDecide, match="too long"):
             matches({"key": "key", "operator": "regex", "value": pattern}, {"key": "a" * 40}, NOW)
-    for pattern in ("a" * 20_000, "(" * 5_000 + "a" + ")" * 5_000, "(?=a)" + "(" * 3_000 + ")" * 3_000, "((a{1000}){1000}){1000}"):
+    for pattern in (
+        "a" * 20_000,
+        "(" * 5_000 + "a" + ")" * 5_000,
+        "(?=a)" + "(" * 3_000 + ")" * 3_000,
+        "((a{1000}){1000}){1000}",
+    ):
         assert not matches({"key": "key", "operator": "regex", "value": pattern}, {"key": "b"}, NOW)
     assert time.process_time() - started < 2
 
@@ -249,7 +358,9 @@ def test_hostile_values() -> None:
             matches({"key": "key", "operator": operator, "value": "x"}, {"key": deep}, NOW)
     with pytest.raises(CannotDecide, match="deeper"):
         prepare_condition({"key": "key", "operator": "exact", "value": deep})
-    many = prepare_condition({"key": "key", "operator": "exact", "value": [str(number) for number in range(100_000)]})
+    many = prepare_condition(
+        {"key": "key", "operator": "exact", "value": [str(number) for number in range(100_000)]}
+    )
     started = time.process_time()
     assert all(many.matches({"key": number}, NOW) for number in range(5_000))
     assert time.process_time() - started < 1
@@ -257,8 +368,18 @@ def test_hostile_values() -> None:
 
 def test_an_explanation_says_what_was_required_and_what_is_there() -> None:
     """For people; long values are cut."""
-    condition = prepare_condition({"key": "email", "operator": "icontains", "value": "@example.com"})
-    assert condition.explain({"email": "joe@x.org"}, NOW) == 'email icontains "@example.com": no, it is "joe@x.org"'
+    condition = prepare_condition(
+        {"key": "email", "operator": "icontains", "value": "@example.com"}
+    )
+    assert (
+        condition.explain({"email": "joe@x.org"}, NOW)
+        == 'email icontains "@example.com": no, it is "joe@x.org"'
+    )
     assert condition.explain({}, NOW) == 'email icontains "@example.com": no, it is not set'
-    assert prepare_condition({"key": "plan", "operator": "is_set", "value": "x"}).explain({"plan": 1}, NOW) == "plan is_set: yes, it is 1"
+    assert (
+        prepare_condition({"key": "plan", "operator": "is_set", "value": "x"}).explain(
+            {"plan": 1}, NOW
+        )
+        == "plan is_set: yes, it is 1"
+    )
     assert len(condition.explain({"email": "x" * 10_000}, NOW)) < 200

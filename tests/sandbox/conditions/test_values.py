@@ -57,7 +57,17 @@ def test_a_text_has_an_end() -> None:
 
 
 @cases(
-    ("value", "number"), [("1.5e2", 150.0), (".5", 0.5), (7, 7.0), (True, None), (" 7", None), ("0x1f", None), ("1e999", None), ([7], None)]
+    ("value", "number"),
+    [
+        ("1.5e2", 150.0),
+        (".5", 0.5),
+        (7, 7.0),
+        (True, None),
+        (" 7", None),
+        ("0x1f", None),
+        ("1e999", None),
+        ([7], None),
+    ],
 )
 def test_numbers(value: Any, number: float | None) -> None:
     """Finite decimal numbers, also in texts."""
@@ -87,7 +97,23 @@ def test_times(value: Any, time: str) -> None:
     assert found.isoformat() == time
 
 
-@cases("value", ["", "soon", "-10000d", "-9999y", "-5x", None, True, [], "2023-02-29", 1e300, "9" * 5_000, "9" * 25 + "d"])
+@cases(
+    "value",
+    [
+        "",
+        "soon",
+        "-10000d",
+        "-9999y",
+        "-5x",
+        None,
+        True,
+        [],
+        "2023-02-29",
+        1e300,
+        "9" * 5_000,
+        "9" * 25 + "d",
+    ],
+)
 def test_what_names_no_time(value: Any) -> None:
     """It is none, whatever its size."""
     assert date_of(value, NOW) is None
@@ -95,7 +121,9 @@ def test_what_names_no_time(value: Any) -> None:
 
 def test_what_depends_on_the_time_of_the_evaluation() -> None:
     """Relative dates, and a year alone."""
-    assert [depends_on_now(text) for text in ("-30d", "30d", "2024", "2024-01-01", "soon", "1704067200")] == [True] * 3 + [False] * 3
+    assert [
+        depends_on_now(text) for text in ("-30d", "30d", "2024", "2024-01-01", "soon", "1704067200")
+    ] == [True] * 3 + [False] * 3
 
 
 @cases(

@@ -1,4 +1,6 @@
-"""A scheduler on a database and a clock of its own, with a destination that does what a test says."""
+"""A scheduler on a database and a clock of its own, with a destination that does what
+a test says.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ from typing import Any, Final, TypeVar
 from forwarder.contract.endpoints import DELETE_BATCH_EXPORT, Endpoint
 from forwarder.contract.resources import OWNER
 from forwarder.sandbox.exports.batch_exports import HANDLERS, async_handlers
-from forwarder.sandbox.exports.jobs import DestinationFailed, ExportJob, ExportMisconfigured, Progress
+from forwarder.sandbox.exports.jobs import (
+    DestinationFailed,
+    ExportJob,
+    ExportMisconfigured,
+    Progress,
+)
 from forwarder.sandbox.exports.scheduler import ExportScheduler
 from forwarder.sandbox.manage.call import CallingMember, Handler, ManagementCall, rows
 from forwarder.sandbox.protocol.clock import SandboxClock
@@ -28,12 +35,16 @@ PROJECT: Final = 1
 KEY: Final = "phc_scheduled"
 PART: Final = 3
 """Records of a part."""
-_REQUEST: Final = """INSERT INTO requests (received_at, path, query, headers, api_key, historical_migration, size, status, answer,
+_REQUEST: Final = """INSERT INTO requests (received_at, path, query, headers, api_key, \
+historical_migration, size, status, answer,
 events, duplicates, conflicts, not_ingested) VALUES (?, '/batch/', '', '{}', ?, 0, 0, 200, '', 1, 0, 0, 0)"""
-_EVENT: Final = """INSERT INTO events (request, position, kind, api_key, historical, uuid, event, distinct_id, timestamp, properties, raw)
+_EVENT: Final = """INSERT INTO events (request, position, kind, api_key, historical, uuid, event, \
+distinct_id, timestamp, properties, raw)
 VALUES (?, 0, 'new', ?, 0, ?, 'seen', 'ann', ?, '{}', x'')"""
-_SELECTED: Final = """SELECT uuid FROM events WHERE api_key = :key AND id <= :arrival AND (:since IS NULL OR timestamp >= :since)
-AND (:before IS NULL OR timestamp < :before) AND NOT (:done_before IS NOT NULL AND timestamp < :done_before AND id <= :done_arrival)
+_SELECTED: Final = """SELECT uuid FROM events WHERE api_key = :key AND id <= :arrival AND (:since \
+IS NULL OR timestamp >= :since)
+AND (:before IS NULL OR timestamp < :before) AND NOT (:done_before IS NOT NULL AND timestamp < \
+:done_before AND id <= :done_arrival)
 ORDER BY id"""
 _EXPORT: Final = """INSERT INTO batch_exports
 VALUES (NULL, ?, 1, ?, 'events', '{"type": "Fake", "config": {"secret": "s"}}', 'hour', 0, ?, ?, NULL, ?, ?, ?, 'null', 'null')"""
@@ -43,15 +54,18 @@ _PREPARE: Final = (
     "CREATE TEMP TABLE transitions (run TEXT, status TEXT)",
     """CREATE TEMP TRIGGER made AFTER INSERT ON main.batch_export_runs
     BEGIN INSERT INTO transitions VALUES (new.id, new.status); END""",
-    """CREATE TEMP TRIGGER changed AFTER UPDATE OF status ON main.batch_export_runs WHEN old.status <> new.status
+    """CREATE TEMP TRIGGER changed AFTER UPDATE OF status ON main.batch_export_runs WHEN \
+old.status <> new.status
     BEGIN INSERT INTO transitions VALUES (new.id, new.status); END""",
 )
 
 
 class FakeDestination:
-    """Writes parts of `PART` records, by their run's origin and number, and fails as the script says: `ok` once that is empty.
+    """Writes parts of `PART` records, by their run's origin and number, and fails as the script
+    says: `ok` once that is empty.
 
-    `down` fails after the first part, `dead` before it; `wrong` is misconfigured, `broken` a bug; `hang` waits after the first part.
+    `down` fails after the first part, `dead` before it; `wrong` is misconfigured, `broken` a bug;
+    `hang` waits after the first part.
     """
 
     def __init__(self) -> None:
@@ -76,7 +90,9 @@ class FakeDestination:
             self.running.discard(job.run)
             self.hanging.discard(job.run)
 
-    async def _write(self, thread: StoreThread, job: ExportJob, progress: Progress, behaviour: str) -> None:
+    async def _write(
+        self, thread: StoreThread, job: ExportJob, progress: Progress, behaviour: str
+    ) -> None:
         if behaviour == "wrong":
             raise ExportMisconfigured("no such bucket")
         if behaviour == "broken":
@@ -84,9 +100,16 @@ class FakeDestination:
         if behaviour == "dead":
             raise DestinationFailed("the bucket is down")
         one = job.selection
-        values = {"key": job.api_key, "since": one.since, "before": one.before, "arrival": one.arrival}
+        values = {
+            "key": job.api_key,
+            "since": one.since,
+            "before": one.before,
+            "arrival": one.arrival,
+        }
         values |= {"done_before": one.done_before, "done_arrival": one.done_arrival}
-        uuids = await thread.run(lambda store: [row[0] for row in store.connection.execute(_SELECTED, values)])
+        uuids = await thread.run(
+            lambda store: [row[0] for row in store.connection.execute(_SELECTED, values)]
+        )
         parts = [uuids[first : first + PART] for first in range(0, len(uuids), PART)]
         for number in range(int(job.cursor or 0), len(parts)):
             self.written[job.origin][number] = parts[number]
@@ -105,7 +128,9 @@ class FakeDestination:
 
 
 class Scheduling:
-    """An organization's project with batch exports, and what runs them. `path` is needed to restart it."""
+    """An organization's project with batch exports, and what runs them. `path` is needed to
+    restart it.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
@@ -118,7 +143,11 @@ class Scheduling:
         """Open the database, and start to schedule."""
         self.thread = StoreThread(self.path)
         await self.do(self._prepare)
-        self.scheduler = ExportScheduler(self.thread, self.clock, lambda job, progress: self.destination.write(self.thread, job, progress))
+        self.scheduler = ExportScheduler(
+            self.thread,
+            self.clock,
+            lambda job, progress: self.destination.write(self.thread, job, progress),
+        )
         await self.scheduler.start()
 
     async def close(self) -> None:
@@ -136,10 +165,16 @@ class Scheduling:
         """Run something on the database."""
         return await self.thread.run(lambda store: work(store.connection))
 
-    async def export(self, number: int = 1, start: str | None = None, end: str | None = None, query: str = "") -> str:
+    async def export(
+        self, number: int = 1, start: str | None = None, end: str | None = None, query: str = ""
+    ) -> str:
         """A batch export per hour, made now; its id."""
         identity, now = f"00000000-0000-4000-8000-{number:012}", format_time(self.clock.now())
-        await self.do(lambda database: database.execute(_EXPORT, (identity, f"Export {number}", now, now, start, end, query)))
+        await self.do(
+            lambda database: database.execute(
+                _EXPORT, (identity, f"Export {number}", now, now, start, end, query)
+            )
+        )
         self.scheduler.wake()
         return identity
 
@@ -169,13 +204,27 @@ class Scheduling:
         (run,) = self.destination.hanging
         return run
 
-    async def call(self, endpoint: Endpoint[Any, Any], body: Any = None, *, strict: bool = True, **ids: str) -> Any:
+    async def call(
+        self, endpoint: Endpoint[Any, Any], body: Any = None, *, strict: bool = True, **ids: str
+    ) -> Any:
         """Call a management endpoint as it is served."""
 
         async def run(handler: Handler) -> Any:
             def work(database: sqlite3.Connection) -> Any:
                 caller = CallingMember(0, "", OWNER)
-                return handler(ManagementCall(endpoint, database, self.clock.now(), caller, "", PROJECT, ids, body or {}, strict=strict))
+                return handler(
+                    ManagementCall(
+                        endpoint,
+                        database,
+                        self.clock.now(),
+                        caller,
+                        "",
+                        PROJECT,
+                        ids,
+                        body or {},
+                        strict=strict,
+                    )
+                )
 
             return await self.do(work)
 
@@ -189,11 +238,19 @@ class Scheduling:
     async def runs(self, export: str | None = None) -> list[sqlite3.Row]:
         """The runs of an export, or all, the oldest first."""
         condition = "batch_export = ?" if export else "? IS NULL"
-        return await self.do(lambda database: rows(database, f"SELECT * FROM batch_export_runs WHERE {condition} ORDER BY number", export))
+        return await self.do(
+            lambda database: rows(
+                database,
+                f"SELECT * FROM batch_export_runs WHERE {condition} ORDER BY number",
+                export,
+            )
+        )
 
     async def watch(self) -> dict[str, list[str]]:
         """The statuses that each run has had, by run in the order of their making."""
-        found = await self.do(lambda database: database.execute("SELECT run, status FROM temp.transitions").fetchall())
+        found = await self.do(
+            lambda database: database.execute("SELECT run, status FROM temp.transitions").fetchall()
+        )
         await self.do(lambda database: database.execute("DELETE FROM temp.transitions"))
         for run, status in found:
             self.transitions.setdefault(run, []).append(status)

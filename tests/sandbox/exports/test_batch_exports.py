@@ -30,7 +30,14 @@ from tests.sandbox.exporting import LATER, NOT_FOUND, NOW, Exports
 from tests.sandbox.half import opened
 
 OF_PROJECTS: Final[list[Any]] = [
-    *(GET_BATCH_EXPORT, UPDATE_BATCH_EXPORT, DELETE_BATCH_EXPORT, BACKFILL_BATCH_EXPORT, PAUSE_BATCH_EXPORT, UNPAUSE_BATCH_EXPORT),
+    *(
+        GET_BATCH_EXPORT,
+        UPDATE_BATCH_EXPORT,
+        DELETE_BATCH_EXPORT,
+        BACKFILL_BATCH_EXPORT,
+        PAUSE_BATCH_EXPORT,
+        UNPAUSE_BATCH_EXPORT,
+    ),
     LOGS_OF_BATCH_EXPORT,
 ]
 MOMENTS: Final = [
@@ -90,26 +97,44 @@ def test_a_change_of_nothing_changes_nothing(exports: Exports) -> None:
     before = exports.get()
     exports.half.later(hours=1)
     assert exports.update() == before
-    writable = ("name", "model", "destination", "interval", "paused", "last_paused_at", "start_at", "end_at", "hogql_query", "filters")
+    writable = (
+        "name",
+        "model",
+        "destination",
+        "interval",
+        "paused",
+        "last_paused_at",
+        "start_at",
+        "end_at",
+        "hogql_query",
+        "filters",
+    )
     assert exports.update(**{field: before[field] for field in writable}) == before
     assert exports.secret() == "hidden"
 
 
 def test_a_secret_outlives_changes_that_leave_it_out(exports: Exports) -> None:
     """Until another one is sent, or the type of destination is another."""
-    exports.update(destination={"type": "S3", "config": {"bucket_name": "c", "aws_secret_access_key": "***"}})
+    exports.update(
+        destination={"type": "S3", "config": {"bucket_name": "c", "aws_secret_access_key": "***"}}
+    )
     assert exports.secret() == "hidden"
     exports.update(destination={"type": "S3", "config": {"aws_secret_access_key": "new"}})
     assert exports.secret() == "new"
     exports.update(destination={"type": "Elsewhere", "config": {"bucket_name": "c"}})
     assert exports.secret() is None
     assert exports.get()["destination"] == {"type": "Elsewhere", "config": {"bucket_name": "c"}}
-    assert exports.update(destination={"type": "NoOp"})["destination"] == {"type": "NoOp", "config": None}
+    assert exports.update(destination={"type": "NoOp"})["destination"] == {
+        "type": "NoOp",
+        "config": None,
+    }
 
 
 @pytest.mark.parametrize("field", ["start_at", "end_at", "last_paused_at"])
 @pytest.mark.parametrize(("sent", "kept"), MOMENTS)
-def test_times_are_kept_in_utc(exports: Exports, field: str, sent: str | None, kept: str | None) -> None:
+def test_times_are_kept_in_utc(
+    exports: Exports, field: str, sent: str | None, kept: str | None
+) -> None:
     """Whatever the zone that they are sent in; null takes one away."""
     assert exports.update(**{field: sent})[field] == kept
 
@@ -119,13 +144,23 @@ def test_an_export_starts_before_it_ends(exports: Exports) -> None:
     same = {"start_at": "2026-01-01T00:00:00Z", "end_at": "2026-01-01T14:00:00+14:00"}
     assert exports.error(UPDATE_BATCH_EXPORT, same) == (400, "invalid", "end_at")
     exports.update(start_at="2026-01-01T00:00:00Z")
-    assert exports.error(UPDATE_BATCH_EXPORT, {"end_at": "2026-01-01T00:00:00Z"}) == (400, "invalid", "end_at")
+    assert exports.error(UPDATE_BATCH_EXPORT, {"end_at": "2026-01-01T00:00:00Z"}) == (
+        400,
+        "invalid",
+        "end_at",
+    )
     exports.update(end_at="2026-01-01T00:00:00.000001Z")
-    assert exports.error(UPDATE_BATCH_EXPORT, {"start_at": "2026-01-02T00:00:00Z"}) == (400, "invalid", "start_at")
+    assert exports.error(UPDATE_BATCH_EXPORT, {"start_at": "2026-01-02T00:00:00Z"}) == (
+        400,
+        "invalid",
+        "start_at",
+    )
     assert exports.update(start_at="2026-01-02T00:00:00Z", end_at=None)["end_at"] is None
 
 
-ANY_TIME: Final = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.timezones()).map(lambda time: time.isoformat())
+ANY_TIME: Final = st.datetimes(
+    datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.timezones()
+).map(lambda time: time.isoformat())
 """That there is in UTC."""
 
 
@@ -135,7 +170,12 @@ def test_any_two_times_are_taken_in_order_or_refused(start: str, end: str) -> No
     """And read back in a form in which texts sort as times do."""
     with opened() as half:
         exports = Exports(half)
-        shown = half.outcome(UPDATE_BATCH_EXPORT, {"start_at": start, "end_at": end}, project=exports.project, id=exports.id)
+        shown = half.outcome(
+            UPDATE_BATCH_EXPORT,
+            {"start_at": start, "end_at": end},
+            project=exports.project,
+            id=exports.id,
+        )
         if isinstance(shown, ManagementError):
             assert shown.status == 400
         else:
@@ -151,18 +191,37 @@ PAUSES: Final[list[tuple[Any, Any]]] = [
 
 @pytest.mark.parametrize(("pause", "unpause"), PAUSES)
 @pytest.mark.parametrize("strict", [False, True])
-def test_an_export_is_paused_and_goes_on(exports: Exports, pause: Any, unpause: Any, strict: bool) -> None:
-    """To do either twice changes nothing more; other fields of the body count for nothing. Only the real service has an answer."""
-    where: Any = {"id": exports.id, "strict": strict, **({"project": exports.project} if pause is PAUSE_BATCH_EXPORT else {})}
+def test_an_export_is_paused_and_goes_on(
+    exports: Exports, pause: Any, unpause: Any, strict: bool
+) -> None:
+    """To do either twice changes nothing more; other fields of the body count for nothing. Only
+    the real service has an answer.
+    """
+    where: Any = {
+        "id": exports.id,
+        "strict": strict,
+        **({"project": exports.project} if pause is PAUSE_BATCH_EXPORT else {}),
+    }
     exports.half.later(hours=1)
     for _ in range(2):
-        assert exports.half.call(pause, {"name": "Other", "paused": False}, **where) == ({"paused": True} if strict else None)
+        assert exports.half.call(pause, {"name": "Other", "paused": False}, **where) == (
+            {"paused": True} if strict else None
+        )
         paused = exports.get()
-        assert (paused["paused"], paused["last_paused_at"], paused["last_updated_at"], paused["name"]) == (True, LATER, LATER, "All")
+        assert (
+            paused["paused"],
+            paused["last_paused_at"],
+            paused["last_updated_at"],
+            paused["name"],
+        ) == (True, LATER, LATER, "All")
         exports.half.later(hours=1)
     for _ in range(2):
         assert exports.half.call(unpause, **where) == ({"paused": False} if strict else None)
-    assert exports.get() == {**paused, "paused": False, "last_updated_at": "2026-01-01T03:00:00.000000Z"}
+    assert exports.get() == {
+        **paused,
+        "paused": False,
+        "last_updated_at": "2026-01-01T03:00:00.000000Z",
+    }
 
 
 def test_a_change_of_paused_is_a_pause(exports: Exports) -> None:
@@ -177,12 +236,16 @@ def test_a_change_of_paused_is_a_pause(exports: Exports) -> None:
 
 
 def test_a_deleted_export_is_gone_with_its_runs(exports: Exports) -> None:
-    """And nothing of it is found any more; the sandbox's own list keeps the runs, and says that they were cancelled."""
+    """And nothing of it is found any more; the sandbox's own list keeps the runs, and says that
+    they were cancelled.
+    """
     other = exports.half.export(exports.project)
     for export in (exports.id, other):
         exports.half.call(BACKFILL_BATCH_EXPORT, project=exports.project, id=export)
     assert exports.call(DELETE_BATCH_EXPORT) is None
-    found = exports.half.database.execute("SELECT batch_export, status FROM batch_export_runs ORDER BY number").fetchall()
+    found = exports.half.database.execute(
+        "SELECT batch_export, status FROM batch_export_runs ORDER BY number"
+    ).fetchall()
     assert found == [(exports.id, "Cancelled"), (other, "Starting")]
     for endpoint in OF_PROJECTS:
         assert exports.error(endpoint, {}) == NOT_FOUND
@@ -215,7 +278,11 @@ def test_the_log_has_a_body_in_strict_mode(exports: Exports) -> None:
     assert exports.call(LOGS_OF_BATCH_EXPORT, strict=True) == {
         "results": [
             {"timestamp": NOW, "level": "info", "message": f"Run {run}: one"},
-            {"timestamp": NOW, "level": "error", "message": f"Run {run}: https://…@example.com failed"},
+            {
+                "timestamp": NOW,
+                "level": "error",
+                "message": f"Run {run}: https://…@example.com failed",
+            },
         ]
     }
 
@@ -257,7 +324,9 @@ def test_a_backfill_makes_a_run_that_starts(exports: Exports) -> None:
 
 @pytest.mark.parametrize("body", [{}, {"start_at": None, "end_at": None}])
 def test_a_backfill_without_a_range_is_of_everything_until_now(exports: Exports, body: Any) -> None:
-    """From the first event on, or the export's `start_at`; without either it is the last interval. One end can be left out, or be null."""
+    """From the first event on, or the export's `start_at`; without either it is the last interval.
+    One end can be left out, or be null.
+    """
     before = "2025-12-31T22:00:00.000000Z"
     assert ranges(exports, **body) == [(EARLIER, NOW)]
     assert ranges(exports, start_at=EARLIER) == [(EARLIER, NOW)]
@@ -274,15 +343,28 @@ def ranges(exports: Exports, **body: Any) -> list[tuple[str, str]]:
     """The ranges of the runs that a backfill makes, in their order."""
     made = len(list(exports.half.database.execute("SELECT 1 FROM batch_export_runs")))
     backfill(exports, **body)
-    statement = "SELECT data_interval_start, data_interval_end FROM batch_export_runs ORDER BY number LIMIT -1 OFFSET ?"
+    statement = (
+        "SELECT data_interval_start, data_interval_end FROM batch_export_runs ORDER BY number "
+        "LIMIT -1 OFFSET ?"
+    )
     return exports.half.database.execute(statement, (made,)).fetchall()
 
 
 def test_a_backfill_is_cut_into_intervals(exports: Exports) -> None:
-    """The oldest first, clipped to the range, a week to its Monday; its first run names it. Too many are refused."""
+    """The oldest first, clipped to the range, a week to its Monday; its first run names it. Too
+    many are refused.
+    """
     exports.half.later(days=14)
     for interval, cuts in (
-        ("hour", ["2026-01-01T10:30", "2026-01-01T11:00", "2026-01-01T12:00", "2026-01-01T12:00:00.000001"]),
+        (
+            "hour",
+            [
+                "2026-01-01T10:30",
+                "2026-01-01T11:00",
+                "2026-01-01T12:00",
+                "2026-01-01T12:00:00.000001",
+            ],
+        ),
         ("every 15 minutes", ["2026-01-01T10:31", "2026-01-01T10:45", "2026-01-01T11:00"]),
         ("every 5 minutes", ["2026-01-01T10:30", "2026-01-01T10:35", "2026-01-01T10:39:59"]),
         ("day", ["2025-12-31T23:00", "2026-01-01T00:00", "2026-01-02T00:00"]),
@@ -292,10 +374,16 @@ def test_a_backfill_is_cut_into_intervals(exports: Exports) -> None:
         times = [format_time(datetime.fromisoformat(f"{cut}+00:00")) for cut in cuts]
         assert ranges(exports, start_at=times[0], end_at=times[-1]) == list(pairwise(times))
     exports.update(interval="hour")
-    first = exports.call(BACKFILL_BATCH_EXPORT, {"start_at": EARLIER, "end_at": "2026-01-01T02:00:00Z"}, strict=True)
+    first = exports.call(
+        BACKFILL_BATCH_EXPORT, {"start_at": EARLIER, "end_at": "2026-01-01T02:00:00Z"}, strict=True
+    )
     assert first == {"backfill_id": latest(exports)[2]["id"]}
     exports.update(interval="every 5 minutes")
-    assert exports.error(BACKFILL_BATCH_EXPORT, {"start_at": "2020-01-01T00:00:00Z"}) == (400, "invalid", "start_at")
+    assert exports.error(BACKFILL_BATCH_EXPORT, {"start_at": "2020-01-01T00:00:00Z"}) == (
+        400,
+        "invalid",
+        "start_at",
+    )
 
 
 @pytest.mark.parametrize(
@@ -327,7 +415,13 @@ def test_the_real_service_names_the_backfill(exports: Exports) -> None:
     first = exports.call(BACKFILL_BATCH_EXPORT, strict=True)
     assert first == {"backfill_id": latest(exports)[0]["id"]}
     run = latest(exports)[0]["id"]
-    again = exports.half.call(RETRY_BATCH_EXPORT_RUN, project=exports.project, batch_export_id=exports.id, id=run, strict=True)
+    again = exports.half.call(
+        RETRY_BATCH_EXPORT_RUN,
+        project=exports.project,
+        batch_export_id=exports.id,
+        id=run,
+        strict=True,
+    )
     assert again == {"backfill_id": latest(exports)[0]["id"]} != first
 
 
@@ -335,10 +429,22 @@ def test_a_retry_is_a_new_run_over_the_same_range(exports: Exports) -> None:
     """The old one stays as it was, whatever the body says."""
     backfill(exports, start_at=EARLIER, end_at=NOW)
     [old] = latest(exports)
-    exports.half.database.execute("UPDATE batch_export_runs SET status = 'Failed', records_completed = 3, records_total_count = 7")
+    exports.half.database.execute(
+        "UPDATE batch_export_runs SET status = 'Failed', records_completed = 3, "
+        "records_total_count = 7"
+    )
     exports.half.later(hours=1)
     body = {"status": "Completed", "data_interval_start": None, "cursor": "x"}
-    assert exports.half.call(RETRY_BATCH_EXPORT_RUN, body, project=exports.project, batch_export_id=exports.id, id=old["id"]) is None
+    assert (
+        exports.half.call(
+            RETRY_BATCH_EXPORT_RUN,
+            body,
+            project=exports.project,
+            batch_export_id=exports.id,
+            id=old["id"],
+        )
+        is None
+    )
     [new, kept] = latest(exports)
     assert kept == {**old, "status": "Failed", "records_completed": 3, "records_total_count": 7}
     later = "2026-01-01T01:00:00.000000Z"
@@ -352,10 +458,15 @@ def test_an_export_shows_its_newest_runs_first(exports: Exports) -> None:
     for _ in range(LATEST_RUNS + 2):
         backfill(exports)
         exports.half.call(BACKFILL_BATCH_EXPORT, project=exports.project, id=other)
-    made = exports.half.database.execute("SELECT id FROM batch_export_runs WHERE batch_export = ? ORDER BY number", (exports.id,))
+    made = exports.half.database.execute(
+        "SELECT id FROM batch_export_runs WHERE batch_export = ? ORDER BY number", (exports.id,)
+    )
     ids = [row[0] for row in made]
     assert [run["id"] for run in latest(exports)] == ids[: -LATEST_RUNS - 1 : -1]
-    assert len(exports.half.answer(GET_BATCH_EXPORT, project=exports.project, id=other)["latest_runs"]) == LATEST_RUNS
+    assert (
+        len(exports.half.answer(GET_BATCH_EXPORT, project=exports.project, id=other)["latest_runs"])
+        == LATEST_RUNS
+    )
 
 
 def test_a_run_is_found_where_it_belongs_only(exports: Exports) -> None:
@@ -364,7 +475,24 @@ def test_a_run_is_found_where_it_belongs_only(exports: Exports) -> None:
     [run] = latest(exports)
     half, sibling = exports.half, exports.half.export(exports.project)
     theirs = half.project(half.organization())
-    for project, export in ((exports.project, sibling), (half.project(), exports.id), (theirs, exports.id)):
-        assert half.error(RETRY_BATCH_EXPORT_RUN, project=project, batch_export_id=export, id=run["id"]) == NOT_FOUND
-    assert half.error(RETRY_BATCH_EXPORT_RUN, project=exports.project, batch_export_id=exports.id, id=exports.id) == NOT_FOUND
+    for project, export in (
+        (exports.project, sibling),
+        (half.project(), exports.id),
+        (theirs, exports.id),
+    ):
+        assert (
+            half.error(
+                RETRY_BATCH_EXPORT_RUN, project=project, batch_export_id=export, id=run["id"]
+            )
+            == NOT_FOUND
+        )
+    assert (
+        half.error(
+            RETRY_BATCH_EXPORT_RUN,
+            project=exports.project,
+            batch_export_id=exports.id,
+            id=exports.id,
+        )
+        == NOT_FOUND
+    )
     assert latest(exports) == [run]

@@ -12,31 +12,90 @@ from hypothesis import strategies as st
 from forwarder.sandbox.exports.destinations import change_destination, without_secrets
 from tests.support.cases import cases
 
-S3 = {"type": "S3", "config": {"bucket_name": "b", "aws_access_key_id": "id", "aws_secret_access_key": "hidden"}}
+S3 = {
+    "type": "S3",
+    "config": {"bucket_name": "b", "aws_access_key_id": "id", "aws_secret_access_key": "hidden"},
+}
 _HIDDEN = "hidden"
-_NAMES = st.sampled_from(["host", "port", "Password", "private-key", "user", "nested", "url", "items", "aws_access_key_id"])
+_NAMES = st.sampled_from(
+    [
+        "host",
+        "port",
+        "Password",
+        "private-key",
+        "user",
+        "nested",
+        "url",
+        "items",
+        "aws_access_key_id",
+    ]
+)
 _URLS = st.sampled_from(
-    [f"https://ann:{_HIDDEN}@host/", f"postgres://:{_HIDDEN}@h@x/db", f"https://h/?a=1&token={_HIDDEN}", "https://host/"]
+    [
+        f"https://ann:{_HIDDEN}@host/",
+        f"postgres://:{_HIDDEN}@h@x/db",
+        f"https://h/?a=1&token={_HIDDEN}",
+        "https://host/",
+    ]
 )
 _LEAVES = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x", "***"]) | _URLS
-_CONFIGS = st.recursive(_LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=4), max_leaves=12)
+_CONFIGS = st.recursive(
+    _LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=4),
+    max_leaves=12,
+)
 _KINDS = st.sampled_from(["S3", "Postgres", "SomethingNew"])
 
 
 @cases(
     "name",
     [
-        *("password", "Password", "db_password", "passwd", "secret", "clientSecret", "api_key", "apiKey", "access-token", "private_key"),
-        *("PRIVATE KEY", "private_key_passphrase", "connection_string", "aws_access_key_id", "credentials", "Authorization", "account_key"),
+        *(
+            "password",
+            "Password",
+            "db_password",
+            "passwd",
+            "secret",
+            "clientSecret",
+            "api_key",
+            "apiKey",
+            "access-token",
+            "private_key",
+        ),
+        *(
+            "PRIVATE KEY",
+            "private_key_passphrase",
+            "connection_string",
+            "aws_access_key_id",
+            "credentials",
+            "Authorization",
+            "account_key",
+        ),
     ],
 )
 def test_a_name_tells_a_secret(name: str) -> None:
     """For any type of destination, in any spelling, at any depth, whatever the value is."""
     config = {"host": "h", "inner": [{name: {"deep": 1}, "kept": 1}], name: "x"}
-    assert without_secrets({"type": "New", "config": config}) == {"type": "New", "config": {"host": "h", "inner": [{"kept": 1}]}}
+    assert without_secrets({"type": "New", "config": config}) == {
+        "type": "New",
+        "config": {"host": "h", "inner": [{"kept": 1}]},
+    }
 
 
-@cases("name", ["bucket_name", "region", "host", "port", "key_prefix", "table_name", "database", "schema", "url"])
+@cases(
+    "name",
+    [
+        "bucket_name",
+        "region",
+        "host",
+        "port",
+        "key_prefix",
+        "table_name",
+        "database",
+        "schema",
+        "url",
+    ],
+)
 def test_what_is_no_secret_is_shown(name: str) -> None:
     """Settings that one wants to read."""
     assert without_secrets({"type": "S3", "config": {name: "x"}})["config"] == {name: "x"}
@@ -45,7 +104,9 @@ def test_what_is_no_secret_is_shown(name: str) -> None:
 def test_a_type_has_secrets_of_its_own() -> None:
     """The user of a database is one; of an unknown destination it isn't."""
     for kind in ("Postgres", "postgres", "Redshift", "Snowflake"):
-        assert without_secrets({"type": kind, "config": {"user": "u", "host": "h"}})["config"] == {"host": "h"}
+        assert without_secrets({"type": kind, "config": {"user": "u", "host": "h"}})["config"] == {
+            "host": "h"
+        }
     assert without_secrets({"type": "New", "config": {"user": "u"}})["config"] == {"user": "u"}
 
 
@@ -56,7 +117,9 @@ def test_any_config_can_be_shown(config: Any) -> None:
 
 
 def test_of_an_address_the_password_is_hidden() -> None:
-    """The rest of it is of use; sent back so, it keeps the password, and with another host it doesn't."""
+    """The rest of it is of use; sent back so, it keeps the password, and with another host it
+    doesn't.
+    """
     old = {"type": "New", "config": {"url": "postgres://ann:hid@den@host:5432/db"}}
     shown = without_secrets(old)
     assert shown["config"] == {"url": "postgres://ann:***@host:5432/db"}
@@ -68,7 +131,10 @@ def test_of_an_address_the_password_is_hidden() -> None:
 @cases("name", ["token", "api_key", "apiKey", "key", "sig", "X-Signature-Secret"])
 def test_of_a_query_the_secrets_are_hidden(name: str) -> None:
     """Hooks have their keys there. Sent back so, the address keeps them."""
-    old = {"type": "HTTP", "config": {"url": f"https://host/hook?team=a&{name}=hidden&{name}=hidden#top"}}
+    old = {
+        "type": "HTTP",
+        "config": {"url": f"https://host/hook?team=a&{name}=hidden&{name}=hidden#top"},
+    }
     shown = without_secrets(old)
     assert shown["config"] == {"url": f"https://host/hook?team=a&{name}=***&{name}=***#top"}
     assert change_destination(old, shown) == old
@@ -83,7 +149,10 @@ def test_a_user_without_a_password_is_hidden(user: str) -> None:
     assert change_destination(old, shown) == old
 
 
-@cases("text", ["https://host/@ann", "what?key=x", "https://host/?team=a&page=2", "https://host/token=a"])
+@cases(
+    "text",
+    ["https://host/@ann", "what?key=x", "https://host/?team=a&page=2", "https://host/token=a"],
+)
 def test_other_text_is_shown(text: str) -> None:
     """What is no address, and what is no secret of one."""
     assert without_secrets({"type": "HTTP", "config": {"note": text}})["config"] == {"note": text}
@@ -93,20 +162,31 @@ def test_other_text_is_shown(text: str) -> None:
 def test_a_mask_keeps_a_secret(mask: str) -> None:
     """Where there is none yet, a mask makes none."""
     config = {"bucket_name": "c", "aws_secret_access_key": mask}
-    assert change_destination(S3, {"type": "S3", "config": config})["config"] == {**S3["config"], "bucket_name": "c"}  # type: ignore[dict-item]  # an object
-    assert change_destination({"type": "S3", "config": None}, {"type": "S3", "config": config})["config"] == {"bucket_name": "c"}
+    assert change_destination(S3, {"type": "S3", "config": config})["config"] == {
+        **S3["config"],
+        "bucket_name": "c",
+    }  # type: ignore[dict-item]  # an object
+    assert change_destination({"type": "S3", "config": None}, {"type": "S3", "config": config})[
+        "config"
+    ] == {"bucket_name": "c"}
 
 
 def test_a_secret_that_is_sent_is_the_new_one() -> None:
     """Also an empty one, and null."""
     for secret in ("new", "", None):
         change = {"type": "s3", "config": {"aws_secret_access_key": secret}}
-        assert change_destination(S3, change) == {"type": "s3", "config": {"aws_access_key_id": "id", "aws_secret_access_key": secret}}
+        assert change_destination(S3, change) == {
+            "type": "s3",
+            "config": {"aws_access_key_id": "id", "aws_secret_access_key": secret},
+        }
 
 
 def test_another_type_takes_no_secret_over() -> None:
     """Nor anything else of the old config."""
-    assert change_destination(S3, {"type": "New", "config": {"a": 1}}) == {"type": "New", "config": {"a": 1}}
+    assert change_destination(S3, {"type": "New", "config": {"a": 1}}) == {
+        "type": "New",
+        "config": {"a": 1},
+    }
     assert change_destination(S3, {"type": "New"}) == {"type": "New", "config": None}
 
 
@@ -118,9 +198,24 @@ def test_a_change_without_config_leaves_it() -> None:
 
 def test_secrets_in_a_list_go_with_what_is_the_same() -> None:
     """Also in another order; what has become something else has none."""
-    old = {"type": "New", "config": [{"host": "a", "password": 1}, {"host": "b", "password": 2}, {"password": 3}, {"password": 4}]}
+    old = {
+        "type": "New",
+        "config": [
+            {"host": "a", "password": 1},
+            {"host": "b", "password": 2},
+            {"password": 3},
+            {"password": 4},
+        ],
+    }
     change = {"type": "New", "config": [{"host": "b"}, {"host": "c"}, {"host": "a"}, {}, {}, {}]}
-    merged = [{"host": "b", "password": 2}, {"host": "c"}, {"host": "a", "password": 1}, {"password": 3}, {"password": 4}, {}]
+    merged = [
+        {"host": "b", "password": 2},
+        {"host": "c"},
+        {"host": "a", "password": 1},
+        {"password": 3},
+        {"password": 4},
+        {},
+    ]
     assert change_destination(old, change)["config"] == merged
 
 
@@ -157,6 +252,9 @@ def test_what_lies_deep_is_looked_at_once() -> None:
 
 def test_a_long_list_takes_no_long_time() -> None:
     """Nothing is compared with everything."""
-    old = {"type": "New", "config": [{"host": number, "password": number} for number in range(5_000)]}
+    old = {
+        "type": "New",
+        "config": [{"host": number, "password": number} for number in range(5_000)],
+    }
     change = {"type": "New", "config": without_secrets(old)["config"][::-1]}
     assert change_destination(old, change)["config"][0] == {"host": 4_999, "password": 4_999}

@@ -21,11 +21,20 @@ from tests.support.cases import cases
 TIME = "2026-01-01T00:00:00.000001Z"
 PROPERTIES = '{"b": 1.0, "a": 12345678901234567890123}'
 EVENTS = [
-    ExportRecord(1, 10, ("u-1", 'say "é\\"', "d\n1", TIME, PROPERTIES, '{"n": 1}', None, None, "p-1", 7, TIME), None),
+    ExportRecord(
+        1,
+        10,
+        ("u-1", 'say "é\\"', "d\n1", TIME, PROPERTIES, '{"n": 1}', None, None, "p-1", 7, TIME),
+        None,
+    ),
     ExportRecord(2, 10, ("u-2", "seen", "d2", TIME, "{}", None, None, None, None, 7, TIME), None),
 ]
 PERSONS = [ExportRecord(1, 10, (7, "d1", "p-1", PROPERTIES, 3, 3, TIME, True, False), None)]
-FORMS = [(file_format, compression) for file_format in ("JSONLines", "Parquet") for compression in ("none", "gzip", "zstd")]
+FORMS = [
+    (file_format, compression)
+    for file_format in ("JSONLines", "Parquet")
+    for compression in ("none", "gzip", "zstd")
+]
 
 
 def form(**config: Any) -> FileForm:
@@ -35,20 +44,39 @@ def form(**config: Any) -> FileForm:
 
 @cases(("file_format", "compression"), FORMS)
 def test_every_form_can_be_read(file_format: str, compression: str) -> None:
-    """Events and persons; times are times and JSON is text in Parquet, as the values they are in JSON lines. Twice gives the same bytes."""
+    """Events and persons; times are times and JSON is text in Parquet, as the values they are in
+    JSON lines. Twice gives the same bytes.
+    """
     made = form(file_format=file_format.upper(), compression=compression)
     events, persons = made.encode(EVENT_COLUMNS, EVENTS), made.encode(PERSON_COLUMNS, PERSONS)
     assert made.encode(EVENT_COLUMNS, EVENTS) == events
     first, second = read_part(f"x{made.suffix}", events)
     [person] = read_part(f"x{made.suffix}", persons)
-    assert (first["uuid"], first["event"], first["distinct_id"], first["person_id"]) == ("u-1", 'say "é\\"', "d\n1", "p-1")
+    assert (first["uuid"], first["event"], first["distinct_id"], first["person_id"]) == (
+        "u-1",
+        'say "é\\"',
+        "d\n1",
+        "p-1",
+    )
     assert (second["person_id"], second["team_id"]) == (None, 7)
-    assert (person["is_identified"], person["is_deleted"], person["person_version"]) == (True, False, 3)
+    assert (person["is_identified"], person["is_deleted"], person["person_version"]) == (
+        True,
+        False,
+        3,
+    )
     if file_format == "Parquet":
         assert first["timestamp"] == first["created_at"] == datetime(2026, 1, 1, 0, 0, 0, 1, UTC)
-        assert (first["properties"], first["$set"], second["$set"]) == (PROPERTIES, '{"n": 1}', None)
+        assert (first["properties"], first["$set"], second["$set"]) == (
+            PROPERTIES,
+            '{"n": 1}',
+            None,
+        )
     else:
-        assert (first["timestamp"], first["properties"], first["$set"]) == (TIME, json.loads(PROPERTIES), {"n": 1})
+        assert (first["timestamp"], first["properties"], first["$set"]) == (
+            TIME,
+            json.loads(PROPERTIES),
+            {"n": 1},
+        )
         assert "$set" not in second
 
 
@@ -87,8 +115,14 @@ def test_what_is_understood_without_being_said(config: dict[str, Any], suffix: s
 @cases(
     ("config", "message"),
     [
-        ({"file_format": "CSV"}, "file_format of the destination is 'CSV'. Set it to one of: JSONLines, Parquet"),
-        ({"compression": "brotli"}, "compression of the destination is 'brotli'. Set it to one of: none, gzip, zstd"),
+        (
+            {"file_format": "CSV"},
+            "file_format of the destination is 'CSV'. Set it to one of: JSONLines, Parquet",
+        ),
+        (
+            {"compression": "brotli"},
+            "compression of the destination is 'brotli'. Set it to one of: none, gzip, zstd",
+        ),
         ({"compression": 9}, "compression of the destination is 9"),
         ({"file_format": ["Parquet"]}, "file_format"),
     ],

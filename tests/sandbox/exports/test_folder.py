@@ -1,4 +1,6 @@
-"""Folders as destinations: nothing leads out, a file is complete or absent, and it is its owner's alone."""
+"""Folders as destinations: nothing leads out, a file is complete or absent, and it is its owner's
+alone.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,19 @@ def destination(root: Path | None, path: Any = "a/b") -> FolderDestination:
 
 
 def test_files_are_private_and_replaced(tmp_path: Path) -> None:
-    """Folders on the way are made; a file of the same name has the new content; no temporary one stays."""
+    """Folders on the way are made; a file of the same name has the new content; no temporary one
+    stays.
+    """
     root = tmp_path / "not" / "there"
     for content in (b"first and longer", b"second"):
         destination(root).write("x.jsonl", content)
     file = root / "a" / "b" / "x.jsonl"
     assert (file.read_bytes(), list(file.parent.iterdir())) == (b"second", [file])
-    assert [path.stat().st_mode & 0o777 for path in (file, file.parent, file.parent.parent)] == [0o600, 0o700, 0o700]
+    assert [path.stat().st_mode & 0o777 for path in (file, file.parent, file.parent.parent)] == [
+        0o600,
+        0o700,
+        0o700,
+    ]
 
 
 def test_what_an_interrupted_write_left_is_overwritten(tmp_path: Path) -> None:
@@ -36,7 +44,9 @@ def test_what_an_interrupted_write_left_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / ".x.jsonl.part").write_bytes(b"half of a long file")
     destination(tmp_path).write("x.jsonl", b"new")
-    assert {file.name: file.read_bytes() for file in (tmp_path / "a" / "b").iterdir()} == {"x.jsonl": b"new"}
+    assert {file.name: file.read_bytes() for file in (tmp_path / "a" / "b").iterdir()} == {
+        "x.jsonl": b"new"
+    }
 
 
 @cases("path", [None, "", ".", "./", "{root}", "{root}/"])
@@ -47,11 +57,17 @@ def test_the_root_itself(tmp_path: Path, path: str | None) -> None:
     assert ((tmp_path / "x").read_bytes(), (tmp_path / "inside" / "x").read_bytes()) == (b"1", b"2")
 
 
-@cases("path", ["..", "a/../../b", "../{name}/a", "/etc", "/", "{root}/../x", "{root}x", 5, ["a"], "a\0b"])
+@cases(
+    "path",
+    ["..", "a/../../b", "../{name}/a", "/etc", "/", "{root}/../x", "{root}x", 5, ["a"], "a\0b"],
+)
 def test_a_path_that_leads_out(tmp_path: Path, path: Any) -> None:
     """It is rejected as it is written, whatever it would resolve to."""
     with pytest.raises(ExportMisconfigured, match="path of the destination"):
-        destination(tmp_path, path.format(root=tmp_path, name=tmp_path.name) if isinstance(path, str) else path)
+        destination(
+            tmp_path,
+            path.format(root=tmp_path, name=tmp_path.name) if isinstance(path, str) else path,
+        )
 
 
 def test_folders_must_be_allowed() -> None:
@@ -74,7 +90,9 @@ def test_symbolic_links_are_not_followed(tmp_path: Path, place: str, *, inside: 
 
 
 def test_a_link_in_the_place_of_a_file(tmp_path: Path) -> None:
-    """It is replaced, and so is one in the place of the temporary file refused: what they lead to is left alone."""
+    """It is replaced, and so is one in the place of the temporary file refused: what they lead to
+    is left alone.
+    """
     other = tmp_path / "other"
     other.write_text("mine")
     root = tmp_path / "root"
@@ -109,9 +127,13 @@ def test_a_full_disk(small: Mounted) -> None:
     """It is an error that passes; nothing half is left, and the file before it stays."""
     destination(small.path).write("x", b"old")
     for content in (bytes(400 << 10), bytes(1 << 20)):
-        with pytest.raises(DestinationFailed, match="folder a/b can't be written to: No space left on device"):
+        with pytest.raises(
+            DestinationFailed, match="folder a/b can't be written to: No space left on device"
+        ):
             destination(small.path).write("x", content)
-    assert {file.name: file.read_bytes() for file in (small.path / "a" / "b").iterdir()} == {"x": b"old"}
+    assert {file.name: file.read_bytes() for file in (small.path / "a" / "b").iterdir()} == {
+        "x": b"old"
+    }
     destination(small.path).write("x", b"new")
     assert (small.path / "a" / "b" / "x").read_bytes() == b"new"
 

@@ -20,7 +20,11 @@ from tests.sandbox.shipped import KEY, at, holding, job, ship, stored, uuid_of
 from tests.support.cases import cases
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-RECORDS = [ExportRecord(1, 9, ("u-1", "seen", "d1", at(1), '{"a":1.0}', None, None, None, "p", 7, at(2)), None)]
+RECORDS = [
+    ExportRecord(
+        1, 9, ("u-1", "seen", "d1", at(1), '{"a":1.0}', None, None, None, "p", 7, at(2)), None
+    )
+]
 
 
 @asynccontextmanager
@@ -42,7 +46,12 @@ async def post(url: object, *, private: bool = True, **config: Any) -> None:
     """Post the records of a job of events."""
     whole = {"url": url, **config}
     with ThreadPoolExecutor(1) as executor:
-        destination = HttpDestination(job({"type": "HTTP", "config": whole}), whole, DestinationPolicy(None, private), executor)
+        destination = HttpDestination(
+            job({"type": "HTTP", "config": whole}),
+            whole,
+            DestinationPolicy(None, private),
+            executor,
+        )
         await destination.write(EVENT_COLUMNS, RECORDS)
 
 
@@ -59,7 +68,16 @@ class Accepting:
         return web.json_response({"status": "Ok"})
 
 
-@cases(("path", "asked"), [("", "/batch/"), ("/", "/batch/"), ("/batch", "/batch"), ("/batch/", "/batch/"), ("/hook?a=1", "/hook?a=1")])
+@cases(
+    ("path", "asked"),
+    [
+        ("", "/batch/"),
+        ("/", "/batch/"),
+        ("/batch", "/batch"),
+        ("/batch/", "/batch/"),
+        ("/hook?a=1", "/hook?a=1"),
+    ],
+)
 async def test_where_it_is_posted(path: str, asked: str) -> None:
     """A host gets `/batch/`; a path is the user's."""
     accepting = Accepting()
@@ -69,13 +87,21 @@ async def test_where_it_is_posted(path: str, asked: str) -> None:
 
 
 async def test_what_is_posted() -> None:
-    """Events as SDKs send them, with their own times; by the project's key, or by the destination's."""
+    """Events as SDKs send them, with their own times; by the project's key, or by the
+    destination's.
+    """
     accepting = Accepting()
     async with service(accepting.accept) as url:
         await post(url)
         await post(url, token="phc_other")
     first, second = accepting.bodies
-    event = {"uuid": "u-1", "event": "seen", "distinct_id": "d1", "timestamp": at(1), "properties": {"a": 1.0}}
+    event = {
+        "uuid": "u-1",
+        "event": "seen",
+        "distinct_id": "d1",
+        "timestamp": at(1),
+        "properties": {"a": 1.0},
+    }
     assert first == {"api_key": KEY, "historical_migration": True, "batch": [event]}
     assert second["api_key"] == "phc_other"
 
@@ -83,11 +109,21 @@ async def test_what_is_posted() -> None:
 async def test_many_events_are_many_requests() -> None:
     """Each of them small enough for a service, and each event in one."""
     accepting = Accepting()
-    async with holding([stored(number) for number in range(2_500)]) as thread, service(accepting.accept) as url:
+    async with (
+        holding([stored(number) for number in range(2_500)]) as thread,
+        service(accepting.accept) as url,
+    ):
         told = await ship(job({"type": "http", "config": {"url": url}}), thread, None)
     assert [len(body["batch"]) for body in accepting.bodies] == [1_000, 1_000, 500]
-    assert [event["uuid"] for body in accepting.bodies for event in body["batch"]] == [uuid_of(number) for number in range(2_500)]
-    assert [(completed, total) for _, completed, total in told.calls] == [(0, 2_500), (1_000, 2_500), (2_000, 2_500), (2_500, 2_500)]
+    assert [event["uuid"] for body in accepting.bodies for event in body["batch"]] == [
+        uuid_of(number) for number in range(2_500)
+    ]
+    assert [(completed, total) for _, completed, total in told.calls] == [
+        (0, 2_500),
+        (1_000, 2_500),
+        (2_000, 2_500),
+        (2_500, 2_500),
+    ]
 
 
 @cases("status", [300, 302, 308, 400, 401, 404, 413, 429, 500, 503])
@@ -98,7 +134,9 @@ async def test_only_2xx_is_success(status: int) -> None:
     async def refuse(request: web.Request) -> web.Response:
         asked.append(request.path)
         headers = {"Location": "/elsewhere"} if 300 <= status < 400 else {}
-        return web.Response(status=status, headers=headers, text=f"no {KEY} here, {'x' * 5_000} the end")
+        return web.Response(
+            status=status, headers=headers, text=f"no {KEY} here, {'x' * 5_000} the end"
+        )
 
     async with service(refuse) as url:
         with pytest.raises(DestinationFailed, match=f"answered {status} no … here, xxx") as raised:
@@ -136,7 +174,9 @@ async def test_a_service_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async with service(hang) as url:
         for path in ("/batch/", "/error"):
-            with pytest.raises(DestinationFailed, match=r"didn't answer within 0\.2 seconds|answered 500 half"):
+            with pytest.raises(
+                DestinationFailed, match=r"didn't answer within 0\.2 seconds|answered 500 half"
+            ):
                 await post(url + path)
         begun.set()
 
@@ -150,9 +190,13 @@ async def test_a_service_that_is_away() -> None:
     assert "secret" not in str(raised.value)
 
 
-@pytest.mark.parametrize("answer", [b"what?\r\n\r\n", b"HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\nno %s here"])
+@pytest.mark.parametrize(
+    "answer", [b"what?\r\n\r\n", b"HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\nno %s here"]
+)
 async def test_a_query_is_never_repeated(answer: bytes) -> None:
-    """Neither by what can't be read as an answer, nor by a service that names what it was asked for."""
+    """Neither by what can't be read as an answer, nor by a service that names what it was asked
+    for.
+    """
 
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked = (await reader.readuntil(b"\r\n")).split()[1]
@@ -203,4 +247,6 @@ async def test_only_checked_addresses_are_used(monkeypatch: pytest.MonkeyPatch) 
 def test_persons_dont_go_to_a_service() -> None:
     """They are no events."""
     with pytest.raises(ExportMisconfigured, match="accepts events only"):
-        HttpDestination(job(model="persons"), {"url": "http://x"}, DestinationPolicy(), ThreadPoolExecutor(1))
+        HttpDestination(
+            job(model="persons"), {"url": "http://x"}, DestinationPolicy(), ThreadPoolExecutor(1)
+        )

@@ -26,13 +26,23 @@ EXPORTS: Final = ("01900000-0000-7000-8000-000000000777", "01900000-0000-7000-80
 
 def seed(path: Path, *destinations: dict[str, Any]) -> Path:
     """A project with exports of three hours, paused."""
-    times = {"interval": "hour", "start_at": "2026-01-01T10:00:00Z", "end_at": "2026-01-01T13:00:00Z", "paused": True}
+    times = {
+        "interval": "hour",
+        "start_at": "2026-01-01T10:00:00Z",
+        "end_at": "2026-01-01T13:00:00Z",
+        "paused": True,
+    }
     exports = [
-        {"id": one, "name": one, "destination": destination, **times} for one, destination in zip(EXPORTS, destinations, strict=True)
+        {"id": one, "name": one, "destination": destination, **times}
+        for one, destination in zip(EXPORTS, destinations, strict=True)
     ]
     member = {"email": "a@example.com", "first_name": "A", "level": "owner"}
     project = {"api_key": KEY, "name": "killed", "batch_exports": exports}
-    path.write_text(yaml.safe_dump({"organizations": [{"name": "O", "members": [member], "projects": [project]}]}))
+    path.write_text(
+        yaml.safe_dump(
+            {"organizations": [{"name": "O", "members": [member], "projects": [project]}]}
+        )
+    )
     return path
 
 
@@ -40,17 +50,24 @@ def seed(path: Path, *destinations: dict[str, Any]) -> Path:
 def expected(tmp_path: Path) -> list[str]:
     """A database with events of five hours in any order; the uuids of those that are exported."""
     chance, store = random.Random(7), Store(tmp_path / "x.db")
-    events = [stored(number, chance.randrange(9 * 60, 14 * 60), distinct_id=f"d{number % 50}") for number in range(EVENTS)]
+    events = [
+        stored(number, chance.randrange(9 * 60, 14 * 60), distinct_id=f"d{number % 50}")
+        for number in range(EVENTS)
+    ]
     store.execute("BEGIN")
     store.add(request(events))
     store.execute("COMMIT")
     store.close()
-    return sorted(event.uuid for event in events if event.uuid and int(event.timestamp[11:13]) in HOURS)
+    return sorted(
+        event.uuid for event in events if event.uuid and int(event.timestamp[11:13]) in HOURS
+    )
 
 
 def unpause(service: Service, export: str) -> None:
     """Let an export begin, as its page does."""
-    urlopen(Request(f"{service.url}/sandbox/batch-exports/{export}/unpause", b"{}"), timeout=LIMIT).close()
+    urlopen(
+        Request(f"{service.url}/sandbox/batch-exports/{export}/unpause", b"{}"), timeout=LIMIT
+    ).close()
 
 
 def runs(service: Service) -> list[dict[str, Any]]:
@@ -65,21 +82,49 @@ def completed(service: Service) -> int:
 
 
 @pytest.mark.slow
-async def test_each_event_is_exported_once(tmp_path: Path, bucket: Bucket, expected: list[str]) -> None:
-    """Killed whenever some more parts are written: a folder and a bucket have each event of the hours once, and no other."""
-    place, key = tmp_path / "root" / "exported", bucket.config(file_format="Parquet", prefix="hourly")
+async def test_each_event_is_exported_once(
+    tmp_path: Path, bucket: Bucket, expected: list[str]
+) -> None:
+    """Killed whenever some more parts are written: a folder and a bucket have each event of the
+    hours once, and no other.
+    """
+    place, key = (
+        tmp_path / "root" / "exported",
+        bucket.config(file_format="Parquet", prefix="hourly"),
+    )
     seeded = seed(tmp_path / "seed.yaml", folder(compression="gzip"), {"type": "S3", "config": key})
-    options = ("--database", str(tmp_path / "x.db"), "--seed", str(seeded), "--export-root", str(tmp_path / "root"))
+    options = (
+        "--database",
+        str(tmp_path / "x.db"),
+        "--seed",
+        str(seeded),
+        "--export-root",
+        str(tmp_path / "root"),
+    )
     for count in (1, 3, 5):
         with sandbox(*options, "--allow-private-destinations") as service:
             for export in EXPORTS if count == 1 else ():
                 unpause(service, export)
-            await eventually(lambda count=count: len(list(place.glob("[!.]*"))) >= count, limit=LIMIT)  # type: ignore[misc] # a default
+            await eventually(
+                lambda count=count: len(list(place.glob("[!.]*"))) >= count, limit=LIMIT
+            )  # type: ignore[misc] # a default
     with sandbox(*options, "--allow-private-destinations") as service:
-        await eventually(lambda: completed(service) == len(HOURS) * len(EXPORTS), limit=LIMIT, told=lambda: json.dumps(runs(service)))
+        await eventually(
+            lambda: completed(service) == len(HOURS) * len(EXPORTS),
+            limit=LIMIT,
+            told=lambda: json.dumps(runs(service)),
+        )
         assert {run["status"] for run in runs(service)} == {"Completed", "ContinuedAsNew"}
-        assert all(run["records_completed"] == run["records_total_count"] for run in runs(service) if run["status"] == "Completed")
+        assert all(
+            run["records_completed"] == run["records_total_count"]
+            for run in runs(service)
+            if run["status"] == "Completed"
+        )
     in_folder = sorted(record["uuid"] for record in read_folder(place))
-    in_bucket = sorted(record["uuid"] for name, content in bucket.contents().items() for record in read_part(name, content))
+    in_bucket = sorted(
+        record["uuid"]
+        for name, content in bucket.contents().items()
+        for record in read_part(name, content)
+    )
     assert (len(in_folder), len(in_bucket)) == (len(expected), len(expected))
     assert in_folder == in_bucket == expected

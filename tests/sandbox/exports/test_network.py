@@ -37,7 +37,14 @@ PRIVATE = [
     "64:ff9b::7f00:1",
     "64:ff9b::a9fe:a9fe",
 ]
-PUBLIC = ["1.1.1.1", "172.15.0.1", "172.32.0.1", "2606:4700:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"]
+PUBLIC = [
+    "1.1.1.1",
+    "172.15.0.1",
+    "172.32.0.1",
+    "2606:4700:4700::1111",
+    "::ffff:1.1.1.1",
+    "64:ff9b::101:101",
+]
 
 
 def test_private_addresses() -> None:
@@ -52,7 +59,9 @@ def answering(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
     def getaddrinfo(host: str, port: int, **options: Any) -> list[Any]:
         if not addresses:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses
+        ]
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
 
@@ -60,10 +69,17 @@ def answering(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
 async def resolve(url: str, *, private: bool = False) -> list[str]:
     """The addresses of a URL."""
     with ThreadPoolExecutor(1) as executor:
-        return list(await DestinationUrl.parse(url, "url").resolve(DestinationPolicy(None, private), executor))
+        return list(
+            await DestinationUrl.parse(url, "url").resolve(
+                DestinationPolicy(None, private), executor
+            )
+        )
 
 
-@cases("host", ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "2130706433", "0x7f.1", "127.1"])
+@cases(
+    "host",
+    ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "2130706433", "0x7f.1", "127.1"],
+)
 async def test_this_machine(host: str) -> None:
     """In every spelling that is resolved."""
     with pytest.raises(ExportMisconfigured, match=r"private address.*--allow-private-destinations"):
@@ -76,14 +92,29 @@ async def test_names_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, "1.1.1.1", "2606:4700::1")
     assert await resolve("https://events.example.com") == ["1.1.1.1", "2606:4700::1"]
     answering(monkeypatch, "1.1.1.1", "169.254.169.254")
-    with pytest.raises(ExportMisconfigured, match=r"https://events\.example\.com is at a private address"):
+    with pytest.raises(
+        ExportMisconfigured, match=r"https://events\.example\.com is at a private address"
+    ):
         await resolve("https://events.example.com?token=hidden")
     answering(monkeypatch)
     with pytest.raises(DestinationFailed, match=r"'events\.example\.com' has no address"):
         await resolve("https://events.example.com")
 
 
-@cases("url", [None, "", 5, "events.example.com", "ftp://x", "file:///etc/passwd", "http://", "http://[::1", "http://x:99999"])
+@cases(
+    "url",
+    [
+        None,
+        "",
+        5,
+        "events.example.com",
+        "ftp://x",
+        "file:///etc/passwd",
+        "http://",
+        "http://[::1",
+        "http://x:99999",
+    ],
+)
 def test_what_is_no_url(url: object) -> None:
     """The message names the setting, and doesn't repeat its value."""
     with pytest.raises(ExportMisconfigured, match="endpoint_url of the destination is not a URL"):
@@ -91,9 +122,17 @@ def test_what_is_no_url(url: object) -> None:
 
 
 def test_what_is_shown() -> None:
-    """Neither credentials nor a query; of what a destination says, the beginning without secrets."""
-    url = DestinationUrl.parse("https://user:se@cret@host.example:8443/batch/?token=hidden#x", "url")
+    """Neither credentials nor a query; of what a destination says, the beginning
+    without secrets.
+    """
+    url = DestinationUrl.parse(
+        "https://user:se@cret@host.example:8443/batch/?token=hidden#x", "url"
+    )
     assert url.shown == "https://host.example:8443/batch/"
-    said = scrub("no such key sEcReT1 or sEcReT, nor phc_abcdefgh12345678,\n  at http://u:p@host/ " + "x" * 500, ["sEcReT", "sEcReT1", ""])
+    said = scrub(
+        "no such key sEcReT1 or sEcReT, nor phc_abcdefgh12345678,\n  at http://u:p@host/ "
+        + "x" * 500,
+        ["sEcReT", "sEcReT1", ""],
+    )
     assert said.startswith("no such key … or …, nor phc_…5678, at http://…@host/ xxx")
     assert len(said) == 201

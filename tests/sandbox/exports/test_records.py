@@ -41,8 +41,14 @@ SELECTIONS = st.builds(Selection, TIMES, TIMES, ARRIVAL_NUMBERS, TIMES, ARRIVAL_
 
 def selects(selection: Selection, time: str, arrival: int) -> bool:
     """Whether a run exports what happened then, and arrived as this one."""
-    inside = (selection.since is None or time >= selection.since) and (selection.before is None or time < selection.before)
-    done = selection.done_before is not None and time < selection.done_before and arrival <= selection.done_arrival
+    inside = (selection.since is None or time >= selection.since) and (
+        selection.before is None or time < selection.before
+    )
+    done = (
+        selection.done_before is not None
+        and time < selection.done_before
+        and arrival <= selection.done_arrival
+    )
     return inside and arrival <= selection.arrival and not done
 
 
@@ -56,20 +62,29 @@ class Arrived:
 
 
 KEYS = st.sampled_from([KEY, KEY, KEY, "phc_other"])
-ARRIVALS = st.lists(st.builds(Arrived, number=st.integers(0, 8), minute=st.integers(0, 11), api_key=KEYS), max_size=30)
+ARRIVALS = st.lists(
+    st.builds(Arrived, number=st.integers(0, 8), minute=st.integers(0, 11), api_key=KEYS),
+    max_size=30,
+)
 
 
 @settings(max_examples=50)
 @given(ARRIVALS, SELECTIONS, st.integers(1, 9), st.integers(1, 9))
-async def test_events_are_selected_as_a_list_would_be(arrivals: list[Arrived], selection: Selection, page: int, window: int) -> None:
-    """Whatever interval and whatever an earlier run had: distinct events of the project in the order of arrival, however pages are cut."""
+async def test_events_are_selected_as_a_list_would_be(
+    arrivals: list[Arrived], selection: Selection, page: int, window: int
+) -> None:
+    """Whatever interval and whatever an earlier run had: distinct events of the project in the
+    order of arrival, however pages are cut.
+    """
     first = dict[tuple[int, str], int]()
     for number, one in enumerate(arrivals, 1):
         first.setdefault((one.number, one.api_key), number)
     expected = [
         uuid_of(one.number)
         for number, one in enumerate(arrivals, 1)
-        if one.api_key == KEY and first[one.number, KEY] == number and selects(selection, at(one.minute), number)
+        if one.api_key == KEY
+        and first[one.number, KEY] == number
+        and selects(selection, at(one.minute), number)
     ]
     with patch.object(records, "PAGE", page), patch.object(records, "WINDOW", window):
         async with holding() as thread:
@@ -89,32 +104,53 @@ class Said:
     changes: bool
 
 
-SAID = st.lists(st.builds(Said, minute=st.integers(0, 11), distinct_id=st.sampled_from("abc"), changes=st.booleans()), max_size=15)
+SAID = st.lists(
+    st.builds(
+        Said, minute=st.integers(0, 11), distinct_id=st.sampled_from("abc"), changes=st.booleans()
+    ),
+    max_size=15,
+)
 
 
 @settings(max_examples=50)
 @given(SAID, SELECTIONS)
-async def test_persons_are_selected_by_their_last_change(said: list[Said], selection: Selection) -> None:
-    """By when the arrival that made it or set its properties was received, and which one that was."""
+async def test_persons_are_selected_by_their_last_change(
+    said: list[Said], selection: Selection
+) -> None:
+    """By when the arrival that made it or set its properties was received, and which
+    one that was.
+    """
     last = dict[str, tuple[int, int]]()
     for number, one in enumerate(said, 1):
         if one.changes or one.distinct_id not in last:
             last[one.distinct_id] = (number, one.minute)
-    expected = [distinct_id for distinct_id, (number, minute) in last.items() if selects(selection, at(minute), number)]
+    expected = [
+        distinct_id
+        for distinct_id, (number, minute) in last.items()
+        if selects(selection, at(minute), number)
+    ]
     async with holding() as thread:
         for number, one in enumerate(said, 1):
             properties = json.dumps({"$set": {"n": number}} if one.changes else {})
-            kept = request([stored(number, 90, distinct_id=one.distinct_id, properties=properties)], received=one.minute)
+            kept = request(
+                [stored(number, 90, distinct_id=one.distinct_id, properties=properties)],
+                received=one.minute,
+            )
             await thread.run(lambda store, kept=kept: store.add(kept))  # type: ignore[misc] # a default
         found = await read(job(model="persons", selection=selection), thread)
     assert [record["distinct_id"] for record in found] == expected
 
 
-AS_SENT = '{"z": 1.0, "a": 12345678901234567890123, "b": 1e-400, "a": "\\ud83d\\u0041", "list": [1, 2.50]}'
+AS_SENT = (
+    '{"z": 1.0, "a": 12345678901234567890123, "b": 1e-400, "a": "\\ud83d\\u0041", "list": [1, '
+    "2.50]}"
+)
 
 
 async def test_properties_are_as_they_were_sent() -> None:
-    """Digits, order, repeated keys and escapes; only line ends become blanks, and what is no object is an empty one."""
+    """Digits, order, repeated keys and escapes; only line ends become blanks, and what is no
+    object is an empty one.
+    """
     events = [
         stored(1, properties=AS_SENT),
         stored(2, properties='{\n "a":\r\n1}', beside=',\n"$set": {"n":\n1.00}, "$unset": ["x"]'),
@@ -124,10 +160,22 @@ async def test_properties_are_as_they_were_sent() -> None:
     ]
     async with holding(events) as thread:
         found = await read(job(), thread)
-    assert [one["properties"] for one in found] == [AS_SENT, '{  "a":  1}', "{}", '{"$set": {"inside": 1}}', "{}"]
+    assert [one["properties"] for one in found] == [
+        AS_SENT,
+        '{  "a":  1}',
+        "{}",
+        '{"$set": {"inside": 1}}',
+        "{}",
+    ]
     beside = [(one["$set"], one["$set_once"], one["$unset"]) for one in found]
     nothing = (None, None, None)
-    assert beside == [nothing, ('{"n": 1.00}', None, '["x"]'), nothing, nothing, (None, '{"hidden": 1}', None)]
+    assert beside == [
+        nothing,
+        ('{"n": 1.00}', None, '["x"]'),
+        nothing,
+        nothing,
+        (None, '{"hidden": 1}', None),
+    ]
 
 
 async def test_what_an_event_says_of_itself() -> None:
@@ -136,8 +184,17 @@ async def test_what_an_event_says_of_itself() -> None:
     async with holding([stored(1, 3, event='"é"'), anonymous]) as thread:
         first, second = await read(job(), thread)
         [person] = await read(job(model="persons"), thread)
-    assert (first["uuid"], first["event"], first["distinct_id"], first["timestamp"]) == (uuid_of(1), '"é"', "u1", at(3))
-    assert (first["team_id"], first["created_at"], first["person_id"]) == (7, at(0), person["person_id"])
+    assert (first["uuid"], first["event"], first["distinct_id"], first["timestamp"]) == (
+        uuid_of(1),
+        '"é"',
+        "u1",
+        at(3),
+    )
+    assert (first["team_id"], first["created_at"], first["person_id"]) == (
+        7,
+        at(0),
+        person["person_id"],
+    )
     assert second["person_id"] is None
 
 
@@ -152,7 +209,9 @@ async def test_a_person_has_a_record_for_each_distinct_id() -> None:
     assert [one["distinct_id"] for one in found] == ["anon", "known"]
     assert {one["person_id"] for one in found} != {one["person_id"] for one in everyone}
     assert len({one["person_id"] for one in found}) == 1
-    known = {name: value for name, value in found[1].items() if name not in ("person_id", "distinct_id")}
+    known = {
+        name: value for name, value in found[1].items() if name not in ("person_id", "distinct_id")
+    }
     assert known == {
         "team_id": 7,
         "properties": '{"plan": "pro"}',
@@ -167,25 +226,61 @@ async def test_a_person_has_a_record_for_each_distinct_id() -> None:
 async def test_filters_are_applied() -> None:
     """All of them; on properties of the event, and of its person."""
     of_person = stored(4, distinct_id="u2", properties='{"$set": {"plan": "pro"}, "os": "Mac"}')
-    events = [stored(1, properties='{"os": "Mac"}'), stored(2, properties='{"os": "Linux"}'), stored(3), of_person]
+    events = [
+        stored(1, properties='{"os": "Mac"}'),
+        stored(2, properties='{"os": "Linux"}'),
+        stored(3),
+        of_person,
+    ]
     on_os = {"key": "os", "operator": "exact", "value": ["Mac"], "type": "event"}
     on_plan = {"key": "plan", "operator": "exact", "value": "pro", "type": "person"}
     async with holding(events) as thread:
-        tried: list[Any] = [[], {}, None, [on_os], [on_plan], [on_os, on_plan], [{**on_os, "value": "BeOS"}]]
-        chosen = [[one["uuid"] for one in await read(job(filters=filters), thread)] for filters in tried]
-        people = [one["distinct_id"] for one in await read(job(model="persons", filters=[on_plan]), thread)]
+        tried: list[Any] = [
+            [],
+            {},
+            None,
+            [on_os],
+            [on_plan],
+            [on_os, on_plan],
+            [{**on_os, "value": "BeOS"}],
+        ]
+        chosen = [
+            [one["uuid"] for one in await read(job(filters=filters), thread)] for filters in tried
+        ]
+        people = [
+            one["distinct_id"]
+            for one in await read(job(model="persons", filters=[on_plan]), thread)
+        ]
     everything = [uuid_of(number) for number in (1, 2, 3, 4)]
-    assert chosen == [everything, everything, everything, [uuid_of(1), uuid_of(4)], [uuid_of(4)], [uuid_of(4)], []]
+    assert chosen == [
+        everything,
+        everything,
+        everything,
+        [uuid_of(1), uuid_of(4)],
+        [uuid_of(4)],
+        [uuid_of(4)],
+        [],
+    ]
     assert people == ["u2"]
 
 
 async def test_events_by_their_names() -> None:
-    """Those that the destination's config includes, without those that it excludes; persons know none."""
+    """Those that the destination's config includes, without those that it excludes; persons know
+    none.
+    """
     events = [stored(number, event=name) for number, name in enumerate(("a", "b", "c"))]
-    tried = [{"include_events": ["a", "b"]}, {"exclude_events": ["a"]}, {"include_events": ["a", "b"], "exclude_events": ["b"]}, {}]
+    tried = [
+        {"include_events": ["a", "b"]},
+        {"exclude_events": ["a"]},
+        {"include_events": ["a", "b"], "exclude_events": ["b"]},
+        {},
+    ]
     nothing: dict[str, Any] = {"include_events": [], "exclude_events": None}
     async with holding(events) as thread:
-        chosen = [[one["event"] for one in await read(job(folder(**config)), thread)] for config in [*tried, nothing]]
+        chosen = [
+            [one["event"] for one in await read(job(folder(**config)), thread)]
+            for config in [*tried, nothing]
+        ]
         people = await read(job(folder(include_events=["x"]), model="persons"), thread)
     assert chosen == [["a", "b"], ["b", "c"], ["a"], ["a", "b", "c"], ["a", "b", "c"]]
     assert len(people) == 1
@@ -195,14 +290,29 @@ async def test_events_by_their_names() -> None:
     ("changes", "message"),
     [
         ({"model": "sessions"}, "Models are: events, persons"),
-        ({"destination": folder(include_events="a")}, "include_events of the destination is not a list of names"),
-        ({"destination": folder(exclude_events=[1])}, "exclude_events of the destination is not a list of names"),
+        (
+            {"destination": folder(include_events="a")},
+            "include_events of the destination is not a list of names",
+        ),
+        (
+            {"destination": folder(exclude_events=[1])},
+            "exclude_events of the destination is not a list of names",
+        ),
         ({"filters": {"a": 1}}, "list of property conditions"),
         ({"filters": "os"}, "list of property conditions"),
         ({"filters": [{"value": 1}]}, r"filters\[0\] can't be applied: a condition has no key"),
-        ({"filters": [{"key": "a", "value": 1, "type": "cohort"}]}, "has an unknown type. Set it to one of: event, person"),
-        ({"filters": [{"key": "a", "value": 1, "type": "event"}], "model": "persons"}, "Set it to one of: person"),
-        ({"filters": [{"key": "a", "operator": "sounds_like", "value": 1}]}, r"filters\[0\] can't be applied: .*sounds_like"),
+        (
+            {"filters": [{"key": "a", "value": 1, "type": "cohort"}]},
+            "has an unknown type. Set it to one of: event, person",
+        ),
+        (
+            {"filters": [{"key": "a", "value": 1, "type": "event"}], "model": "persons"},
+            "Set it to one of: person",
+        ),
+        (
+            {"filters": [{"key": "a", "operator": "sounds_like", "value": 1}]},
+            r"filters\[0\] can't be applied: .*sounds_like",
+        ),
         ({"filters": ["os"]}, r"filters\[0\] is not a property condition"),
     ],
 )
@@ -218,4 +328,7 @@ async def test_a_page_of_large_events_is_short() -> None:
     text = json.dumps({"text": "x" * 1_500_000})
     async with holding([stored(number, properties=text) for number in range(5)]) as thread:
         with ThreadPoolExecutor(1) as executor:
-            assert [len(page) async for page in RecordReader(job(), thread, executor).pages(0)] == [3, 2]
+            assert [len(page) async for page in RecordReader(job(), thread, executor).pages(0)] == [
+                3,
+                2,
+            ]

@@ -12,7 +12,9 @@ def made(exports: Exports) -> str:
     """A run that hasn't begun."""
     (export,) = rows(exports.half.database, "SELECT * FROM batch_exports WHERE id = ?", exports.id)
     now = exports.half.now
-    return runs.add_backfill(exports.half.database, export, TimeRange(now.replace(year=2025, month=12, day=31), now), now)
+    return runs.add_backfill(
+        exports.half.database, export, TimeRange(now.replace(year=2025, month=12, day=31), now), now
+    )
 
 
 def test_a_log_keeps_its_newest_lines(exports: Exports) -> None:
@@ -22,12 +24,27 @@ def test_a_log_keeps_its_newest_lines(exports: Exports) -> None:
     runs.write_log(database, other, "info", "first", now)
     for number in range(runs.LOG_LINES + 3):
         runs.write_log(database, run, "info", f"line {number}", now)
-    assert [line.message for line in runs.run_log(database, run)] == [f"line {number}" for number in range(3, runs.LOG_LINES + 3)]
+    assert [line.message for line in runs.run_log(database, run)] == [
+        f"line {number}" for number in range(3, runs.LOG_LINES + 3)
+    ]
     assert [line.message for line in runs.run_log(database, other)] == ["first"]
-    runs.write_log(database, other, "error", f"phx_secret_key_0001 at http://ann:word@example.com\0 {'x' * 5_000}", now)
+    runs.write_log(
+        database,
+        other,
+        "error",
+        f"phx_secret_key_0001 at http://ann:word@example.com\0 {'x' * 5_000}",
+        now,
+    )
     message = runs.run_log(database, other)[-1].message
-    assert (len(message), "secret" in message, "word" in message, "\0" in message) == (runs.LONGEST_MESSAGE, False, False, False)
-    assert [line.message for line in runs.export_log(database, exports.id, 2)][-1].startswith(f"Run {other}: phx_…0001 at")
+    assert (len(message), "secret" in message, "word" in message, "\0" in message) == (
+        runs.LONGEST_MESSAGE,
+        False,
+        False,
+        False,
+    )
+    assert [line.message for line in runs.export_log(database, exports.id, 2)][-1].startswith(
+        f"Run {other}: phx_…0001 at"
+    )
 
 
 def test_a_finished_run_never_changes(exports: Exports) -> None:
@@ -51,16 +68,24 @@ def test_runs_of_a_seed_are_only_shown(exports: Exports) -> None:
     """Whatever their status says: they are neither begun, continued nor cancelled."""
     database, now = exports.half.database, exports.half.now
     run = made(exports)
-    database.execute("UPDATE batch_export_runs SET cause = 'seed', status = 'Running' WHERE id = ?", (run,))
+    database.execute(
+        "UPDATE batch_export_runs SET cause = 'seed', status = 'Running' WHERE id = ?", (run,)
+    )
     database.execute("UPDATE batch_exports SET paused = 1")
     database.execute("DELETE FROM batch_export_runs WHERE id <> ?", (run,))
     assert runs.due_runs(database, now) == []
     assert runs.continue_interrupted(database, now) == 0
     runs.cancel_runs(database, exports.id, now)
-    assert [each["status"] for each in rows(database, "SELECT status FROM batch_export_runs")] == ["Running"]
+    assert [each["status"] for each in rows(database, "SELECT status FROM batch_export_runs")] == [
+        "Running"
+    ]
     (found,) = rows(database, "SELECT * FROM batch_export_runs")
     retry = runs.add_retry(database, found, now)
     assert [due.requested for due in runs.due_runs(database, now)] == [True]
     begun = runs.begin_run(database, runs.due_runs(database, now)[0], now)
     assert begun is not None
-    assert (begun.job.run, begun.job.origin, begun.job.first) == (retry, run, found["data_interval_start"])
+    assert (begun.job.run, begun.job.origin, begun.job.first) == (
+        retry,
+        run,
+        found["data_interval_start"],
+    )

@@ -1,4 +1,6 @@
-"""Buckets as destinations, at a store that speaks S3: objects, and every way in which it can fail."""
+"""Buckets as destinations, at a store that speaks S3: objects, and every way in which
+it can fail.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def executor() -> Iterator[Executor]:
         yield executor
 
 
-def destination(config: dict[str, Any], executor: Executor, *, private: bool = True) -> S3Destination:
+def destination(
+    config: dict[str, Any], executor: Executor, *, private: bool = True
+) -> S3Destination:
     """A bucket."""
     return S3Destination(job(), config, DestinationPolicy(None, private), executor)
 
@@ -42,7 +46,11 @@ async def test_objects_are_written_and_replaced(bucket: Bucket, executor: Execut
     ]
     for prefix, content in written:
         await destination(bucket.config(prefix=prefix), executor).write("x.jsonl", content)
-    assert bucket.contents() == {"exports/hourly/x.jsonl": b"second", "x.jsonl": b"fourth", "ä b+c=%2F#?/x.jsonl": b"fifth"}
+    assert bucket.contents() == {
+        "exports/hourly/x.jsonl": b"second",
+        "x.jsonl": b"fourth",
+        "ä b+c=%2F#?/x.jsonl": b"fifth",
+    }
 
 
 async def test_variables_of_the_prefix(bucket: Bucket, executor: Executor) -> None:
@@ -52,9 +60,18 @@ async def test_variables_of_the_prefix(bucket: Bucket, executor: Executor) -> No
     assert bucket.contents() == {"events/2026-01-01/010000/{other}/x": b"1"}
 
 
-async def test_only_the_config_counts(bucket: Bucket, executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_the_config_counts(
+    bucket: Bucket, executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The environment's endpoints, credentials and proxies are the operator's."""
-    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+    for name in (
+        "AWS_ENDPOINT_URL",
+        "AWS_ENDPOINT",
+        "HTTP_PROXY",
+        "http_proxy",
+        "ALL_PROXY",
+        "all_proxy",
+    ):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "AWS_S3_EXPRESS", "AWS_SKIP_SIGNATURE"):
         monkeypatch.setenv(name, "true")
@@ -64,7 +81,9 @@ async def test_only_the_config_counts(bucket: Bucket, executor: Executor, monkey
     assert bucket.contents() == {"x": b"1"}
 
 
-async def test_virtual_addressing(bucket: Bucket, executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_virtual_addressing(
+    bucket: Bucket, executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The bucket is in the host's name, and it is this name whose addresses are checked."""
     asked = list[str]()
 
@@ -74,15 +93,25 @@ async def test_virtual_addressing(bucket: Bucket, executor: Executor, monkeypatc
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     port = bucket.endpoint.rpartition(":")[2]
-    config = bucket.config(endpoint_url=f"http://store.example:{port}", use_virtual_style_addressing=True)
-    with pytest.raises(ExportMisconfigured, match=f"http://{bucket.name}.store.example:{port} is at a private address"):
+    config = bucket.config(
+        endpoint_url=f"http://store.example:{port}", use_virtual_style_addressing=True
+    )
+    with pytest.raises(
+        ExportMisconfigured,
+        match=f"http://{bucket.name}.store.example:{port} is at a private address",
+    ):
         await destination(config, executor, private=False).write("x", b"1")
     assert asked == [f"{bucket.name}.store.example"]
 
 
 async def test_a_bucket_that_is_not_there(object_store: str, executor: Executor) -> None:
-    """It may be created meanwhile: an error that passes, in the service's words, without secrets."""
-    said = r"The bucket missing at http://127\.0\.0\.1:\d+ can't be written to: NoSuchBucket: The specified bucket"
+    """It may be created meanwhile: an error that passes, in the service's words,
+    without secrets.
+    """
+    said = (
+        r"The bucket missing at http://127\.0\.0\.1:\d+ can't be written to: NoSuchBucket: "
+        r"The specified bucket"
+    )
     with pytest.raises(DestinationFailed, match=said) as raised:
         await destination(Bucket(object_store, "missing").config(), executor).write("x", b"1")
     assert not any(secret in str(raised.value) for secret in (ACCESS_KEY, SECRET))
@@ -93,14 +122,21 @@ async def test_a_store_that_is_away(executor: Executor) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(DestinationFailed, match=f"127.0.0.1:{port} can't be reached"):
-        await destination(Bucket(f"http://127.0.0.1:{port}", "b-1").config(), executor).write("x", b"1")
+        await destination(Bucket(f"http://127.0.0.1:{port}", "b-1").config(), executor).write(
+            "x", b"1"
+        )
 
 
 async def test_a_store_that_hangs(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
     """It accepts connections, and says nothing."""
     monkeypatch.setattr(s3, "TIMEOUT", 0.3)
-    with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(DestinationFailed, match=r"didn't answer within 0\.3 seconds"):
-        await destination(Bucket(f"http://127.0.0.1:{server.getsockname()[1]}", "b-1").config(), executor).write("x", b"1")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        pytest.raises(DestinationFailed, match=r"didn't answer within 0\.3 seconds"),
+    ):
+        await destination(
+            Bucket(f"http://127.0.0.1:{server.getsockname()[1]}", "b-1").config(), executor
+        ).write("x", b"1")
 
 
 @pytest.mark.parametrize("status", [301, 303, 307])
@@ -136,7 +172,10 @@ async def test_a_private_store(bucket: Bucket, executor: Executor) -> None:
         ({"aws_access_key_id": ""}, "aws_access_key_id of the destination is missing"),
         ({"aws_secret_access_key": None}, "aws_secret_access_key of the destination is missing"),
         ({"endpoint_url": "minio:9000"}, "endpoint_url of the destination is not a URL"),
-        ({"endpoint_url": f"http://{ACCESS_KEY}:{SECRET}@127.0.0.1:9"}, "endpoint_url of the destination holds credentials"),
+        (
+            {"endpoint_url": f"http://{ACCESS_KEY}:{SECRET}@127.0.0.1:9"},
+            "endpoint_url of the destination holds credentials",
+        ),
     ],
 )
 def test_what_is_misconfigured(changes: dict[str, Any], message: str, executor: Executor) -> None:

@@ -1,4 +1,6 @@
-"""Whatever comes between, each interval is exported once, with each event once: the scheduler against a plain model."""
+"""Whatever comes between, each interval is exported once, with each event once: the scheduler
+against a plain model.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ MINUTES: Final = st.sampled_from([1, 10, 30, 60, 100])
 
 
 class ScheduleMachine(RuleBasedStateMachine):
-    """Events, clock, person and destination do what they will; at the end the destination is well, and what failed is retried."""
+    """Events, clock, person and destination do what they will; at the end the destination is well,
+    and what failed is retried.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +51,9 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.runner.run(self.rig.open())
         self.runner.run(self.rig.pass_time(minutes=minutes))
         self.start = START - timedelta(hours=1, minutes=20) if start else None
-        self.export = self.runner.run(self.rig.export(start=None if self.start is None else format_time(self.start)))
+        self.export = self.runner.run(
+            self.rig.export(start=None if self.start is None else format_time(self.start))
+        )
 
     @rule(ages=st.lists(st.integers(-100, 300), min_size=1, max_size=5))
     def arrive(self, ages: list[int]) -> None:
@@ -106,7 +112,9 @@ class ScheduleMachine(RuleBasedStateMachine):
         """A person exports a range again."""
         first = self.now() - timedelta(minutes=age)
         last = min(self.now(), first + timedelta(minutes=minutes))
-        self.call(BACKFILL_BATCH_EXPORT, {"start_at": format_time(first), "end_at": format_time(last)})
+        self.call(
+            BACKFILL_BATCH_EXPORT, {"start_at": format_time(first), "end_at": format_time(last)}
+        )
         self.backfills.append((first, last, set(self.times)))
 
     @rule()
@@ -122,7 +130,9 @@ class ScheduleMachine(RuleBasedStateMachine):
 
     def call(self, endpoint: Any, body: Any = None, **ids: str) -> Any:
         """Call a management endpoint about the export."""
-        return self.runner.run(self.rig.call(endpoint, body, strict=True, **{"id": self.export, **ids}))
+        return self.runner.run(
+            self.rig.call(endpoint, body, strict=True, **{"id": self.export, **ids})
+        )
 
     def teardown(self) -> None:
         """In the end everything is exported as it was to be."""
@@ -144,32 +154,55 @@ class ScheduleMachine(RuleBasedStateMachine):
             self.runner.run(self.rig.pass_time(seconds=40))
         runs = self.runner.run(self.rig.runs())
         done = {run["origin"] for run in runs if run["status"] == "Completed"}
-        for origin, run in {run["origin"]: run["id"] for run in runs if run["origin"] not in done}.items():
+        for origin, run in {
+            run["origin"]: run["id"] for run in runs if run["origin"] not in done
+        }.items():
             assert origin
             self.call(RETRY_BATCH_EXPORT_RUN, batch_export_id=self.export, id=run)
         self.runner.run(self.rig.scheduler.settle())
 
     def check(self) -> None:
-        """Each interval has one completed run, each event one record, and each backfill its range."""
+        """Each interval has one completed run, each event one record, and each
+        backfill its range.
+        """
         runs = self.runner.run(self.rig.runs())
-        assert {run["status"] for run in runs} <= {"Completed", "Failed", "TimedOut", "Terminated", "ContinuedAsNew"}
+        assert {run["status"] for run in runs} <= {
+            "Completed",
+            "Failed",
+            "TimedOut",
+            "Terminated",
+            "ContinuedAsNew",
+        }
         completed = Counter(run["origin"] for run in runs if run["status"] == "Completed")
         assert set(completed) == {run["origin"] for run in runs}
         assert set(completed.values()) <= {1}
-        self.check_schedule([run for run in runs if run["origin"] == run["id"] and run["cause"] == "schedule"])
-        self.check_backfills([run for run in runs if run["origin"] == run["id"] and run["cause"] == "backfill"])
+        self.check_schedule(
+            [run for run in runs if run["origin"] == run["id"] and run["cause"] == "schedule"]
+        )
+        self.check_backfills(
+            [run for run in runs if run["origin"] == run["id"] and run["cause"] == "backfill"]
+        )
 
     def check_schedule(self, runs: list[Any]) -> None:
-        """From the first interval to the last one that has ended, without a hole; each event in one of them."""
-        spans = [(parse_time(run["data_interval_start"]), parse_time(run["data_interval_end"])) for run in runs]
+        """From the first interval to the last one that has ended, without a hole; each event in
+        one of them.
+        """
+        spans = [
+            (parse_time(run["data_interval_start"]), parse_time(run["data_interval_end"]))
+            for run in runs
+        ]
         assert [first for first, _ in spans[1:]] == [last for _, last in spans[:-1]]
         if not runs:
             return
         (begin, _), (_, end) = spans[0], spans[-1]
         assert begin is not None
         assert end is not None
-        assert begin == floor(self.start or self.rig_created, "hour") or begin == floor(self.start or self.rig_created, "every 15 minutes")
-        exported = Counter(uuid for run in runs for uuid in self.rig.destination.records(run["origin"]))
+        assert begin == floor(self.start or self.rig_created, "hour") or begin == floor(
+            self.start or self.rig_created, "every 15 minutes"
+        )
+        exported = Counter(
+            uuid for run in runs for uuid in self.rig.destination.records(run["origin"])
+        )
         assert set(exported.values()) <= {1}
         expected = {uuid for uuid, time in self.times.items() if time < end}
         if self.start is not None:
@@ -180,16 +213,24 @@ class ScheduleMachine(RuleBasedStateMachine):
         assert set(exported) <= expected
 
     def check_backfills(self, runs: list[Any]) -> None:
-        """Each range is cut into runs without a hole. They have its events: at least those that were there when it was asked for."""
+        """Each range is cut into runs without a hole. They have its events: at least those that
+        were there when it was asked for.
+        """
         for first, last, there in self.backfills:
             parts, at = list[Any](), first
             while at < last:
-                part = next(run for run in runs if run["data_interval_start"] == format_time(at) and run not in parts)
+                part = next(
+                    run
+                    for run in runs
+                    if run["data_interval_start"] == format_time(at) and run not in parts
+                )
                 runs.remove(part)
                 parts.append(part)
                 at = parse_time(part["data_interval_end"]) or last
             assert at == last
-            exported = [uuid for part in parts for uuid in self.rig.destination.records(part["origin"])]
+            exported = [
+                uuid for part in parts for uuid in self.rig.destination.records(part["origin"])
+            ]
             within = {uuid for uuid, time in self.times.items() if first <= time < last}
             assert len(exported) == len(set(exported))
             assert within & there <= set(exported) <= within
@@ -198,11 +239,19 @@ class ScheduleMachine(RuleBasedStateMachine):
     @property
     def rig_created(self) -> datetime:
         """When the export was made."""
-        ((created,),) = self.runner.run(self.rig.do(lambda database: database.execute("SELECT created_at FROM batch_exports").fetchall()))
+        ((created,),) = self.runner.run(
+            self.rig.do(
+                lambda database: database.execute("SELECT created_at FROM batch_exports").fetchall()
+            )
+        )
         return parse_time(created) or START
 
 
 ScheduleTest = ScheduleMachine.TestCase
 ScheduleTest.settings = settings(
-    max_examples=25, stateful_step_count=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=25,
+    stateful_step_count=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
 )

@@ -1,4 +1,6 @@
-"""Runs as a whole: parts, names and cursors; cut off anywhere and resumed; files that `forwarder import` reads."""
+"""Runs as a whole: parts, names and cursors; cut off anywhere and resumed; files that
+`forwarder import` reads.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,10 @@ def many(count: int) -> Iterator[IngestedEvent]:
     """Events of three hours, whose second is the one that is exported, in any order."""
     chance = random.Random(1)
     properties = json.dumps({"$import_job_id": "job-1", "text": "x" * 100})
-    return (stored(number, chance.randrange(180), distinct_id=f"u{number % 100}", properties=properties) for number in range(count))
+    return (
+        stored(number, chance.randrange(180), distinct_id=f"u{number % 100}", properties=properties)
+        for number in range(count)
+    )
 
 
 HOUR = Selection(at(60), at(120), 1_000_000_000)
@@ -59,7 +64,9 @@ HOUR = Selection(at(60), at(120), 1_000_000_000)
 
 def of_the_hour(count: int) -> set[str]:
     """The uuids that a run over it has to export."""
-    return {event.uuid for event in many(count) if event.uuid and at(60) <= event.timestamp < at(120)}
+    return {
+        event.uuid for event in many(count) if event.uuid and at(60) <= event.timestamp < at(120)
+    }
 
 
 async def test_names_follow_from_the_work_and_its_interval(tmp_path: Path) -> None:
@@ -67,15 +74,26 @@ async def test_names_follow_from_the_work_and_its_interval(tmp_path: Path) -> No
     with patch.object(shipping, "_FILE", _PartLimits(2, 1_000)):
         async with holding(stored(number) for number in range(5)) as thread:
             told = await ship(job(folder(compression="gzip")), thread, tmp_path)
-    assert [file.name for file in sorted((tmp_path / "exported").iterdir())] == [f"{NAME}_000{part}.jsonl.gz" for part in range(3)]
-    assert [record["uuid"] for record in read_folder(tmp_path / "exported")] == [uuid_of(number) for number in range(5)]
-    assert [(completed, total) for _, completed, total in told.calls] == [(0, 5), (2, 5), (4, 5), (5, 5)]
+    assert [file.name for file in sorted((tmp_path / "exported").iterdir())] == [
+        f"{NAME}_000{part}.jsonl.gz" for part in range(3)
+    ]
+    assert [record["uuid"] for record in read_folder(tmp_path / "exported")] == [
+        uuid_of(number) for number in range(5)
+    ]
+    assert [(completed, total) for _, completed, total in told.calls] == [
+        (0, 5),
+        (2, 5),
+        (4, 5),
+        (5, 5),
+    ]
 
 
 async def test_names_of_intervals_without_ends(tmp_path: Path) -> None:
     """A backfill of everything has no beginning; fractions of seconds stay."""
     async with holding([stored(1)]) as thread:
-        await ship(job(first="", last="2026-01-01T00:00:00.500000Z", origin="../x"), thread, tmp_path)
+        await ship(
+            job(first="", last="2026-01-01T00:00:00.500000Z", origin="../x"), thread, tmp_path
+        )
     [file] = (tmp_path / "exported").iterdir()
     assert file.name == "start_2026-01-01T00-00-00.500000Z_..x_0000.jsonl"
 
@@ -84,7 +102,8 @@ async def test_nothing_to_export(tmp_path: Path) -> None:
     """No file is written, and the run has nothing of nothing."""
     async with holding() as thread:
         told = await ship(job(), thread, tmp_path)
-    assert (os.listdir(tmp_path), told.calls) == ([], [("v1.0.0.0", 0, 0)])  # noqa: PTH208 - the names
+    # the names
+    assert (os.listdir(tmp_path), told.calls) == ([], [("v1.0.0.0", 0, 0)])  # noqa: PTH208
 
 
 @settings(max_examples=25)
@@ -92,13 +111,17 @@ async def test_nothing_to_export(tmp_path: Path) -> None:
 async def test_a_run_that_is_cut_off_is_resumed(
     tmp_path_factory: pytest.TempPathFactory, cuts: list[int], records: int, filtered: bool
 ) -> None:
-    """Wherever it is cut off, and although the part whose cursor was lost is written again: each record once, in the same files."""
+    """Wherever it is cut off, and although the part whose cursor was lost is written again: each
+    record once, in the same files.
+    """
     root = tmp_path_factory.mktemp("cut")
     filters = [{"key": "odd", "operator": "exact", "value": "1"}] if filtered else None
     expected = [number for number in range(11) if number % 2 or not filtered]
     work = job(filters=filters, selection=Selection(None, None, 11))
     with patch.object(shipping, "_FILE", _PartLimits(records, 1_000_000)):
-        async with holding(stored(number, properties=json.dumps({"odd": number % 2})) for number in range(11)) as thread:
+        async with holding(
+            stored(number, properties=json.dumps({"odd": number % 2})) for number in range(11)
+        ) as thread:
             for cut in cuts:
                 told = Told(fail_after=cut)
                 with suppress(Interrupted):
@@ -107,7 +130,9 @@ async def test_a_run_that_is_cut_off_is_resumed(
                 late = stored(100 + cut)  # arrives meanwhile, and is the next run's
                 await thread.run(lambda store, late=late: store.add(request([late])))  # type: ignore[misc] # a default
             told = await ship(work, thread, root)
-    assert [record["uuid"] for record in read_folder(root / "exported")] == [uuid_of(number) for number in expected]
+    assert [record["uuid"] for record in read_folder(root / "exported")] == [
+        uuid_of(number) for number in expected
+    ]
     assert told.calls[-1][1:] == (len(expected), len(expected))
 
 
@@ -145,7 +170,10 @@ async def test_a_cursor_of_something_else(cursor: str, tmp_path: Path) -> None:
 @cases(
     ("destination", "message"),
     [
-        ({"type": "BigQuery", "config": {}}, "'BigQuery' can't be exported to. Types are: Folder, HTTP, S3"),
+        (
+            {"type": "BigQuery", "config": {}},
+            "'BigQuery' can't be exported to. Types are: Folder, HTTP, S3",
+        ),
         ({"type": None, "config": None}, "Types are: Folder, HTTP, S3"),
         ({}, "Types are"),
         ({"type": "Folder", "config": ["a"]}, "config of the destination is not an object"),
@@ -154,7 +182,9 @@ async def test_a_cursor_of_something_else(cursor: str, tmp_path: Path) -> None:
         ({"type": "HTTP", "config": None}, "url of the destination"),
     ],
 )
-async def test_a_destination_that_cant_be(destination: dict[str, Any], message: str, tmp_path: Path) -> None:
+async def test_a_destination_that_cant_be(
+    destination: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     """The run says what is wrong before it reads anything."""
     async with holding() as thread:
         with pytest.raises(ExportMisconfigured, match=message):
@@ -174,18 +204,37 @@ async def test_persons(tmp_path: Path) -> None:
     async with holding([stored(1, properties='{"$set": {"plan": "pro"}}')]) as thread:
         await ship(job(model="persons"), thread, tmp_path)
     [person] = read_folder(tmp_path / "exported")
-    assert (person["distinct_id"], person["properties"], person["team_id"]) == ("u1", {"plan": "pro"}, 7)
+    assert (person["distinct_id"], person["properties"], person["team_id"]) == (
+        "u1",
+        {"plan": "pro"},
+        7,
+    )
 
 
 @cases("file_format", ["JSONLines", "Parquet"])
 @cases("compression", ["none", "gzip", "zstd"])
-async def test_an_import_is_verified_by_the_export(tmp_path: Path, file_format: str, compression: str) -> None:
+async def test_an_import_is_verified_by_the_export(
+    tmp_path: Path, file_format: str, compression: str
+) -> None:
     """What `import verify --export` reads: every file's events and days."""
     async with holding(many(300)) as thread:
-        await ship(job(folder(file_format=file_format, compression=compression), selection=HOUR), thread, tmp_path)
-    days = read_exports([str(tmp_path / "exported")], ["job-1"], ReadOptions(), tmp_path, lambda _: None).days()
-    assert {day: tally.delivered for day, tally in days.items()} == {"2026-01-01": len(of_the_hour(300))}
-    assert read_exports([str(tmp_path / "exported")], ["job-2"], ReadOptions(), tmp_path, lambda _: None).days() == {}
+        await ship(
+            job(folder(file_format=file_format, compression=compression), selection=HOUR),
+            thread,
+            tmp_path,
+        )
+    days = read_exports(
+        [str(tmp_path / "exported")], ["job-1"], ReadOptions(), tmp_path, lambda _: None
+    ).days()
+    assert {day: tally.delivered for day, tally in days.items()} == {
+        "2026-01-01": len(of_the_hour(300))
+    }
+    assert (
+        read_exports(
+            [str(tmp_path / "exported")], ["job-2"], ReadOptions(), tmp_path, lambda _: None
+        ).days()
+        == {}
+    )
 
 
 @pytest.mark.slow
@@ -194,12 +243,25 @@ async def test_the_files_can_be_imported(tmp_path: Path) -> None:
     async with holding(many(300)) as thread:
         await ship(job(folder(compression="zstd"), selection=HOUR), thread, tmp_path)
     async with talking() as client:
-        target = ("--upstream", client.sandbox.url, "--api-key", KEY, "--state", str(tmp_path / "state"))
+        target = (
+            "--upstream",
+            client.sandbox.url,
+            "--api-key",
+            KEY,
+            "--state",
+            str(tmp_path / "state"),
+        )
         done = await forwarder("import", "native", str(tmp_path / "exported"), *target, "--yes")
         assert done.code == 0, done.err
         arrived = await client.sandbox.events()
-    expected = {event.uuid: (event.event, event.distinct_id, event.timestamp) for event in many(300) if event.uuid in of_the_hour(300)}
-    assert {event.uuid: (event.event, event.distinct_id, event.timestamp) for event in arrived} == expected
+    expected = {
+        event.uuid: (event.event, event.distinct_id, event.timestamp)
+        for event in many(300)
+        if event.uuid in of_the_hour(300)
+    }
+    assert {
+        event.uuid: (event.event, event.distinct_id, event.timestamp) for event in arrived
+    } == expected
     assert {"x" * 100} == {json.loads(event.properties)["text"] for event in arrived}
 
 
@@ -209,12 +271,22 @@ async def test_a_folder_and_a_bucket_have_the_same(tmp_path: Path, bucket: Bucke
     with patch.object(shipping, "_FILE", _PartLimits(300, 1_000_000)):
         async with holding(many(3_000), tmp_path / "x.db") as thread:
             told = await ship(job(folder(compression="gzip"), selection=HOUR), thread, tmp_path)
-            in_bucket = job({"type": "S3", "config": bucket.config(prefix="e", file_format="Parquet", compression="zstd")}, selection=HOUR)
+            in_bucket = job(
+                {
+                    "type": "S3",
+                    "config": bucket.config(prefix="e", file_format="Parquet", compression="zstd"),
+                },
+                selection=HOUR,
+            )
             interrupted = Told(fail_after=3)
             with pytest.raises(Interrupted):
                 await ship(in_bucket, thread, None, told=interrupted)
             await ship(replace(in_bucket, cursor=interrupted.cursor), thread, None)
     found = [record["uuid"] for record in read_folder(tmp_path / "exported")]
-    stored_there = [record["uuid"] for name, content in bucket.contents().items() for record in read_part(name, content)]
+    stored_there = [
+        record["uuid"]
+        for name, content in bucket.contents().items()
+        for record in read_part(name, content)
+    ]
     assert len(found) == len(stored_there) == len(expected) == told.calls[-1][1]
     assert set(found) == set(stored_there) == expected

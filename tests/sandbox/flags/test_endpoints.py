@@ -16,26 +16,56 @@ from tests.support.clock import MIDNIGHT
 
 ASK = {"api_key": KEY, "distinct_id": "ann"}
 SECRET = {"Authorization": "Bearer phx_secret_of_somebody"}
-OPERATORS = ("exact", "is_not", "icontains", "regex", "gt", "lt", "is_set", "is_not_set", "is_date_before", "semver_gt")
-PATHS = ["/flags/definitions", "/flags/definitions/", "/api/feature_flag/local_evaluation", "/api/feature_flag/local_evaluation/"]
+OPERATORS = (
+    "exact",
+    "is_not",
+    "icontains",
+    "regex",
+    "gt",
+    "lt",
+    "is_set",
+    "is_not_set",
+    "is_date_before",
+    "semver_gt",
+)
+PATHS = [
+    "/flags/definitions",
+    "/flags/definitions/",
+    "/api/feature_flag/local_evaluation",
+    "/api/feature_flag/local_evaluation/",
+]
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
 async def test_the_forms_of_flags(slash: str) -> None:
-    """Version 1 maps flags and payloads, from 2 on each flag is an object; each answer has an id and a time of its own."""
+    """Version 1 maps flags and payloads, from 2 on each flag is an object; each answer has an id
+    and a time of its own.
+    """
     async with talking(SandboxOptions(now=lambda: MIDNIGHT)) as client:
-        forms: dict[str, Any] = {"": {"featureFlags": {}, "featureFlagPayloads": {}}, "?v=2": {"flags": {}}, "?v=4": {"flags": {}}}
+        forms: dict[str, Any] = {
+            "": {"featureFlags": {}, "featureFlagPayloads": {}},
+            "?v=2": {"flags": {}},
+            "?v=4": {"flags": {}},
+        }
         for version, expected in forms.items():
             reply = (await client.post(f"/flags{slash}{version}", ASK)).json
             assert len(reply.pop("requestId")) == 36
-            assert reply == {**expected, "errorsWhileComputingFlags": False, "evaluatedAt": int(MIDNIGHT * 1000)}
+            assert reply == {
+                **expected,
+                "errorsWhileComputingFlags": False,
+                "evaluatedAt": int(MIDNIGHT * 1000),
+            }
 
 
 async def test_flags_with_settings() -> None:
     """`config=true` adds what a browser's SDK asks for otherwise by itself."""
     async with talking() as client:
         reply = (await client.post("/flags/?v=2&config=true", ASK)).json
-        assert (reply["flags"], reply["supportedCompression"], reply["hasFeatureFlags"]) == ({}, ["gzip", "gzip-js"], False)
+        assert (reply["flags"], reply["supportedCompression"], reply["hasFeatureFlags"]) == (
+            {},
+            ["gzip", "gzip-js"],
+            False,
+        )
 
 
 async def test_bodies_of_flags() -> None:
@@ -52,7 +82,9 @@ async def test_bodies_of_flags() -> None:
 
 @pytest.mark.parametrize("path", ["/flags/?v=2", "/decide/?v=3"])
 async def test_who_gets_no_flags(path: str) -> None:
-    """A key that is missing, malformed or nobody's is 401; no distinct_id, no object and no version are 400; all leave a record."""
+    """A key that is missing, malformed or nobody's is 401; no distinct_id, no object and no
+    version are 400; all leave a record.
+    """
     refusals: list[tuple[Any, int]] = [
         ({"distinct_id": "a"}, 401),
         ({**ASK, "api_key": "phx_personal"}, 401),
@@ -70,19 +102,28 @@ async def test_who_gets_no_flags(path: str) -> None:
 
 @cases("path", ["/flags", "/flags/", "/decide", "/decide/"])
 async def test_a_get_names_nobody(path: str) -> None:
-    """Asked without a user, the real service answers in the same form; a key that is nobody's is 401 there too."""
+    """Asked without a user, the real service answers in the same form; a key that is nobody's is
+    401 there too.
+    """
     async with talking(SandboxOptions(api_keys=frozenset({KEY}), strict=True)) as client:
         assert (await client.ask("GET", f"{path}?v=2")).json["errorsWhileComputingFlags"] is False
-        assert [(await client.ask("GET", f"{path}?token={key}")).status for key in (KEY, "phc_unknown")] == [200, 401]
+        assert [
+            (await client.ask("GET", f"{path}?token={key}")).status for key in (KEY, "phc_unknown")
+        ] == [200, 401]
         assert {one.method for one in await client.sandbox.requests()} == {"GET"}
 
 
 @cases("slash", ["", "/"])
 @cases("strict", [False, True])
 async def test_a_get_of_flags(slash: str, strict: bool) -> None:
-    """A GET of `/flags` answers as the service does, in both modes: no flags in the form of the version, and what a client begins with."""
+    """A GET of `/flags` answers as the service does, in both modes: no flags in the form of the
+    version, and what a client begins with.
+    """
     async with talking(SandboxOptions(now=lambda: MIDNIGHT, strict=strict)) as client:
-        forms: dict[str, Any] = {"": {"featureFlags": {}, "featureFlagPayloads": {}}, "?v=2": {"flags": {}}}
+        forms: dict[str, Any] = {
+            "": {"featureFlags": {}, "featureFlagPayloads": {}},
+            "?v=2": {"flags": {}},
+        }
         for version, flags in forms.items():
             reply = await client.ask("GET", f"/flags{slash}{version}")
             body = reply.json
@@ -101,50 +142,83 @@ async def test_a_get_of_flags(slash: str, strict: bool) -> None:
 
 @pytest.mark.parametrize("path", ["/api/feature_flag", "/api/feature_flag/"])
 async def test_definitions_for_older_sdks(path: str) -> None:
-    """posthog 1.x and posthog-node 1.3 list flags with a secret key: an empty page; without one it is 401."""
+    """posthog 1.x and posthog-node 1.3 list flags with a secret key: an empty page; without one it
+    is 401.
+    """
     async with talking() as client:
         reply = await client.ask("GET", f"{path}?token={KEY}", headers=SECRET)
-        assert (reply.status, reply.json) == (200, {"count": 0, "next": None, "previous": None, "results": []})
+        assert (reply.status, reply.json) == (
+            200,
+            {"count": 0, "next": None, "previous": None, "results": []},
+        )
         assert (await client.ask("GET", f"{path}?token={KEY}")).status == 401
         assert (await client.ask("POST", path, b"{}", SECRET)).status == 405
 
 
 @cases("path", PATHS)
 async def test_definitions(path: str) -> None:
-    """A holder of a secret key gets the definitions, with an ETag, and 304 for that one; the key is not kept."""
+    """A holder of a secret key gets the definitions, with an ETag, and 304 for that one; the key
+    is not kept.
+    """
     async with talking() as client:
         asked = f"{path}?token={KEY}&send_cohorts"
         reply = await client.ask("GET", asked, headers=SECRET)
-        assert (reply.status, reply.json) == (200, {"flags": [], "group_type_mapping": {}, "cohorts": {}})
+        assert (reply.status, reply.json) == (
+            200,
+            {"flags": [], "group_type_mapping": {}, "cohorts": {}},
+        )
         for tags in (reply.headers["ETag"], f'"other", W/{reply.headers["ETag"]}'):
             again = await client.ask("GET", asked, headers={**SECRET, "If-None-Match": tags})
-            assert (again.status, again.text, again.headers["ETag"]) == (304, "", reply.headers["ETag"])
+            assert (again.status, again.text, again.headers["ETag"]) == (
+                304,
+                "",
+                reply.headers["ETag"],
+            )
         shown = (await client.ask("GET", "/sandbox/requests")).text
         assert "phx_secret" not in shown
         assert KEY not in shown
 
 
 async def test_definitions_name_the_group_types() -> None:
-    """Types of groups are numbered in the order in which they came, per project; the ETag changes with them."""
+    """Types of groups are numbered in the order in which they came, per project; the ETag changes
+    with them.
+    """
     async with talking() as client:
         before = await client.ask("GET", f"{PATHS[0]}?token={KEY}", headers=SECRET)
         groups = [
-            event(event="$groupidentify", properties={"$group_type": name, "$group_key": "x"}) for name in ("team", "company", "team")
+            event(event="$groupidentify", properties={"$group_type": name, "$group_key": "x"})
+            for name in ("team", "company", "team")
         ]
         await client.post("/batch/", batch(*groups))
-        after = await client.ask("GET", f"{PATHS[0]}?token={KEY}", headers={**SECRET, "If-None-Match": before.headers["ETag"]})
+        after = await client.ask(
+            "GET",
+            f"{PATHS[0]}?token={KEY}",
+            headers={**SECRET, "If-None-Match": before.headers["ETag"]},
+        )
         assert after.json["group_type_mapping"] == {"0": "team", "1": "company"}
 
 
 @cases(
-    ("headers", "key"), [({}, KEY), ({"Authorization": "Basic x"}, KEY), ({"Authorization": f"Bearer {KEY}"}, KEY), (SECRET, "phc_unknown")]
+    ("headers", "key"),
+    [
+        ({}, KEY),
+        ({"Authorization": "Basic x"}, KEY),
+        ({"Authorization": f"Bearer {KEY}"}, KEY),
+        (SECRET, "phc_unknown"),
+    ],
 )
 async def test_who_gets_no_definitions(headers: dict[str, str], key: str) -> None:
-    """Without a secret key, or for a project that doesn't exist, it is 401 as the management interface says it."""
+    """Without a secret key, or for a project that doesn't exist, it is 401 as the management
+    interface says it.
+    """
     async with talking(SandboxOptions(api_keys=frozenset({KEY}))) as client:
         for path in (PATHS[0], "/api/projects/@current/feature_flags/beta/remote_config"):
             reply = await client.ask("GET", f"{path}?token={key}", headers=headers)
-            assert (reply.status, reply.json["type"], reply.json["attr"]) == (401, "authentication_error", None)
+            assert (reply.status, reply.json["type"], reply.json["attr"]) == (
+                401,
+                "authentication_error",
+                None,
+            )
 
 
 MANY: dict[str, Any] = {
@@ -153,7 +227,12 @@ MANY: dict[str, Any] = {
     "colour": {
         "filters": {
             "groups": [{"variant": "red"}],
-            "multivariate": {"variants": [{"key": "red", "rollout_percentage": 0}, {"key": "blue", "rollout_percentage": 100}]},
+            "multivariate": {
+                "variants": [
+                    {"key": "red", "rollout_percentage": 0},
+                    {"key": "blue", "rollout_percentage": 100},
+                ]
+            },
             "payloads": {"red": "[1, 2]"},
         }
     },
@@ -161,12 +240,20 @@ MANY: dict[str, Any] = {
 }
 VALUES = {"on": True, "off": False, "colour": "red"}
 PAYLOADS = {"on": '{"a": 1}', "colour": "[1, 2]"}
-BROKEN = {"filters": {"groups": [{"properties": [{"key": "x", "operator": "no_such", "value": 1, "type": "person"}]}]}}
+BROKEN = {
+    "filters": {
+        "groups": [
+            {"properties": [{"key": "x", "operator": "no_such", "value": 1, "type": "person"}]}
+        ]
+    }
+}
 
 
 @pytest.mark.parametrize("strict", [False, True])
 async def test_each_version(strict: bool) -> None:
-    """Keys, values of those that are on, values of all with payloads, objects; deleted flags are in none, and payloads are texts."""
+    """Keys, values of those that are on, values of all with payloads, objects; deleted flags are
+    in none, and payloads are texts.
+    """
     async with talking(SandboxOptions(strict=strict)) as client:
         await define(client, **MANY)
         forms: dict[str, Any] = {
@@ -178,29 +265,56 @@ async def test_each_version(strict: bool) -> None:
         }
         for path, expected in forms.items():
             reply = (await client.post(path, ASK)).json
-            assert {name: value for name, value in reply.items() if name.startswith("featureFlag")} == expected, path
+            assert {
+                name: value for name, value in reply.items() if name.startswith("featureFlag")
+            } == expected, path
             assert reply["errorsWhileComputingFlags"] is False
         for path in ("/decide/?v=4", "/flags/?v=2"):
             flags = (await client.post(path, ASK)).json["flags"]
-            assert {key: each["variant"] or each["enabled"] for key, each in flags.items()} == VALUES
-            assert {key: each["metadata"]["payload"] for key, each in flags.items() if each["metadata"]["payload"]} == PAYLOADS
+            assert {
+                key: each["variant"] or each["enabled"] for key, each in flags.items()
+            } == VALUES
+            assert {
+                key: each["metadata"]["payload"]
+                for key, each in flags.items()
+                if each["metadata"]["payload"]
+            } == PAYLOADS
             assert set(flags["on"]) == {"key", "enabled", "variant", "reason", "metadata"}
-            assert flags["on"]["reason"] == {"code": "condition_match", "condition_index": 0, "description": "Matched condition set 1"}
+            assert flags["on"]["reason"] == {
+                "code": "condition_match",
+                "condition_index": 0,
+                "description": "Matched condition set 1",
+            }
             assert flags["off"]["reason"]["code"] == "flag_disabled"
-            assert (flags["colour"]["metadata"]["version"], type(flags["colour"]["metadata"]["id"])) == (1, int)
+            assert (
+                flags["colour"]["metadata"]["version"],
+                type(flags["colour"]["metadata"]["id"]),
+            ) == (1, int)
 
 
 async def test_one_flag_that_can_not_be_computed() -> None:
-    """The others are right, and the answer says that it is partial: the flag is absent, or an object that has failed."""
+    """The others are right, and the answer says that it is partial: the flag is absent, or an
+    object that has failed.
+    """
     async with talking() as client:
         await define(client, broken=BROKEN, beta={})
         for path in ("/decide/?v=3", "/flags/"):
             reply = (await client.post(path, ASK)).json
-            assert (reply["featureFlags"], reply["errorsWhileComputingFlags"]) == ({"beta": True}, True)
+            assert (reply["featureFlags"], reply["errorsWhileComputingFlags"]) == (
+                {"beta": True},
+                True,
+            )
         reply = (await client.post("/flags/?v=2", ASK)).json
         assert reply["errorsWhileComputingFlags"] is True
-        assert reply["flags"]["broken"]["metadata"]["id"] == (await client.get(f"/sandbox/flags/broken?api_key={KEY}"))["id"]
-        assert (reply["flags"]["beta"]["enabled"], reply["flags"]["broken"]["enabled"], reply["flags"]["broken"]["failed"]) == (
+        assert (
+            reply["flags"]["broken"]["metadata"]["id"]
+            == (await client.get(f"/sandbox/flags/broken?api_key={KEY}"))["id"]
+        )
+        assert (
+            reply["flags"]["beta"]["enabled"],
+            reply["flags"]["broken"]["enabled"],
+            reply["flags"]["broken"]["failed"],
+        ) == (
             True,
             False,
             True,
@@ -230,15 +344,37 @@ async def test_fields_of_the_wrong_type(body: dict[str, Any]) -> None:
 
 @cases(
     "value",
-    [None, [], {}, [[[]]], {"a": {"b": None}}, 1e308, -0.0, 10**400, "", "\u0000", "\ud800", "x" * 100_000, True, [None, {"a": []}]],
+    [
+        None,
+        [],
+        {},
+        [[[]]],
+        {"a": {"b": None}},
+        1e308,
+        -0.0,
+        10**400,
+        "",
+        "\u0000",
+        "\ud800",
+        "x" * 100_000,
+        True,
+        [None, {"a": []}],
+    ],
 )
 async def test_hostile_values(value: Any) -> None:
     """Whatever a property, a group or an id is, the answer is one."""
     async with talking() as client:
         groups = {
-            "groups": [{"properties": [{"key": "a", "operator": operator, "value": "1", "type": "person"}]} for operator in OPERATORS]
+            "groups": [
+                {"properties": [{"key": "a", "operator": operator, "value": "1", "type": "person"}]}
+                for operator in OPERATORS
+            ]
         }
-        await define(client, person={"filters": groups}, company={"filters": {"groups": [{}], "aggregation_group_type_index": 0}})
+        await define(
+            client,
+            person={"filters": groups},
+            company={"filters": {"groups": [{}], "aggregation_group_type_index": 0}},
+        )
         asked = {
             "groups": {"company": value},
             "person_properties": {"a": value},
@@ -248,20 +384,36 @@ async def test_hostile_values(value: Any) -> None:
         }
         reply = await client.post("/decide/?v=3", {**ASK, **asked})
         assert (reply.status, reply.json["featureFlags"].keys() - {"person"}) == (200, {"company"})
-        assert (await client.post("/flags/?v=2", {**ASK, "distinct_id": value})).status == (400 if value in (None, "") else 200)
+        assert (await client.post("/flags/?v=2", {**ASK, "distinct_id": value})).status == (
+            400 if value in (None, "") else 200
+        )
 
 
 async def test_a_flag_of_remote_configuration() -> None:
-    """Its payload comes by key or id; of a flag without one, and of none, it is 404. Definitions leave it out."""
+    """Its payload comes by key or id; of a flag without one, and of none, it is 404. Definitions
+    leave it out.
+    """
     async with talking() as client:
-        remote = {"is_remote_configuration": True, "filters": {"groups": [{}], "payloads": {"true": '{"limit": 7}'}}}
-        await define(client, limits=remote, beta=MANY["on"], empty={"is_remote_configuration": True}, bare=flag())
+        remote = {
+            "is_remote_configuration": True,
+            "filters": {"groups": [{}], "payloads": {"true": '{"limit": 7}'}},
+        }
+        await define(
+            client,
+            limits=remote,
+            beta=MANY["on"],
+            empty={"is_remote_configuration": True},
+            bare=flag(),
+        )
         number = (await client.get(f"/sandbox/flags/limits?api_key={KEY}"))["id"]
         path = "/api/projects/@current/feature_flags/{}/remote_config?token=" + KEY
         for name in ("limits", number):
             reply = await client.ask("GET", path.format(name), headers=SECRET)
             assert (reply.status, json.loads(reply.json)) == (200, {"limit": 7})
-        assert [(await client.ask("GET", path.format(name), headers=SECRET)).status for name in ("bare", "x", "99")] == [404, 404, 404]
+        assert [
+            (await client.ask("GET", path.format(name), headers=SECRET)).status
+            for name in ("bare", "x", "99")
+        ] == [404, 404, 404]
         empty = await client.ask("GET", path.format("empty"), headers=SECRET)
         assert (empty.status, empty.text) == (200, "")
         definitions = await client.ask("GET", f"{PATHS[0]}?token={KEY}", headers=SECRET)
@@ -274,12 +426,20 @@ async def test_the_payload_of_any_flag(strict: bool, status: int, payload: objec
     """A flag needn't be one of remote configuration; the real service requires it."""
     async with talking(SandboxOptions(strict=strict)) as client:
         await define(client, beta=flag(payloads={"true": payload}))
-        reply = await client.ask("GET", f"/api/projects/@current/feature_flags/beta/remote_config?token={KEY}", headers=SECRET)
+        reply = await client.ask(
+            "GET",
+            f"/api/projects/@current/feature_flags/beta/remote_config?token={KEY}",
+            headers=SECRET,
+        )
         assert (reply.status, reply.json == payload) == (status, not strict)
 
 
 async def test_a_flags_payload() -> None:
     """One flag's payload for everybody: there is no such flag."""
     async with talking() as client:
-        reply = await client.ask("GET", f"/api/projects/@current/feature_flags/beta/remote_config?token={KEY}", headers=SECRET)
+        reply = await client.ask(
+            "GET",
+            f"/api/projects/@current/feature_flags/beta/remote_config?token={KEY}",
+            headers=SECRET,
+        )
         assert (reply.status, reply.json["code"]) == (404, "not_found")

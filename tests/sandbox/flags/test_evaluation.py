@@ -15,7 +15,14 @@ from posthog import Posthog
 
 from forwarder.sandbox.conditions.matching import OPERATORS
 from forwarder.sandbox.flags.definitions import Flag, InvalidDefinition, parse_cohort, parse_flag
-from forwarder.sandbox.flags.evaluation import Definitions, FlagReason, FlagResult, Subject, bucket, evaluate
+from forwarder.sandbox.flags.evaluation import (
+    Definitions,
+    FlagReason,
+    FlagResult,
+    Subject,
+    bucket,
+    evaluate,
+)
 from tests.support.cases import cases
 from tests.support.flags import FlagMaker, visitors
 
@@ -25,7 +32,9 @@ NOW: Final = datetime(2026, 3, 31, 12, tzinfo=UTC)
 def definitions(*flags: dict[str, Any], cohorts: tuple[dict[str, Any], ...] = ()) -> Definitions:
     parsed = [parse_flag(flag) for flag in flags]
     return Definitions(
-        {flag.key: flag for flag in parsed}, {cohort.id: cohort for cohort in map(parse_cohort, cohorts)}, ["company", "project"]
+        {flag.key: flag for flag in parsed},
+        {cohort.id: cohort for cohort in map(parse_cohort, cohorts)},
+        ["company", "project"],
     )
 
 
@@ -33,17 +42,28 @@ def flag(key: str, *groups: dict[str, Any], **filters: Any) -> dict[str, Any]:
     return {"key": key, "active": True, "filters": {"groups": list(groups), **filters}}
 
 
-def one(subject: Subject, *flags: dict[str, Any], cohorts: tuple[dict[str, Any], ...] = ()) -> FlagResult:
+def one(
+    subject: Subject, *flags: dict[str, Any], cohorts: tuple[dict[str, Any], ...] = ()
+) -> FlagResult:
     """The result of the first flag."""
     return evaluate(definitions(*flags, cohorts=cohorts), subject, NOW).results[flags[0]["key"]]
 
 
 def test_the_first_condition_set_that_matches_decides() -> None:
     """Its index, its variant and the payload of the variant are in the result."""
-    variants = {"variants": [{"key": "control", "rollout_percentage": 50}, {"key": "test", "rollout_percentage": 50}]}
+    variants = {
+        "variants": [
+            {"key": "control", "rollout_percentage": 50},
+            {"key": "test", "rollout_percentage": 50},
+        ]
+    }
     definition = flag(
         "color",
-        {"properties": [{"key": "email", "value": "@example.com", "operator": "icontains", "type": "person"}]},
+        {
+            "properties": [
+                {"key": "email", "value": "@example.com", "operator": "icontains", "type": "person"}
+            ]
+        },
         {"properties": [], "variant": "test"},
         multivariate=variants,
         payloads={"test": {"color": "blue"}},
@@ -60,7 +80,9 @@ def test_the_first_condition_set_that_matches_decides() -> None:
 PERSON: Final = {"key": "plan", "operator": "exact", "value": ["pro"], "type": "person"}
 PRO: Final = Subject("u1", {"plan": "Pro"})
 EVERYONE: Final[dict[str, Any]] = {"properties": []}
-HALVES: Final = {"variants": [{"key": "a", "rollout_percentage": 50}, {"key": "b", "rollout_percentage": 50}]}
+HALVES: Final = {
+    "variants": [{"key": "a", "rollout_percentage": 50}, {"key": "b", "rollout_percentage": 50}]
+}
 
 
 def only(*properties: dict[str, Any], **group: Any) -> dict[str, Any]:
@@ -68,7 +90,12 @@ def only(*properties: dict[str, Any], **group: Any) -> dict[str, Any]:
 
 
 def depends(key: str, value: object = "on") -> dict[str, Any]:
-    return {"key": key, "type": "flag", "operator": "flag_evaluates_to", "value": True if value == "on" else value}
+    return {
+        "key": key,
+        "type": "flag",
+        "operator": "flag_evaluates_to",
+        "value": True if value == "on" else value,
+    }
 
 
 def in_cohort(number: int, operator: str = "in") -> dict[str, Any]:
@@ -76,7 +103,12 @@ def in_cohort(number: int, operator: str = "in") -> dict[str, Any]:
 
 
 def cohort(number: int, *values: dict[str, Any], kind: str = "AND", **more: Any) -> dict[str, Any]:
-    return {"id": number, "name": f"C{number}", "filters": {"properties": {"type": kind, "values": list(values)}}, **more}
+    return {
+        "id": number,
+        "name": f"C{number}",
+        "filters": {"properties": {"type": kind, "values": list(values)}},
+        **more,
+    }
 
 
 @cases(
@@ -88,37 +120,64 @@ def cohort(number: int, *values: dict[str, Any], kind: str = "AND", **more: Any)
     ],
 )
 def test_buckets(key: str, identifier: str, salt: str, separator: str, place: float) -> None:
-    """The first 15 hexadecimal digits of the SHA-1 of `key.identifier` and the salt, as a share of the largest such number."""
+    """The first 15 hexadecimal digits of the SHA-1 of `key.identifier` and the salt, as a share of
+    the largest such number.
+    """
     assert bucket(key, identifier, salt, separator) == pytest.approx(place, abs=1e-9)
 
 
 def test_shares_are_as_large_as_they_say() -> None:
-    """Of 4,000 persons 30% are in the roll-out, and of these the variants get their shares; the rest gets no variant."""
-    quarter = {"variants": [{"key": "a", "rollout_percentage": 25}, {"key": "b", "rollout_percentage": 50}]}
+    """Of 4,000 persons 30% are in the roll-out, and of these the variants get their shares; the
+    rest gets no variant.
+    """
+    quarter = {
+        "variants": [{"key": "a", "rollout_percentage": 25}, {"key": "b", "rollout_percentage": 50}]
+    }
     known = definitions(flag("share", only(rollout_percentage=30), multivariate=quarter))
-    values = [evaluate(known, Subject(f"u{number}"), NOW).results["share"].value for number in range(4_000)]
-    assert {value: pytest.approx(values.count(value) / 4_000, abs=0.03) for value in set(values)} == {
-        False: 0.7, "a": 0.075, "b": 0.15, True: 0.075,
-    }  # fmt: skip
+    values = [
+        evaluate(known, Subject(f"u{number}"), NOW).results["share"].value
+        for number in range(4_000)
+    ]
+    assert {
+        value: pytest.approx(values.count(value) / 4_000, abs=0.03) for value in set(values)
+    } == {
+        False: 0.7,
+        "a": 0.075,
+        "b": 0.15,
+        True: 0.075,
+    }
 
 
 def test_reasons() -> None:
     """The service's codes, the most telling set's index and the service's descriptions."""
     nobody = only(rollout_percentage=0)
-    assert one(PRO, flag("f", only(PERSON), nobody)).reason == FlagReason("condition_match", 0, "Matched condition set 1")
-    assert one(Subject("u1"), flag("f", nobody, only(PERSON))).reason == FlagReason("out_of_rollout_bound", 0, "Out of rollout bound")
+    assert one(PRO, flag("f", only(PERSON), nobody)).reason == FlagReason(
+        "condition_match", 0, "Matched condition set 1"
+    )
+    assert one(Subject("u1"), flag("f", nobody, only(PERSON))).reason == FlagReason(
+        "out_of_rollout_bound", 0, "Out of rollout bound"
+    )
     assert one(Subject("u1"), flag("f", only(PERSON), only(PERSON))).reason == FlagReason(
         "no_condition_match", 1, "No matching condition set"
     )
-    assert one(Subject("u1"), flag("f")).reason == FlagReason("no_condition_match", None, "No matching condition set")
-    assert one(Subject("u1"), flag("f", EVERYONE, aggregation_group_type_index=0)).reason == FlagReason("no_group_type", 0, "No group type")
+    assert one(Subject("u1"), flag("f")).reason == FlagReason(
+        "no_condition_match", None, "No matching condition set"
+    )
+    assert one(
+        Subject("u1"), flag("f", EVERYONE, aggregation_group_type_index=0)
+    ).reason == FlagReason("no_group_type", 0, "No group type")
     off = one(PRO, {**flag("f", EVERYONE), "active": False, "ensure_experience_continuity": True})
-    assert (off.value, off.reason) == (False, FlagReason("flag_disabled", None, "Feature flag is disabled"))
+    assert (off.value, off.reason) == (
+        False,
+        FlagReason("flag_disabled", None, "Feature flag is disabled"),
+    )
 
 
 def test_deleted_and_unrequested_flags_are_left_out() -> None:
     """A flag that is requested still sees the others."""
-    known = definitions(flag("a", EVERYONE), {**flag("b", EVERYONE), "deleted": True}, flag("c", only(depends("a"))))
+    known = definitions(
+        flag("a", EVERYONE), {**flag("b", EVERYONE), "deleted": True}, flag("c", only(depends("a")))
+    )
     assert evaluate(known, PRO, NOW).results.keys() == {"a", "c"}
     assert evaluate(known, PRO, NOW, keys=["c", "b", "z"]).results.keys() == {"c"}
     assert evaluate(known, PRO, NOW, keys=["c"]).results["c"].enabled
@@ -126,9 +185,19 @@ def test_deleted_and_unrequested_flags_are_left_out() -> None:
 
 def test_payloads() -> None:
     """Of the variant, else of `true`; none for who gets nothing. A text is the JSON itself."""
-    assert one(PRO, flag("f", EVERYONE, payloads={"true": '{"a": 1}', "b": "2"})).payload == '{"a": 1}'
-    assert one(PRO, flag("f", only(variant="b"), multivariate=HALVES, payloads={"true": "1", "b": [2]})).payload == "[2]"
-    assert one(PRO, flag("f", only(variant="a"), multivariate=HALVES, payloads={"true": "1"})).payload is None
+    assert (
+        one(PRO, flag("f", EVERYONE, payloads={"true": '{"a": 1}', "b": "2"})).payload == '{"a": 1}'
+    )
+    assert (
+        one(
+            PRO, flag("f", only(variant="b"), multivariate=HALVES, payloads={"true": "1", "b": [2]})
+        ).payload
+        == "[2]"
+    )
+    assert (
+        one(PRO, flag("f", only(variant="a"), multivariate=HALVES, payloads={"true": "1"})).payload
+        is None
+    )
     assert one(Subject("u1"), flag("f", only(PERSON), payloads={"true": "1"})).payload is None
 
 
@@ -140,21 +209,52 @@ def test_a_variant_that_does_not_exist_gives_way_to_the_hash() -> None:
 
 
 def test_groups() -> None:
-    """A group's key is hashed, its properties are compared, and a request without the group gets nothing."""
-    gold = {"key": "tier", "operator": "exact", "value": "gold", "type": "group", "group_type_index": 0}
-    own_key = {"key": "$group_key", "operator": "exact", "value": "7", "type": "group", "group_type_index": 0}
+    """A group's key is hashed, its properties are compared, and a request without the group gets
+    nothing.
+    """
+    gold = {
+        "key": "tier",
+        "operator": "exact",
+        "value": "gold",
+        "type": "group",
+        "group_type_index": 0,
+    }
+    own_key = {
+        "key": "$group_key",
+        "operator": "exact",
+        "value": "7",
+        "type": "group",
+        "group_type_index": 0,
+    }
     acme = Subject("u1", {"plan": "pro"}, {"company": "acme"}, {"company": {"tier": "Gold"}})
     assert one(acme, flag("f", only(gold), aggregation_group_type_index=0)).enabled
-    assert not one(Subject("u1", {"tier": "gold"}, {"project": "x"}), flag("f", only(gold), aggregation_group_type_index=0)).enabled
-    assert one(Subject("u1", {}, {"company": 7}), flag("f", only(own_key), aggregation_group_type_index=0)).enabled
-    assert one(acme, flag("f", only(gold, PERSON))).enabled  # a condition on a group in a set for persons
+    assert not one(
+        Subject("u1", {"tier": "gold"}, {"project": "x"}),
+        flag("f", only(gold), aggregation_group_type_index=0),
+    ).enabled
+    assert one(
+        Subject("u1", {}, {"company": 7}), flag("f", only(own_key), aggregation_group_type_index=0)
+    ).enabled
+    # a condition on a group in a set for persons
+    assert one(acme, flag("f", only(gold, PERSON))).enabled
     assert not one(Subject("u1", {"tier": "gold"}), flag("f", only(gold))).enabled
-    assert one(acme, flag("f", only(PERSON, gold), aggregation_group_type_index=0)).enabled  # and the other way round
+    # and the other way round
+    assert one(acme, flag("f", only(PERSON, gold), aggregation_group_type_index=0)).enabled
     for groups in ({"company": ""}, {"company": None}, {"company": True}, {"company": ["a"]}, {}):
-        assert one(Subject("u1", {}, groups), flag("f", EVERYONE, aggregation_group_type_index=0)).reason.code == "no_group_type"
-    assert one(acme, flag("f", EVERYONE, aggregation_group_type_index=5)).reason.code == "no_group_type"
+        assert (
+            one(
+                Subject("u1", {}, groups), flag("f", EVERYONE, aggregation_group_type_index=0)
+            ).reason.code
+            == "no_group_type"
+        )
+    assert (
+        one(acme, flag("f", EVERYONE, aggregation_group_type_index=5)).reason.code
+        == "no_group_type"
+    )
     half = flag("f", only(rollout_percentage=50), aggregation_group_type_index=0)
-    same = {one(Subject(f"u{number}", {}, {"company": "acme"}), half).enabled for number in range(20)}
+    same = {
+        one(Subject(f"u{number}", {}, {"company": "acme"}), half).enabled for number in range(20)
+    }
     assert same == {bucket("f", "acme") <= 0.5}
 
 
@@ -164,7 +264,11 @@ def test_condition_sets_for_persons_and_groups_in_one_flag() -> None:
     assert one(PRO, mixed).reason.condition_index == 1
     assert one(Subject("u1", {}, {"project": "x"}), mixed).reason.condition_index == 0
     assert one(Subject("u1"), mixed).reason.code == "no_condition_match"
-    person_in_group = flag("f", {"properties": [PERSON], "aggregation_group_type_index": None}, aggregation_group_type_index=0)
+    person_in_group = flag(
+        "f",
+        {"properties": [PERSON], "aggregation_group_type_index": None},
+        aggregation_group_type_index=0,
+    )
     assert one(PRO, person_in_group).enabled
 
 
@@ -173,12 +277,21 @@ def test_holdouts_come_before_the_conditions() -> None:
     for key in ("f", "g"):
         for number in range(30):
             result = one(
-                Subject(f"u{number}"), flag(key, EVERYONE, holdout={"id": 4, "exclusion_percentage": 40}, payloads={"holdout-4": "1"})
+                Subject(f"u{number}"),
+                flag(
+                    key,
+                    EVERYONE,
+                    holdout={"id": 4, "exclusion_percentage": 40},
+                    payloads={"holdout-4": "1"},
+                ),
             )
             held_out = bucket("holdout", f"u{number}", separator="-") <= 0.4
             assert result.value == ("holdout-4" if held_out else True)
             if held_out:
-                assert (result.reason, result.payload) == (FlagReason("holdout_condition_value", None, "Holdout condition value"), "1")
+                assert (result.reason, result.payload) == (
+                    FlagReason("holdout_condition_value", None, "Holdout condition value"),
+                    "1",
+                )
 
 
 @pytest.mark.parametrize(
@@ -188,7 +301,14 @@ def test_holdouts_come_before_the_conditions() -> None:
         {
             "super_groups": [
                 {
-                    "properties": [{"key": "$feature_enrollment/f", "type": "person", "operator": "exact", "value": ["true"]}],
+                    "properties": [
+                        {
+                            "key": "$feature_enrollment/f",
+                            "type": "person",
+                            "operator": "exact",
+                            "value": ["true"],
+                        }
+                    ],
                     "rollout_percentage": 100,
                 }
             ]
@@ -200,7 +320,10 @@ def test_enrollment_in_an_early_access_feature(filters: dict[str, Any]) -> None:
     feature = flag("f", only(PERSON), **filters)
     for value, expected in ((True, True), ("true", True), (False, False), ("no", False)):
         result = one(Subject("u1", {"plan": "pro", "$feature_enrollment/f": value}), feature)
-        assert (result.enabled, result.reason) == (expected, FlagReason("super_condition_value", 0, "Super condition value"))
+        assert (result.enabled, result.reason) == (
+            expected,
+            FlagReason("super_condition_value", 0, "Super condition value"),
+        )
     assert one(PRO, feature).reason.code == "condition_match"
     assert not one(Subject("u1"), feature).enabled
 
@@ -209,10 +332,17 @@ def test_continuity_and_devices() -> None:
     """The hash is of the kept identifier, or of the device; a flag by device is off without one."""
     half = {**flag("f", only(rollout_percentage=50)), "ensure_experience_continuity": True}
     for number in range(20):
-        subject = Subject("u1", hash_keys={"f": f"anonymous-{number}", "g": "x"}, device_id=f"device-{number}")
+        subject = Subject(
+            "u1", hash_keys={"f": f"anonymous-{number}", "g": "x"}, device_id=f"device-{number}"
+        )
         assert one(subject, half).enabled is (bucket("f", f"anonymous-{number}") <= 0.5)
-        assert one(subject, {**half, "bucketing_identifier": "device_id"}).enabled is (bucket("f", f"device-{number}") <= 0.5)
-    assert one(Subject("u1"), {**flag("f", EVERYONE), "bucketing_identifier": "device_id"}).reason.code == "out_of_rollout_bound"
+        assert one(subject, {**half, "bucketing_identifier": "device_id"}).enabled is (
+            bucket("f", f"device-{number}") <= 0.5
+        )
+    assert (
+        one(Subject("u1"), {**flag("f", EVERYONE), "bucketing_identifier": "device_id"}).reason.code
+        == "out_of_rollout_bound"
+    )
 
 
 def test_an_early_exit() -> None:
@@ -234,7 +364,9 @@ def test_an_early_exit() -> None:
     ],
 )
 def test_dependencies(expected: object, on: bool, off: bool, variant: bool) -> None:
-    """True is any variant, a variant is compared with its case, anything else never matches. A flag is named by key or id."""
+    """True is any variant, a variant is compared with its case, anything else never matches. A
+    flag is named by key or id.
+    """
     others = [
         flag("on", EVERYONE),
         flag("off", only(rollout_percentage=0)),
@@ -242,20 +374,34 @@ def test_dependencies(expected: object, on: bool, off: bool, variant: bool) -> N
         {**flag("variant", only(variant="a"), multivariate=HALVES), "id": 12},
     ]
     asked = {"on": on, "off": off, "3": off, "variant": variant, "12": variant}
-    assert {key: one(PRO, flag("f", only(depends(key, expected))), *others).enabled for key in asked} == asked
+    assert {
+        key: one(PRO, flag("f", only(depends(key, expected))), *others).enabled for key in asked
+    } == asked
 
 
 def test_a_missing_dependency() -> None:
     """The flag is off, and so is what depends on it, unless another condition set decides."""
-    missing = FlagReason("missing_dependency", None, "Flag cannot be evaluated due to missing dependency")
+    missing = FlagReason(
+        "missing_dependency", None, "Flag cannot be evaluated due to missing dependency"
+    )
     assert one(PRO, flag("f", only(depends("gone", value=False)))).reason == missing
-    assert one(PRO, flag("f", only(depends("g", value=False))), flag("g", only(depends("gone")))).reason == missing
-    assert one(PRO, flag("f", only(depends("g"))), {**flag("g", EVERYONE), "deleted": True}).reason == missing
+    assert (
+        one(
+            PRO, flag("f", only(depends("g", value=False))), flag("g", only(depends("gone")))
+        ).reason
+        == missing
+    )
+    assert (
+        one(PRO, flag("f", only(depends("g"))), {**flag("g", EVERYONE), "deleted": True}).reason
+        == missing
+    )
     assert one(PRO, flag("f", only(depends("gone")), EVERYONE)).enabled
 
 
 def test_what_cannot_be_computed_leaves_the_rest_right() -> None:
-    """Circles, unknown cohorts and unknown operators fail their flags alone, and only if nothing else decides."""
+    """Circles, unknown cohorts and unknown operators fail their flags alone, and only if nothing
+    else decides.
+    """
     unknown = {"key": "plan", "operator": "telepathy", "value": 1}
     evaluation = evaluate(
         definitions(
@@ -270,12 +416,20 @@ def test_what_cannot_be_computed_leaves_the_rest_right() -> None:
             flag("behind", only(depends("operator"))),
             flag("ruled-out", only(unknown, {**PERSON, "value": "free"})),
             flag("decided", only(unknown), EVERYONE),
-            cohorts=(cohort(1, in_cohort(2)), cohort(2, in_cohort(1)), cohort(3, PERSON, deleted=True)),
+            cohorts=(
+                cohort(1, in_cohort(2)),
+                cohort(2, in_cohort(1)),
+                cohort(3, PERSON, deleted=True),
+            ),
         ),
         PRO,
         NOW,
     )
-    assert {key: result.enabled for key, result in evaluation.results.items()} == {"fine": True, "ruled-out": False, "decided": True}
+    assert {key: result.enabled for key, result in evaluation.results.items()} == {
+        "fine": True,
+        "ruled-out": False,
+        "decided": True,
+    }
     assert evaluation.failed == {
         "itself": "the flag itself depends on itself",
         "circle-1": "the flag circle-1 depends on itself",
@@ -289,10 +443,16 @@ def test_what_cannot_be_computed_leaves_the_rest_right() -> None:
 
 
 def test_cohorts() -> None:
-    """And, or, negation, nesting, cohorts in cohorts, static ones; an empty group is everyone, as for the SDKs."""
+    """And, or, negation, nesting, cohorts in cohorts, static ones; an empty group is everyone, as
+    for the SDKs.
+    """
     adult = {"key": "age", "operator": "gte", "value": 18, "type": "person"}
     cohorts = (
-        cohort(1, {"type": "OR", "values": [PERSON, adult]}, {"type": "AND", "values": [{**PERSON, "value": "free", "negation": True}]}),
+        cohort(
+            1,
+            {"type": "OR", "values": [PERSON, adult]},
+            {"type": "AND", "values": [{**PERSON, "value": "free", "negation": True}]},
+        ),
         cohort(2, in_cohort(1), {**in_cohort(3), "negation": True}),
         {"id": 3, "name": "Listed", "is_static": True},
         {"id": 4, "name": "Everyone", "filters": {"properties": {"type": "OR", "values": []}}},
@@ -334,8 +494,17 @@ def test_explanations() -> None:
         (True, 'in cohort 1 "C1": yes; not in cohort 3: yes'),
         (False, 'flag other is "b": no, it is "a"'),
         (False, "can't be computed: the flag gone is unknown"),
-        (False, 'can\'t be computed: x has the operator "telepathy", which is unknown for a property'),
-        (False, f'plan exact ["pro"]: yes, it is "pro"; roll-out to 0.5%: no, u1 is at {bucket("f", "u1") * 100:.2f}%'),
+        (
+            False,
+            'can\'t be computed: x has the operator "telepathy", which is unknown for a property',
+        ),
+        (
+            False,
+            (
+                'plan exact ["pro"]: yes, it is "pro"; roll-out to 0.5%: no, u1 is at '
+                f"{bucket('f', 'u1') * 100:.2f}%"
+            ),
+        ),
         (False, "it applies to a group of the type project: no, the request has none"),
         (True, "it applies to everyone"),
     ]
@@ -355,18 +524,29 @@ def test_long_chains_fail_instead_of_ending_the_stack() -> None:
 
 
 def test_the_python_sdk_decides_alike() -> None:
-    """Generated flags of every kind and 40 visitors a seed: the value is the SDK's, wherever it decides by itself."""
+    """Generated flags of every kind and 40 visitors a seed: the value is the SDK's, wherever it
+    decides by itself.
+    """
     decided, different = 0, []
     for seed in range(3):
         project = FlagMaker(seed).project()
         known = definitions(*project.flags, cohorts=tuple(project.cohorts))
         sdk = Posthog("phc_key", host="http://127.0.0.1:1", sync_mode=True, send=False)
         sdk.feature_flags = [_for_sdks(known.flags[key], project.by_key) for key in project.by_key]
-        sdk.group_type_mapping = {str(index): name for index, name in enumerate(project.group_types)}
+        sdk.group_type_mapping = {
+            str(index): name for index, name in enumerate(project.group_types)
+        }
         sdk.cohorts = {str(number): each.property_group for number, each in known.cohorts.items()}
         for visitor in visitors(40, seed):
-            subject = Subject(visitor.distinct_id, visitor.person_properties, visitor.groups, visitor.group_properties)
-            evaluation = evaluate(replace(known, group_types=project.group_types), subject, datetime.now(UTC))
+            subject = Subject(
+                visitor.distinct_id,
+                visitor.person_properties,
+                visitor.groups,
+                visitor.group_properties,
+            )
+            evaluation = evaluate(
+                replace(known, group_types=project.group_types), subject, datetime.now(UTC)
+            )
             local, _, _ = sdk._get_all_flags_and_payloads_locally(  # it asks no one about the rest
                 visitor.distinct_id,
                 groups=visitor.groups,
@@ -378,33 +558,80 @@ def test_the_python_sdk_decides_alike() -> None:
                 result = evaluation.results.get(key)
                 payload = (local["featureFlagPayloads"] or {}).get(key)
                 if result is None or (result.value, result.payload) != (value, payload):
-                    different.append((key, visitor.distinct_id, value, result and result.value, payload, result and result.payload))
+                    different.append(
+                        (
+                            key,
+                            visitor.distinct_id,
+                            value,
+                            result and result.value,
+                            payload,
+                            result and result.payload,
+                        )
+                    )
     assert different == []
     assert decided > 10_000
 
 
 def _for_sdks(flag: Flag, flags: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """A flag as SDKs get it: a condition on another names the flags to evaluate before, and payloads are texts."""
+    """A flag as SDKs get it: a condition on another names the flags to evaluate before, and
+    payloads are texts.
+    """
 
     def chain(key: str) -> list[str]:
         groups = flags[key]["filters"]["groups"]
         return [
-            *(name for group in groups for each in group["properties"] if each.get("type") == "flag" for name in chain(each["key"])),
+            *(
+                name
+                for group in groups
+                for each in group["properties"]
+                if each.get("type") == "flag"
+                for name in chain(each["key"])
+            ),
             key,
         ]
 
     def chained(condition: dict[str, Any]) -> dict[str, Any]:
-        return {**condition, "dependency_chain": chain(condition["key"])} if condition.get("type") == "flag" else condition
+        return (
+            {**condition, "dependency_chain": chain(condition["key"])}
+            if condition.get("type") == "flag"
+            else condition
+        )
 
     filters = flag.content["filters"]
-    groups = [{**group, "properties": [chained(each) for each in group["properties"]]} for group in filters["groups"]]
+    groups = [
+        {**group, "properties": [chained(each) for each in group["properties"]]}
+        for group in filters["groups"]
+    ]
     return {**flag.content, "filters": {**filters, "groups": groups, "payloads": flag.payloads}}
 
 
 AWKWARD: Final[list[Any]] = [
-    None, True, False, 0, -1, 2.5, float("inf"), float("nan"), 10**400, "", "x", "\ud800", "1" * 5_000, [], {}, [[]], [{}], {"a": 1},
-    "-30d", "2024", "(", "(?=a)", {"values": []}, {"type": "OR", "values": [None]}, *sorted(OPERATORS),
-]  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    -1,
+    2.5,
+    float("inf"),
+    float("nan"),
+    10**400,
+    "",
+    "x",
+    "\ud800",
+    "1" * 5_000,
+    [],
+    {},
+    [[]],
+    [{}],
+    {"a": 1},
+    "-30d",
+    "2024",
+    "(",
+    "(?=a)",
+    {"values": []},
+    {"type": "OR", "values": [None]},
+    *sorted(OPERATORS),
+]
 
 
 def _spoiled(random: Random, content: dict[str, Any]) -> dict[str, Any]:
@@ -419,29 +646,53 @@ def _spoiled(random: Random, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_no_definition_ends_an_evaluation() -> None:
-    """Whatever stands in a definition or a property: it is rejected, or its flag is decided or fails, and the next one is right."""
+    """Whatever stands in a definition or a property: it is rejected, or its flag is decided or
+    fails, and the next one is right.
+    """
     random, project = Random(7), FlagMaker(1).project()
     fine, rejected, failed, decided = flag("fine", EVERYONE), 0, 0, 0
     for visitor in visitors(1_500, 1):
         content = random.choice(project.flags)["filters"]
         try:
-            spoiled = definitions({"key": "f", "filters": _spoiled(random, content)}, fine, cohorts=tuple(project.cohorts))
+            spoiled = definitions(
+                {"key": "f", "filters": _spoiled(random, content)},
+                fine,
+                cohorts=tuple(project.cohorts),
+            )
         except InvalidDefinition:
             rejected += 1
             continue
-        subject = Subject(visitor.distinct_id, _spoiled(random, visitor.person_properties), visitor.groups, visitor.group_properties)
+        subject = Subject(
+            visitor.distinct_id,
+            _spoiled(random, visitor.person_properties),
+            visitor.groups,
+            visitor.group_properties,
+        )
         evaluation = evaluate(spoiled, subject, NOW)
         assert evaluation.results["fine"].enabled
         failed += "f" in evaluation.failed
-        decided += bool("f" in evaluation.results and [each.why for each in evaluation.results["f"].conditions])
+        decided += bool(
+            "f" in evaluation.results and [each.why for each in evaluation.results["f"].conditions]
+        )
     assert min(rejected, decided) > 300
     assert failed
 
 
 def test_200_flags_take_little_time() -> None:
-    """Five conditions each: prepared once, evaluated in a few milliseconds. The bound leaves room for a busy machine."""
-    conditions = [only({"key": "email", "operator": "icontains", "value": f"@{n}.com"}, PERSON, rollout_percentage=50) for n in range(5)]
-    known = definitions(*[flag(f"f{number}", *conditions, multivariate=HALVES) for number in range(200)])
+    """Five conditions each: prepared once, evaluated in a few milliseconds. The bound leaves room
+    for a busy machine.
+    """
+    conditions = [
+        only(
+            {"key": "email", "operator": "icontains", "value": f"@{n}.com"},
+            PERSON,
+            rollout_percentage=50,
+        )
+        for n in range(5)
+    ]
+    known = definitions(
+        *[flag(f"f{number}", *conditions, multivariate=HALVES) for number in range(200)]
+    )
     subject = Subject("u1", {"email": "joe@4.com", "plan": "pro"})
     best = 1.0
     for _ in range(10):

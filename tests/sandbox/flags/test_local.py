@@ -1,4 +1,6 @@
-"""Definitions for SDKs: what is in them, cohorts with and without, dependencies in order, the older list."""
+"""Definitions for SDKs: what is in them, cohorts with and without, dependencies in order, the
+older list.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +32,31 @@ def conditions(flags: list[dict[str, Any]], key: str) -> list[list[dict[str, Any
 
 
 async def test_flags_as_they_were_set() -> None:
-    """Inactive flags are there, deleted ones not; a flag is as it was set, with its id and version."""
+    """Inactive flags are there, deleted ones not; a flag is as it was set, with its id
+    and version.
+    """
     async with talking() as client:
-        await define(client, a={**flag(PRO), "active": False, "an_unknown_field": 1}, b={"deleted": True})
+        await define(
+            client, a={**flag(PRO), "active": False, "an_unknown_field": 1}, b={"deleted": True}
+        )
         [one] = (await definitions(client))["flags"]
-        assert (one["key"], one["active"], one["version"], one["an_unknown_field"]) == ("a", False, 1, 1)
+        assert (one["key"], one["active"], one["version"], one["an_unknown_field"]) == (
+            "a",
+            False,
+            1,
+            1,
+        )
         assert one["filters"] == flag(PRO)["filters"]
-        assert one == {**await client.get(f"/sandbox/flags/a?api_key={KEY}"), "filters": one["filters"]}
+        assert one == {
+            **await client.get(f"/sandbox/flags/a?api_key={KEY}"),
+            "filters": one["filters"],
+        }
 
 
 async def test_dependencies() -> None:
-    """A condition on a flag names it by key, though it was set by id, with what to evaluate before it; a cycle has no order."""
+    """A condition on a flag names it by key, though it was set by id, with what to evaluate before
+    it; a cycle has no order.
+    """
     async with talking() as client:
         await define(client, base=flag(PRO))
         number = (await client.get(f"/sandbox/flags/base?api_key={KEY}"))["id"]
@@ -55,7 +71,12 @@ async def test_dependencies() -> None:
         )
         flags = (await definitions(client))["flags"]
         chains = {
-            each["key"]: [one["dependency_chain"] for one in conditions(flags, each["key"])[0] if one["type"] == "flag"] for each in flags
+            each["key"]: [
+                one["dependency_chain"]
+                for one in conditions(flags, each["key"])[0]
+                if one["type"] == "flag"
+            ]
+            for each in flags
         }
         assert chains == {
             "base": [],
@@ -70,14 +91,27 @@ async def test_dependencies() -> None:
 
 
 async def test_cohorts() -> None:
-    """Those that flags use, also within each other, without static ones, to an SDK that asks for them."""
-    nested = {"type": "OR", "values": [{"type": "AND", "values": [PRO, person_is("id", 2, "in", "cohort")]}]}
+    """Those that flags use, also within each other, without static ones, to an SDK that asks for
+    them.
+    """
+    nested = {
+        "type": "OR",
+        "values": [{"type": "AND", "values": [PRO, person_is("id", 2, "in", "cohort")]}],
+    }
     async with talking() as client:
         await put(client, "cohorts/1", {"filters": {"properties": nested}})
-        await put(client, "cohorts/2", {"filters": {"properties": {"type": "AND", "values": [BIG]}}})
+        await put(
+            client, "cohorts/2", {"filters": {"properties": {"type": "AND", "values": [BIG]}}}
+        )
         await put(client, "cohorts/3", {"distinct_ids": ["ann"]})
-        await put(client, "cohorts/4", {"filters": {"properties": {"type": "AND", "values": [BIG]}}})
-        await define(client, a=flag(person_is("id", 1, "in", "cohort")), b=flag(person_is("id", 3, "in", "cohort")))
+        await put(
+            client, "cohorts/4", {"filters": {"properties": {"type": "AND", "values": [BIG]}}}
+        )
+        await define(
+            client,
+            a=flag(person_is("id", 1, "in", "cohort")),
+            b=flag(person_is("id", 3, "in", "cohort")),
+        )
         found = await definitions(client, "&send_cohorts")
         assert found["cohorts"] == {"1": nested, "2": {"type": "AND", "values": [BIG]}}
         assert conditions(found["flags"], "a") == [[person_is("id", 1, "in", "cohort")]]
@@ -90,29 +124,50 @@ async def test_cohorts() -> None:
     [
         ({"type": "AND", "values": [PRO, BIG]}, [[PRO, BIG]]),
         ({"type": "OR", "values": [PRO, BIG]}, [[PRO], [BIG]]),
-        ({"type": "OR", "values": [{"type": "AND", "values": [PRO, BIG]}, {"type": "OR", "values": [BIG]}]}, [[PRO, BIG], [BIG]]),
+        (
+            {
+                "type": "OR",
+                "values": [{"type": "AND", "values": [PRO, BIG]}, {"type": "OR", "values": [BIG]}],
+            },
+            [[PRO, BIG], [BIG]],
+        ),
         ({"type": "AND", "values": [{"type": "OR", "values": [PRO, BIG]}]}, None),
         ({"type": "AND", "values": [{**PRO, "negation": True}]}, None),
-        ({"type": "AND", "values": [{"type": "AND", "values": [{"type": "AND", "values": [PRO]}]}]}, None),
+        (
+            {
+                "type": "AND",
+                "values": [{"type": "AND", "values": [{"type": "AND", "values": [PRO]}]}],
+            },
+            None,
+        ),
     ],
 )
 async def test_a_cohort_as_conditions(cohort: dict[str, Any], expected: list[Any] | None) -> None:
-    """Without cohorts a flag's only one is written out, beside the flag's own conditions, if it is simple."""
+    """Without cohorts a flag's only one is written out, beside the flag's own conditions, if it is
+    simple.
+    """
     own, member = person_is("country", "DE"), person_is("id", 1, "in", "cohort")
     async with talking() as client:
         await put(client, "cohorts/1", {"filters": {"properties": cohort}})
         await define(client, a=flag(own, member))
         found = conditions((await definitions(client))["flags"], "a")
-        assert found == ([[own, member]] if expected is None else [[own, *each] for each in expected])
+        assert found == (
+            [[own, member]] if expected is None else [[own, *each] for each in expected]
+        )
 
 
 async def test_the_older_list() -> None:
     """posthog 1.x gets the flags on a page, with whether they are simple rollouts."""
     async with talking() as client:
-        await define(client, half={"filters": {"groups": [{"rollout_percentage": 50}]}}, pros=flag(PRO))
+        await define(
+            client, half={"filters": {"groups": [{"rollout_percentage": 50}]}}, pros=flag(PRO)
+        )
         page = (await client.ask("GET", f"/api/feature_flag/?token={KEY}", headers=SECRET)).json
         assert (page["count"], page["next"]) == (2, None)
-        assert [(each["key"], each["is_simple_flag"], each["rollout_percentage"]) for each in page["results"]] == [
+        assert [
+            (each["key"], each["is_simple_flag"], each["rollout_percentage"])
+            for each in page["results"]
+        ] == [
             ("half", True, 50),
             ("pros", False, None),
         ]

@@ -53,12 +53,16 @@ def test_the_seven_properties(tmp_path: Path) -> None:
     ],
 )
 def test_which_address_counts(headers: dict[str, str], expected: str | None) -> None:
-    """The contract's header before the usual one before the peer; its first address outside of private networks, else its first."""
+    """The contract's header before the usual one before the peer; its first address outside of
+    private networks, else its first.
+    """
     assert client_address(headers, "198.51.100.1") == expected
 
 
 async def test_places_decide(tmp_path: Path) -> None:
-    """The client's place counts above stored properties and below given ones, unless the request asks for none."""
+    """The client's place counts above stored properties and below given ones, unless the request
+    asks for none.
+    """
     options = SandboxOptions(geoip=write_places(tmp_path / "places.mmdb"))
     async with talking(options) as client:
         await define(client, german=flag(person_is("$geoip_country_code", "DE")))
@@ -72,7 +76,9 @@ async def test_places_decide(tmp_path: Path) -> None:
         assert await values(client) == {"german": False}
         assert await values(client, headers=forwarded) == {"german": True}
         assert await values(client, headers=forwarded, geoip_disable=True) == {"german": False}
-        assert await values(client, headers=forwarded, person_properties={"$geoip_country_code": "FR"}) == {"german": False}
+        assert await values(
+            client, headers=forwarded, person_properties={"$geoip_country_code": "FR"}
+        ) == {"german": False}
         assert await values(client, headers={"X_Forwarded_For": "127.0.0.1"}) == {"german": False}
 
 

@@ -42,18 +42,33 @@ async def test_a_seed(tmp_path: Path) -> None:
     """Both forms of project have flags, cohorts and types of groups."""
     content: dict[str, Any] = {
         "flags": [
-            {"key": "pros", "filters": {"groups": [{"properties": [person_is("id", 3, "in", "cohort")]}]}},
+            {
+                "key": "pros",
+                "filters": {"groups": [{"properties": [person_is("id", 3, "in", "cohort")]}]},
+            },
             {"key": "companies", "filters": {"groups": [{}], "aggregation_group_type_index": 1}},
         ],
-        "cohorts": [{"id": 3, "filters": {"properties": {"type": "AND", "values": [person_is("plan", "pro")]}}}],
+        "cohorts": [
+            {
+                "id": 3,
+                "filters": {"properties": {"type": "AND", "values": [person_is("plan", "pro")]}},
+            }
+        ],
         "group_types": ["team", "company"],
     }
-    inside = {"name": "Example", "members": [OWNER], "projects": [{"api_key": KEY, "name": "Shop", **content}]}
+    inside = {
+        "name": "Example",
+        "members": [OWNER],
+        "projects": [{"api_key": KEY, "name": "Shop", **content}],
+    }
     for seed in ({"projects": [{"api_key": KEY, **content}]}, {"organizations": [inside]}):
         path = tmp_path / "seed.yaml"
         path.write_text(yaml.safe_dump(seed))
         async with talking(SandboxOptions(seed=path)) as client:
-            given: dict[str, Any] = {"person_properties": {"plan": "pro"}, "groups": {"company": "x"}}
+            given: dict[str, Any] = {
+                "person_properties": {"plan": "pro"},
+                "groups": {"company": "x"},
+            }
             assert await values(client, **given) == {"pros": True, "companies": True}
             assert await values(client) == {"pros": False, "companies": False}
 
@@ -75,21 +90,47 @@ async def test_seeding_again(tmp_path: Path) -> None:
     ("project", "words"),
     [
         ({"flags": [{"key": "a"}, {"filters": {}}]}, "flags[1]: key: this is required"),
-        ({"flags": [{"key": "a", "filters": {"groups": 7}}]}, "flags[0]: filters.groups: must be a list"),
-        ({"flags": [{"key": "a", "filters": {"groups": [{"rollout_percentage": "x"}]}}]}, "filters.groups[0].rollout_percentage"),
+        (
+            {"flags": [{"key": "a", "filters": {"groups": 7}}]},
+            "flags[0]: filters.groups: must be a list",
+        ),
+        (
+            {"flags": [{"key": "a", "filters": {"groups": [{"rollout_percentage": "x"}]}}]},
+            "filters.groups[0].rollout_percentage",
+        ),
         ({"flags": [{"key": "a"}, {"key": "a"}]}, "flags: key a stands there already"),
         ({"flags": ["a"]}, "flags[0]: key: this is required"),
         ({"flags": [{"key": "a", "x": float("inf")}]}, "flags[0]: this can't be written as JSON"),
         ({"cohorts": [{"id": -1}]}, "cohorts[0]: id: must be a number from 1 on"),
         ({"cohorts": [{"name": "x"}]}, "cohorts[0]: id: this is required"),
-        ({"cohorts": [{"id": 1, "filters": {"properties": {"type": "XOR"}}}]}, "cohorts[0]: filters.properties.type"),
+        (
+            {"cohorts": [{"id": 1, "filters": {"properties": {"type": "XOR"}}}]},
+            "cohorts[0]: filters.properties.type",
+        ),
         ({"cohorts": [{"id": 1, "distinct_ids": "ann"}]}, "cohorts[0]: distinct_ids"),
         ({"surveys": [{}]}, "surveys[0]: name: this is required"),
-        ({"surveys": [{"name": "x", "targeting_flag_filters": []}]}, "surveys[0]: targeting_flag_filters"),
+        (
+            {"surveys": [{"name": "x", "targeting_flag_filters": []}]},
+            "surveys[0]: targeting_flag_filters",
+        ),
         ({"early_access_features": [{"name": "x"}]}, "early_access_features[0]: flagKey"),
-        ({"early_access_features": [{"name": "x", "flagKey": "y", "stage": "z"}]}, "early_access_features[0]: stage"),
+        (
+            {"early_access_features": [{"name": "x", "flagKey": "y", "stage": "z"}]},
+            "early_access_features[0]: stage",
+        ),
         ({"experiments": [{"name": "x"}]}, "experiments[0]: feature_flag_key"),
-        ({"experiments": [{"name": "x", "feature_flag_key": "y", "parameters": {"feature_flag_variants": [1]}}]}, "feature_flag_variants"),
+        (
+            {
+                "experiments": [
+                    {
+                        "name": "x",
+                        "feature_flag_key": "y",
+                        "parameters": {"feature_flag_variants": [1]},
+                    }
+                ]
+            },
+            "feature_flag_variants",
+        ),
         ({"group_types": [""]}, "group_types[0]"),
         ({"flag": []}, "flag: Extra"),
     ],
@@ -115,17 +156,24 @@ async def test_each_form_of_a_cohort_decides(form: dict[str, Any]) -> None:
     async with talking() as client:
         await put(client, "cohorts/7", form)
         await define(client, beta=flag(person_is("id", 7, "in", "cohort")))
-        assert [(await values(client, person_properties={"plan": plan}))["beta"] for plan in ("pro", "free")] == [True, False]
+        assert [
+            (await values(client, person_properties={"plan": plan}))["beta"]
+            for plan in ("pro", "free")
+        ] == [True, False]
         assert (await definitions(client)).json["cohorts"]["7"]["values"]
 
 
 async def definitions(client: Client, **headers: str) -> Any:
     """What an SDK gets."""
-    return await client.ask("GET", f"/flags/definitions?token={KEY}&send_cohorts", headers={**SECRET, **headers})
+    return await client.ask(
+        "GET", f"/flags/definitions?token={KEY}&send_cohorts", headers={**SECRET, **headers}
+    )
 
 
 async def test_a_change_is_seen_at_once() -> None:
-    """Definitions are parsed once a change: each way to change one is seen by the next request, and by its ETag."""
+    """Definitions are parsed once a change: each way to change one is seen by the next request,
+    and by its ETag.
+    """
     async with talking() as client:
         await define(client, beta=flag(person_is("id", 7, "in", "cohort")))
         seen = [(await definitions(client)).headers["ETag"]]
@@ -136,7 +184,9 @@ async def test_a_change_is_seen_at_once() -> None:
             reply = await definitions(client, **{"If-None-Match": seen[-1]})
             assert reply.json["cohorts"] == {"7": content}
             seen.append(reply.headers["ETag"])
-            assert (await values(client, person_properties={"plan": "pro"}))["beta"] is (plan == "pro")
+            assert (await values(client, person_properties={"plan": "pro"}))["beta"] is (
+                plan == "pro"
+            )
         await client.ask("PATCH", "/sandbox/flags?id=1", json.dumps({"active": False}).encode())
         assert (await definitions(client)).headers["ETag"] not in seen
         assert (await values(client, person_properties={"plan": "free"}))["beta"] is False

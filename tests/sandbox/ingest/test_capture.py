@@ -15,11 +15,20 @@ PROPERTIES = '{"$ai_model": "m", "big": 12345678901234567890123}'
 
 
 def form(**parts: Any) -> bytes:
-    """A form of these parts: bytes and text as they are, anything else as JSON. `__` in a name is a point."""
+    """A form of these parts: bytes and text as they are, anything else as JSON. `__` in a name is
+    a point.
+    """
     pieces = []
     for name, content in parts.items():
-        data = content if isinstance(content, bytes) else (content if isinstance(content, str) else json.dumps(content)).encode()
-        head = f'--B\r\nContent-Disposition: form-data; name="{name.replace("__", ".")}"\r\nContent-Type: application/json\r\n\r\n'
+        data = (
+            content
+            if isinstance(content, bytes)
+            else (content if isinstance(content, str) else json.dumps(content)).encode()
+        )
+        head = (
+            f'--B\r\nContent-Disposition: form-data; name="{name.replace("__", ".")}"\r\n'
+            "Content-Type: application/json\r\n\r\n"
+        )
         pieces.append(head.encode() + data + b"\r\n")
     return b"".join(pieces) + b"--B--\r\n"
 
@@ -31,14 +40,25 @@ async def send(client: Client, body: bytes, **headers: str) -> Reply:
 
 
 async def test_an_event_in_parts() -> None:
-    """The event gets the properties of the second part, as they were sent; the others are counted and not kept."""
+    """The event gets the properties of the second part, as they were sent; the others are counted
+    and not kept.
+    """
     async with talking() as client:
-        content = form(event=EVENT, event__properties=PROPERTIES, event__properties__large=b"\x00\xff" * 500)
-        for body, headers in ((content, {}), (gzip.compress(content), {"Content_Encoding": "gzip"})):
+        content = form(
+            event=EVENT, event__properties=PROPERTIES, event__properties__large=b"\x00\xff" * 500
+        )
+        for body, headers in (
+            (content, {}),
+            (gzip.compress(content), {"Content_Encoding": "gzip"}),
+        ):
             reply = await send(client, body, **headers)
             assert reply.status == 200
             parts = [(part["name"], part["length"]) for part in reply.json["accepted_parts"]]
-            assert parts == [("event", len(json.dumps(EVENT))), ("event.properties", len(PROPERTIES)), ("event.properties.large", 1000)]
+            assert parts == [
+                ("event", len(json.dumps(EVENT))),
+                ("event.properties", len(PROPERTIES)),
+                ("event.properties.large", 1000),
+            ]
         kept = await client.sandbox.events()
         assert [(one.event, one.distinct_id, one.api_key, one.properties) for one in kept] == [
             ("$ai_generation", "ann", KEY, PROPERTIES)
@@ -71,7 +91,9 @@ async def test_properties_in_the_event() -> None:
     ],
 )
 async def test_what_is_refused(body: bytes, headers: dict[str, str], status: int) -> None:
-    """A form that isn't one, has no event first, or a part twice, is 400; a key that isn't there 401; what follows the end is nothing."""
+    """A form that isn't one, has no event first, or a part twice, is 400; a key that isn't there
+    401; what follows the end is nothing.
+    """
     async with talking(SandboxOptions(api_keys=frozenset({KEY}))) as client:
         assert (await send(client, body, **headers)).status == status
         assert (await client.sandbox.summary()).events == (1 if status == 200 else 0)

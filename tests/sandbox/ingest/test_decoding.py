@@ -23,7 +23,9 @@ from tests.support.cases import cases
 from tests.support.lz64 import compress
 
 LIMIT = 100_000
-TEXT = json.dumps({"event": "größer ☕", "distinct_id": "a+b c", "pad": ">>>???~~~" * 20}, ensure_ascii=False)
+TEXT = json.dumps(
+    {"event": "größer ☕", "distinct_id": "a+b c", "pad": ">>>???~~~" * 20}, ensure_ascii=False
+)
 PLAIN = TEXT.encode()
 ZIPPED = gzip.compress(PLAIN)
 
@@ -33,9 +35,13 @@ def b64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def received(body: bytes, path: str = "/batch/", query: str = "", **headers: str) -> ReceivedRequest:
+def received(
+    body: bytes, path: str = "/batch/", query: str = "", **headers: str
+) -> ReceivedRequest:
     """A request."""
-    return ReceivedRequest(path, query, {name.replace("_", "-"): value for name, value in headers.items()}, body)
+    return ReceivedRequest(
+        path, query, {name.replace("_", "-"): value for name, value in headers.items()}, body
+    )
 
 
 ENCODED: dict[str, tuple[ReceivedRequest, str]] = {
@@ -43,22 +49,50 @@ ENCODED: dict[str, tuple[ReceivedRequest, str]] = {
     "gzip by header": (received(ZIPPED, content_encoding="gzip"), "gzip"),
     "gzip by query": (received(ZIPPED, query="compression=gzip-js&_=1&ver=1"), "gzip"),
     "gzip without a hint": (received(ZIPPED, content_type="text/plain"), "gzip"),
-    "gzip in two members": (received(gzip.compress(PLAIN[:50]) + gzip.compress(PLAIN[50:])), "gzip"),
+    "gzip in two members": (
+        received(gzip.compress(PLAIN[:50]) + gzip.compress(PLAIN[50:])),
+        "gzip",
+    ),
     "gzip against its hint": (received(ZIPPED, query="compression=base64"), "gzip"),
     "base64": (received(b64(PLAIN).encode(), query="compression=base64"), "base64"),
     "base64 without a hint": (received(b64(PLAIN).encode()), "base64"),
     "base64 of gzip": (received(b64(ZIPPED).encode()), "base64+gzip"),
-    "gzip of base64, twice wrapped": (received(gzip.compress(b64(PLAIN).encode()), "/e/"), "gzip+base64"),
-    "base64 of base64, twice wrapped": (received(b64(b64(PLAIN).encode()).encode(), "/capture"), "base64+base64"),
+    "gzip of base64, twice wrapped": (
+        received(gzip.compress(b64(PLAIN).encode()), "/e/"),
+        "gzip+base64",
+    ),
+    "base64 of base64, twice wrapped": (
+        received(b64(b64(PLAIN).encode()).encode(), "/capture"),
+        "base64+base64",
+    ),
     "form": (received(urlencode({"data": b64(PLAIN)}).encode(), content_type=FORM), "form+base64"),
-    "form with spaces for pluses": (received(f"data={b64(PLAIN)}".replace("+", " ").encode(), content_type=FORM), "form+base64"),
-    "form with a hint": (received(urlencode({"compression": "gzip", "data": b64(ZIPPED)}).encode(), content_type=FORM), "form+base64+gzip"),
-    "form of JSON": (received(urlencode({"data": TEXT}).encode(), content_type=f"{FORM}; charset=utf-8"), "form"),
-    "form of JSON, unescaped": (received(b"data=" + TEXT.replace("+", "%2B").encode(), content_type=FORM), "form"),
+    "form with spaces for pluses": (
+        received(f"data={b64(PLAIN)}".replace("+", " ").encode(), content_type=FORM),
+        "form+base64",
+    ),
+    "form with a hint": (
+        received(
+            urlencode({"compression": "gzip", "data": b64(ZIPPED)}).encode(), content_type=FORM
+        ),
+        "form+base64+gzip",
+    ),
+    "form of JSON": (
+        received(urlencode({"data": TEXT}).encode(), content_type=f"{FORM}; charset=utf-8"),
+        "form",
+    ),
+    "form of JSON, unescaped": (
+        received(b"data=" + TEXT.replace("+", "%2B").encode(), content_type=FORM),
+        "form",
+    ),
     "JSON called a form": (received(PLAIN, content_type=FORM), "plain"),
     "data in the query": (received(b"ignored", query="data=" + quote(b64(PLAIN))), "query+base64"),
     "lz64": (received(compress(TEXT), query="compression=lz64"), "lz64"),
-    "lz64 in a form": (received(urlencode({"data": compress(TEXT), "compression": "lz64"}).encode(), content_type=FORM), "form+lz64"),
+    "lz64 in a form": (
+        received(
+            urlencode({"data": compress(TEXT), "compression": "lz64"}).encode(), content_type=FORM
+        ),
+        "form+lz64",
+    ),
     "unknown hint": (received(PLAIN, content_encoding="identity"), "plain"),
 }
 
@@ -95,7 +129,9 @@ def test_what_cannot_be_decoded(request_: ReceivedRequest) -> None:
     assert refused.value.status == 400
 
 
-@pytest.mark.parametrize("wrap", [gzip.compress, lambda data: gzip.compress(data[:-1]) + gzip.compress(data[-1:])])
+@pytest.mark.parametrize(
+    "wrap", [gzip.compress, lambda data: gzip.compress(data[:-1]) + gzip.compress(data[-1:])]
+)
 def test_decompression_stops_at_the_limit(wrap: Callable[[bytes], bytes]) -> None:
     """One byte below the limit is taken, the limit itself is 413, in one member or several."""
     assert len(decode(received(wrap(b"x" * 99_999)), LIMIT).text) == LIMIT - 1
@@ -105,7 +141,9 @@ def test_decompression_stops_at_the_limit(wrap: Callable[[bytes], bytes]) -> Non
 
 
 def test_a_bomb_is_cut_off() -> None:
-    """A gigabyte in a megabyte is refused after the limit, not unpacked: what is left unread of it may even be broken."""
+    """A gigabyte in a megabyte is refused after the limit, not unpacked: what is left unread of it
+    may even be broken.
+    """
     bomb = zlib.compressobj(wbits=31)
     body = bomb.compress(b"\0" * 10_000_000)
     with pytest.raises(RequestRejected) as refused:
@@ -155,16 +193,23 @@ def test_all_encodings_are_tested() -> None:
 
 @cases("encoding", ENCODINGS)
 def test_each_encoding(encoding: str) -> None:
-    """What was compressed comes out, also if it is empty; without an encoding the body is what it is."""
+    """What was compressed comes out, also if it is empty; without an encoding the body is what it
+    is.
+    """
     for text in (COMPRESSED_TEXT, b"x", b""):
         assert decompress(COMPRESS[encoding](text), encoding, len(COMPRESSED_TEXT) + 1) == text
     assert decompress(COMPRESSED_TEXT, "plain", 10) == COMPRESSED_TEXT
 
 
 def test_zstd_without_a_size() -> None:
-    """A frame that doesn't say how large its content is, and several frames, are read to the end."""
+    """A frame that doesn't say how large its content is, and several frames, are read
+    to the end.
+    """
     frame = zstandard.ZstdCompressor(write_content_size=False).compress(COMPRESSED_TEXT)
-    assert decompress(frame + frame, "zstd", 2 * len(COMPRESSED_TEXT) + 1) == COMPRESSED_TEXT + COMPRESSED_TEXT
+    assert (
+        decompress(frame + frame, "zstd", 2 * len(COMPRESSED_TEXT) + 1)
+        == COMPRESSED_TEXT + COMPRESSED_TEXT
+    )
 
 
 @pytest.mark.slow

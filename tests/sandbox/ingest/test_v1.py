@@ -35,7 +35,13 @@ def uuid(number: int) -> str:
 
 def one(number: int = 0, **changes: Any) -> dict[str, Any]:
     """An event of this protocol; a change to `...` takes a key away."""
-    full = {"event": "seen", "uuid": uuid(number), "distinct_id": "ann", "timestamp": "2026-01-01T00:00:00Z", "properties": {"n": 1}}
+    full = {
+        "event": "seen",
+        "uuid": uuid(number),
+        "distinct_id": "ann",
+        "timestamp": "2026-01-01T00:00:00Z",
+        "properties": {"n": 1},
+    }
     return {key: value for key, value in {**full, **changes}.items() if value is not ...}
 
 
@@ -49,14 +55,23 @@ async def send(client: Client, content: Any, **headers: str | None) -> Reply:
     """Send a body: bytes as they are, anything else as JSON. A header that is None is left out."""
     changed = {**HEADERS, **{name.replace("_", "-"): value for name, value in headers.items()}}
     data = content if isinstance(content, bytes) else json.dumps(content).encode()
-    return await client.ask("POST", V1_PATH, data, {name: value for name, value in changed.items() if value is not None})
+    return await client.ask(
+        "POST", V1_PATH, data, {name: value for name, value in changed.items() if value is not None}
+    )
 
 
 async def test_events_are_ingested() -> None:
-    """Each event has its result under its uuid, and is kept in the classic shape, with the SDK's name and the request's."""
+    """Each event has its result under its uuid, and is kept in the classic shape, with the SDK's
+    name and the request's.
+    """
     async with talking(AT_MIDNIGHT) as client:
-        reply = await send(client, body(one(1), one(2, properties=..., uuid=uuid(2).upper(), distinct_id=" bob ")))
-        assert (reply.status, reply.json) == (200, {"results": {uuid(1): {"result": "ok"}, uuid(2): {"result": "ok"}}})
+        reply = await send(
+            client, body(one(1), one(2, properties=..., uuid=uuid(2).upper(), distinct_id=" bob "))
+        )
+        assert (reply.status, reply.json) == (
+            200,
+            {"results": {uuid(1): {"result": "ok"}, uuid(2): {"result": "ok"}}},
+        )
         first, second = await client.sandbox.events()
     assert (first.uuid, first.event, first.distinct_id, first.api_key, first.timestamp) == (
         uuid(1),
@@ -67,24 +82,37 @@ async def test_events_are_ingested() -> None:
     )
     assert first.properties == f'{{"n": 1,{LIB}}}'
     assert first.raw.decode() == (
-        f'{{"event":"seen","uuid":"{uuid(1)}","distinct_id":"ann","timestamp":"2026-01-01T00:00:00Z","properties":{first.properties}}}'
+        f'{{"event":"seen","uuid":"{uuid(1)}","distinct_id":"ann","timestamp":"2026-01-01T00:0'
+        f'0:00Z","properties":{first.properties}}}'
     )
     assert (second.uuid, second.distinct_id, second.properties) == (uuid(2), "bob", f"{{{LIB}}}")
     assert json.loads(second.raw)["distinct_id"] == "bob"
 
 
 async def test_what_stands_beside_the_properties() -> None:
-    """Session, window and options become properties behind those that were sent, whose text stays; what isn't known is left out."""
-    options = {"cookieless_mode": "TRUE", "disable_skew_correction": 1, "product_tour_id": 7, "process_person_profile": "0", "more": {}}
+    """Session, window and options become properties behind those that were sent, whose text stays;
+    what isn't known is left out.
+    """
+    options = {
+        "cookieless_mode": "TRUE",
+        "disable_skew_correction": 1,
+        "product_tour_id": 7,
+        "process_person_profile": "0",
+        "more": {},
+    }
     sent = '{"big":12345678901234567890123, "one":1.0}'
-    event = json.dumps(one(session_id="s", window_id="w", options=options, unknown=1)).replace('{"n": 1}', sent)
+    event = json.dumps(one(session_id="s", window_id="w", options=options, unknown=1)).replace(
+        '{"n": 1}', sent
+    )
     text = f'{{"created_at":"2026-01-01T00:00:00Z","batch":[{event}]}}'
     async with talking(AT_MIDNIGHT) as client:
         assert (await send(client, text.encode())).status == 200
         [kept] = await client.sandbox.events()
         assert kept.timestamp == "2026-01-01T00:00:00.000000Z"
         assert kept.properties.startswith(sent[:-1] + ",")
-        promoted = {key: value for key, value in json.loads(kept.properties).items() if key.startswith("$")}
+        promoted = {
+            key: value for key, value in json.loads(kept.properties).items() if key.startswith("$")
+        }
         assert promoted == {
             "$session_id": "s",
             "$window_id": "w",
@@ -119,24 +147,35 @@ async def test_what_stands_beside_the_properties() -> None:
     ],
 )
 async def test_an_event_that_is_dropped(change: dict[str, Any], details: str) -> None:
-    """What is wrong with one event is that event's result; the others are ingested, and the record says why it isn't."""
+    """What is wrong with one event is that event's result; the others are ingested, and the record
+    says why it isn't.
+    """
     async with talking() as client:
         reply = await send(client, body(one(1), one(2, **change)))
-        assert (reply.status, reply.json["results"][uuid(2)]) == (200, {"result": "drop", "details": details})
+        assert (reply.status, reply.json["results"][uuid(2)]) == (
+            200,
+            {"result": "drop", "details": details},
+        )
         assert reply.json["results"][uuid(1)] == {"result": "ok"}
         [request] = await client.sandbox.requests()
         assert (request.arrivals, len(request.not_ingested)) == (1, 1)
 
 
 async def test_what_the_real_service_does_otherwise() -> None:
-    """With `--strict` a survey needs no id, an event over 1 MiB is dropped, and an unknown key's events are answered `ok` and dropped."""
+    """With `--strict` a survey needs no id, an event over 1 MiB is dropped, and an unknown key's
+    events are answered `ok` and dropped.
+    """
     async with talking(SandboxOptions(strict=True, api_keys=frozenset({KEY}))) as client:
         large = one(2, properties={"x": "x" * 1_048_576})
         reply = await send(client, body(one(1, event="survey sent"), large))
         assert [result["result"] for result in reply.json["results"].values()] == ["ok", "drop"]
         reply = await send(client, body(one(3)), Authorization="Bearer phc_unknown")
         assert reply.json == {"results": {uuid(3): {"result": "ok"}}}
-        assert [str(it.reason) for request in await client.sandbox.requests() for it in request.not_ingested] == [
+        assert [
+            str(it.reason)
+            for request in await client.sandbox.requests()
+            for it in request.not_ingested
+        ] == [
             "event_too_big",
             "unknown_key",
         ]
@@ -165,7 +204,10 @@ async def test_what_the_real_service_does_otherwise() -> None:
         (body(one(uuid=" ")), "missing_event_uuid"),
         (body(one(uuid="x")), "invalid_event_uuid"),
         (body(one(1), one(2), one(1)), "duplicate_event_uuid"),
-        (b'{"created_at":"2026-01-01T00:00:00Z","created_at":"2026-01-01T00:00:00Z","batch":[]}', "request_parsing_error"),
+        (
+            b'{"created_at":"2026-01-01T00:00:00Z","created_at":"2026-01-01T00:00:00Z","batch":[]}',
+            "request_parsing_error",
+        ),
     ],
 )
 async def test_a_request_that_is_refused(content: Any, tag: str) -> None:
@@ -204,12 +246,20 @@ async def test_headers(headers: dict[str, str | None], status: int, tag: str) ->
 
 
 async def test_encodings_and_the_limit() -> None:
-    """A body may be compressed as its header says, in any case of letters, and stays below the limit also then."""
+    """A body may be compressed as its header says, in any case of letters, and stays below the
+    limit also then.
+    """
     content = json.dumps(body(one())).encode()
     async with talking(SandboxOptions(max_body=len(content) + 1)) as client:
-        for name, data in (("ZSTD", zstandard.ZstdCompressor().compress(content)), ("deflate", zlib.compress(content))):
+        for name, data in (
+            ("ZSTD", zstandard.ZstdCompressor().compress(content)),
+            ("deflate", zlib.compress(content)),
+        ):
             assert (await send(client, data, Content_Encoding=name)).status == 200
-        assert [request.encoding for request in await client.sandbox.requests()] == ["zstd", "deflate"]
+        assert [request.encoding for request in await client.sandbox.requests()] == [
+            "zstd",
+            "deflate",
+        ]
         reply = await send(client, zlib.compress(content + b"   "), Content_Encoding="deflate")
         assert (reply.status, reply.json["error"]) == (413, "payload_too_large")
         reply = await send(client, content + b"   ")
@@ -217,9 +267,15 @@ async def test_encodings_and_the_limit() -> None:
 
 
 async def test_repeats_and_history() -> None:
-    """An event that comes again is a duplicate, as in the classic protocol; a batch of a migration is marked as one."""
+    """An event that comes again is a duplicate, as in the classic protocol; a batch of a migration
+    is marked as one.
+    """
     async with talking(AT_MIDNIGHT) as client:
-        for content in (body(one(1)), body(one(1), one(2), historical_migration=True), body(one(1, properties={"n": 2}))):
+        for content in (
+            body(one(1)),
+            body(one(1), one(2), historical_migration=True),
+            body(one(1, properties={"n": 2})),
+        ):
             assert (await send(client, content)).status == 200
         summary = await client.sandbox.summary()
         assert (summary.events, summary.duplicates, summary.conflicts) == (2, 1, 1)
@@ -227,7 +283,9 @@ async def test_repeats_and_history() -> None:
 
 
 async def test_clocks() -> None:
-    """The difference of the clocks is taken off; what is more than 23 hours in the future is now; an SDK without a version is no SDK."""
+    """The difference of the clocks is taken off; what is more than 23 hours in the future is now;
+    an SDK without a version is no SDK.
+    """
     async with talking(AT_MIDNIGHT) as client:
         times = [
             one(1, timestamp="2026-01-01T01:00:10.5+01:00"),
@@ -237,5 +295,9 @@ async def test_clocks() -> None:
         assert (await send(client, body(*times), PostHog_Sdk_Info="posthog")).status == 200
         kept = await client.sandbox.events()
         times_kept = [event.timestamp[:23] for event in kept]
-        assert times_kept == ["2026-01-01T00:00:00.500", "2026-01-01T00:00:00.000", "2026-01-01T00:00:00.000"]
+        assert times_kept == [
+            "2026-01-01T00:00:00.500",
+            "2026-01-01T00:00:00.000",
+            "2026-01-01T00:00:00.000",
+        ]
         assert "$lib" not in kept[0].properties

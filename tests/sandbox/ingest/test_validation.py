@@ -22,7 +22,10 @@ MISSING: dict[str, tuple[dict[str, Any], str]] = {
     "distinct_id null": (event(distinct_id=None), "no_distinct_id"),
     "distinct_id empty": (event(distinct_id=""), "no_distinct_id"),
     "distinct_id white space": (event(distinct_id=" \t"), "no_distinct_id"),
-    "distinct_id empty, one in the properties": (event(distinct_id="", properties={"distinct_id": "ann"}), "no_distinct_id"),
+    "distinct_id empty, one in the properties": (
+        event(distinct_id="", properties={"distinct_id": "ann"}),
+        "no_distinct_id",
+    ),
 }
 WHOLE: dict[str, str] = {
     "duplicate key": '{"event":"e","distinct_id":"a","timestamp":null,"timestamp":"2026-01-01T00:00:00Z"}',
@@ -52,7 +55,17 @@ FINE = {
     "$distinct_id": '{"event":"e","$distinct_id":"a"}',
     "timestamp that is none": '{"event":"e","distinct_id":"a","timestamp":"soon"}',
 }
-NOT_A_BODY = [b"", b"nonsense", b"5", b'"text"', b"null", b'{"batch":5}', b"[5]", b'[{"event":NaN}]', b'{"api_key":"phc_x","batch":[{}']
+NOT_A_BODY = [
+    b"",
+    b"nonsense",
+    b"5",
+    b'"text"',
+    b"null",
+    b'{"batch":5}',
+    b"[5]",
+    b'[{"event":NaN}]',
+    b'{"api_key":"phc_x","batch":[{}',
+]
 
 
 def body_of(raw: str) -> bytes:
@@ -63,14 +76,18 @@ def body_of(raw: str) -> bytes:
 @cases("name", MISSING)
 @cases("path", ["/batch", "/capture/"])
 async def test_contract_an_event_without_name_or_id_is_not_ingested(path: str, name: str) -> None:
-    """By the contract it is answered 200, alone or among others, and kept with its request and the reason; the others go in."""
+    """By the contract it is answered 200, alone or among others, and kept with its request and the
+    reason; the others go in.
+    """
     bad, reason = MISSING[name]
     async with talking() as client:
         for body in (batch(event(), bad, event()), {**bad, "api_key": KEY}):
             reply = await client.post(path, body)
             assert (reply.status, reply.text) == (200, OK)
         first, second = await client.sandbox.requests()
-        assert [(it.position, it.reason, json.loads(it.raw)) for it in first.not_ingested] == [(1, reason, bad)]
+        assert [(it.position, it.reason, json.loads(it.raw)) for it in first.not_ingested] == [
+            (1, reason, bad)
+        ]
         assert [it.position for it in second.not_ingested] == [0]
         summary = await client.sandbox.summary()
     assert (summary.events, summary.not_ingested) == (2, 2)
@@ -90,7 +107,9 @@ async def test_strict_an_event_without_name_or_id_fails_its_request(name: str) -
 
 @cases("name", WHOLE)
 async def test_what_only_the_real_service_refuses(name: str) -> None:
-    """Strict: 400 for the whole request, without a word of the event's in it. By the contract the event goes in, its bytes as they were."""
+    """Strict: 400 for the whole request, without a word of the event's in it. By the contract the
+    event goes in, its bytes as they were.
+    """
     async with talking(SandboxOptions(strict=True)) as strict, talking() as contract:
         refused = await strict.post("/batch/", body_of(WHOLE[name]))
         assert (await contract.post("/batch/", body_of(WHOLE[name]))).status == 200
@@ -106,7 +125,9 @@ async def test_what_only_the_real_service_refuses(name: str) -> None:
 async def test_what_both_take(strict: bool, name: str) -> None:
     """These go in under both."""
     async with talking(SandboxOptions(strict=strict)) as client:
-        reply = await client.post("/batch/", f'{{"api_key":"{KEY}","batch":[{FINE[name]}]}}'.encode())
+        reply = await client.post(
+            "/batch/", f'{{"api_key":"{KEY}","batch":[{FINE[name]}]}}'.encode()
+        )
         [kept] = await client.sandbox.events()
     assert (reply.status, reply.text) == (200, OK)
     assert kept.raw.decode() == FINE[name]
@@ -116,7 +137,9 @@ async def test_what_both_take(strict: bool, name: str) -> None:
 @cases("body", NOT_A_BODY)
 @cases("strict", [True, False])
 async def test_a_body_that_is_none(strict: bool, body: bytes) -> None:
-    """What is not JSON, or not of a known shape, is 400 in plain text under both, and its record says why."""
+    """What is not JSON, or not of a known shape, is 400 in plain text under both, and its record
+    says why.
+    """
     async with talking(SandboxOptions(strict=strict)) as client:
         reply = await client.post("/batch/", body)
         [request] = await client.sandbox.requests()
@@ -127,11 +150,15 @@ async def test_a_body_that_is_none(strict: bool, body: bytes) -> None:
 
 @pytest.mark.parametrize("strict", [True, False])
 async def test_a_batch_of_nothing(strict: bool) -> None:
-    """A batch without events is rejected; a key that is missing or unknown comes first where one is named."""
+    """A batch without events is rejected; a key that is missing or unknown comes first where one
+    is named.
+    """
     async with talking(SandboxOptions(strict=strict, api_keys=frozenset({KEY}))) as client:
         assert (await client.post("/batch/", batch())).status == 400
         assert (await client.post("/batch/", [])).status == 400
-        assert (await client.post("/batch/", {**batch(), "api_key": "phc_unknown"})).status == (400 if strict else 401)
+        assert (await client.post("/batch/", {**batch(), "api_key": "phc_unknown"})).status == (
+            400 if strict else 401
+        )
 
 
 @cases("key", BAD_KEYS)
@@ -139,7 +166,10 @@ async def test_a_batch_of_nothing(strict: bool) -> None:
 async def test_malformed_keys(strict: bool, key: object) -> None:
     """No key, or one that can't be one, is 401 under both, on every endpoint."""
     async with talking(SandboxOptions(strict=strict)) as client:
-        for path, body in (("/batch/", {**batch(event()), "api_key": key}), ("/decide?v=3", {"api_key": key, "distinct_id": "a"})):
+        for path, body in (
+            ("/batch/", {**batch(event()), "api_key": key}),
+            ("/decide?v=3", {"api_key": key, "distinct_id": "a"}),
+        ):
             assert (await client.post(path, body)).status == 401
         assert (await client.post("/batch/", [event()])).status == 401
         assert (await client.post("/decide?v=3", {"distinct_id": "a"})).status == 401
@@ -148,7 +178,9 @@ async def test_malformed_keys(strict: bool, key: object) -> None:
 
 @pytest.mark.parametrize("strict", [True, False])
 async def test_unknown_keys(strict: bool) -> None:
-    """By the contract a key of no project fails validation; the real service answers 200 on /batch/ and drops, 401 on /decide."""
+    """By the contract a key of no project fails validation; the real service answers 200 on
+    /batch/ and drops, 401 on /decide.
+    """
     async with talking(SandboxOptions(strict=strict, api_keys=frozenset({KEY}))) as client:
         reply = await client.post("/batch/", {**batch(event()), "api_key": OTHER})
         decision = await client.post("/decide?v=3", {"api_key": OTHER, "distinct_id": "a"})
@@ -163,8 +195,15 @@ async def test_unknown_keys(strict: bool) -> None:
 
 @pytest.mark.parametrize("strict", [True, False])
 async def test_where_the_key_may_stand(strict: bool) -> None:
-    """In the batch, in each event under three names, or in its properties; the batch's wins; several in one request are 401."""
-    places: list[dict[str, Any]] = [{"token": KEY}, {"$token": KEY}, {"api_key": KEY}, {"properties": {"token": KEY}}]
+    """In the batch, in each event under three names, or in its properties; the batch's wins;
+    several in one request are 401.
+    """
+    places: list[dict[str, Any]] = [
+        {"token": KEY},
+        {"$token": KEY},
+        {"api_key": KEY},
+        {"properties": {"token": KEY}},
+    ]
     async with talking(SandboxOptions(strict=strict)) as client:
         for place in places:
             assert (await client.post("/e/", [event(**place)])).status == 200
@@ -182,20 +221,32 @@ async def test_strict_a_large_event_fails_its_request(size: int, status: int) ->
     raw = json.dumps(event(properties={"p": padding}), ensure_ascii=False)
     raw = raw.replace(padding, padding + "x" * (size - len(raw.encode())))
     async with talking(SandboxOptions(strict=True)) as client:
-        assert (await client.post("/batch/", f'{{"api_key":"{KEY}","batch":[{raw}]}}'.encode())).status == status
+        assert (
+            await client.post("/batch/", f'{{"api_key":"{KEY}","batch":[{raw}]}}'.encode())
+        ).status == status
 
 
 async def test_an_engage_event_is_an_identify() -> None:
     """On /engage the name may be left out."""
     async with talking() as client:
-        assert (await client.post("/engage/", {"token": KEY, "distinct_id": "ann", "$set": {}})).status == 200
+        assert (
+            await client.post("/engage/", {"token": KEY, "distinct_id": "ann", "$set": {}})
+        ).status == 200
         [kept] = await client.sandbox.events()
     assert kept.event == "$identify"
 
 
 @cases(
     ("sent", "kept"),
-    [("ann", "ann"), (5, "5"), (1.5, "1.5"), (True, "true"), ({"a": ["é"]}, '{"a":["é"]}'), ("a\0b", "a\ufffdb"), ("x" * 300, "x" * 200)],
+    [
+        ("ann", "ann"),
+        (5, "5"),
+        (1.5, "1.5"),
+        (True, "true"),
+        ({"a": ["é"]}, '{"a":["é"]}'),
+        ("a\0b", "a\ufffdb"),
+        ("x" * 300, "x" * 200),
+    ],
 )
 async def test_an_id_as_the_service_writes_it(sent: object, kept: str) -> None:
     """What is not text becomes JSON text, NUL becomes U+FFFD, 200 characters stay."""

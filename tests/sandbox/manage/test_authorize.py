@@ -18,13 +18,19 @@ def good(scopes: set[str], needed: KeyScope) -> bool:
     try:
         check_scope(frozenset(scopes), needed)
     except ManagementError as error:
-        return (error.status, error.code, error.detail) != (403, "permission_denied", f"API key missing required scope '{needed}'")
+        return (error.status, error.code, error.detail) != (
+            403,
+            "permission_denied",
+            f"API key missing required scope '{needed}'",
+        )
     return True
 
 
 @cases("needed", list(KeyScope))
 def test_scopes(needed: KeyScope) -> None:
-    """A scope is good for itself, to write for to read as well, `*` for everything; nothing else is good for anything."""
+    """A scope is good for itself, to write for to read as well, `*` for everything; nothing else
+    is good for anything.
+    """
     enough = {"*", str(needed), str(needed).replace(":read", ":write")}
     every = {
         "*",
@@ -43,11 +49,21 @@ def test_scopes(needed: KeyScope) -> None:
 def test_a_key_is_somebodys(half: Half) -> None:
     """Of a key only a digest is kept, which finds whose it is and what for."""
     half.database.execute(
-        "INSERT INTO personal_keys VALUES (NULL, ?, ?, '', '[\"project:read\"]', '')", (key_digest("phx_mine"), half.owner.user)
+        "INSERT INTO personal_keys VALUES (NULL, ?, ?, '', '[\"project:read\"]', '')",
+        (key_digest("phx_mine"), half.owner.user),
     )
-    assert authenticate(half.database, "Bearer phx_mine") == (half.owner.user, frozenset({"project:read"}))
+    assert authenticate(half.database, "Bearer phx_mine") == (
+        half.owner.user,
+        frozenset({"project:read"}),
+    )
     assert b"phx_mine" not in half.database.serialize()
-    for other in ("Bearer phx_min", "Bearer PHX_MINE", f"Bearer {key_digest('phx_mine')}", "Bearer \udcff\udcfe", "Bearer \0"):
+    for other in (
+        "Bearer phx_min",
+        "Bearer PHX_MINE",
+        f"Bearer {key_digest('phx_mine')}",
+        "Bearer \udcff\udcfe",
+        "Bearer \0",
+    ):
         assert refused(half.database, other) == "authentication_failed"
     for nothing in ("", "Bearer", "phx_mine", "Token phx_mine", "Bearerphx_mine"):
         assert refused(half.database, nothing) == "not_authenticated"

@@ -12,7 +12,9 @@ from tests.sandbox.half import Half
 
 def test_a_row_is_read_by_names(half: Half) -> None:
     """The first that there is, or None; the connection's own rows stay as they were."""
-    assert [each["level"] for each in rows(half.database, "SELECT * FROM members WHERE level = ?", 15)] == [15]
+    assert [
+        each["level"] for each in rows(half.database, "SELECT * FROM members WHERE level = ?", 15)
+    ] == [15]
     found = row(half.database, "SELECT level AS other FROM members")
     assert found is not None
     assert found["other"] == 15
@@ -30,9 +32,11 @@ def test_a_row_is_read_by_names(half: Half) -> None:
         (PageBounds(1, 10**18), []),
     ],
 )
-def test_a_page_says_how_many_there_are_in_all(half: Half, page: PageBounds, found: list[Any]) -> None:
+def test_a_page_says_how_many_there_are_in_all(
+    half: Half, page: PageBounds, found: list[Any]
+) -> None:
     """Whichever page it is, also one beyond the end."""
     statement = "SELECT value FROM json_each(?) WHERE value > ? ORDER BY value DESC"
-    assert list_page(half.database, page, lambda each: {"n": each["value"]}, statement, "[6, 7, 8, 9]", 6) == Listing(
-        3, [{"n": n} for n in found]
-    )
+    assert list_page(
+        half.database, page, lambda each: {"n": each["value"]}, statement, "[6, 7, 8, 9]", 6
+    ) == Listing(3, [{"n": n} for n in found])

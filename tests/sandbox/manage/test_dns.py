@@ -52,15 +52,21 @@ class Server(asyncio.DatagramProtocol):
 async def serving(answering: Answering) -> AsyncIterator[tuple[Server, int]]:
     """A server and its port, closed at the end."""
     server = Server(answering)
-    transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: server, local_addr=("127.0.0.1", 0))
+    transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+        lambda: server, local_addr=("127.0.0.1", 0)
+    )
     try:
         yield server, transport.get_extra_info("sockname")[1]
     finally:
         transport.close()
 
 
-def records(*lines: str, code: dns.rcode.Rcode = dns.rcode.NOERROR, name: str | None = None) -> Answering:
-    """Answers with TXT records as a zone file spells them, one for each line; a CNAME first if there is another name."""
+def records(
+    *lines: str, code: dns.rcode.Rcode = dns.rcode.NOERROR, name: str | None = None
+) -> Answering:
+    """Answers with TXT records as a zone file spells them, one for each line; a CNAME first if
+    there is another name.
+    """
 
     def answering(query: dns.message.Message) -> bytes:
         response = dns.message.make_response(query)
@@ -69,7 +75,9 @@ def records(*lines: str, code: dns.rcode.Rcode = dns.rcode.NOERROR, name: str | 
         if name is not None:
             response.answer.append(dns.rrset.from_text(asked, 60, "IN", "CNAME", name))
         if lines:
-            response.answer.append(dns.rrset.from_text(asked if name is None else name, 60, "IN", "TXT", *lines))
+            response.answer.append(
+                dns.rrset.from_text(asked if name is None else name, 60, "IN", "TXT", *lines)
+            )
         return response.to_wire(max_size=65_535)
 
     return answering
@@ -87,7 +95,11 @@ async def ask(answering: Answering, name: str = NAME) -> list[str]:
 
 async def test_texts_are_the_records_of_a_name() -> None:
     """The strings of a record belong together."""
-    assert await ask(records('"first " "and second"', "plain", '""')) == ["", "first and second", "plain"]
+    assert await ask(records('"first " "and second"', "plain", '""')) == [
+        "",
+        "first and second",
+        "plain",
+    ]
 
 
 async def test_bytes_that_are_no_text_are_replaced() -> None:
@@ -114,7 +126,10 @@ async def test_an_error_is_no_records(code: dns.rcode.Rcode) -> None:
         assert await DnsResolver(["127.0.0.1"], port=port, lifetime=0.3).texts(NAME) == []
 
 
-@cases("answering", [records(), records(name="elsewhere.example.net."), lambda _: b"nonsense", lambda _: b""])
+@cases(
+    "answering",
+    [records(), records(name="elsewhere.example.net."), lambda _: b"nonsense", lambda _: b""],
+)
 async def test_an_answer_without_records_is_none(answering: Answering) -> None:
     """The name has something else, or the answer can't be read."""
     async with serving(answering) as (_, port):
@@ -149,10 +164,24 @@ async def test_an_answer_too_long_for_a_datagram_is_asked_for_again() -> None:
 
 async def test_not_all_of_very_many_records_are_read() -> None:
     """There is a limit."""
-    assert len(await ask(records(*(str(number) for number in range(MAX_RECORDS + 20))))) == MAX_RECORDS
+    assert (
+        len(await ask(records(*(str(number) for number in range(MAX_RECORDS + 20))))) == MAX_RECORDS
+    )
 
 
-@cases("name", ["", ".", "..", "a" * 64 + ".com", ".".join(["a" * 60] * 5), "bücher.example", "\ud800.com", "a\x00.com"])
+@cases(
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        "a" * 64 + ".com",
+        ".".join(["a" * 60] * 5),
+        "bücher.example",
+        "\ud800.com",
+        "a\x00.com",
+    ],
+)
 async def test_a_name_that_can_not_be_asked_has_no_records(name: str) -> None:
     """Too long, or none at all."""
     assert await ask(records(code=dns.rcode.NXDOMAIN), name) == []
@@ -169,7 +198,9 @@ async def test_a_cancelled_look_up_ends() -> None:
 
 
 async def test_a_machine_without_a_dns_has_no_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system's servers are looked for when they are needed, so that everything else works without any."""
+    """The system's servers are looked for when they are needed, so that everything else works
+    without any.
+    """
     resolver = DnsResolver()
 
     def unconfigured(configure: bool) -> Any:
@@ -189,12 +220,16 @@ async def test_a_table_answers_for_its_names() -> None:
 
 
 async def test_names_and_texts(tmp_path: Path) -> None:
-    """A name has a text or several, in any case and with or without a dot at its end; any other has none."""
+    """A name has a text or several, in any case and with or without a dot at its end; any other
+    has none.
+    """
     path = tmp_path / "dns.yaml"
     path.write_text(f"{NAME.upper()}.: one\nother.example.com: [two, three]\n")
     resolver = FileResolver(path)
     resolver.check()
-    assert [list(await resolver.texts(name)) for name in (NAME, f"{NAME}.", "OTHER.example.com", "x")] == [
+    assert [
+        list(await resolver.texts(name)) for name in (NAME, f"{NAME}.", "OTHER.example.com", "x")
+    ] == [
         ["one"],
         ["one"],
         ["two", "three"],
@@ -203,7 +238,9 @@ async def test_names_and_texts(tmp_path: Path) -> None:
 
 
 async def test_a_change_counts_at_once(tmp_path: Path) -> None:
-    """A domain is verified as soon as its challenge stands in the file; until then, and while the file is broken or gone, it isn't."""
+    """A domain is verified as soon as its challenge stands in the file; until then, and while the
+    file is broken or gone, it isn't.
+    """
     path = tmp_path / "dns.yaml"
     path.write_text("")
     async with talking(seed.seeded(tmp_path, resolver=FileResolver(path))) as client:
@@ -217,7 +254,10 @@ async def test_a_change_counts_at_once(tmp_path: Path) -> None:
         path.write_text(f"{NAME}: {challenge}")
         assert (await client.ask("POST", f"{place}verify/", None, headers)).status == 200
         assert (await client.ask("GET", place, None, headers)).json["is_verified"] is True
-        assert error_of(await client.ask("POST", f"{place}verify/", None, headers))[2] == "already_verified"
+        assert (
+            error_of(await client.ask("POST", f"{place}verify/", None, headers))[2]
+            == "already_verified"
+        )
 
 
 @cases(

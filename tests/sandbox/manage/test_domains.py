@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.contract.endpoints import CREATE_DOMAIN, DELETE_DOMAIN, GET_DOMAIN, LIST_DOMAINS, UPDATE_DOMAIN, VERIFY_DOMAIN
+from forwarder.contract.endpoints import (
+    CREATE_DOMAIN,
+    DELETE_DOMAIN,
+    GET_DOMAIN,
+    LIST_DOMAINS,
+    UPDATE_DOMAIN,
+    VERIFY_DOMAIN,
+)
 from forwarder.sandbox.manage.call import Handler, PageBounds, Result
 from forwarder.sandbox.manage.dns import LIFETIME, Resolver, StaticResolver
 from forwarder.sandbox.manage.domains import DNS_TIMEOUT, async_handlers, challenge_name
@@ -23,12 +30,20 @@ LATER = "verification_needed"
 
 def verify(half: Half, domain: dict[str, Any]) -> None:
     """Mark a domain as verified."""
-    half.database.execute("UPDATE domains SET verified_at = '2026-01-01T00:00:00.000000Z' WHERE id = ?", (domain["id"],))
+    half.database.execute(
+        "UPDATE domains SET verified_at = '2026-01-01T00:00:00.000000Z' WHERE id = ?",
+        (domain["id"],),
+    )
 
 
 def test_a_new_domain_is_not_verified_and_has_a_challenge(half: Half) -> None:
     """It is in lower case, knows nothing of signing in, and what was sent about that is ignored."""
-    sent = {"domain": "Mail.EXAMPLE.com", "jit_provisioning_enabled": True, "sso_enforcement": "saml", "saml_acs_url": "https://idp/acs"}
+    sent = {
+        "domain": "Mail.EXAMPLE.com",
+        "jit_provisioning_enabled": True,
+        "sso_enforcement": "saml",
+        "saml_acs_url": "https://idp/acs",
+    }
     domain = half.answer(CREATE_DOMAIN, sent)
     assert len(domain.pop("id")) == 36
     assert len(domain.pop("verification_challenge")) >= 40
@@ -47,16 +62,46 @@ def test_a_new_domain_is_not_verified_and_has_a_challenge(half: Half) -> None:
 
 def test_each_domain_has_a_challenge_of_its_own(half: Half) -> None:
     """Nobody can guess one from another."""
-    challenges = {half.answer(CREATE_DOMAIN, {"domain": f"{number}.example.com"})["verification_challenge"] for number in range(20)}
+    challenges = {
+        half.answer(CREATE_DOMAIN, {"domain": f"{number}.example.com"})["verification_challenge"]
+        for number in range(20)
+    }
     assert len(challenges) == 20
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        *("localhost", "example..com", ".example.com", "example.com.", "-a.example.com", "a-.example.com", "a_b.example.com", "a b.com"),
-        *("http://example.com", "example.com/x", "ann@example.com", "example.com\n", " example.com", "bücher.example", "127.0.0.1", "::1"),
-        *("\u212aelvin.com", "ex\u0430mple.com", "*.example.com", "example.com:80", f"{'a' * 64}.com", ".", "a" * 253, "\u0665.com"),
+        *(
+            "localhost",
+            "example..com",
+            ".example.com",
+            "example.com.",
+            "-a.example.com",
+            "a-.example.com",
+            "a_b.example.com",
+            "a b.com",
+        ),
+        *(
+            "http://example.com",
+            "example.com/x",
+            "ann@example.com",
+            "example.com\n",
+            " example.com",
+            "bücher.example",
+            "127.0.0.1",
+            "::1",
+        ),
+        *(
+            "\u212aelvin.com",
+            "ex\u0430mple.com",
+            "*.example.com",
+            "example.com:80",
+            f"{'a' * 64}.com",
+            ".",
+            "a" * 253,
+            "\u0665.com",
+        ),
     ],
 )
 def test_what_is_no_domain_is_refused(half: Half, name: str) -> None:
@@ -64,7 +109,16 @@ def test_what_is_no_domain_is_refused(half: Half, name: str) -> None:
     assert half.error(CREATE_DOMAIN, {"domain": name}) == (400, "invalid", "domain")
 
 
-@pytest.mark.parametrize("name", ["xn--bcher-kva.example", "a.b", "1.example.com", "a--b.co", ".".join(["a" * 63] * 3 + ["b" * 61])])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "xn--bcher-kva.example",
+        "a.b",
+        "1.example.com",
+        "a--b.co",
+        ".".join(["a" * 63] * 3 + ["b" * 61]),
+    ],
+)
 def test_unusual_domains_are_taken(half: Half, name: str) -> None:
     """International ones as the DNS has them, and those as long as can be."""
     assert half.answer(CREATE_DOMAIN, {"domain": name})["domain"] == name
@@ -73,7 +127,9 @@ def test_unusual_domains_are_taken(half: Half, name: str) -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.text(max_size=253))
 def test_any_text_is_taken_or_refused(name: str) -> None:
-    """What is taken is ASCII in lower case with a dot in it, and reads the same when it is listed."""
+    """What is taken is ASCII in lower case with a dot in it, and reads the same when
+    it is listed.
+    """
     with opened() as half:
         domain = half.outcome(CREATE_DOMAIN, {"domain": name or "-"})
         if isinstance(domain, ManagementError):
@@ -109,20 +165,37 @@ def test_the_name_of_a_domain_stays(half: Half) -> None:
     domain = half.answer(CREATE_DOMAIN, {"domain": "example.com"})
     assert half.answer(UPDATE_DOMAIN, {"domain": "EXAMPLE.com"}, id=domain["id"]) == domain
     for name in ("example.org", "", "example.com."):
-        assert half.error(UPDATE_DOMAIN, {"domain": name}, id=domain["id"]) == (400, "immutable", "domain")
+        assert half.error(UPDATE_DOMAIN, {"domain": name}, id=domain["id"]) == (
+            400,
+            "immutable",
+            "domain",
+        )
 
 
 def test_signing_in_is_changed_once_the_domain_is_verified(half: Half) -> None:
     """Before that only a value that changes nothing is taken."""
     domain = half.answer(CREATE_DOMAIN, {"domain": "example.com"})
-    assert half.error(UPDATE_DOMAIN, {"jit_provisioning_enabled": True}, id=domain["id"]) == (400, LATER, "jit_provisioning_enabled")
-    assert half.error(UPDATE_DOMAIN, {"sso_enforcement": "saml"}, id=domain["id"]) == (400, LATER, "sso_enforcement")
+    assert half.error(UPDATE_DOMAIN, {"jit_provisioning_enabled": True}, id=domain["id"]) == (
+        400,
+        LATER,
+        "jit_provisioning_enabled",
+    )
+    assert half.error(UPDATE_DOMAIN, {"sso_enforcement": "saml"}, id=domain["id"]) == (
+        400,
+        LATER,
+        "sso_enforcement",
+    )
     same = {"jit_provisioning_enabled": False, "sso_enforcement": ""}
     assert half.answer(UPDATE_DOMAIN, same, id=domain["id"]) == domain
     verify(half, domain)
     change = {"jit_provisioning_enabled": True, "sso_enforcement": "google-oauth2"}
     changed = half.answer(UPDATE_DOMAIN, change, id=domain["id"])
-    assert changed == {**domain, **change, "is_verified": True, "verified_at": "2026-01-01T00:00:00.000000Z"}
+    assert changed == {
+        **domain,
+        **change,
+        "is_verified": True,
+        "verified_at": "2026-01-01T00:00:00.000000Z",
+    }
     assert half.answer(UPDATE_DOMAIN, {}, id=domain["id"]) == changed
     assert half.answer(UPDATE_DOMAIN, same, id=domain["id"])["sso_enforcement"] == ""
 
@@ -134,7 +207,11 @@ def test_a_domain_has_saml_once_all_three_fields_are_filled(half: Half) -> None:
     assert not part["has_saml"]
     full = half.answer(UPDATE_DOMAIN, {"saml_x509_cert": "MII…"}, id=domain["id"])
     assert full["has_saml"]
-    assert (full["saml_entity_id"], full["saml_acs_url"], full["saml_x509_cert"]) == ("us", "https://idp/acs", "MII…")
+    assert (full["saml_entity_id"], full["saml_acs_url"], full["saml_x509_cert"]) == (
+        "us",
+        "https://idp/acs",
+        "MII…",
+    )
     assert not half.answer(UPDATE_DOMAIN, {"saml_entity_id": ""}, id=domain["id"])["has_saml"]
 
 
@@ -143,15 +220,24 @@ def test_domains_are_listed_in_order_and_by_pages(half: Half) -> None:
     names = [f"{letter}.example.com" for letter in "cab"]
     for name in names:
         half.answer(CREATE_DOMAIN, {"domain": name})
-    half.answer(CREATE_DOMAIN, {"domain": "theirs.example.org"}, by=half.member("o@example.org", organization=half.organization()))
+    half.answer(
+        CREATE_DOMAIN,
+        {"domain": "theirs.example.org"},
+        by=half.member("o@example.org", organization=half.organization()),
+    )
     assert [domain["domain"] for domain in half.items(LIST_DOMAINS)] == names
-    assert [domain["domain"] for domain in half.items(LIST_DOMAINS, page=PageBounds(1, 1))] == names[1:2]
+    assert [
+        domain["domain"] for domain in half.items(LIST_DOMAINS, page=PageBounds(1, 1))
+    ] == names[1:2]
     assert half.items(LIST_DOMAINS, page=PageBounds(10, 10**18)) == []
 
 
 def test_another_organization_has_no_such_domain(half: Half) -> None:
     """Whatever it wants with it."""
-    domain, other = half.answer(CREATE_DOMAIN, {"domain": "example.com"}), half.member("o@example.org", organization=half.organization())
+    domain, other = (
+        half.answer(CREATE_DOMAIN, {"domain": "example.com"}),
+        half.member("o@example.org", organization=half.organization()),
+    )
     for endpoint in (GET_DOMAIN, UPDATE_DOMAIN, DELETE_DOMAIN):
         assert half.error(endpoint, {}, by=other, id=domain["id"]) == (404, "not_found", None)
     assert half.answer(GET_DOMAIN, id=domain["id"]) == domain
@@ -194,7 +280,14 @@ def domain(half: Half) -> dict[str, Any]:
     return half.answer(CREATE_DOMAIN, {"domain": "example.com"})
 
 
-async def verify_by(half: Half, identity: str, resolver: Resolver, *, by: Somebody | None = None, strict: bool = False) -> Result:
+async def verify_by(
+    half: Half,
+    identity: str,
+    resolver: Resolver,
+    *,
+    by: Somebody | None = None,
+    strict: bool = False,
+) -> Result:
     """What the verification answers. Cancelled it is cancelled."""
 
     async def run(handler: Handler) -> Any:
@@ -219,20 +312,32 @@ def is_verified(half: Half, domain: dict[str, Any]) -> bool:
     return half.answer(GET_DOMAIN, id=domain["id"])["is_verified"] is True
 
 
-async def test_a_domain_with_its_challenge_in_the_dns_becomes_verified(half: Half, domain: dict[str, Any]) -> None:
+async def test_a_domain_with_its_challenge_in_the_dns_becomes_verified(
+    half: Half, domain: dict[str, Any]
+) -> None:
     """It is said when; there is no body."""
     assert await verify_by(half, domain["id"], holding(domain)) is None
-    assert half.answer(GET_DOMAIN, id=domain["id"]) == {**domain, "is_verified": True, "verified_at": NOW}
+    assert half.answer(GET_DOMAIN, id=domain["id"]) == {
+        **domain,
+        "is_verified": True,
+        "verified_at": NOW,
+    }
 
 
 async def test_the_real_service_answers_with_the_domain(half: Half, domain: dict[str, Any]) -> None:
     """Verified or not."""
     assert await verify_by(half, domain["id"], saying(domain), strict=True) == domain
-    assert await verify_by(half, domain["id"], holding(domain), strict=True) == {**domain, "is_verified": True, "verified_at": NOW}
+    assert await verify_by(half, domain["id"], holding(domain), strict=True) == {
+        **domain,
+        "is_verified": True,
+        "verified_at": NOW,
+    }
 
 
 @pytest.mark.parametrize("texts", [(), ("",), ("something else",), ("{0}x",), ("x{0}",)])
-async def test_a_challenge_that_is_not_there_changes_nothing(half: Half, domain: dict[str, Any], texts: Sequence[str]) -> None:
+async def test_a_challenge_that_is_not_there_changes_nothing(
+    half: Half, domain: dict[str, Any], texts: Sequence[str]
+) -> None:
     """No record, another one, or one that only contains it: no error either."""
     resolver = saying(domain, *(text.format(domain["verification_challenge"]) for text in texts))
     assert await verify_by(half, domain["id"], resolver) is None
@@ -242,7 +347,9 @@ async def test_a_challenge_that_is_not_there_changes_nothing(half: Half, domain:
 async def test_the_challenge_counts_at_its_name_only(half: Half, domain: dict[str, Any]) -> None:
     """Not at the domain itself; blanks around it are no matter."""
     assert challenge_name("example.com") == "_posthog-challenge.example.com"
-    await verify_by(half, domain["id"], StaticResolver({"example.com": [domain["verification_challenge"]]}))
+    await verify_by(
+        half, domain["id"], StaticResolver({"example.com": [domain["verification_challenge"]]})
+    )
     assert not is_verified(half, domain)
     await verify_by(half, domain["id"], saying(domain, f" {domain['verification_challenge']}\n"))
     assert is_verified(half, domain)
@@ -253,7 +360,11 @@ async def test_a_verified_domain_is_not_verified_again(half: Half, domain: dict[
     await verify_by(half, domain["id"], holding(domain))
     with pytest.raises(ManagementError) as raised:
         await verify_by(half, domain["id"], Meanwhile([], lambda: pytest.fail("asked")))
-    assert (raised.value.status, raised.value.code, raised.value.attr) == (400, "already_verified", "domain")
+    assert (raised.value.status, raised.value.code, raised.value.attr) == (
+        400,
+        "already_verified",
+        "domain",
+    )
 
 
 async def test_a_dns_that_does_not_answer_is_given_up(half: Half, domain: dict[str, Any]) -> None:
@@ -280,8 +391,12 @@ async def test_a_cancelled_verification_ends(half: Half, domain: dict[str, Any])
     assert silent.cancelled
 
 
-async def test_a_domain_that_goes_meanwhile_is_not_found(half: Half, domain: dict[str, Any]) -> None:
-    """And the one that is added in its place has another challenge, and isn't verified by the old one's."""
+async def test_a_domain_that_goes_meanwhile_is_not_found(
+    half: Half, domain: dict[str, Any]
+) -> None:
+    """And the one that is added in its place has another challenge, and isn't verified by the old
+    one's.
+    """
     again: dict[str, Any] = {}
 
     def exchange() -> None:
@@ -294,10 +409,18 @@ async def test_a_domain_that_goes_meanwhile_is_not_found(half: Half, domain: dic
     assert not is_verified(half, again)
 
 
-async def test_a_challenge_that_changes_meanwhile_counts_for_nothing(half: Half, domain: dict[str, Any]) -> None:
+async def test_a_challenge_that_changes_meanwhile_counts_for_nothing(
+    half: Half, domain: dict[str, Any]
+) -> None:
     """What was asked for is not what is wanted now."""
     change = "UPDATE domains SET verification_challenge = 'another'"
-    await verify_by(half, domain["id"], Meanwhile([domain["verification_challenge"], "another"], lambda: half.database.execute(change)))
+    await verify_by(
+        half,
+        domain["id"],
+        Meanwhile(
+            [domain["verification_challenge"], "another"], lambda: half.database.execute(change)
+        ),
+    )
     assert not is_verified(half, domain)
 
 
@@ -307,12 +430,16 @@ async def test_two_verifications_at_once_are_one(half: Half, domain: dict[str, A
     def first() -> None:
         half.database.execute("UPDATE domains SET verified_at = '2025-01-01T00:00:00.000000Z'")
 
-    answer = await verify_by(half, domain["id"], Meanwhile([domain["verification_challenge"]], first), strict=True)
+    answer = await verify_by(
+        half, domain["id"], Meanwhile([domain["verification_challenge"]], first), strict=True
+    )
     assert answer == {**domain, "is_verified": True, "verified_at": "2025-01-01T00:00:00.000000Z"}
 
 
 async def test_only_one_organization_gets_a_domain(half: Half, domain: dict[str, Any]) -> None:
-    """Whoever is second is told that it is taken: before the DNS is asked, or when it has answered."""
+    """Whoever is second is told that it is taken: before the DNS is asked, or when it
+    has answered.
+    """
     other = half.member("theirs@example.org", organization=half.organization())
     theirs = half.answer(CREATE_DOMAIN, {"domain": "example.com"}, by=other)
     taking = "UPDATE domains SET verified_at = '2025-01-01T00:00:00.000000Z' WHERE id = ?"
@@ -324,11 +451,17 @@ async def test_only_one_organization_gets_a_domain(half: Half, domain: dict[str,
     for resolver in resolvers:
         with pytest.raises(ManagementError) as raised:
             await verify_by(half, domain["id"], resolver)
-        assert (raised.value.status, raised.value.code, raised.value.attr) == (400, "unique", "domain")
+        assert (raised.value.status, raised.value.code, raised.value.attr) == (
+            400,
+            "unique",
+            "domain",
+        )
     assert not is_verified(half, domain)
 
 
-async def test_another_organization_can_not_verify_a_domain(half: Half, domain: dict[str, Any]) -> None:
+async def test_another_organization_can_not_verify_a_domain(
+    half: Half, domain: dict[str, Any]
+) -> None:
     """It doesn't find it, and the DNS isn't asked."""
     other = half.member("theirs@example.org", organization=half.organization())
     with pytest.raises(ManagementError) as raised:

@@ -34,11 +34,16 @@ NEW = {"name": "New"}
 
 async def raw(service: Service, *sent: bytes) -> tuple[int, Mapping[str, str], bytes]:
     """Send bytes as they are on a connection of its own; status, headers and body of the answer."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", int(service.client.sandbox.url.rpartition(":")[2]))
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", int(service.client.sandbox.url.rpartition(":")[2])
+    )
     for part in sent:
         writer.write(part)
     head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
+    headers = {
+        name.lower(): value
+        for name, _, value in (line.partition(": ") for line in head[1:] if line)
+    }
     body = await reader.readexactly(int(headers.get("content-length", 0)))
     writer.close()
     await writer.wait_closed()
@@ -55,12 +60,26 @@ async def raw(service: Service, *sent: bytes) -> tuple[int, Mapping[str, str], b
         (f"{ORGANIZATION}/projects/", b"{", seed.MEMBER_KEY, (403, "permission_denied")),
         (f"{ORGANIZATION}/projects/", b"{", seed.ADMIN_KEY, (400, "parse_error")),
         (f"{ORGANIZATION}/projects/", b"[]", seed.ADMIN_KEY, (400, "invalid")),
-        (f"{ORGANIZATION}/projects/", b'{"name": 5, "primary_dashboard": 99}', seed.ADMIN_KEY, (400, "invalid")),
-        (f"{ORGANIZATION}/projects/", b'{"primary_dashboard": 99}', seed.ADMIN_KEY, (400, "does_not_exist")),
+        (
+            f"{ORGANIZATION}/projects/",
+            b'{"name": 5, "primary_dashboard": 99}',
+            seed.ADMIN_KEY,
+            (400, "invalid"),
+        ),
+        (
+            f"{ORGANIZATION}/projects/",
+            b'{"primary_dashboard": 99}',
+            seed.ADMIN_KEY,
+            (400, "does_not_exist"),
+        ),
     ],
 )
-async def test_the_first_of_several_errors(tmp_path: Path, path: str, body: bytes, key: str, expected: tuple[int, str]) -> None:
-    """Key, scope, organization, level, body, rules: the first that fails is answered, and says nothing about the others."""
+async def test_the_first_of_several_errors(
+    tmp_path: Path, path: str, body: bytes, key: str, expected: tuple[int, str]
+) -> None:
+    """Key, scope, organization, level, body, rules: the first that fails is answered, and says
+    nothing about the others.
+    """
     async with serving(tmp_path) as service:
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         status, _, code, _ = error_of(await service.client.ask("POST", path, body, headers))
@@ -85,10 +104,14 @@ async def test_the_first_of_several_errors(tmp_path: Path, path: str, body: byte
     ],
 )
 async def test_who_calls(tmp_path: Path, authorization: str | None, code: str) -> None:
-    """Only a personal key as a bearer counts, in any case of the word; a 401 says how to authenticate."""
+    """Only a personal key as a bearer counts, in any case of the word; a 401 says how to
+    authenticate.
+    """
     async with serving(tmp_path) as service:
         headers = {} if authorization is None else {"Authorization": authorization}
-        reply = await service.client.ask("GET", f"{ORGANIZATION}/members/?personal_api_key={seed.OWNER_KEY}", None, headers)
+        reply = await service.client.ask(
+            "GET", f"{ORGANIZATION}/members/?personal_api_key={seed.OWNER_KEY}", None, headers
+        )
     if code:
         assert error_of(reply)[::2] == (401, code)
         assert reply.headers["WWW-Authenticate"] == "Bearer"
@@ -96,9 +119,13 @@ async def test_who_calls(tmp_path: Path, authorization: str | None, code: str) -
         assert reply.status == 200
 
 
-@pytest.mark.parametrize("spelled", [seed.ORGANIZATION.upper(), seed.ORGANIZATION.replace("0", "%30")])
+@pytest.mark.parametrize(
+    "spelled", [seed.ORGANIZATION.upper(), seed.ORGANIZATION.replace("0", "%30")]
+)
 async def test_ids_are_the_same_however_they_are_spelled(tmp_path: Path, spelled: str) -> None:
-    """A UUID in capitals, or percent-encoded, names the same thing, and so does a number with zeros before it."""
+    """A UUID in capitals, or percent-encoded, names the same thing, and so does a number with
+    zeros before it.
+    """
     async with serving(tmp_path) as service:
         reply = await service.ask("GET", f"/api/organizations/{spelled}/projects/0001")
         assert (reply.status, reply.json["organization"]) == (200, seed.ORGANIZATION)
@@ -107,21 +134,66 @@ async def test_ids_are_the_same_however_they_are_spelled(tmp_path: Path, spelled
 async def test_what_cannot_be_an_id(tmp_path: Path) -> None:
     """Whatever stands in the place of an id is looked for and not found."""
     anything = ["x", "%00", "%F0%9F%98%80", "%ff", "a%2Fb", "a%0Ab", "%2e%2e", "9" * 5000]
-    organizations = [*anything, "1", seed.ORGANIZATION[:-1], seed.ORGANIZATION.replace("-", ""), f"{seed.ORGANIZATION}%0A"]
-    projects = [*anything, "-1", "+1", "1.0", "1%0A", "%31%00", "\u0663", "9" * 18, "9" * 19, seed.ORGANIZATION]
+    organizations = [
+        *anything,
+        "1",
+        seed.ORGANIZATION[:-1],
+        seed.ORGANIZATION.replace("-", ""),
+        f"{seed.ORGANIZATION}%0A",
+    ]
+    projects = [
+        *anything,
+        "-1",
+        "+1",
+        "1.0",
+        "1%0A",
+        "%31%00",
+        "\u0663",
+        "9" * 18,
+        "9" * 19,
+        seed.ORGANIZATION,
+    ]
     paths = [f"/api/organizations/{each}/members/" for each in organizations]
-    paths += [path for each in projects for path in (f"/api/environments/{each}/dashboards/", f"{ORGANIZATION}/projects/{each}")]
+    paths += [
+        path
+        for each in projects
+        for path in (f"/api/environments/{each}/dashboards/", f"{ORGANIZATION}/projects/{each}")
+    ]
     async with serving(tmp_path) as service:
         for path in paths:
-            assert error_of(await service.ask("GET", path)) == (404, "invalid_request", "not_found", None), path
+            assert error_of(await service.ask("GET", path)) == (
+                404,
+                "invalid_request",
+                "not_found",
+                None,
+            ), path
 
 
-@cases("path", ["/api", "/api/", "/api/x", "/api//", "/api/organizations/", f"{ORGANIZATION}/members//", "/api/%ff", "/api/a%0Ab"])
+@cases(
+    "path",
+    [
+        "/api",
+        "/api/",
+        "/api/x",
+        "/api//",
+        "/api/organizations/",
+        f"{ORGANIZATION}/members//",
+        "/api/%ff",
+        "/api/a%0Ab",
+    ],
+)
 async def test_a_path_that_leads_nowhere(tmp_path: Path, path: str) -> None:
-    """Below `/api/` what isn't there is said in the API's own form, for every method and without a key."""
+    """Below `/api/` what isn't there is said in the API's own form, for every method and without a
+    key.
+    """
     async with serving(tmp_path) as service:
         for method in ("GET", "POST", "PUT", "OPTIONS"):
-            assert error_of(await service.ask(method, path, key=None)) == (404, "invalid_request", "not_found", None)
+            assert error_of(await service.ask(method, path, key=None)) == (
+                404,
+                "invalid_request",
+                "not_found",
+                None,
+            )
         assert (await service.ask("GET", "/apiary", key=None)).status == 404
 
 
@@ -137,7 +209,9 @@ async def test_a_path_that_leads_nowhere(tmp_path: Path, path: str) -> None:
     ],
 )
 async def test_another_method(tmp_path: Path, method: str, path: str, allowed: str) -> None:
-    """A method that a path doesn't have is told which it has, also where SDKs ask for flags and surveys."""
+    """A method that a path doesn't have is told which it has, also where SDKs ask for flags and
+    surveys.
+    """
     async with serving(tmp_path) as service:
         reply = await service.ask(method, path, key=None)
         assert error_of(reply) == (405, "invalid_request", "method_not_allowed", None)
@@ -145,22 +219,36 @@ async def test_another_method(tmp_path: Path, method: str, path: str, allowed: s
 
 
 async def test_what_sdks_ask_below_the_same_path(tmp_path: Path) -> None:
-    """Flags, surveys and payloads of flags are answered as before, to a project's key or any secret one."""
+    """Flags, surveys and payloads of flags are answered as before, to a project's key or any
+    secret one.
+    """
     secret = {"Authorization": "Bearer phx_of_a_server_somewhere"}
     async with serving(tmp_path) as service:
-        assert (await service.client.ask("GET", f"/api/surveys/?token={seed.TOKEN}")).json == {"surveys": [], "survey_config": None}
-        definitions = await service.client.ask("GET", f"/api/feature_flag/local_evaluation?token={seed.TOKEN}", None, secret)
+        assert (await service.client.ask("GET", f"/api/surveys/?token={seed.TOKEN}")).json == {
+            "surveys": [],
+            "survey_config": None,
+        }
+        definitions = await service.client.ask(
+            "GET", f"/api/feature_flag/local_evaluation?token={seed.TOKEN}", None, secret
+        )
         assert [flag["key"] for flag in definitions.json["flags"]] == [seed.FLAG]
         path = f"/api/projects/@current/feature_flags/x/remote_config?token={seed.TOKEN}"
         assert (await service.client.ask("GET", path, None, secret)).json["code"] == "not_found"
-        assert "Access-Control-Allow-Methods" in (await service.client.ask("OPTIONS", "/api/surveys/")).headers
+        assert (
+            "Access-Control-Allow-Methods"
+            in (await service.client.ask("OPTIONS", "/api/surveys/")).headers
+        )
 
 
 async def test_heads(tmp_path: Path) -> None:
     """HEAD is answered as GET is, without the body."""
     async with serving(tmp_path) as service:
         reply = await service.ask("HEAD", f"{ORGANIZATION}/members/")
-        assert (reply.status, reply.text, reply.headers["Content-Type"]) == (200, "", "application/json; charset=utf-8")
+        assert (reply.status, reply.text, reply.headers["Content-Type"]) == (
+            200,
+            "",
+            "application/json; charset=utf-8",
+        )
         assert (await service.ask("HEAD", f"{ORGANIZATION}/members/", key=None)).status == 401
         assert (await service.ask("HEAD", f"{ORGANIZATION}/invites/bulk/")).status == 405
 
@@ -177,38 +265,68 @@ async def test_heads(tmp_path: Path) -> None:
         ({}, 415),
     ],
 )
-async def test_what_a_body_says_that_it_is(tmp_path: Path, headers: dict[str, str], expected: int) -> None:
+async def test_what_a_body_says_that_it_is(
+    tmp_path: Path, headers: dict[str, str], expected: int
+) -> None:
     """A body is JSON and not compressed, and says so."""
     async with serving(tmp_path) as service:
         reply = await service.client.ask(
-            "POST", f"{ORGANIZATION}/projects/", json.dumps(NEW).encode(), {"Authorization": AUTHORIZED, **headers}
+            "POST",
+            f"{ORGANIZATION}/projects/",
+            json.dumps(NEW).encode(),
+            {"Authorization": AUTHORIZED, **headers},
         )
     assert reply.status == expected
-    assert expected == 201 or error_of(reply)[1:] == ("invalid_request", "unsupported_media_type", None)
+    assert expected == 201 or error_of(reply)[1:] == (
+        "invalid_request",
+        "unsupported_media_type",
+        None,
+    )
 
 
 async def test_no_body_at_all(tmp_path: Path) -> None:
-    """Nothing is the same as an empty object, whatever it is called; where no body is taken one is not looked at."""
+    """Nothing is the same as an empty object, whatever it is called; where no body is taken one is
+    not looked at.
+    """
     async with serving(tmp_path) as service:
-        assert (await service.ask("POST", f"{ORGANIZATION}/projects/")).json["name"] == "Default project"
+        assert (await service.ask("POST", f"{ORGANIZATION}/projects/")).json[
+            "name"
+        ] == "Default project"
         headers = {"Authorization": AUTHORIZED, "Content-Type": "text/plain"}
-        assert (await service.client.ask("POST", f"{ORGANIZATION}/projects/", b"", headers)).status == 201
-        assert (await service.client.ask("GET", f"{ORGANIZATION}/projects/", b"{nonsense", headers)).json["count"] == 4
-        assert (await service.client.ask("DELETE", f"{ORGANIZATION}/domains/{seed.DOMAIN}/", b"{" * 1_000_001, headers)).status == 204
+        assert (
+            await service.client.ask("POST", f"{ORGANIZATION}/projects/", b"", headers)
+        ).status == 201
+        assert (
+            await service.client.ask("GET", f"{ORGANIZATION}/projects/", b"{nonsense", headers)
+        ).json["count"] == 4
+        assert (
+            await service.client.ask(
+                "DELETE", f"{ORGANIZATION}/domains/{seed.DOMAIN}/", b"{" * 1_000_001, headers
+            )
+        ).status == 204
 
 
 @cases("size", [1_000_000, 1_000_001])
 @cases("chunked", [False, True])
 async def test_the_largest_body(tmp_path: Path, size: int, chunked: bool) -> None:
-    """A megabyte is taken, a byte more is 413, with its length said and without; and that only to whoever may call."""
+    """A megabyte is taken, a byte more is 413, with its length said and without; and that only to
+    whoever may call.
+    """
     body = json.dumps(NEW).encode().ljust(size)
     sent = (
         [b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % size, body, b"\r\n0\r\n\r\n"]
         if chunked
         else [b"Content-Length: %d\r\n\r\n" % size, body]
     )
-    for key, expected in ((seed.OWNER_KEY, 201 if size == 1_000_000 else 413), (seed.STRANGER_KEY, 404), ("phx_of_nobody", 401)):
-        head = f"POST {ORGANIZATION}/projects/ HTTP/1.1\r\nHost: [::1]\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n"
+    for key, expected in (
+        (seed.OWNER_KEY, 201 if size == 1_000_000 else 413),
+        (seed.STRANGER_KEY, 404),
+        ("phx_of_nobody", 401),
+    ):
+        head = (
+            f"POST {ORGANIZATION}/projects/ HTTP/1.1\r\nHost: [::1]\r\nAuthorization: Bearer "
+            f"{key}\r\nContent-Type: application/json\r\n"
+        )
         async with serving(tmp_path) as service:
             status, _, answer = await raw(service, head.encode(), *sent)
         assert status == expected
@@ -217,9 +335,14 @@ async def test_the_largest_body(tmp_path: Path, size: int, chunked: bool) -> Non
 
 async def test_a_body_that_is_cut_off(tmp_path: Path) -> None:
     """Whoever goes away in the middle changes nothing, and nobody else notices."""
-    head = f"POST {ORGANIZATION}/projects/ HTTP/1.1\r\nHost: localhost\r\nAuthorization: {AUTHORIZED}\r\nContent-Type: application/json\r\n"
+    head = (
+        f"POST {ORGANIZATION}/projects/ HTTP/1.1\r\nHost: localhost\r\nAuthorization: "
+        f"{AUTHORIZED}\r\nContent-Type: application/json\r\n"
+    )
     async with serving(tmp_path) as service:
-        _, writer = await asyncio.open_connection("127.0.0.1", int(service.client.sandbox.url.rpartition(":")[2]))
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1", int(service.client.sandbox.url.rpartition(":")[2])
+        )
         writer.write(head.encode() + b'Content-Length: 100\r\n\r\n{"name": "x"')
         await writer.drain()
         writer.close()
@@ -230,21 +353,33 @@ async def test_a_body_that_is_cut_off(tmp_path: Path) -> None:
 async def test_an_empty_answer_has_no_type(tmp_path: Path) -> None:
     """Without a body there is nothing that could be of a type."""
     async with serving(tmp_path) as service:
-        for reply in (await service.call("batch-exports pause"), await service.call("domains delete")):
+        for reply in (
+            await service.call("batch-exports pause"),
+            await service.call("domains delete"),
+        ):
             assert reply.text == ""
             assert "Content-Type" not in reply.headers
 
 
 async def test_links_lead_to_the_host_that_was_asked(tmp_path: Path) -> None:
-    """The next page is at the name by which the sandbox was asked, on the path that was asked, with all else that was asked."""
+    """The next page is at the name by which the sandbox was asked, on the path that was asked,
+    with all else that was asked.
+    """
     path = f"{ORGANIZATION}/members?limit=1&x=%C3%A4&x=2&offset=1"
-    head = f"GET {path} HTTP/1.1\r\nHost: sandbox.localhost:80\r\nAuthorization: {AUTHORIZED}\r\n\r\n"
+    head = (
+        f"GET {path} HTTP/1.1\r\nHost: sandbox.localhost:80\r\nAuthorization: {AUTHORIZED}\r\n\r\n"
+    )
     async with serving(tmp_path) as service:
         _, _, body = await raw(service, head.encode())
         stem = f"http://sandbox.localhost:80{ORGANIZATION}/members?x=%C3%A4&x=2&limit=1&offset="
         assert (json.loads(body)["next"], json.loads(body)["previous"]) == (f"{stem}2", f"{stem}0")
         for host in (b"Host: \r\n", b"Host: [\r\n", b"Host: \xff\xfe\r\n", b""):
-            status, _, _ = await raw(service, f"GET {path} HTTP/1.0\r\nAuthorization: {AUTHORIZED}\r\n".encode(), host, b"\r\n")
+            status, _, _ = await raw(
+                service,
+                f"GET {path} HTTP/1.0\r\nAuthorization: {AUTHORIZED}\r\n".encode(),
+                host,
+                b"\r\n",
+            )
             assert status == (421 if host else 200)
 
 
@@ -253,13 +388,21 @@ def broken(_call: ManagementCall) -> Result:
     raise RuntimeError("a fault")
 
 
-async def test_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """What nobody expected is 500 in the same form, is undone, and is logged without the key; the next call is answered."""
+async def test_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What nobody expected is 500 in the same form, is undone, and is logged without the key; the
+    next call is answered.
+    """
     handlers: dict[Any, Handler] = {**HANDLERS, LIST_MEMBERS: _writing_then(broken)}
     monkeypatch.setattr(app, "HANDLERS", handlers)
     async with serving(tmp_path) as service:
         with caplog.at_level(logging.ERROR):
-            assert error_of(await service.call("members list"))[:3] == (500, "server_error", "error")
+            assert error_of(await service.call("members list"))[:3] == (
+                500,
+                "server_error",
+                "error",
+            )
         assert [item["name"] for item in await service.items("projects list")] == ["Shop", "App"]
         assert len(await service.items("domains list")) == 2
     assert "members list failed" in caplog.text
@@ -288,11 +431,17 @@ async def test_calls_leave_no_record(tmp_path: Path) -> None:
 
 
 async def test_nobody_to_call(tmp_path: Path) -> None:
-    """Without a seed there are no personal keys, so that everything is 401, and ingestion takes every well-formed key."""
+    """Without a seed there are no personal keys, so that everything is 401, and ingestion takes
+    every well-formed key.
+    """
     async with talking(SandboxOptions(database=tmp_path / "x.db")) as client:
-        assert (await client.ask("GET", f"{ORGANIZATION}/members/", None, {"Authorization": AUTHORIZED})).status == 401
+        assert (
+            await client.ask("GET", f"{ORGANIZATION}/members/", None, {"Authorization": AUTHORIZED})
+        ).status == 401
         event = {"event": "e", "distinct_id": "d"}
-        assert (await client.post("/batch/", {"api_key": "phc_anything_at_all_000", "batch": [event]})).status == 200
+        assert (
+            await client.post("/batch/", {"api_key": "phc_anything_at_all_000", "batch": [event]})
+        ).status == 200
         assert await client.sandbox.organizations() == 0
 
 
@@ -311,16 +460,23 @@ class Meanwhile:
         return [self.challenge]
 
 
-@cases("take_away", ["DELETE FROM personal_keys", "DELETE FROM members", "UPDATE members SET level = 1"])
+@cases(
+    "take_away",
+    ["DELETE FROM personal_keys", "DELETE FROM members", "UPDATE members SET level = 1"],
+)
 async def test_a_call_that_waits_is_let_in_again(tmp_path: Path, take_away: str) -> None:
-    """Who may call when a call begins to wait may not when it goes on, if key, membership or level are gone by then; nothing is written."""
+    """Who may call when a call begins to wait may not when it goes on, if key, membership or level
+    are gone by then; nothing is written.
+    """
 
     dns = Meanwhile(take_away)
     async with talking(seed.seeded(tmp_path, resolver=dns)) as client:
         arrivals = dns.arrivals = client.sandbox._thread
         headers = {"Authorization": AUTHORIZED}
         path = f"{ORGANIZATION}/domains/{seed.DOMAIN}/"
-        dns.challenge = (await client.ask("GET", path, None, headers)).json["verification_challenge"]
+        dns.challenge = (await client.ask("GET", path, None, headers)).json[
+            "verification_challenge"
+        ]
         assert (await client.ask("POST", path + "verify/", None, headers)).status in (401, 403, 404)
         unverified = "SELECT 1 FROM domains WHERE id = ? AND verified_at IS NULL"
         assert await arrivals.run(lambda store: len(store.select(unverified, [seed.DOMAIN]))) == 1
@@ -347,12 +503,18 @@ URL = "http://sandbox.example/api/things/"
     ],
 )
 def test_which_page(limit: str | None, offset: str | None, expected: PageBounds) -> None:
-    """A limit is 100 unless it is a number above 0, and 10,000 at most; an offset is 0 unless it is a number."""
-    query = {name: value for name, value in (("limit", limit), ("offset", offset)) if value is not None}
+    """A limit is 100 unless it is a number above 0, and 10,000 at most; an offset is 0 unless it
+    is a number.
+    """
+    query = {
+        name: value for name, value in (("limit", limit), ("offset", offset)) if value is not None
+    }
     assert page_bounds(query) == expected
 
 
-def page(items: list[int], bounds: PageBounds, query: list[tuple[str, str]]) -> PageEnvelope[dict[str, int]]:
+def page(
+    items: list[int], bounds: PageBounds, query: list[tuple[str, str]]
+) -> PageEnvelope[dict[str, int]]:
     """A page as it is answered."""
     shown = [{"n": item} for item in items[bounds.offset : bounds.offset + bounds.limit]]
     return page_envelope(Listing(len(items), shown), bounds, URL, query)  # type: ignore[return-value]  # each item is one of those above
@@ -367,10 +529,16 @@ def followed(link: str | None) -> list[tuple[str, str]] | None:
 
 
 @given(
-    st.integers(0, 30), st.integers(1, 12), st.lists(st.tuples(st.sampled_from(["x", "y", "limit", "ü&="]), st.text("aä&=+ %", max_size=3)))
+    st.integers(0, 30),
+    st.integers(1, 12),
+    st.lists(
+        st.tuples(st.sampled_from(["x", "y", "limit", "ü&="]), st.text("aä&=+ %", max_size=3))
+    ),
 )
 def test_following_the_links(count: int, limit: int, query: list[tuple[str, str]]) -> None:
-    """`next` leads by every item once, in order, and `previous` all the way back; the rest of the query stays."""
+    """`next` leads by every item once, in order, and `previous` all the way back; the rest of the
+    query stays.
+    """
     items = list(range(count))
     others = [(name, value) for name, value in query if name != "limit"]
     asked: list[tuple[str, str]] | None = [*others, ("limit", str(limit))]

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.contract.endpoints import BULK_INVITE, CREATE_INVITE, DELETE_INVITE, DELETE_MEMBER, LIST_INVITES, LIST_MEMBERS, UPDATE_MEMBER
+from forwarder.contract.endpoints import (
+    BULK_INVITE,
+    CREATE_INVITE,
+    DELETE_INVITE,
+    DELETE_MEMBER,
+    LIST_INVITES,
+    LIST_MEMBERS,
+    UPDATE_MEMBER,
+)
 from forwarder.contract.resources import ADMIN, MEMBER, OWNER
 from forwarder.sandbox.manage.call import PageBounds
 from forwarder.sandbox.protocol.http import ManagementError
@@ -19,7 +27,9 @@ FORBIDDEN = (403, "permission_denied", None)
 
 def level_of(half: Half, somebody: Somebody) -> int:
     """What somebody is now."""
-    (level,) = [item["level"] for item in half.items(LIST_MEMBERS) if item["user"]["uuid"] == somebody.uuid]
+    (level,) = [
+        item["level"] for item in half.items(LIST_MEMBERS) if item["user"]["uuid"] == somebody.uuid
+    ]
     assert isinstance(level, int)
     return level
 
@@ -28,10 +38,17 @@ def test_members_are_listed_in_the_order_in_which_they_came(half: Half) -> None:
     """Each with its user; those of other organizations are not among them."""
     half.member("admin@example.com", ADMIN)
     half.member("theirs@example.org", organization=half.organization())
-    assert [item["user"]["email"] for item in half.items(LIST_MEMBERS)] == ["owner@example.com", "admin@example.com"]
+    assert [item["user"]["email"] for item in half.items(LIST_MEMBERS)] == [
+        "owner@example.com",
+        "admin@example.com",
+    ]
     assert [item["level"] for item in half.items(LIST_MEMBERS, page=PageBounds(1, 1))] == [ADMIN]
     [owner, _] = half.items(LIST_MEMBERS)
-    assert (owner["is_2fa_enabled"], owner["has_social_auth"], owner["last_login"]) == (True, False, None)
+    assert (owner["is_2fa_enabled"], owner["has_social_auth"], owner["last_login"]) == (
+        True,
+        False,
+        None,
+    )
     assert owner["id"] != owner["user"]["uuid"]
 
 
@@ -50,14 +67,22 @@ def test_a_level_can_be_changed(half: Half) -> None:
 def test_nobody_gives_a_level_above_their_own(half: Half) -> None:
     """An admin can't make an owner."""
     admin, member = half.member("adam@example.com", ADMIN), half.member("mia@example.com", MEMBER)
-    assert half.error(UPDATE_MEMBER, {"level": OWNER}, by=admin, user__uuid=member.uuid) == FORBIDDEN
-    assert half.answer(UPDATE_MEMBER, {"level": ADMIN}, by=admin, user__uuid=member.uuid)["level"] == ADMIN
+    assert (
+        half.error(UPDATE_MEMBER, {"level": OWNER}, by=admin, user__uuid=member.uuid) == FORBIDDEN
+    )
+    assert (
+        half.answer(UPDATE_MEMBER, {"level": ADMIN}, by=admin, user__uuid=member.uuid)["level"]
+        == ADMIN
+    )
 
 
 def test_an_admin_can_remove_a_plain_member_and_another_admin(half: Half) -> None:
     """Whoever isn't above them."""
     admin = half.member("adam@example.com", ADMIN)
-    for somebody in (half.member("mia@example.com", MEMBER), half.member("second@example.com", ADMIN)):
+    for somebody in (
+        half.member("mia@example.com", MEMBER),
+        half.member("second@example.com", ADMIN),
+    ):
         assert half.call(DELETE_MEMBER, by=admin, user__uuid=somebody.uuid) is None
     assert len(half.items(LIST_MEMBERS)) == 2
 
@@ -66,7 +91,10 @@ def test_nobody_touches_a_member_above_their_own_level(half: Half) -> None:
     """An admin can neither change nor remove an owner."""
     admin, second = half.member("adam@example.com", ADMIN), half.member("second@example.com", OWNER)
     for level in (MEMBER, ADMIN, OWNER):
-        assert half.error(UPDATE_MEMBER, {"level": level}, by=admin, user__uuid=second.uuid) == FORBIDDEN
+        assert (
+            half.error(UPDATE_MEMBER, {"level": level}, by=admin, user__uuid=second.uuid)
+            == FORBIDDEN
+        )
     assert half.error(DELETE_MEMBER, by=admin, user__uuid=second.uuid) == FORBIDDEN
     assert half.call(DELETE_MEMBER, by=second, user__uuid=admin.uuid) is None
 
@@ -75,7 +103,9 @@ def test_nobody_changes_their_own_level(half: Half) -> None:
     """Not even an owner downwards while there is another; the same level is no change."""
     half.member("second@example.com", OWNER)
     assert half.error(UPDATE_MEMBER, {"level": ADMIN}, user__uuid=half.owner.uuid) == FORBIDDEN
-    assert half.answer(UPDATE_MEMBER, {"level": OWNER}, user__uuid=half.owner.uuid)["level"] == OWNER
+    assert (
+        half.answer(UPDATE_MEMBER, {"level": OWNER}, user__uuid=half.owner.uuid)["level"] == OWNER
+    )
 
 
 def test_a_plain_member_can_leave_and_remove_nobody(half: Half) -> None:
@@ -84,7 +114,11 @@ def test_a_plain_member_can_leave_and_remove_nobody(half: Half) -> None:
     assert half.error(DELETE_MEMBER, by=mia, user__uuid=max_.uuid) == FORBIDDEN
     assert half.call(DELETE_MEMBER, by=mia, user__uuid=mia.uuid) is None
     assert half.error(DELETE_MEMBER, user__uuid=mia.uuid) == (404, "not_found", None)
-    assert half.error(UPDATE_MEMBER, {"level": ADMIN}, user__uuid=mia.uuid) == (404, "not_found", None)
+    assert half.error(UPDATE_MEMBER, {"level": ADMIN}, user__uuid=mia.uuid) == (
+        404,
+        "not_found",
+        None,
+    )
 
 
 def test_the_last_owner_can_not_leave(half: Half) -> None:
@@ -99,42 +133,70 @@ def test_the_last_owner_can_not_leave(half: Half) -> None:
 def test_an_owner_can_demote_another(half: Half) -> None:
     """Who demotes is left as one."""
     second = half.member("second@example.com", OWNER)
-    assert half.answer(UPDATE_MEMBER, {"level": MEMBER}, by=second, user__uuid=half.owner.uuid)["level"] == MEMBER
+    assert (
+        half.answer(UPDATE_MEMBER, {"level": MEMBER}, by=second, user__uuid=half.owner.uuid)[
+            "level"
+        ]
+        == MEMBER
+    )
     assert half.error(DELETE_MEMBER, by=second, user__uuid=second.uuid) == (400, "last_owner", None)
 
 
 def test_somebody_in_two_organizations_leaves_one(half: Half) -> None:
     """The other isn't touched."""
     other = half.organization()
-    half.database.execute("INSERT INTO members VALUES (NULL, 'id', ?, ?, 1, '', '')", (other, half.owner.user))
+    half.database.execute(
+        "INSERT INTO members VALUES (NULL, 'id', ?, ?, 1, '', '')", (other, half.owner.user)
+    )
     half.member("second@example.com", OWNER)
     half.call(DELETE_MEMBER, user__uuid=half.owner.uuid)
-    assert half.database.execute("SELECT organization FROM members WHERE user = ?", (half.owner.user,)).fetchall() == [(other,)]
+    assert half.database.execute(
+        "SELECT organization FROM members WHERE user = ?", (half.owner.user,)
+    ).fetchall() == [(other,)]
 
 
 @pytest.mark.parametrize("endpoint", [UPDATE_MEMBER, DELETE_MEMBER])
 def test_another_organization_has_no_such_member(half: Half, endpoint: Any) -> None:
     """Whatever its owner wants."""
     stranger = half.member("theirs@example.org", organization=half.organization())
-    assert half.error(endpoint, {"level": MEMBER}, by=stranger, user__uuid=half.owner.uuid) == (404, "not_found", None)
+    assert half.error(endpoint, {"level": MEMBER}, by=stranger, user__uuid=half.owner.uuid) == (
+        404,
+        "not_found",
+        None,
+    )
 
 
-_STEP = st.tuples(st.integers(0, 4), st.integers(0, 4), st.sampled_from([None, MEMBER, ADMIN, OWNER]))
+_STEP = st.tuples(
+    st.integers(0, 4), st.integers(0, 4), st.sampled_from([None, MEMBER, ADMIN, OWNER])
+)
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.sampled_from([MEMBER, ADMIN, OWNER]), min_size=4, max_size=4), st.lists(_STEP, max_size=25))
-def test_an_organization_never_loses_its_last_owner(levels: list[int], steps: list[tuple[int, int, int | None]]) -> None:
-    """Whoever does whatever to whom (None: removes), in any order; and nobody ever gets above who lifted them."""
+@given(
+    st.lists(st.sampled_from([MEMBER, ADMIN, OWNER]), min_size=4, max_size=4),
+    st.lists(_STEP, max_size=25),
+)
+def test_an_organization_never_loses_its_last_owner(
+    levels: list[int], steps: list[tuple[int, int, int | None]]
+) -> None:
+    """Whoever does whatever to whom (None: removes), in any order; and nobody ever gets above who
+    lifted them.
+    """
     with opened() as half:
-        people = [half.owner, *(half.member(f"{number}@example.com", level) for number, level in enumerate(levels))]
+        people = [
+            half.owner,
+            *(half.member(f"{number}@example.com", level) for number, level in enumerate(levels)),
+        ]
         for actor, target, level in steps:
             before = _levels(half)
             if people[actor].uuid in before:
                 _attempt(half, people[actor], people[target], level)
                 after = _levels(half)
                 assert OWNER in after.values()
-                assert all(now <= max(before[uuid], before[people[actor].uuid]) for uuid, now in after.items())
+                assert all(
+                    now <= max(before[uuid], before[people[actor].uuid])
+                    for uuid, now in after.items()
+                )
 
 
 def _attempt(half: Half, actor: Somebody, target: Somebody, level: int | None) -> None:
@@ -146,7 +208,11 @@ def _attempt(half: Half, actor: Somebody, target: Somebody, level: int | None) -
 
 
 def _levels(half: Half) -> dict[str, int]:
-    return dict(half.database.execute("SELECT uuid, level FROM members JOIN users ON users.id = members.user").fetchall())
+    return dict(
+        half.database.execute(
+            "SELECT uuid, level FROM members JOIN users ON users.id = members.user"
+        ).fetchall()
+    )
 
 
 NINA = {"target_email": "nina@example.com"}
@@ -210,8 +276,14 @@ def test_an_invite_expires_after_three_days(half: Half) -> None:
 
 def test_only_the_domain_of_an_address_is_put_into_lower_case(half: Half) -> None:
     """What stands before the @ can matter to its server."""
-    assert half.answer(CREATE_INVITE, {"target_email": "Nina.X@EXAMPLE.com"})["target_email"] == "Nina.X@example.com"
-    assert half.answer(CREATE_INVITE, {"target_email": "Ñina@BÜCHER.example"})["target_email"] == "Ñina@bücher.example"
+    assert (
+        half.answer(CREATE_INVITE, {"target_email": "Nina.X@EXAMPLE.com"})["target_email"]
+        == "Nina.X@example.com"
+    )
+    assert (
+        half.answer(CREATE_INVITE, {"target_email": "Ñina@BÜCHER.example"})["target_email"]
+        == "Ñina@bücher.example"
+    )
 
 
 @pytest.mark.parametrize("second", ["NINA@example.com", "nina@Example.COM"])
@@ -227,14 +299,20 @@ def test_a_new_invite_takes_the_place_of_one_for_the_same_address(half: Half, se
 
 
 def test_addresses_beyond_ascii_are_compared_without_case_too(half: Half) -> None:
-    """But a letter that only becomes an ASCII one in another case (K for Kelvin) doesn't make two addresses the same."""
+    """But a letter that only becomes an ASCII one in another case (K for Kelvin) doesn't make two
+    addresses the same.
+    """
     half.answer(CREATE_INVITE, {"target_email": "müller@example.com"})
     half.answer(CREATE_INVITE, {"target_email": "MÜLLER@example.com"})
     half.answer(CREATE_INVITE, {"target_email": "ken@example.com"})
     half.answer(CREATE_INVITE, {"target_email": "\u212aen@example.com"})
     assert listed(half) == ["MÜLLER@example.com", "ken@example.com", "\u212aen@example.com"]
     half.member("Jürgen@example.com")
-    assert half.error(CREATE_INVITE, {"target_email": "JÜRGEN@example.com"}) == (400, "already_member", "target_email")
+    assert half.error(CREATE_INVITE, {"target_email": "JÜRGEN@example.com"}) == (
+        400,
+        "already_member",
+        "target_email",
+    )
 
 
 def test_invites_of_another_organization_stay(half: Half) -> None:
@@ -249,7 +327,11 @@ def test_invites_of_another_organization_stay(half: Half) -> None:
 def test_a_member_can_not_be_invited(half: Half) -> None:
     """In any case of letters."""
     for email in ("owner@example.com", "OWNER@example.COM"):
-        assert half.error(CREATE_INVITE, {"target_email": email}) == (400, "already_member", "target_email")
+        assert half.error(CREATE_INVITE, {"target_email": email}) == (
+            400,
+            "already_member",
+            "target_email",
+        )
 
 
 def test_nobody_invites_above_their_own_level(half: Half) -> None:
@@ -258,7 +340,12 @@ def test_nobody_invites_above_their_own_level(half: Half) -> None:
     assert half.error(CREATE_INVITE, {**NINA, "level": OWNER}, by=admin) == FORBIDDEN
     assert half.error(CREATE_INVITE, {**NINA, "level": ADMIN}, by=member) == FORBIDDEN
     assert half.answer(CREATE_INVITE, {**NINA, "level": ADMIN}, by=admin)["level"] == ADMIN
-    assert half.answer(CREATE_INVITE, {"target_email": "otto@example.com"}, by=member)["created_by"]["email"] == "mia@example.com"
+    assert (
+        half.answer(CREATE_INVITE, {"target_email": "otto@example.com"}, by=member)["created_by"][
+            "email"
+        ]
+        == "mia@example.com"
+    )
 
 
 def test_plain_members_take_back_their_own_invites_and_admins_all(half: Half) -> None:
@@ -275,16 +362,29 @@ def test_plain_members_take_back_their_own_invites_and_admins_all(half: Half) ->
 def test_combined_invites_have_the_highest_level_and_all_access(half: Half) -> None:
     """Of those that haven't expired; first name and message are the new one's."""
     one, two, three = (half.project() for _ in range(3))
-    half.answer(CREATE_INVITE, {**NINA, "level": OWNER, "private_project_access": access((three, "admin"))})
+    half.answer(
+        CREATE_INVITE, {**NINA, "level": OWNER, "private_project_access": access((three, "admin"))}
+    )
     half.later(days=3)
-    half.answer(CREATE_INVITE, {**NINA, "level": ADMIN, "private_project_access": access((one, "admin"), (two, "member"))})
-    new = {**NINA, "message": "Again", "combine_pending_invites": True, "private_project_access": access((one, "member"), (two, "admin"))}
+    half.answer(
+        CREATE_INVITE,
+        {**NINA, "level": ADMIN, "private_project_access": access((one, "admin"), (two, "member"))},
+    )
+    new = {
+        **NINA,
+        "message": "Again",
+        "combine_pending_invites": True,
+        "private_project_access": access((one, "member"), (two, "admin")),
+    }
     # The second replaced the expired first one, whose level and access don't count.
     invite = half.answer(CREATE_INVITE, new)
     assert (invite["level"], invite["message"]) == (ADMIN, "Again")
     assert invite["private_project_access"] == access((one, "admin"), (two, "admin"))
     assert (
-        half.answer(CREATE_INVITE, {**NINA, "combine_pending_invites": True})["private_project_access"] == invite["private_project_access"]
+        half.answer(CREATE_INVITE, {**NINA, "combine_pending_invites": True})[
+            "private_project_access"
+        ]
+        == invite["private_project_access"]
     )
     half.later(days=4)
     last = half.answer(CREATE_INVITE, {**NINA, "combine_pending_invites": True})
@@ -293,13 +393,21 @@ def test_combined_invites_have_the_highest_level_and_all_access(half: Half) -> N
 
 @pytest.mark.parametrize("combine", [True, False])
 def test_a_pending_invite_above_ones_level_stays(half: Half, *, combine: bool) -> None:
-    """Who couldn't take it back can't put one of a lower level in its place either, until it has expired."""
+    """Who couldn't take it back can't put one of a lower level in its place either, until it has
+    expired.
+    """
     member = half.member("mia@example.com", MEMBER)
     pending = half.answer(CREATE_INVITE, {**NINA, "level": ADMIN})
-    assert half.error(CREATE_INVITE, {**NINA, "combine_pending_invites": combine}, by=member) == FORBIDDEN
+    assert (
+        half.error(CREATE_INVITE, {**NINA, "combine_pending_invites": combine}, by=member)
+        == FORBIDDEN
+    )
     assert half.items(LIST_INVITES) == [pending]
     half.later(days=3)
-    assert half.answer(CREATE_INVITE, {**NINA, "combine_pending_invites": combine}, by=member)["level"] == MEMBER
+    assert (
+        half.answer(CREATE_INVITE, {**NINA, "combine_pending_invites": combine}, by=member)["level"]
+        == MEMBER
+    )
 
 
 def test_access_is_to_projects_of_the_organization(half: Half) -> None:
@@ -308,7 +416,10 @@ def test_access_is_to_projects_of_the_organization(half: Half) -> None:
     for project in (theirs, 987_654, 0, -1, 2**80):
         sent = {**NINA, "private_project_access": access((ours, "member"), (project, "member"))}
         assert half.error(CREATE_INVITE, sent) == (400, "does_not_exist", "private_project_access")
-    assert half.answer(CREATE_INVITE, {**NINA, "private_project_access": []})["private_project_access"] == []
+    assert (
+        half.answer(CREATE_INVITE, {**NINA, "private_project_access": []})["private_project_access"]
+        == []
+    )
     twice = {**NINA, "private_project_access": access((ours, "admin"), (ours, "member"))}
     assert half.answer(CREATE_INVITE, twice)["private_project_access"] == access((ours, "admin"))
 
@@ -319,7 +430,12 @@ def test_a_bulk_invites_all_or_none(half: Half) -> None:
     wrong = [{"target_email": "new@example.com"}, NINA, {"target_email": "owner@example.com"}]
     assert half.error(BULK_INVITE, wrong) == (400, "already_member", "2__target_email")
     member = half.member("mia@example.com", MEMBER)
-    assert half.error(BULK_INVITE, [{"target_email": "a@example.com"}, {**NINA, "level": ADMIN}], by=member) == FORBIDDEN
+    assert (
+        half.error(
+            BULK_INVITE, [{"target_email": "a@example.com"}, {**NINA, "level": ADMIN}], by=member
+        )
+        == FORBIDDEN
+    )
     assert half.call(BULK_INVITE, wrong[:2]) is None
     assert listed(half) == ["new@example.com", "nina@example.com"]
     assert half.call(BULK_INVITE, NINA) is None
@@ -335,25 +451,41 @@ def test_a_bulk_has_at_most_twenty_entries(half: Half) -> None:
     half.call(BULK_INVITE, many[:20])
     assert len(listed(half)) == 20
     half.call(BULK_INVITE, [{**NINA, "level": ADMIN}, {**NINA, "level": MEMBER}])
-    assert [invite["level"] for invite in half.items(LIST_INVITES, page=PageBounds(100, 20))] == [MEMBER]
+    assert [invite["level"] for invite in half.items(LIST_INVITES, page=PageBounds(100, 20))] == [
+        MEMBER
+    ]
 
 
-_ADDRESS = st.sampled_from(["a@example.com", "A@example.com", "b@example.com", "ä@example.com", "Ä@EXAMPLE.com"])
+_ADDRESS = st.sampled_from(
+    ["a@example.com", "A@example.com", "b@example.com", "ä@example.com", "Ä@EXAMPLE.com"]
+)
 _LEVEL = st.sampled_from([MEMBER, ADMIN, OWNER])
-_ACCESS = st.none() | st.lists(st.tuples(st.integers(1, 3), st.sampled_from(["member", "admin"])), max_size=4)
-_INVITED = st.tuples(_ADDRESS, _LEVEL, _ACCESS, st.booleans(), st.sampled_from([0.0, 1.0, 2.0, 3.0]))
+_ACCESS = st.none() | st.lists(
+    st.tuples(st.integers(1, 3), st.sampled_from(["member", "admin"])), max_size=4
+)
+_INVITED = st.tuples(
+    _ADDRESS, _LEVEL, _ACCESS, st.booleans(), st.sampled_from([0.0, 1.0, 2.0, 3.0])
+)
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(_INVITED, max_size=12), _LEVEL)
-def test_an_address_has_at_most_one_invite(invited: list[tuple[str, int, Any, bool, float]], level: int) -> None:
-    """Whatever is invited, when and how; and what is combined is the highest level and the union of access of what was pending."""
+def test_an_address_has_at_most_one_invite(
+    invited: list[tuple[str, int, Any, bool, float]], level: int
+) -> None:
+    """Whatever is invited, when and how; and what is combined is the highest level and the union
+    of access of what was pending.
+    """
     with opened() as half:
         _ = [half.project() for _ in range(3)]
         by = half.member("somebody@example.com", level)
         for email, wanted, projects, combine, days in invited:
             half.later(days=days)
-            pending = [each for each in half.items(LIST_INVITES) if not each["is_expired"] and _same(each["target_email"], email)]
+            pending = [
+                each
+                for each in half.items(LIST_INVITES)
+                if not each["is_expired"] and _same(each["target_email"], email)
+            ]
             assert len(pending) <= 1
             body = {
                 "target_email": email,
@@ -379,4 +511,7 @@ def _same(first: str, second: str) -> bool:
 def _pairs(invites: list[dict[str, Any]]) -> dict[int, str]:
     """The highest access to each project."""
     entries = [entry for invite in invites for entry in invite["private_project_access"] or []]
-    return {entry["id"]: min(other["level"] for other in entries if other["id"] == entry["id"]) for entry in entries}
+    return {
+        entry["id"]: min(other["level"] for other in entries if other["id"] == entry["id"])
+        for entry in entries
+    }

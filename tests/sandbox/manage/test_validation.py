@@ -34,7 +34,12 @@ SOMEBODY = {"target_email": "a@example.com"}
 
 def taken(endpoint: Endpoint[Any, Any], body: Any) -> Any:
     """The accepted fields of a body; bytes are sent as they are."""
-    return body_of(endpoint, SentBody(body if isinstance(body, bytes) else json.dumps(body).encode(), "application/json"))
+    return body_of(
+        endpoint,
+        SentBody(
+            body if isinstance(body, bytes) else json.dumps(body).encode(), "application/json"
+        ),
+    )
 
 
 def refused(endpoint: Endpoint[Any, Any], body: Any) -> tuple[str, str | None]:
@@ -42,7 +47,9 @@ def refused(endpoint: Endpoint[Any, Any], body: Any) -> tuple[str, str | None]:
     with pytest.raises(ManagementError) as raised:
         taken(endpoint, body)
     assert raised.value.status == 400
-    assert raised.value.kind == (ErrorType.INVALID_REQUEST if raised.value.code == "parse_error" else ErrorType.VALIDATION)
+    assert raised.value.kind == (
+        ErrorType.INVALID_REQUEST if raised.value.code == "parse_error" else ErrorType.VALIDATION
+    )
     assert raised.value.detail
     return raised.value.code, raised.value.attr
 
@@ -66,10 +73,30 @@ def refused(endpoint: Endpoint[Any, Any], body: Any) -> tuple[str, str | None]:
         (CREATE_INVITE, {**SOMEBODY, "level": None}, "null", "level"),
         (CREATE_INVITE, {**SOMEBODY, "send_email": 1}, "invalid", "send_email"),
         (CREATE_INVITE, {**SOMEBODY, "send_email": "true"}, "invalid", "send_email"),
-        (CREATE_INVITE, {**SOMEBODY, "private_project_access": {}}, "not_a_list", "private_project_access"),
-        (CREATE_INVITE, {**SOMEBODY, "private_project_access": [{"id": 1}]}, "required", "private_project_access"),
-        (CREATE_INVITE, {**SOMEBODY, "private_project_access": [None]}, "null", "private_project_access"),
-        (CREATE_INVITE, {**SOMEBODY, "private_project_access": [{"id": "1", "level": "member"}]}, "invalid", "private_project_access"),
+        (
+            CREATE_INVITE,
+            {**SOMEBODY, "private_project_access": {}},
+            "not_a_list",
+            "private_project_access",
+        ),
+        (
+            CREATE_INVITE,
+            {**SOMEBODY, "private_project_access": [{"id": 1}]},
+            "required",
+            "private_project_access",
+        ),
+        (
+            CREATE_INVITE,
+            {**SOMEBODY, "private_project_access": [None]},
+            "null",
+            "private_project_access",
+        ),
+        (
+            CREATE_INVITE,
+            {**SOMEBODY, "private_project_access": [{"id": "1", "level": "member"}]},
+            "invalid",
+            "private_project_access",
+        ),
         (CREATE_DOMAIN, {"domain": ["x"]}, "invalid", "domain"),
         (CREATE_PROJECT, {"week_start_day": 7}, "max_value", "week_start_day"),
         (CREATE_PROJECT, {"week_start_day": -1}, "min_value", "week_start_day"),
@@ -77,7 +104,12 @@ def refused(endpoint: Endpoint[Any, Any], body: Any) -> tuple[str, str | None]:
         (CREATE_PROJECT, {"week_start_day": False}, "invalid", "week_start_day"),
         (CREATE_PROJECT, {"app_urls": ["x", 5]}, "invalid", "app_urls"),
         (CREATE_PROJECT, {"app_urls": ["x"] * 1001}, "max_length", "app_urls"),
-        (CREATE_PROJECT, {"session_recording_sample_rate": "2"}, "invalid", "session_recording_sample_rate"),
+        (
+            CREATE_PROJECT,
+            {"session_recording_sample_rate": "2"},
+            "invalid",
+            "session_recording_sample_rate",
+        ),
         (CREATE_PROJECT, {"primary_dashboard": 2**63}, "invalid", "primary_dashboard"),
         (UPDATE_BATCH_EXPORT, {"destination": {}}, "required", "destination"),
         (UPDATE_BATCH_EXPORT, {"destination": []}, "invalid", "destination"),
@@ -134,13 +166,30 @@ def test_times_that_utc_does_not_have_are_refused(sent: str) -> None:
     ],
 )
 def test_what_cannot_be_kept(json_value: bytes, code: str) -> None:
-    """What neither the database nor JSON can carry is refused in an accepted field, however deep; it doesn't matter in any other."""
-    assert refused(CREATE_PROJECT, b'{"modifiers": ' + json_value + b"}") == (code, "modifiers" if code == "invalid" else None)
+    """What neither the database nor JSON can carry is refused in an accepted field, however deep;
+    it doesn't matter in any other.
+    """
+    assert refused(CREATE_PROJECT, b'{"modifiers": ' + json_value + b"}") == (
+        code,
+        "modifiers" if code == "invalid" else None,
+    )
     if code == "invalid":
-        assert taken(CREATE_PROJECT, b'{"name": "x", "somewhere_else": ' + json_value + b"}") == {"name": "x"}
+        assert taken(CREATE_PROJECT, b'{"name": "x", "somewhere_else": ' + json_value + b"}") == {
+            "name": "x"
+        }
 
 
-@cases("body", [b" ", b"\xef\xbb\xbf{}", b"{}{}", b'{"name": "x",}', b"\x00", '{"name": "x"}'.encode("utf-16")])
+@cases(
+    "body",
+    [
+        b" ",
+        b"\xef\xbb\xbf{}",
+        b"{}{}",
+        b'{"name": "x",}',
+        b"\x00",
+        '{"name": "x"}'.encode("utf-16"),
+    ],
+)
 def test_what_is_no_json(body: bytes) -> None:
     """Another encoding, something after the end, and nothing but white space are no JSON."""
     assert refused(CREATE_PROJECT, body) == ("parse_error", None)
@@ -153,15 +202,21 @@ def test_what_is_no_object(body: Any) -> None:
 
 
 def test_what_is_ignored() -> None:
-    """Fields that aren't accepted are left out, read-only ones among them, whatever is in them; the last of a repeated one counts."""
-    assert taken(CREATE_PROJECT, {"id": "x", "api_token": None, "name": "x", "other": [1]}) == {"name": "x"}
+    """Fields that aren't accepted are left out, read-only ones among them, whatever is in them;
+    the last of a repeated one counts.
+    """
+    assert taken(CREATE_PROJECT, {"id": "x", "api_token": None, "name": "x", "other": [1]}) == {
+        "name": "x"
+    }
     assert taken(CREATE_PROJECT, b'{"name": 5, "name": "x"}') == {"name": "x"}
     assert taken(CREATE_INVITE, {**SOMEBODY, "created_by": 5}) == SOMEBODY
     assert taken(LIST_DOMAINS, b"{nonsense") is None
 
 
 def test_several() -> None:
-    """Where several are taken one by itself is taken too, told apart by its kind of sequence; none is none."""
+    """Where several are taken one by itself is taken too, told apart by its kind of sequence; none
+    is none.
+    """
     assert taken(BULK_INVITE, SOMEBODY) == (SOMEBODY,)
     assert taken(BULK_INVITE, [SOMEBODY]) == [SOMEBODY]
     assert taken(BULK_INVITE, [SOMEBODY] * 20) == [SOMEBODY] * 20
@@ -175,8 +230,14 @@ def test_values_stay_as_they_are() -> None:
 
 
 JSON: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(blacklist_categories=())),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters(blacklist_categories=())),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -184,8 +245,12 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 @settings(deadline=None)
 @given(st.data())
 def test_whatever_comes(data: st.DataObject) -> None:
-    """Any JSON in any field is either taken or refused with the name of a field that was sent or is needed; nothing breaks."""
-    endpoint = data.draw(st.sampled_from([endpoint for endpoint in ENDPOINTS if endpoint.takes_body]))
+    """Any JSON in any field is either taken or refused with the name of a field that was sent or
+    is needed; nothing breaks.
+    """
+    endpoint = data.draw(
+        st.sampled_from([endpoint for endpoint in ENDPOINTS if endpoint.takes_body])
+    )
     names = sorted(endpoint.request.__required_keys__ | endpoint.request.__optional_keys__)
     body = data.draw(st.dictionaries(st.sampled_from(names), JSON, max_size=3))
     said: set[str | None] = set()
@@ -193,7 +258,9 @@ def test_whatever_comes(data: st.DataObject) -> None:
     with suppress(ManagementError), noting(said):
         fields = taken(endpoint, body)
     assert said <= {None, *names}
-    assert said or json.loads(json.dumps(fields, allow_nan=False)) == ([body] if endpoint.several else body)
+    assert said or json.loads(json.dumps(fields, allow_nan=False)) == (
+        [body] if endpoint.several else body
+    )
 
 
 @contextmanager

@@ -1,4 +1,6 @@
-"""`/openapi.json` is held against the application: what is served is in it, and what is in it is served so."""
+"""`/openapi.json` is held against the application: what is served is in it, and what is in it is
+served so.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,11 @@ PROPERTIES = {
     "$import_job_id": "some import",
 }
 NAMES = ("survey sent", "$groupidentify", "$feature_flag_called", "")
-EVENTS = [*(event(event=name, properties=PROPERTIES) for name in NAMES), event(uuid=UUID), event(uuid=UUID, event="another")]
+EVENTS = [
+    *(event(event=name, properties=PROPERTIES) for name in NAMES),
+    event(uuid=UUID),
+    event(uuid=UUID, event="another"),
+]
 """Something for each listing of what events bring: the last two contradict each other."""
 ENDLESS = ("/sandbox/live", "get")
 """Is left out: what follows the document would wait for its end."""
@@ -41,29 +47,45 @@ ENDLESS = ("/sandbox/live", "get")
 
 def operations(described: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
     """The operations by path, without the slash at its end, and method."""
-    return {(path.rstrip("/"), method): each for path, methods in described["paths"].items() for method, each in methods.items()}
+    return {
+        (path.rstrip("/"), method): each
+        for path, methods in described["paths"].items()
+        for method, each in methods.items()
+    }
 
 
 @BOTH_MODES
 async def test_every_endpoint_is_in_it(strict: bool) -> None:
-    """Each path and method that is served is described, but for the page, browsers' questions and the endless stream; nothing else is."""
+    """Each path and method that is served is described, but for the page, browsers' questions and
+    the endless stream; nothing else is.
+    """
     served = set()
     async with talking(SandboxOptions(strict=strict)) as client:
         application = client.sandbox._application(frozenset(), lambda _key: None)
         paths = {resource.canonical for resource in application.router.resources()}
-        for path in {path for path in paths if not path.startswith(("/page", "/openapi")) and path not in ("/", "/api")}:
+        for path in {
+            path
+            for path in paths
+            if not path.startswith(("/page", "/openapi")) and path not in ("/", "/api")
+        }:
             refused = await client.ask("TRACE", re.sub(r"\{\w+\}", "1", path))
             if refused.status == 405:
-                served |= {(path.rstrip("/"), method.strip().lower()) for method in refused.headers["Allow"].split(",")}
+                served |= {
+                    (path.rstrip("/"), method.strip().lower())
+                    for method in refused.headers["Allow"].split(",")
+                }
     served = {(path, method) for path, method in served if method not in ("head", "options")}
     assert served - {ENDLESS} == set(operations(document(strict=strict)))
 
 
 @BOTH_MODES
 def test_it_is_an_openapi_document(strict: bool) -> None:
-    """It has the form that OpenAPI 3.1 prescribes, its schemas that of JSON Schema, names are unique, and all references lead somewhere."""
+    """It has the form that OpenAPI 3.1 prescribes, its schemas that of JSON Schema, names are
+    unique, and all references lead somewhere.
+    """
     described = document(strict=strict)
-    definitions = import_module("schemathesis.specs.openapi.definitions")  # only now: it takes a second
+    # only now: it takes a second
+    definitions = import_module("schemathesis.specs.openapi.definitions")
     definitions.OPENAPI_31_VALIDATOR.validate(described)
     for schema in described["components"]["schemas"].values():
         jsonschema.Draft202012Validator.check_schema(schema)
@@ -83,7 +105,9 @@ async def test_it_is_served_for_the_mode(strict: bool) -> None:
 
 @cases("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
 def test_a_row_of_the_table_is_an_operation(endpoint: Any) -> None:
-    """Each management endpoint has its scope, ids, status, body and errors, and by the contract a body only where the table has one."""
+    """Each management endpoint has its scope, ids, status, body and errors, and by the contract a
+    body only where the table has one.
+    """
     described = document()["paths"][endpoint.path][endpoint.method.lower()]
     assert described["security"] == [{"personalKey": [endpoint.scope]}]
     parameters = {(each["in"], each["name"]) for each in described["parameters"]}
@@ -98,11 +122,15 @@ def test_a_row_of_the_table_is_an_operation(endpoint: Any) -> None:
 
 
 def test_the_contracts_ingestion_is_in_it() -> None:
-    """Decide, capture and batch take the body, and answer with the fields, that the contract has."""
+    """Decide, capture and batch take the body, and answer with the fields, that the
+    contract has.
+    """
     described = document()
     for endpoint in INGESTION:
         one = described["paths"][endpoint.path]["post"]
-        assert one["requestBody"]["content"]["application/json"]["schema"] == {"$ref": f"#/components/schemas/{endpoint.request.__name__}"}
+        assert one["requestBody"]["content"]["application/json"]["schema"] == {
+            "$ref": f"#/components/schemas/{endpoint.request.__name__}"
+        }
         response = PUBLISHED_NAMES.get(endpoint.response.__name__, endpoint.response.__name__)
         assert f"#/components/schemas/{response}" in json.dumps(one["responses"]["200"])
 
@@ -115,7 +143,10 @@ async def test_listings_are_as_described(path: str, tmp_path: Path) -> None:
         whole = await client.get("/openapi.json")
         described = whole["paths"][path]["get"]
         listing = await client.get(path)
-        schema = {**described["responses"]["200"]["content"]["application/json"]["schema"], "components": whole["components"]}
+        schema = {
+            **described["responses"]["200"]["content"]["application/json"]["schema"],
+            "components": whole["components"],
+        }
         jsonschema.Draft202012Validator(schema).validate(listing)
         assert listing["results"]
         for parameter in described["parameters"]:

@@ -1,6 +1,8 @@
-"""schemathesis over `/openapi.json`: whatever it makes up, no answer is a 500 or off the document, and every operation succeeds at times.
+"""schemathesis over `/openapi.json`: whatever it makes up, no answer is a 500 or off the document,
+and every operation succeeds at times.
 
-It runs as a command, in a process of its own: as a plugin of pytest it would bring its own threads and connections into ours.
+It runs as a command, in a process of its own: as a plugin of pytest it would bring its own threads
+and connections into ours.
 """
 
 from __future__ import annotations
@@ -30,11 +32,21 @@ HOOKS: Final = "tests.sandbox.openapi.schemathesis_checks"
 ANSWERED: Final = "ANSWERED"
 """The variable by which they are told where to list what was answered."""
 CHECKS: Final = (
-    *("not_a_server_error", "status_code_conformance", "content_type_conformance", "response_headers_conformance"),
+    *(
+        "not_a_server_error",
+        "status_code_conformance",
+        "content_type_conformance",
+        "response_headers_conformance",
+    ),
     *("response_schema_conformance", "a_body_only_where_described"),
 )
 EXISTING: Final[Mapping[str, Mapping[str, object]]] = {
-    "": {"organization_id": seed.ORGANIZATION, "project_id": seed.PROJECT, "token": seed.TOKEN, "project": seed.TOKEN},
+    "": {
+        "organization_id": seed.ORGANIZATION,
+        "project_id": seed.PROJECT,
+        "token": seed.TOKEN,
+        "project": seed.TOKEN,
+    },
     "sandbox": {"id": seed.COHORT, "key": seed.FLAG, "api_key": seed.TOKEN},
     "sdk": {"key": "limits"},
     "organization-batch-exports": {"id": seed.EXPORT},
@@ -48,7 +60,10 @@ EXISTING: Final[Mapping[str, Mapping[str, object]]] = {
     "batch-export-runs": {"batch_export_id": seed.EXPORT, "id": seed.RUN},
 }
 """Ids of what the seed has, by the operations' tag (none: all) and the parameter's name."""
-EXISTING_AT: Final = {"/sandbox/batch-export-runs/": {"id": seed.RUN}, "/sandbox/batch-exports/": {"id": seed.EXPORT}}
+EXISTING_AT: Final = {
+    "/sandbox/batch-export-runs/": {"id": seed.RUN},
+    "/sandbox/batch-exports/": {"id": seed.EXPORT},
+}
 """The same by a pattern of the operations' path."""
 
 
@@ -58,16 +73,33 @@ THE_REST: Final = "^/(capture|decide|i/v1|sandbox/(events|requests|rates|flags|e
 
 
 def settings(*, existing: bool, mode: str) -> str:
-    """The configuration of a run: whether ids are of what exists, and whether what is sent is valid (`positive`) or not, or `all`."""
+    """The configuration of a run: whether ids are of what exists, and whether what is sent is
+    valid (`positive`) or not, or `all`.
+    """
     keys = {"personalKey": seed.OWNER_KEY, "secretKey": seed.OWNER_KEY, "projectKey": seed.TOKEN}
-    lines = ["color = false", "warnings = false", 'suppress-health-check = ["all"]', "continue-on-failure = true"]
+    lines = [
+        "color = false",
+        "warnings = false",
+        'suppress-health-check = ["all"]',
+        "continue-on-failure = true",
+    ]
     lines += ["[cache]", "enabled = false", "[generation]", 'database = "none"', f'mode = "{mode}"']
     lines += ["[auth.openapi]", *(f'{name} = {{ bearer = "{key}" }}' for name, key in keys.items())]
     for tag, ids in EXISTING.items() if existing else ():
-        lines += ["[[operations]]", f'include-tag = "{tag}"', "[operations.parameters]"] if tag else ["[parameters]"]
-        lines += [f"{name} = {json.dumps(value)}" for name, value in {**EXISTING[""], **ids}.items()]
+        lines += (
+            ["[[operations]]", f'include-tag = "{tag}"', "[operations.parameters]"]
+            if tag
+            else ["[parameters]"]
+        )
+        lines += [
+            f"{name} = {json.dumps(value)}" for name, value in {**EXISTING[""], **ids}.items()
+        ]
     for path, at in EXISTING_AT.items() if existing else ():
-        lines += ["[[operations]]", f"include-path-regex = {json.dumps(path)}", "[operations.parameters]"]
+        lines += [
+            "[[operations]]",
+            f"include-path-regex = {json.dumps(path)}",
+            "[operations.parameters]",
+        ]
         lines += [f"{name} = {json.dumps(value)}" for name, value in at.items()]
     return "\n".join(lines)
 
@@ -76,12 +108,19 @@ async def add_remote_flag(sandbox: Sandbox) -> None:
     """Set a flag of remote configuration, the only kind whose payload can be asked for."""
     flag = {"is_remote_configuration": True, "filters": {"payloads": {"true": "7"}}}
     path = f"/sandbox/flags/{EXISTING['sdk']['key']}?api_key={seed.TOKEN}"
-    async with aiohttp.ClientSession() as session, session.put(sandbox.url + path, json=flag) as response:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.put(sandbox.url + path, json=flag) as response,
+    ):
         assert response.status == 200
 
 
-async def fuzz(sandbox: Sandbox, folder: Path, *options: str, existing: bool, mode: str) -> tuple[int, str, Counter[tuple[str, str]]]:
-    """Run schemathesis against a sandbox: its exit code, what it said, and how often each operation gave each status."""
+async def fuzz(
+    sandbox: Sandbox, folder: Path, *options: str, existing: bool, mode: str
+) -> tuple[int, str, Counter[tuple[str, str]]]:
+    """Run schemathesis against a sandbox: its exit code, what it said, and how often each
+    operation gave each status.
+    """
     configuration, answered = folder / "schemathesis.toml", folder / "answered.txt"
     configuration.write_text(settings(existing=existing, mode=mode))
     answered.touch()
@@ -101,14 +140,25 @@ async def fuzz(sandbox: Sandbox, folder: Path, *options: str, existing: bool, mo
             await process.wait()
     assert process.returncode is not None
     lines = answered.read_text().splitlines()
-    return process.returncode, said.decode(), Counter((name, status) for name, status in map(str.split, lines))
+    return (
+        process.returncode,
+        said.decode(),
+        Counter((name, status) for name, status in map(str.split, lines)),
+    )
 
 
 def without_success(
-    answers: Mapping[tuple[str, str], int], paths: Mapping[str, Mapping[str, Any]], left_out: Collection[str] = ()
+    answers: Mapping[tuple[str, str], int],
+    paths: Mapping[str, Mapping[str, Any]],
+    left_out: Collection[str] = (),
 ) -> list[str]:
     """The operations that never succeeded, though the document says how they would."""
-    operations = [each for methods in paths.values() for method, each in methods.items() if method not in left_out]
+    operations = [
+        each
+        for methods in paths.values()
+        for method, each in methods.items()
+        if method not in left_out
+    ]
     return [each["operationId"] for each in operations if not _succeeded(each, answers)]
 
 
@@ -130,30 +180,53 @@ class Run:
 
 FUZZING: Final = ("--phases", "fuzzing", "--exclude-method", "DELETE", "--max-examples")
 """Nothing is removed, so that what exists is there for every operation."""
-RUNS: Final = {  # without /sandbox/wait, which answers late; faults would reach the others; the clock and backfills make very many runs
+# without /sandbox/wait, which answers late; faults would reach the others; the clock and backfills
+# make very many runs
+RUNS: Final = {
     "boundaries-of-organizations": Run(("--phases", "coverage"), "^/api/organizations/"),
     "boundaries-of-environments": Run(("--phases", "coverage"), "^/api/environments/"),
     "boundaries-of-the-rest": Run(("--phases", "coverage"), THE_REST),
-    "fuzzing": Run((*FUZZING, "8"), "^/(?!api/(organizations|environments)|sandbox/(wait|faults|clock|.*/(terminate|backfill)))"),
+    "fuzzing": Run(
+        (*FUZZING, "8"),
+        (
+            "^/(?!api/(organizations|environments)|sandbox/(wait|faults|clock|.*/(terminate|backfi"
+            "ll)))"
+        ),
+    ),
     "fuzzing-faults": Run((*FUZZING, "40"), "^/sandbox/faults"),
     "fuzzing-management": Run((*FUZZING, "6"), MANAGEMENT),
     "fuzzing-strict": Run((*FUZZING, "4"), MANAGEMENT, strict=True, mode="positive"),
     "fuzzing-ids": Run((*FUZZING, "3"), MANAGEMENT, existing=False),
 }
-TO_SUCCEED: Final = ("boundaries-of-organizations", "boundaries-of-environments", "fuzzing", "fuzzing-strict")
+TO_SUCCEED: Final = (
+    "boundaries-of-organizations",
+    "boundaries-of-environments",
+    "fuzzing",
+    "fuzzing-strict",
+)
 """The runs in which every operation has to succeed now and then."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 async def test_answers_are_as_described(name: str, tmp_path: Path) -> None:
-    """Of thousands of requests that schemathesis makes up, valid and not, every answer's status, kind and body are in the document."""
+    """Of thousands of requests that schemathesis makes up, valid and not, every answer's status,
+    kind and body are in the document.
+    """
     run = RUNS[name]
     options = (*run.options, "--include-path-regex", run.paths, "--seed", "7")
-    async with Sandbox(seed.seeded(tmp_path, strict=run.strict, resolver=StaticResolver({}))) as sandbox:
+    async with Sandbox(
+        seed.seeded(tmp_path, strict=run.strict, resolver=StaticResolver({}))
+    ) as sandbox:
         await add_remote_flag(sandbox)
-        code, said, answers = await fuzz(sandbox, tmp_path, *options, existing=run.existing, mode=run.mode)
+        code, said, answers = await fuzz(
+            sandbox, tmp_path, *options, existing=run.existing, mode=run.mode
+        )
     assert code == 0, said
-    paths = {path: each for path, each in document(strict=run.strict)["paths"].items() if re.search(run.paths, path)}
+    paths = {
+        path: each
+        for path, each in document(strict=run.strict)["paths"].items()
+        if re.search(run.paths, path)
+    }
     if name in TO_SUCCEED:
         assert without_success(answers, paths, ("delete",) if "DELETE" in run.options else ()) == []

@@ -25,7 +25,11 @@ def test_it_moves_forward_only() -> None:
     clock = standing()
     clock.advance(timedelta(hours=1))
     clock.move_to(START + timedelta(days=1))
-    assert (clock.now(), clock.offset, clock()) == (START + timedelta(days=1), 86_400, MIDNIGHT + 86_400)
+    assert (clock.now(), clock.offset, clock()) == (
+        START + timedelta(days=1),
+        86_400,
+        MIDNIGHT + 86_400,
+    )
     for wrong in (START, LATEST + timedelta(seconds=1)):
         with pytest.raises(ValueError, match="can't be moved"):
             clock.move_to(wrong)

@@ -17,15 +17,43 @@ from tests.support.cases import cases
 from tests.support.spelled import SPACE, Spelled, spelled_events
 
 BROKEN = [
-    *["", " ", "{", "[", '{"a"', '{"a":', '{"a":1', '{"a":1,', '{"a":1,}', '{"a" 1}', "{1:2}", "{a:1}", '{"a":1}}', '{"a":1} x'],
-    *['{"a":NaN}', '{"a":-Infinity}', '{"a":01}', '{"a":1.}', '{"a":.5}', '{"a":"\n"}', '{"a":"\\x"}', '{"a":tru}', "[{},]", "[{} {}]"],
+    *[
+        "",
+        " ",
+        "{",
+        "[",
+        '{"a"',
+        '{"a":',
+        '{"a":1',
+        '{"a":1,',
+        '{"a":1,}',
+        '{"a" 1}',
+        "{1:2}",
+        "{a:1}",
+        '{"a":1}}',
+        '{"a":1} x',
+    ],
+    *[
+        '{"a":NaN}',
+        '{"a":-Infinity}',
+        '{"a":01}',
+        '{"a":1.}',
+        '{"a":.5}',
+        '{"a":"\n"}',
+        '{"a":"\\x"}',
+        '{"a":tru}',
+        "[{},]",
+        "[{} {}]",
+    ],
     *["\ufeff{}", "\x0b{}", "{} \x00", "[" * 100_000, '{"a":' * 100_000],
 ]
 
 
 @cases("text", BROKEN, ids=range(len(BROKEN)))
 def test_what_is_not_json_is_refused(text: str) -> None:
-    """A text that breaks off, has something after its end, or bends the grammar is 400, however deep it is nested."""
+    """A text that breaks off, has something after its end, or bends the grammar is 400, however
+    deep it is nested.
+    """
     with pytest.raises(RequestRejected) as refused:
         read_envelope(text)
     assert refused.value.status == 400
@@ -34,10 +62,18 @@ def test_what_is_not_json_is_refused(text: str) -> None:
 @pytest.mark.slow
 @given(st.lists(st.tuples(SPACE, spelled_events(), SPACE), min_size=1, max_size=4), SPACE)
 def test_an_events_text_is_what_was_sent(sent: list[tuple[str, Spelled, str]], space: str) -> None:
-    """Whatever the spacing, escapes, numbers, order and repetition of keys: each event is cut out exactly, of an array and of a batch."""
+    """Whatever the spacing, escapes, numbers, order and repetition of keys: each event is cut out
+    exactly, of an array and of a batch.
+    """
     array = "[" + ",".join(before + one.text + after for before, one, after in sent) + "]"
-    for body in (array, f'{{"batch"{space}:{space}{array},"api_key":"k"}}', f'{space}{{"x":[{{}}],"\\u0062atch":{array}}}{space}'):
-        assert [element.raw for element in read_envelope(body).elements] == [one.text for _, one, _ in sent]
+    for body in (
+        array,
+        f'{{"batch"{space}:{space}{array},"api_key":"k"}}',
+        f'{space}{{"x":[{{}}],"\\u0062atch":{array}}}{space}',
+    ):
+        assert [element.raw for element in read_envelope(body).elements] == [
+            one.text for _, one, _ in sent
+        ]
 
 
 @given(spelled_events(with_properties=True))
@@ -50,10 +86,14 @@ def test_a_values_text_is_what_was_sent(one: Spelled) -> None:
 
 @given(st.text(alphabet='{}[]":,0.1e-+ \\nultrsa', max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    """What is read as an array or an object is JSON to another reader too; everything else is refused."""
+    """What is read as an array or an object is JSON to another reader too; everything else is
+    refused.
+    """
     with suppress(RequestRejected):
         envelope = read_envelope(text)
-        assert [json.loads(element.raw) for element in envelope.elements] == objects_of(json.loads(text))
+        assert [json.loads(element.raw) for element in envelope.elements] == objects_of(
+            json.loads(text)
+        )
 
 
 def objects_of(value: Any) -> list[Any]:
@@ -62,10 +102,20 @@ def objects_of(value: Any) -> list[Any]:
 
 
 @cases(
-    ("number", "infinite"), [("1e308", False), ("1e309", True), ("-1e999", True), ("1" * 308, False), ("9" * 310, True), ("1" * 5000, True)]
+    ("number", "infinite"),
+    [
+        ("1e308", False),
+        ("1e309", True),
+        ("-1e999", True),
+        ("1" * 308, False),
+        ("9" * 310, True),
+        ("1" * 5000, True),
+    ],
 )
 def test_a_number_out_of_range_is_noted(number: str, infinite: bool) -> None:
-    """A number that no double holds is noted, however it is written; its text stays, in an integer of any length too."""
+    """A number that no double holds is noted, however it is written; its text stays, in an integer
+    of any length too.
+    """
     scanner = JsonScanner(f"[{number}]")
     scanner.value(0)
     assert scanner.infinite is infinite

@@ -7,7 +7,13 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.sandbox.protocol.times import format_time, from_milliseconds, happened_at, parse_rfc3339, parse_time
+from forwarder.sandbox.protocol.times import (
+    format_time,
+    from_milliseconds,
+    happened_at,
+    parse_rfc3339,
+    parse_time,
+)
 from tests.support.cases import cases
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -40,7 +46,9 @@ SLOW = NOW - HOUR
         ("0001-01-01T00:00:00Z", None, NOW + HOUR, NOW),
     ],
 )
-def test_rules(timestamp: object, offset: object, sent_at: datetime | None, expected: datetime) -> None:
+def test_rules(
+    timestamp: object, offset: object, sent_at: datetime | None, expected: datetime
+) -> None:
     """One row of the service's rules each."""
     assert happened_at(timestamp, offset, sent_at, NOW) == expected
 
@@ -52,14 +60,20 @@ def test_texts_sort_as_times_do(one: datetime, other: datetime) -> None:
     assert parse_time(format_time(one)) == one
 
 
-@cases(("digits", "seconds"), [("1767268800123", 0.123), ("x", None), (None, None), ("9" * 15, None), ("٣", None)])
+@cases(
+    ("digits", "seconds"),
+    [("1767268800123", 0.123), ("x", None), (None, None), ("9" * 15, None), ("٣", None)],
+)
 def test_milliseconds(digits: str | None, seconds: float | None) -> None:
     """`_` is milliseconds since 1970, or nothing."""
     expected = None if seconds is None else NOW + timedelta(seconds=seconds)
     assert from_milliseconds(digits) == expected
 
 
-@cases("text", ["2026-01-01T12:00:00Z", "2026-01-01t13:00:00.000+01:00", "2026-01-01 12:00:00.000000000z"])
+@cases(
+    "text",
+    ["2026-01-01T12:00:00Z", "2026-01-01t13:00:00.000+01:00", "2026-01-01 12:00:00.000000000z"],
+)
 def test_times_by_rfc_3339(text: str) -> None:
     """Date and time, apart by a T or a blank, to any fraction of a second, with a zone."""
     assert parse_rfc3339(text) == datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -67,7 +81,15 @@ def test_times_by_rfc_3339(text: str) -> None:
 
 @cases(
     "text",
-    ["", "2026-01-01", "2026-01-01T12:00:00", "2026-01-01T12:00Z", "20260101T120000Z", "2026-02-30T12:00:00Z", "٢026-01-01T12:00:00Z"],
+    [
+        "",
+        "2026-01-01",
+        "2026-01-01T12:00:00",
+        "2026-01-01T12:00Z",
+        "20260101T120000Z",
+        "2026-02-30T12:00:00Z",
+        "٢026-01-01T12:00:00Z",
+    ],
 )
 def test_times_that_are_not_by_rfc_3339(text: str) -> None:
     """What lacks a part, or is no time at all, is none."""

@@ -1,4 +1,6 @@
-"""What a repeat is: a duplicate if every byte is equal, else a conflict (wire facts: the service de-duplicates on four fields)."""
+"""What a repeat is: a duplicate if every byte is equal, else a conflict (wire facts: the service
+de-duplicates on four fields).
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,23 @@ from hypothesis import strategies as st
 
 from forwarder.sandbox import SandboxOptions
 from forwarder.sandbox.store.database import Store
-from forwarder.sandbox.store.records import ArrivalKind, EventFilter, IngestedEvent, ListingPage, RequestRecord
+from forwarder.sandbox.store.records import (
+    ArrivalKind,
+    EventFilter,
+    IngestedEvent,
+    ListingPage,
+    RequestRecord,
+)
 from tests.sandbox.client import KEY, UUID, batch, event, talking
 from tests.support.cases import cases
 
 OTHER = "phc_another_key_000000002"
 ALL = EventFilter(arrivals=True)
-FIRST = f'{{"event":"seen","distinct_id":"ann","uuid":"{UUID}","timestamp":"2026-01-01T00:00:00Z","properties":{{"n": 1.0}}}}'
+FIRST = (
+    f'{{"event":"seen","distinct_id":"ann","uuid":"{UUID}","timestamp":"2026-01-01T00:00:00Z","pro'
+    f'perties":{{"n": '
+    f"1.0}}}}"
+)
 
 
 def body(*raws: str, key: str = KEY) -> bytes:
@@ -27,7 +39,9 @@ def body(*raws: str, key: str = KEY) -> bytes:
 
 @cases("at", [at for at, character in enumerate(FIRST) if character.isalnum()])
 async def test_one_byte_that_differs_is_a_conflict(at: int) -> None:
-    """Change any one letter or digit: it is shown, counted, and both versions are kept; a change of the uuid makes another event."""
+    """Change any one letter or digit: it is shown, counted, and both versions are kept; a change
+    of the uuid makes another event.
+    """
     changed = FIRST[:at] + ("1" if FIRST[at] != "1" else "2") + FIRST[at + 1 :]
     async with talking() as client:
         await client.post("/batch/", body(FIRST))
@@ -41,7 +55,12 @@ async def test_one_byte_that_differs_is_a_conflict(at: int) -> None:
         return
     same = f'"uuid":"{UUID}"' in changed
     assert kept == [FIRST, changed]
-    assert (summary.arrivals, summary.events, summary.conflicts, summary.duplicates) == (2, 1 if same else 2, int(same), 0)
+    assert (summary.arrivals, summary.events, summary.conflicts, summary.duplicates) == (
+        2,
+        1 if same else 2,
+        int(same),
+        0,
+    )
     assert listed["count"] == len(conflicts) == int(same)
     if same:
         assert [listed["results"][0][version]["raw"] for version in ("first", "second")] == kept
@@ -61,7 +80,9 @@ async def test_one_byte_that_differs_is_a_conflict(at: int) -> None:
     ],
 )
 async def test_the_same_meaning_in_other_bytes_is_a_conflict(changed: str) -> None:
-    """Another time, another spelling of it, of a number, of the uuid, another order or a space: each is a conflict."""
+    """Another time, another spelling of it, of a number, of the uuid, another order or a space:
+    each is a conflict.
+    """
     async with talking() as client:
         await client.post("/batch/", body(FIRST, changed))
         summary = await client.sandbox.summary()
@@ -69,7 +90,9 @@ async def test_the_same_meaning_in_other_bytes_is_a_conflict(changed: str) -> No
 
 
 async def test_equal_bytes_are_a_duplicate() -> None:
-    """In another request, in the same one, in another encoding, of either version of a conflict: the same bytes count as a repeat."""
+    """In another request, in the same one, in another encoding, of either version of a conflict:
+    the same bytes count as a repeat.
+    """
     changed = FIRST.replace("ann", "bob")
     async with talking() as client:
         await client.post("/batch/", body(FIRST, FIRST))
@@ -77,7 +100,14 @@ async def test_equal_bytes_are_a_duplicate() -> None:
         await client.post("/batch/", body(changed, FIRST, changed))
         kinds = [(one.kind, one.first) for one in await client.sandbox.events(ALL)]
     new, again = (ArrivalKind.NEW, None), (ArrivalKind.DUPLICATE, 1)
-    assert kinds == [new, again, (ArrivalKind.CONFLICT, 1), (ArrivalKind.CONFLICT, 1), again, (ArrivalKind.DUPLICATE, 4)]
+    assert kinds == [
+        new,
+        again,
+        (ArrivalKind.CONFLICT, 1),
+        (ArrivalKind.CONFLICT, 1),
+        again,
+        (ArrivalKind.DUPLICATE, 4),
+    ]
 
 
 async def test_projects_are_apart() -> None:
@@ -108,20 +138,43 @@ def stored(number: int, version: int) -> IngestedEvent:
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=4), max_size=8))
 def test_kinds_follow_the_model(requests: list[list[tuple[int, int]]]) -> None:
-    """Whatever comes in whatever order: the figures, the kinds and the listings are those of a plain dictionary of versions."""
+    """Whatever comes in whatever order: the figures, the kinds and the listings are those of a
+    plain dictionary of versions.
+    """
     store = Store(None)
     versions: dict[int, set[int]] = {}
     expected: list[ArrivalKind] = []
     for request in requests:
         for number, version in request:
             seen = versions.setdefault(number, set())
-            expected.append(ArrivalKind.DUPLICATE if version in seen else ArrivalKind.CONFLICT if seen else ArrivalKind.NEW)
+            expected.append(
+                ArrivalKind.DUPLICATE
+                if version in seen
+                else ArrivalKind.CONFLICT
+                if seen
+                else ArrivalKind.NEW
+            )
             seen.add(version)
         events = [stored(*one) for one in request]
-        store.add(RequestRecord("2026-01-01T00:00:00.000000Z", "/batch/", "", {}, 200, "", api_key=KEY, events=events))
+        store.add(
+            RequestRecord(
+                "2026-01-01T00:00:00.000000Z",
+                "/batch/",
+                "",
+                {},
+                200,
+                "",
+                api_key=KEY,
+                events=events,
+            )
+        )
     summary = store.summary()
     assert [one.kind for one in store.events(ALL, ListingPage(None))[1]] == expected
-    assert astuple(summary)[1:6] == (len(expected), *[expected.count(kind) for kind in ArrivalKind], 0)
+    assert astuple(summary)[1:6] == (
+        len(expected),
+        *[expected.count(kind) for kind in ArrivalKind],
+        0,
+    )
     assert store.events(EventFilter(), ListingPage(0))[0] == summary.events
     assert store.conflicts(ListingPage(0))[0] == summary.conflicts
     store.close()

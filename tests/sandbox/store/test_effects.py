@@ -36,14 +36,20 @@ class Step(NamedTuple):
 
 STEPS = st.lists(
     st.builds(
-        Step, st.sampled_from(["seen", "anonymous", "$identify", "$create_alias", "$merge_dangerously"]), IDS, IDS, st.integers(0, 2)
+        Step,
+        st.sampled_from(["seen", "anonymous", "$identify", "$create_alias", "$merge_dangerously"]),
+        IDS,
+        IDS,
+        st.integers(0, 2),
     ),
     max_size=12,
 )
 
 
 class Model:
-    """Persons as the documents describe them, without a database: each a dictionary, named by their distinct ids."""
+    """Persons as the documents describe them, without a database: each a dictionary, named by
+    their distinct ids.
+    """
 
     def __init__(self) -> None:
         self.owners: dict[str, dict[str, Any]] = {}
@@ -51,10 +57,17 @@ class Model:
     def person(self, distinct_id: str) -> dict[str, Any]:
         """The owner of an id; made if there is none."""
         if distinct_id not in self.owners:
-            self.owners[distinct_id] = {"main": distinct_id, "ids": {distinct_id}, "properties": {}, "identified": False}
+            self.owners[distinct_id] = {
+                "main": distinct_id,
+                "ids": {distinct_id},
+                "properties": {},
+                "identified": False,
+            }
         return self.owners[distinct_id]
 
-    def merge(self, merged: str, surviving: str, *, becomes_main: bool, even_identified: bool) -> None:
+    def merge(
+        self, merged: str, surviving: str, *, becomes_main: bool, even_identified: bool
+    ) -> None:
         """Make the owners of two ids one."""
         if merged == surviving:
             return
@@ -95,7 +108,10 @@ class Model:
     def shown(self) -> list[tuple[Any, ...]]:
         """The persons, so that they can be compared."""
         persons = {id(person): person for person in self.owners.values()}.values()
-        return sorted((one["main"], sorted(one["ids"]), one["properties"], one["identified"]) for one in persons)
+        return sorted(
+            (one["main"], sorted(one["ids"]), one["properties"], one["identified"])
+            for one in persons
+        )
 
 
 def event_of(step: Step, position: int) -> IngestedEvent:
@@ -105,8 +121,19 @@ def event_of(step: Step, position: int) -> IngestedEvent:
         properties["$process_person_profile"] = False
     else:
         properties["$anon_distinct_id" if step.kind == "$identify" else "alias"] = step.other
-    raw = json.dumps({"event": step.kind, "distinct_id": step.distinct_id, "properties": properties})
-    return IngestedEvent(position, None, step.kind, step.distinct_id, None, TIME, json.dumps(properties), raw.encode())
+    raw = json.dumps(
+        {"event": step.kind, "distinct_id": step.distinct_id, "properties": properties}
+    )
+    return IngestedEvent(
+        position,
+        None,
+        step.kind,
+        step.distinct_id,
+        None,
+        TIME,
+        json.dumps(properties),
+        raw.encode(),
+    )
 
 
 def arrival(*events: IngestedEvent) -> RequestRecord:
@@ -117,18 +144,26 @@ def arrival(*events: IngestedEvent) -> RequestRecord:
 def shown(store: Store) -> list[tuple[Any, ...]]:
     """The persons of a store, so that they can be compared."""
     found = store.persons(PersonFilter(), ALL)[1]
-    return sorted((one.distinct_id, sorted(one.distinct_ids), one.properties, one.is_identified) for one in found)
+    return sorted(
+        (one.distinct_id, sorted(one.distinct_ids), one.properties, one.is_identified)
+        for one in found
+    )
 
 
 def changed(store: Store) -> dict[str, int]:
     """The arrival that changed each distinct id's person last."""
-    statement = "SELECT ids.distinct_id, persons.changed FROM distinct_ids AS ids JOIN persons ON persons.id = ids.person"
+    statement = (
+        "SELECT ids.distinct_id, persons.changed FROM distinct_ids AS ids JOIN persons ON "
+        "persons.id = ids.person"
+    )
     return dict(store.connection.execute(statement).fetchall())
 
 
 @given(STEPS)
 def test_persons_follow_the_model(steps: Sequence[Step]) -> None:
-    """Whatever comes in whatever order: each distinct id has one owner, and the persons are those of a few dictionaries."""
+    """Whatever comes in whatever order: each distinct id has one owner, and the persons are those
+    of a few dictionaries.
+    """
     model, at_once, one_by_one = Model(), Store(None), Store(None)
     for position, step in enumerate(steps):
         model.apply(step, position + 1)
@@ -152,14 +187,20 @@ async def test_a_long_backlog_lets_others_pass() -> None:
     asking = asyncio.ensure_future(arrivals.ask(lambda store: store.summary()))
     seen = set[int]()
     while not asking.done():
-        seen.add(await arrivals.run(lambda store: int(store.select("SELECT arrival FROM progress", [])[0][0])))
+        seen.add(
+            await arrivals.run(
+                lambda store: int(store.select("SELECT arrival FROM progress", [])[0][0])
+            )
+        )
     assert seen >= {STEP, STEP * 2}
     assert (await asking).persons == STEP * 3
     await arrivals.close()
 
 
 def test_a_step_of_large_events_is_short() -> None:
-    """A step ends at so many bytes, too, so that large events neither fill the memory nor hold others up; the next goes on after it."""
+    """A step ends at so many bytes, too, so that large events neither fill the memory nor hold
+    others up; the next goes on after it.
+    """
     store, text = Store(None), "x" * (STEP_BYTES // 2)
     large = [event_of(Step("seen", f"u{n}", text, n), n) for n in range(5)]
     store.add(arrival(*large))
@@ -172,7 +213,9 @@ def test_a_step_of_large_events_is_short() -> None:
 
 
 async def test_a_file_goes_on_where_it_was(tmp_path: Path) -> None:
-    """After a restart nothing is folded in twice, and what nobody had asked for yet is folded in then."""
+    """After a restart nothing is folded in twice, and what nobody had asked for yet is folded in
+    then.
+    """
     options = SandboxOptions(database=tmp_path / "x.db")
     async with talking(options) as client:
         await client.post("/batch/", batch(event(properties={"$set": {"a": 1}})))
@@ -182,7 +225,11 @@ async def test_a_file_goes_on_where_it_was(tmp_path: Path) -> None:
         [person] = await client.sandbox.persons()
         assert (person.id, person.properties) == (before[0].id, {"a": 1, "b": 2})
         await client.sandbox.clear()
-        assert (await client.sandbox.persons(), await client.sandbox.groups(), await client.sandbox.events()) == ([], [], [])
+        assert (
+            await client.sandbox.persons(),
+            await client.sandbox.groups(),
+            await client.sandbox.events(),
+        ) == ([], [], [])
         await client.post("/batch/", batch(event(properties={"$set": {"c": 3}})))
         assert [one.properties for one in await client.sandbox.persons()] == [{"c": 3}]
 
@@ -193,7 +240,9 @@ OTHER = "phc_another_key_000000002"
 def identify(distinct_id: str, anonymous: str | None = None, **properties: Any) -> dict[str, Any]:
     """What an SDK sends when a user logs in."""
     known = {} if anonymous is None else {"$anon_distinct_id": anonymous}
-    return event(event="$identify", distinct_id=distinct_id, properties={**known, "$set": properties})
+    return event(
+        event="$identify", distinct_id=distinct_id, properties={**known, "$set": properties}
+    )
 
 
 def alias(distinct_id: str, into: str) -> dict[str, Any]:
@@ -228,7 +277,9 @@ async def shown_person(client: Client, query: str = "") -> list[dict[str, Any]]:
 
 
 async def test_an_identified_event_makes_a_person() -> None:
-    """The default event makes a person of its distinct id, which is not identified and has no properties."""
+    """The default event makes a person of its distinct id, which is not identified and has no
+    properties.
+    """
     [person] = await persons(event(timestamp="2025-12-01T10:00:00Z"), event())
     assert len(person.pop("id")) == 36
     assert person == {
@@ -242,7 +293,9 @@ async def test_an_identified_event_makes_a_person() -> None:
 
 
 async def test_an_anonymous_event_makes_none() -> None:
-    """`$process_person_profile: false` makes no person and sets nothing; it is of its id's person, if there is one, also later."""
+    """`$process_person_profile: false` makes no person and sets nothing; it is of its id's person,
+    if there is one, also later.
+    """
     anonymous = event(properties={"$process_person_profile": False, "$set": {"a": 1}})
     async with talking() as client:
         await client.post("/batch/", batch(anonymous))
@@ -251,7 +304,9 @@ async def test_an_anonymous_event_makes_none() -> None:
         await client.post("/batch/", batch(event(), anonymous))
         [person] = await shown_person(client)
         assert person["properties"] == {}
-        assert [one["person"] for one in (await client.get("/sandbox/events"))["results"]] == [person["id"]] * 3
+        assert [one["person"] for one in (await client.get("/sandbox/events"))["results"]] == [
+            person["id"]
+        ] * 3
 
 
 @cases(
@@ -259,66 +314,112 @@ async def test_an_anonymous_event_makes_none() -> None:
     [
         ([identify("u", plan="pro", n=1)], {"plan": "pro", "n": 1}),
         ([setting("u", a=1, b=1), setting("u", b=2)], {"a": 1, "b": 2}),
-        ([setting("u", a=1, b=0, c=True), setting("u", a=True, b=0.0, c=1)], {"a": True, "b": 0.0, "c": 1}),
+        (
+            [setting("u", a=1, b=0, c=True), setting("u", a=True, b=0.0, c=1)],
+            {"a": True, "b": 0.0, "c": 1},
+        ),
         ([once("u", a=1), once("u", a=2, b=2)], {"a": 1, "b": 2}),
         ([event(distinct_id="u", properties={"$set": {"a": 1}, "$set_once": {"a": 2}})], {"a": 1}),
         ([event(distinct_id="u", **{"$set": {"a": 1}, "$set_once": {"b": 2}})], {"a": 1, "b": 2}),
-        ([event(distinct_id="u", properties={"$set": {"a": 1, "b": 1}}, **{"$set": {"a": 2}})], {"a": 2, "b": 1}),
-        ([setting("u", a=1, b=2), event(distinct_id="u", properties={"$unset": ["a", 7, "none"]})], {"b": 2}),
+        (
+            [event(distinct_id="u", properties={"$set": {"a": 1, "b": 1}}, **{"$set": {"a": 2}})],
+            {"a": 2, "b": 1},
+        ),
+        (
+            [
+                setting("u", a=1, b=2),
+                event(distinct_id="u", properties={"$unset": ["a", 7, "none"]}),
+            ],
+            {"b": 2},
+        ),
         ([setting("u", a=1, b=2), event(distinct_id="u", **{"$unset": ["b"]})], {"a": 1}),
         ([event(distinct_id="u", properties={"$set": "no", "$set_once": [1], "$unset": "x"})], {}),
-        ([setting("u", a={"b": [1, None, True]}, e="é\ud83d\ude00")], {"a": {"b": [1, None, True]}, "e": "é😀"}),
+        (
+            [setting("u", a={"b": [1, None, True]}, e="é\ud83d\ude00")],
+            {"a": {"b": [1, None, True]}, "e": "é😀"},
+        ),
     ],
 )
 async def test_properties(events: list[dict[str, Any]], properties: dict[str, Any]) -> None:
-    """`$set` overwrites, `$set_once` doesn't, `$unset` takes away; also beside the properties; what has another form is nothing."""
+    """`$set` overwrites, `$set_once` doesn't, `$unset` takes away; also beside the properties;
+    what has another form is nothing.
+    """
     [person] = await persons(*events)
-    assert json.dumps(person["properties"], sort_keys=True) == json.dumps(properties, sort_keys=True)  # to Python 1 == True
+    # to Python 1 == True
+    assert json.dumps(person["properties"], sort_keys=True) == json.dumps(
+        properties, sort_keys=True
+    )
 
 
 async def test_identify_merges_the_anonymous_person() -> None:
-    """`$anon_distinct_id` brings what the anonymous person had; the identified one's properties win, and its id stays the main one."""
-    [person] = await persons(setting("anon", a=1, b=1), setting("user", b=2), identify("user", "anon", c=3))
+    """`$anon_distinct_id` brings what the anonymous person had; the identified one's properties
+    win, and its id stays the main one.
+    """
+    [person] = await persons(
+        setting("anon", a=1, b=1), setting("user", b=2), identify("user", "anon", c=3)
+    )
     assert (person["distinct_id"], person["distinct_ids"]) == ("user", ["anon", "user"])
     assert person["properties"] == {"a": 1, "b": 2, "c": 3}
     assert person["is_identified"]
 
 
 async def test_identify_of_a_user_who_is_new() -> None:
-    """Where only the anonymous person exists it stays itself and gets the user's id as its main one; where neither does, one is made."""
+    """Where only the anonymous person exists it stays itself and gets the user's id as its main
+    one; where neither does, one is made.
+    """
     async with talking() as client:
         await client.post("/batch/", batch(setting("anon", a=1)))
         [before] = await shown_person(client)
         await client.post("/batch/", batch(identify("user", "anon")))
         [after] = await shown_person(client)
-        assert (after["id"], after["distinct_id"], after["distinct_ids"]) == (before["id"], "user", ["anon", "user"])
+        assert (after["id"], after["distinct_id"], after["distinct_ids"]) == (
+            before["id"],
+            "user",
+            ["anon", "user"],
+        )
     [person] = await persons(identify("user", "anon"))
     assert (person["distinct_id"], person["distinct_ids"]) == ("user", ["user", "anon"])
 
 
 async def test_identify_takes_nobody_who_is_identified() -> None:
-    """Two users of one browser stay two: an identified person is not merged by `$identify`, and the event still does the rest."""
+    """Two users of one browser stay two: an identified person is not merged by `$identify`, and
+    the event still does the rest.
+    """
     one, other = await persons(identify("one"), setting("two", a=1), identify("two", "one", b=2))
     assert (one["distinct_ids"], other["distinct_ids"]) == (["one"], ["two"])
     assert other["properties"] == {"a": 1, "b": 2}
 
 
 async def test_alias_becomes_the_main_id() -> None:
-    """`$create_alias` merges distinct_id into alias: the alias's properties win, and it becomes the main id of whoever it is."""
+    """`$create_alias` merges distinct_id into alias: the alias's properties win, and it becomes
+    the main id of whoever it is.
+    """
     [person] = await persons(setting("old", a=1, b=1), setting("new", b=2), alias("old", "new"))
-    assert (person["distinct_id"], person["properties"], person["is_identified"]) == ("new", {"a": 1, "b": 2}, True)
-    [person] = await persons(identify("user"), alias("anon", "user"), alias("user", "later"), alias("user", "anon"))
+    assert (person["distinct_id"], person["properties"], person["is_identified"]) == (
+        "new",
+        {"a": 1, "b": 2},
+        True,
+    )
+    [person] = await persons(
+        identify("user"), alias("anon", "user"), alias("user", "later"), alias("user", "anon")
+    )
     assert (person["distinct_id"], person["distinct_ids"]) == ("anon", ["user", "anon", "later"])
 
 
 async def test_aliases_that_say_nothing() -> None:
     """An alias to itself, an empty one or none at all is an event like others."""
-    [person] = await persons(alias("u", "u"), alias("u", " "), event(event="$create_alias", distinct_id="u", properties={}))
+    [person] = await persons(
+        alias("u", "u"),
+        alias("u", " "),
+        event(event="$create_alias", distinct_id="u", properties={}),
+    )
     assert (person["distinct_ids"], person["is_identified"]) == (["u"], False)
 
 
 async def test_merging_dangerously() -> None:
-    """`$merge_dangerously` merges also an identified person, into the event's own, whose properties win and whose main id stays."""
+    """`$merge_dangerously` merges also an identified person, into the event's own, whose
+    properties win and whose main id stays.
+    """
     merge = event(event="$merge_dangerously", distinct_id="one", properties={"alias": "two"})
     [person] = await persons(identify("one", a=1), identify("two", a=2, b=2), merge)
     assert (person["distinct_id"], person["properties"]) == ("one", {"a": 1, "b": 2})
@@ -327,7 +428,9 @@ async def test_merging_dangerously() -> None:
 async def test_a_merged_person_has_the_earlier_beginning() -> None:
     """`created_at` is that of the one who was there first, by the events' times."""
     [person] = await persons(
-        event(distinct_id="a", timestamp="2025-03-01T00:00:00Z"), event(distinct_id="b", timestamp="2025-02-01T00:00:00Z"), alias("b", "a")
+        event(distinct_id="a", timestamp="2025-03-01T00:00:00Z"),
+        event(distinct_id="b", timestamp="2025-02-01T00:00:00Z"),
+        alias("b", "a"),
     )
     assert person["created_at"].startswith("2025-02-01")
 
@@ -335,7 +438,15 @@ async def test_a_merged_person_has_the_earlier_beginning() -> None:
 async def test_events_of_both_are_the_merged_persons() -> None:
     """After a merge the events of every id are the surviving person's, and are found by it."""
     async with talking() as client:
-        await client.post("/batch/", batch(event(distinct_id="a"), event(distinct_id="b"), event(distinct_id="c"), alias("a", "b")))
+        await client.post(
+            "/batch/",
+            batch(
+                event(distinct_id="a"),
+                event(distinct_id="b"),
+                event(distinct_id="c"),
+                alias("a", "b"),
+            ),
+        )
         merged, other = await shown_person(client)
         listing = await client.get(f"/sandbox/events?person={merged['id']}")
         assert [one["distinct_id"] for one in listing["results"]] == ["a", "b", "a"]
@@ -345,30 +456,52 @@ async def test_events_of_both_are_the_merged_persons() -> None:
 
 
 async def test_repeats_and_conflicts_change_nothing() -> None:
-    """What has a uuid that is here already has no effect, whether it repeats the first or contradicts it; arrival decides, not time."""
+    """What has a uuid that is here already has no effect, whether it repeats the first or
+    contradicts it; arrival decides, not time.
+    """
     first = {**setting("u", a=1), "uuid": UUID, "timestamp": "2025-12-01T00:00:00Z"}
     [person] = await persons(first, setting("u", a=2), first, {**setting("u", a=3), "uuid": UUID})
     assert person["properties"] == {"a": 2}
     async with talking() as client:
         await client.post("/batch/", batch(setting("u", a=1)))
-        await client.post("/batch/", batch({**setting("u", a=0), "timestamp": "2020-01-01T00:00:00Z"}, historical_migration=True))
+        await client.post(
+            "/batch/",
+            batch(
+                {**setting("u", a=0), "timestamp": "2020-01-01T00:00:00Z"},
+                historical_migration=True,
+            ),
+        )
         assert [one["properties"] for one in await shown_person(client)] == [{"a": 0}]
 
 
 async def test_numbers_no_double_holds() -> None:
-    """A number beyond every double becomes null in a person's properties, one with any number of digits stays."""
+    """A number beyond every double becomes null in a person's properties, one with any number of
+    digits stays.
+    """
     async with talking() as client:
         long = f'{{"x":{"1" * 5000},"$set":{{"c":1}}}}'
-        for distinct_id, properties in (("a", '{"$set":{"a":1e999,"b":[1e999,12345678901234567890]}}'), ("b", long)):
-            body = f'{{"api_key":"{KEY}","event":"e","distinct_id":"{distinct_id}","properties":{properties}}}'
+        for distinct_id, properties in (
+            ("a", '{"$set":{"a":1e999,"b":[1e999,12345678901234567890]}}'),
+            ("b", long),
+        ):
+            body = (
+                f'{{"api_key":"{KEY}","event":"e","distinct_id":"{distinct_id}","properties":'
+                f"{properties}}}"
+            )
             assert (await client.post("/capture/", body.encode())).status == 200
-        assert [one["properties"] for one in await shown_person(client)] == [{"a": None, "b": [None, 12345678901234567890]}, {"c": 1}]
+        assert [one["properties"] for one in await shown_person(client)] == [
+            {"a": None, "b": [None, 12345678901234567890]},
+            {"c": 1},
+        ]
 
 
 async def test_deeply_nested_properties_are_shown() -> None:
     """Whatever nesting is taken can be shown."""
     async with talking() as client:
-        body = f'{{"api_key":"{KEY}","event":"e","distinct_id":"u","properties":{{"$set":{{"a":{"[" * 900}{"]" * 900}}}}}}}'
+        body = (
+            f'{{"api_key":"{KEY}","event":"e","distinct_id":"u","properties":{{"$set":{{"a":'
+            f"{'[' * 900}{']' * 900}}}}}}}"
+        )
         assert (await client.post("/capture/", body.encode())).status == 200
         answer = await client.ask("GET", "/sandbox/persons")
         assert answer.status == 200
@@ -382,20 +515,31 @@ async def test_projects_are_apart() -> None:
         await client.post("/batch/", {**batch(setting("u", a=2)), "api_key": OTHER})
         one, other = await shown_person(client)
         assert one["id"] != other["id"]
-        assert [person["properties"] for person in await shown_person(client, f"api_key={OTHER}")] == [{"a": 2}]
+        assert [
+            person["properties"] for person in await shown_person(client, f"api_key={OTHER}")
+        ] == [{"a": 2}]
         assert KEY not in str(one)
 
 
 async def test_finding_persons() -> None:
     """By any of their distinct ids, by id, in pages, the newest first."""
     async with talking() as client:
-        await client.post("/batch/", batch(*[event(distinct_id=f"u{n}") for n in range(5)], alias("u0", "u1")))
+        await client.post(
+            "/batch/", batch(*[event(distinct_id=f"u{n}") for n in range(5)], alias("u0", "u1"))
+        )
         ids = [person["id"] for person in await shown_person(client)]
         for name in ("u0", "u1"):
-            assert [person["id"] for person in await shown_person(client, f"distinct_id={name}")] == ids[:1]
-        assert [person["id"] for person in await shown_person(client, f"person={ids[2]}")] == [ids[2]]
+            assert [
+                person["id"] for person in await shown_person(client, f"distinct_id={name}")
+            ] == ids[:1]
+        assert [person["id"] for person in await shown_person(client, f"person={ids[2]}")] == [
+            ids[2]
+        ]
         page = await client.get("/sandbox/persons?limit=2&offset=1&order=newest")
-        assert (page["count"], [person["id"] for person in page["results"]]) == (4, [ids[2], ids[1]])
+        assert (page["count"], [person["id"] for person in page["results"]]) == (
+            4,
+            [ids[2], ids[1]],
+        )
         assert [person.id for person in await client.sandbox.persons()] == ids
 
 
@@ -406,9 +550,13 @@ def group(group_type: Any, group_key: Any, **properties: Any) -> dict[str, Any]:
 
 
 async def test_groupidentify_makes_and_changes_a_group() -> None:
-    """The first makes the group, later ones set more of its properties; a date is the text that was sent."""
+    """The first makes the group, later ones set more of its properties; a date is the text that
+    was sent.
+    """
     async with talking() as client:
-        await client.post("/batch/", batch(group("company", "x", name="X", founded="2020-01-01T00:00:00Z")))
+        await client.post(
+            "/batch/", batch(group("company", "x", name="X", founded="2020-01-01T00:00:00Z"))
+        )
         later = {**group("company", "x", name="Y"), "timestamp": "2025-12-02T10:00:00Z"}
         await client.post("/batch/", batch(later))
         assert await client.get("/sandbox/groups") == {
@@ -427,21 +575,42 @@ async def test_groupidentify_makes_and_changes_a_group() -> None:
 
 
 async def test_events_of_groups_make_none() -> None:
-    """`$groups` says whose an event is, creates nothing, and the event is found by it; type and key belong together."""
+    """`$groups` says whose an event is, creates nothing, and the event is found by it; type and
+    key belong together.
+    """
     async with talking() as client:
-        events = [event(properties={"$groups": {"company": "x", "team": 7}}), event(properties={"$groups": {"company": 7, "team": "x"}})]
+        events = [
+            event(properties={"$groups": {"company": "x", "team": 7}}),
+            event(properties={"$groups": {"company": 7, "team": "x"}}),
+        ]
         await client.post("/batch/", batch(*events, event(properties={"$groups": ["company"]})))
         assert (await client.get("/sandbox/groups"))["count"] == 0
         listing = await client.get("/sandbox/events")
-        assert [one["groups"] for one in listing["results"]] == [{"company": "x", "team": "7"}, {"company": "7", "team": "x"}, {}]
-        for query, count in (("group_type=company&group_key=x", 1), ("group_type=company", 2), ("group_key=x", 2), ("group_type=none", 0)):
+        assert [one["groups"] for one in listing["results"]] == [
+            {"company": "x", "team": "7"},
+            {"company": "7", "team": "x"},
+            {},
+        ]
+        for query, count in (
+            ("group_type=company&group_key=x", 1),
+            ("group_type=company", 2),
+            ("group_key=x", 2),
+            ("group_type=none", 0),
+        ):
             assert (await client.get(f"/sandbox/events?{query}"))["count"] == count
 
 
 async def test_a_group_without_a_name() -> None:
-    """Without type or key there is no group; the event is recorded like others. A number is a key as well as a text is."""
+    """Without type or key there is no group; the event is recorded like others. A number is a key
+    as well as a text is.
+    """
     async with talking() as client:
-        await client.post("/batch/", batch(group(None, "x"), group("company", ""), event(event="$groupidentify", properties={})))
+        await client.post(
+            "/batch/",
+            batch(
+                group(None, "x"), group("company", ""), event(event="$groupidentify", properties={})
+            ),
+        )
         assert (await client.sandbox.summary()).groups == 0
         await client.post("/batch/", batch(group("company", 7, a=1)))
         [made] = await client.sandbox.groups()
@@ -473,4 +642,7 @@ async def test_finding_groups() -> None:
         ):
             assert (await client.get(f"/sandbox/groups?{query}"))["count"] == count
         page = await client.get("/sandbox/groups?order=newest&limit=2&offset=1")
-        assert (page["count"], [one["group_type"] for one in page["results"]]) == (7, ["type5", "type4"])
+        assert (page["count"], [one["group_type"] for one in page["results"]]) == (
+            7,
+            ["type5", "type4"],
+        )

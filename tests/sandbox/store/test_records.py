@@ -19,10 +19,22 @@ from tests.support.cases import cases
     ],
 )
 def test_the_way_to_events(wanted: EventFilter, way: str) -> None:
-    """A uuid and a request have an index; else the table is read in its order: by way of an index that takes several times as long."""
+    """A uuid and a request have an index; else the table is read in its order: by way of an index
+    that takes several times as long.
+    """
     store = Store(None)
     condition, parameters = wanted.condition()
-    for question in (f"SELECT count(*) FROM events WHERE {condition}", f"SELECT raw FROM events WHERE {condition} ORDER BY events.id"):
+    for question in (
+        f"SELECT count(*) FROM events WHERE {condition}",
+        f"SELECT raw FROM events WHERE {condition} ORDER BY events.id",
+    ):
         rows = store.select(f"EXPLAIN QUERY PLAN {question}", parameters)
-        assert next(row[3].partition(" (")[0].replace("COVERING ", "") for row in rows if "events" in row[3]) == way
+        assert (
+            next(
+                row[3].partition(" (")[0].replace("COVERING ", "")
+                for row in rows
+                if "events" in row[3]
+            )
+            == way
+        )
     store.close()

@@ -24,8 +24,12 @@ def older(path: Path, version: int) -> None:
     """Make a file as an older version of the sandbox left it."""
     connection = sqlite3.connect(path)
     added = ("origin", "cause", "attempt", "due_at", "selection")
-    connection.executescript("".join(f"DROP INDEX batch_export_runs_{name};" for name in ("by_cause", "unfinished")))
-    connection.executescript("".join(f"ALTER TABLE batch_export_runs DROP COLUMN {column};" for column in added))
+    connection.executescript(
+        "".join(f"DROP INDEX batch_export_runs_{name};" for name in ("by_cause", "unfinished"))
+    )
+    connection.executescript(
+        "".join(f"ALTER TABLE batch_export_runs DROP COLUMN {column};" for column in added)
+    )
     for table in ("clock", "definitions", "definition_revisions", "hash_keys", "export_logs"):
         connection.execute(f"DROP TABLE {table}")
     connection.execute("ALTER TABLE persons DROP COLUMN changed")
@@ -47,18 +51,30 @@ def shape(path: Path) -> list[Any]:
     """The columns of every table, and what else there is."""
     connection = sqlite3.connect(path)
     things = connection.execute("SELECT type, name FROM sqlite_schema ORDER BY name").fetchall()
-    columns = [connection.execute(f"PRAGMA table_info({name})").fetchall() for kind, name in things if kind == "table"]
+    columns = [
+        connection.execute(f"PRAGMA table_info({name})").fetchall()
+        for kind, name in things
+        if kind == "table"
+    ]
     [version] = connection.execute("PRAGMA user_version").fetchone()
     connection.close()
-    return [version, things, [sorted((name, kind, null) for _, name, kind, null, *_ in table) for table in columns]]
+    return [
+        version,
+        things,
+        [sorted((name, kind, null) for _, name, kind, null, *_ in table) for table in columns],
+    ]
 
 
 @cases("version", [1, 2, 3, 4])
 async def test_a_file_of_an_older_version(tmp_path: Path, version: int) -> None:
-    """A database from before persons, organizations, or imports, is taken over: what is in it is there, its events have their effects."""
+    """A database from before persons, organizations, or imports, is taken over: what is in it is
+    there, its events have their effects.
+    """
     path = tmp_path / "x.db"
     async with talking(SandboxOptions(database=path)) as client:
-        await client.post("/batch/", batch(event(uuid=UUID, properties={"$set": {"a": 1}}), event(event="")))
+        await client.post(
+            "/batch/", batch(event(uuid=UUID, properties={"$set": {"a": 1}}), event(event=""))
+        )
         events, requests = await client.sandbox.events(), await client.sandbox.requests()
     new = shape(path)
     older(path, version)
@@ -82,7 +98,9 @@ def test_a_file_of_a_later_version(tmp_path: Path) -> None:
 
 
 async def test_clearing_leaves_the_management_half(tmp_path: Path) -> None:
-    """What arrived is forgotten, by the page as well as by the program; organizations, projects and all else of theirs stay."""
+    """What arrived is forgotten, by the page as well as by the program; organizations, projects
+    and all else of theirs stay.
+    """
     path = tmp_path / "x.db"
     async with talking(seed.seeded(tmp_path, database=path)) as client:
         await client.post("/batch/", {"api_key": seed.TOKEN, "batch": [event()]})
@@ -90,7 +108,9 @@ async def test_clearing_leaves_the_management_half(tmp_path: Path) -> None:
         assert (await client.ask("DELETE", "/sandbox/events")).status == 204
         assert await client.sandbox.events() == []
         assert rows(path) == kept
-        assert (await client.post("/batch/", {"api_key": seed.TOKEN, "batch": [event()]})).status == 200
+        assert (
+            await client.post("/batch/", {"api_key": seed.TOKEN, "batch": [event()]})
+        ).status == 200
         assert (await client.post("/batch/", batch(event()))).status == 401
 
 

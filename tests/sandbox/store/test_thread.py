@@ -32,16 +32,22 @@ def add_and_fail(store: Store) -> None:
 
 
 async def test_a_failure_is_rolled_back_alone() -> None:
-    """Of a group that shares a commit the failed piece leaves nothing and hears of it; the others stay."""
+    """Of a group that shares a commit the failed piece leaves nothing and hears of it; the others
+    stay.
+    """
     arrivals = StoreThread(None)
-    results = await asyncio.gather(*[arrivals.run(do) for do in (add, add_and_fail, add)], return_exceptions=True)
+    results = await asyncio.gather(
+        *[arrivals.run(do) for do in (add, add_and_fail, add)], return_exceptions=True
+    )
     assert [type(result) for result in results] == [type(None), ValueError, type(None)]
     assert (await arrivals.run(lambda store: store.summary())).requests == 2
     await arrivals.close()
 
 
 async def test_a_commit_that_fails_fails_its_group() -> None:
-    """Nobody is told that something is kept when the commit failed; the next group is none the worse."""
+    """Nobody is told that something is kept when the commit failed; the next group is none the
+    worse.
+    """
     arrivals = StoreThread(None)
 
     def break_commit(store: Store) -> None:
@@ -55,9 +61,14 @@ async def test_a_commit_that_fails_fails_its_group() -> None:
 
 
 async def test_waiting_work_is_done_before_the_end() -> None:
-    """What was handed over before `close` is kept, after it nothing is taken; closing twice is closing once; the thread is gone."""
+    """What was handed over before `close` is kept, after it nothing is taken; closing twice is
+    closing once; the thread is gone.
+    """
     arrivals = StoreThread(None)
-    waiting = [asyncio.ensure_future(arrivals.run(lambda store: store.summary().requests)) for _ in range(200)]
+    waiting = [
+        asyncio.ensure_future(arrivals.run(lambda store: store.summary().requests))
+        for _ in range(200)
+    ]
     await asyncio.sleep(0)
     await asyncio.gather(arrivals.close(), arrivals.close())
     assert await asyncio.gather(*waiting) == [0] * 200
@@ -83,7 +94,9 @@ async def test_cancelled_work_is_done_all_the_same() -> None:
 
 
 async def test_a_file_that_is_no_sandbox_database(tmp_path: Path) -> None:
-    """A file with something else in it is left alone, and so is another program's database; the error says what to do."""
+    """A file with something else in it is left alone, and so is another program's database; the
+    error says what to do.
+    """
     text, foreign = tmp_path / "notes.txt", tmp_path / "foreign.db"
     text.write_text("not a database, but long enough to look at" * 50)
     connection = sqlite3.connect(foreign)

@@ -1,4 +1,6 @@
-"""A reader of `/sandbox/live`, as a browser's EventSource is one: messages with a name, data and an id."""
+"""A reader of `/sandbox/live`, as a browser's EventSource is one: messages with a name, data and
+an id.
+"""
 
 from __future__ import annotations
 

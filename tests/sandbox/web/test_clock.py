@@ -61,13 +61,20 @@ async def test_what_moves_no_clock_is_rejected(body: Any, field: str | None) -> 
     async with talking(OPTIONS) as client:
         refused = await client.post("/sandbox/clock", body)
         assert (refused.status, refused.json["attr"]) == (400, field)
-        assert await client.get("/sandbox/clock") == {"now": "2026-01-01T00:00:00.000000Z", "offset": 0}
+        assert await client.get("/sandbox/clock") == {
+            "now": "2026-01-01T00:00:00.000000Z",
+            "offset": 0,
+        }
 
 
 async def test_pages_of_other_sites_cannot_move_it() -> None:
     """As they can delete nothing."""
     async with talking(OPTIONS) as client:
-        assert (await client.post("/sandbox/clock", {"advance": "1h"}, Origin="https://elsewhere.example")).status == 403
+        assert (
+            await client.post(
+                "/sandbox/clock", {"advance": "1h"}, Origin="https://elsewhere.example"
+            )
+        ).status == 403
         assert (await client.get("/sandbox/clock"))["offset"] == 0
 
 

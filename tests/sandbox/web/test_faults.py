@@ -29,7 +29,9 @@ async def send(client: Client, path: str = "/batch/") -> Reply:
 
 
 async def test_the_next_requests_fail() -> None:
-    """As many as asked for, with status, Retry-After and body; then the endpoint works again. Each is recorded with its status."""
+    """As many as asked for, with status, Retry-After and body; then the endpoint works again. Each
+    is recorded with its status.
+    """
     async with talking() as client:
         await fail(client, {"status": 503, "times": 2, "retry_after": 7})
         answers = [await send(client) for _ in range(3)]
@@ -50,15 +52,25 @@ async def test_faults_apply_in_order() -> None:
     async with talking() as client:
         await fail(client, {"status": 500}, {"status": 429, "times": 2, "body": {"detail": "slow"}})
         listed = await client.get(FAULTS)
-        assert [(each["id"], each["status"], each["left"], each["applied"]) for each in listed["results"]] == [
+        assert [
+            (each["id"], each["status"], each["left"], each["applied"])
+            for each in listed["results"]
+        ] == [
             (1, 500, 1, 0),
             (2, 429, 2, 0),
         ]
         answers = [await send(client) for _ in range(2)]
-        assert [(answer.status, answer.text) for answer in answers][1] == (429, '{"detail": "slow"}')
+        assert [(answer.status, answer.text) for answer in answers][1] == (
+            429,
+            '{"detail": "slow"}',
+        )
         listed = await client.get(FAULTS)
-        assert [(each["id"], each["left"], each["applied"]) for each in listed["results"]] == [(2, 1, 1)]
-        assert [(each["id"], each["left"], each["applied"]) for each in listed["finished"]] == [(1, 0, 1)]
+        assert [(each["id"], each["left"], each["applied"]) for each in listed["results"]] == [
+            (2, 1, 1)
+        ]
+        assert [(each["id"], each["left"], each["applied"]) for each in listed["finished"]] == [
+            (1, 0, 1)
+        ]
         assert (await send(client)).status == 429
         assert (await send(client)).status == 200
         assert (await client.get(FAULTS))["count"] == 0
@@ -73,7 +85,9 @@ async def test_by_default_each_endpoint_of_events_fails(path: str) -> None:
 
 
 async def test_other_endpoints_work_unless_they_are_named() -> None:
-    """Flags keep working while events fail, and the other way round; a star stands for the rest of a path, or for all."""
+    """Flags keep working while events fail, and the other way round; a star stands for the rest of
+    a path, or for all.
+    """
     async with talking() as client:
         decide = {"api_key": KEY, "distinct_id": "ann"}
         await fail(client, {"status": 503})
@@ -81,20 +95,30 @@ async def test_other_endpoints_work_unless_they_are_named() -> None:
         assert (await send(client)).status == 503
         await fail(client, {"status": 503, "path": ["/decide", "/flags/"], "times": 2})
         assert (await send(client)).status == 200
-        assert [(await client.post(path, decide)).status for path in ("/decide/?v=3", "/flags?v=2", "/flags?v=2")] == [503, 503, 200]
+        assert [
+            (await client.post(path, decide)).status
+            for path in ("/decide/?v=3", "/flags?v=2", "/flags?v=2")
+        ] == [503, 503, 200]
         await fail(client, {"status": 418, "path": "/api/*"})
         assert (await client.ask("GET", "/api/organizations/")).status == 418
         await fail(client, {"status": 418, "path": "*"})
-        assert [(await client.ask("GET", path)).status for path in ("/", "/livez", "/sandbox/events", "/openapi.json")] == [200] * 4
+        assert [
+            (await client.ask("GET", path)).status
+            for path in ("/", "/livez", "/sandbox/events", "/openapi.json")
+        ] == [200] * 4
         assert (await send(client)).status == 418
-        assert [(request.path, request.status) for request in await client.sandbox.requests()][-2:] == [
+        assert [(request.path, request.status) for request in await client.sandbox.requests()][
+            -2:
+        ] == [
             ("/api/organizations/", 418),
             ("/batch/", 418),
         ]
 
 
 async def test_an_answer_can_be_lost() -> None:
-    """With `after` the events are stored and the sender doesn't learn it: what it repeats is a duplicate."""
+    """With `after` the events are stored and the sender doesn't learn it: what it repeats is a
+    duplicate.
+    """
     async with talking() as client:
         await fail(client, {"status": 504, "when": "after"})
         assert [(await send(client)).status for _ in range(2)] == [504, 200]
@@ -110,7 +134,10 @@ async def test_the_answer_of_the_management_api_can_be_lost_too() -> None:
     """It is recorded then, as others of it aren't."""
     async with talking() as client:
         await fail(client, {"status": 502, "when": "after", "path": "/api/organizations"})
-        assert [(await client.ask("GET", "/api/organizations/")).status for _ in range(2)] == [502, 404]
+        assert [(await client.ask("GET", "/api/organizations/")).status for _ in range(2)] == [
+            502,
+            404,
+        ]
         assert [each.status for each in await client.sandbox.requests()] == [502]
 
 
@@ -123,13 +150,19 @@ async def test_a_connection_is_reset(when: str, events: int) -> None:
             await send(client)
         assert isinstance(error.value, ConnectionResetError) or "reset" in str(error.value).lower()
         [request] = await recorded(client.sandbox)
-        assert (request.status, request.arrivals, (await client.sandbox.summary()).events) == (0, events, events)
+        assert (request.status, request.arrivals, (await client.sandbox.summary()).events) == (
+            0,
+            events,
+            events,
+        )
         assert (await send(client)).status == 200
 
 
 @pytest.mark.parametrize(("when", "events"), [("before", 0), ("after", 1)])
 async def test_an_answer_comes_late(when: str, events: int) -> None:
-    """Before or after the endpoint has done its work; the answer is its own. The end of the sandbox ends the delay."""
+    """Before or after the endpoint has done its work; the answer is its own. The end of the
+    sandbox ends the delay.
+    """
     async with talking() as client:
         await fail(client, {"delay": 40, "when": when})
         sent = asyncio.create_task(send(client))
@@ -165,13 +198,18 @@ async def test_they_are_removed() -> None:
 
 
 async def test_browsers_see_the_failure() -> None:
-    """A preflight request takes no fault, and the answer has the headers without which a page sees none."""
+    """A preflight request takes no fault, and the answer has the headers without which a page sees
+    none.
+    """
     async with talking() as client:
         await fail(client, {"status": 503})
         headers = {"Origin": "https://shop.example", "Access-Control-Request-Method": "POST"}
         assert (await client.ask("OPTIONS", "/batch/", None, headers)).status == 200
         answer = await client.ask("POST", "/batch/", b"{}", headers)
-        assert (answer.status, answer.headers["Access-Control-Allow-Origin"]) == (503, "https://shop.example")
+        assert (answer.status, answer.headers["Access-Control-Allow-Origin"]) == (
+            503,
+            "https://shop.example",
+        )
 
 
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
@@ -179,7 +217,9 @@ async def test_pages_of_other_sites_change_nothing(method: str) -> None:
     """As with every list that the sandbox shows."""
     async with talking() as client:
         await fail(client, {"status": 503})
-        answer = await client.ask(method, FAULTS, b'{"status": 500}', {"Origin": "https://evil.example"})
+        answer = await client.ask(
+            method, FAULTS, b'{"status": 500}', {"Origin": "https://evil.example"}
+        )
         assert answer.status == 403
         assert [each["status"] for each in (await client.get(FAULTS))["results"]] == [503]
 
@@ -233,7 +273,9 @@ async def test_there_are_not_too_many() -> None:
 
 
 async def test_for_a_while() -> None:
-    """A fault with seconds lasts from when it was added, for any number of requests, or for `times` of them."""
+    """A fault with seconds lasts from when it was added, for any number of requests, or for
+    `times` of them.
+    """
     clock = FakeClock()
     faults = Faults(clock.monotonic)
     faults.add([FaultSpec(status=503, seconds=30), FaultSpec(status=500, times=1, seconds=60)])
@@ -242,7 +284,10 @@ async def test_for_a_while() -> None:
     shown: Any = faults.shown()["results"]
     assert (shown[0]["seconds_left"], shown[0]["left"], shown[0]["applied"]) == (0.1, None, 5)
     await clock.advance(0.1)
-    assert [taken.status if (taken := faults.take("/batch/")) else None for _ in range(2)] == [500, None]
+    assert [taken.status if (taken := faults.take("/batch/")) else None for _ in range(2)] == [
+        500,
+        None,
+    ]
 
 
 def test_the_latest_of_those_that_are_finished_are_listed() -> None:

@@ -56,10 +56,21 @@ async def test_the_services_form() -> None:
     ],
 )
 async def test_what_is_missing_is_filled_in(content: dict[str, Any], on: bool) -> None:
-    """A short form is enough; without groups of conditions it is the older one, with an empty list of them nobody has the flag."""
+    """A short form is enough; without groups of conditions it is the older one, with an empty list
+    of them nobody has the flag.
+    """
     async with talking() as client:
         kept = (await put(client, "flags/beta", content)).json
-        assert set(kept) >= {"id", "key", "name", "active", "deleted", "filters", "version", "ensure_experience_continuity"}
+        assert set(kept) >= {
+            "id",
+            "key",
+            "name",
+            "active",
+            "deleted",
+            "filters",
+            "version",
+            "ensure_experience_continuity",
+        }
         assert (kept["key"], kept["version"], type(kept["id"])) == ("beta", 1, int)
         assert await values(client) == {"beta": on}
 
@@ -93,9 +104,18 @@ async def test_setting_again() -> None:
         ({"active": "yes"}, "active"),
         ({"filters": []}, "filters"),
         ({"filters": {"groups": {}}}, "filters.groups"),
-        ({"filters": {"groups": [{"rollout_percentage": 101}]}}, "filters.groups[0].rollout_percentage"),
-        ({"filters": {"groups": [{"properties": [{"value": 1}]}]}}, "filters.groups[0].properties[0].key"),
-        ({"filters": {"groups": [], "multivariate": {"variants": [{}]}}}, "filters.multivariate.variants[0].key"),
+        (
+            {"filters": {"groups": [{"rollout_percentage": 101}]}},
+            "filters.groups[0].rollout_percentage",
+        ),
+        (
+            {"filters": {"groups": [{"properties": [{"value": 1}]}]}},
+            "filters.groups[0].properties[0].key",
+        ),
+        (
+            {"filters": {"groups": [], "multivariate": {"variants": [{}]}}},
+            "filters.multivariate.variants[0].key",
+        ),
     ],
 )
 async def test_invalid_flags(content: Any, attr: str | None) -> None:
@@ -104,7 +124,11 @@ async def test_invalid_flags(content: Any, attr: str | None) -> None:
         await define(client, beta=flag())
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
         reply = await client.ask("PUT", f"/sandbox/flags/beta?api_key={KEY}", body)
-        assert (reply.status, reply.json["type"], reply.json["attr"]) == (400, "validation_error", attr)
+        assert (reply.status, reply.json["type"], reply.json["attr"]) == (
+            400,
+            "validation_error",
+            attr,
+        )
         assert await values(client) == {"beta": True}
 
 
@@ -112,10 +136,16 @@ async def test_too_large() -> None:
     """A body that is too large is 413; a cohort of 100,000 e-mail addresses is not."""
     async with talking() as client:
         addresses = [f"person{number}@example.com" for number in range(100_000)]
-        await put(client, "cohorts/7", {"filters": {"properties": {"type": "AND", "values": [person_is("email", addresses)]}}})
+        await put(
+            client,
+            "cohorts/7",
+            {"filters": {"properties": {"type": "AND", "values": [person_is("email", addresses)]}}},
+        )
         await define(client, beta=flag(person_is("id", 7, "in", "cohort")))
         assert await values(client, person_properties={"email": addresses[-1]}) == {"beta": True}
-        assert (await client.ask("PUT", f"/sandbox/flags/beta?api_key={KEY}", b" " * 10_000_000)).status == 413
+        assert (
+            await client.ask("PUT", f"/sandbox/flags/beta?api_key={KEY}", b" " * 10_000_000)
+        ).status == 413
 
 
 @cases(
@@ -157,28 +187,51 @@ async def test_deleting() -> None:
 
 @cases(
     ("method", "path"),
-    [("PUT", "flags/a"), ("DELETE", "flags/a"), ("PATCH", "flags"), ("PUT", "cohorts/1"), ("DELETE", "cohorts/1"), ("PUT", "group-types")],
+    [
+        ("PUT", "flags/a"),
+        ("DELETE", "flags/a"),
+        ("PATCH", "flags"),
+        ("PUT", "cohorts/1"),
+        ("DELETE", "cohorts/1"),
+        ("PUT", "group-types"),
+    ],
 )
 @cases("header", [("Origin", "https://evil.example"), ("Sec-Fetch-Site", "cross-site")])
 async def test_pages_of_other_sites(method: str, path: str, header: tuple[str, str]) -> None:
     """They can change nothing."""
     async with talking() as client:
         await define(client, a=flag())
-        reply = await client.ask(method, f"/sandbox/{path}?api_key={KEY}&id=1", b"{}", dict([header]))
+        reply = await client.ask(
+            method, f"/sandbox/{path}?api_key={KEY}&id=1", b"{}", dict([header])
+        )
         assert reply.status == 403
         assert await values(client) == {"a": True}
 
 
 async def test_the_listing(tmp_path: Path) -> None:
-    """A flag's row has its project and how often it was checked; keys are masked; the filters select."""
+    """A flag's row has its project and how often it was checked; keys are masked; the filters
+    select.
+    """
     async with talking(seed.seeded(tmp_path)) as client:
-        called = event(event="$feature_flag_called", properties={"$feature_flag": seed.FLAG, "$feature_flag_response": True})
+        called = event(
+            event="$feature_flag_called",
+            properties={"$feature_flag": seed.FLAG, "$feature_flag_response": True},
+        )
         await client.post("/batch/", {"api_key": seed.TOKEN, "batch": [called]})
-        await client.ask("PUT", f"/sandbox/flags/other?api_key={seed.SECOND_TOKEN}", b'{"name": "Of the app"}')
+        await client.ask(
+            "PUT", f"/sandbox/flags/other?api_key={seed.SECOND_TOKEN}", b'{"name": "Of the app"}'
+        )
         listing = await client.get("/sandbox/flags")
         first, second = listing["results"]
-        assert (first["key"], first["project"], first["calls"], first["active"]) == (seed.FLAG, seed.PROJECT, 1, True)
-        assert first["definition"]["filters"]["groups"] == [{"properties": [], "rollout_percentage": 100}]
+        assert (first["key"], first["project"], first["calls"], first["active"]) == (
+            seed.FLAG,
+            seed.PROJECT,
+            1,
+            True,
+        )
+        assert first["definition"]["filters"]["groups"] == [
+            {"properties": [], "rollout_percentage": 100}
+        ]
         assert seed.TOKEN not in json.dumps(listing)
         for query, expected in (
             (f"api_key={seed.SECOND_TOKEN}", ["other"]),
@@ -188,7 +241,9 @@ async def test_the_listing(tmp_path: Path) -> None:
             ("offset=1", ["other"]),
             ("project=99", []),
         ):
-            assert [row["key"] for row in (await client.get(f"/sandbox/flags?{query}"))["results"]] == expected, query
+            assert [
+                row["key"] for row in (await client.get(f"/sandbox/flags?{query}"))["results"]
+            ] == expected, query
         assert second["name"] == "Of the app"
         [cohort] = (await client.get("/sandbox/cohorts"))["results"]
         assert (cohort["id"], cohort["definition"]["distinct_ids"]) == (seed.COHORT, ["ann"])
@@ -202,11 +257,15 @@ async def patch(client: Any, number: int, changes: Any) -> Any:
 async def test_changing_a_flag() -> None:
     """The page turns a flag on and off and changes its rollout, of all conditions or of one."""
     async with talking() as client:
-        await define(client, beta={"filters": {"groups": [{"properties": [person_is("plan", "pro")]}, {}]}})
+        await define(
+            client, beta={"filters": {"groups": [{"properties": [person_is("plan", "pro")]}, {}]}}
+        )
         [row] = (await client.get("/sandbox/flags"))["results"]
         assert (await patch(client, row["id"], {"active": False})).json["active"] is False
         assert await values(client) == {"beta": False}
-        changed = (await patch(client, row["id"], {"active": True, "rollout_percentage": 0})).json["definition"]
+        changed = (await patch(client, row["id"], {"active": True, "rollout_percentage": 0})).json[
+            "definition"
+        ]
         assert [group["rollout_percentage"] for group in changed["filters"]["groups"]] == [0, 0]
         assert changed["version"] == 3
         assert await values(client) == {"beta": False}
@@ -225,28 +284,45 @@ async def test_changing_a_flag() -> None:
 
 
 async def test_who_gets_what_and_why() -> None:
-    """For a person each flag has its value, the reason, and what each condition says; what can't be computed says why."""
+    """For a person each flag has its value, the reason, and what each condition says; what can't
+    be computed says why.
+    """
     async with talking() as client:
         unknown = {"key": "x", "operator": "no_such_operator", "value": 1, "type": "person"}
         await define(
             client,
-            pro={"filters": {"groups": [flag(person_is("plan", "pro"))["filters"]["groups"][0], {"rollout_percentage": 0}]}},
+            pro={
+                "filters": {
+                    "groups": [
+                        flag(person_is("plan", "pro"))["filters"]["groups"][0],
+                        {"rollout_percentage": 0},
+                    ]
+                }
+            },
             off={"active": False},
             broken=flag(unknown),
         )
         await client.post("/batch/", batch(event(properties={"$set": {"plan": "pro"}})))
         path = f"/sandbox/evaluations?api_key={KEY}&distinct_id="
         pro, off, broken = (await client.get(path + "ann"))["results"]
-        assert (pro["enabled"], pro["reason"]["code"], pro["reason"]["condition_index"]) == (True, "condition_match", 0)
+        assert (pro["enabled"], pro["reason"]["code"], pro["reason"]["condition_index"]) == (
+            True,
+            "condition_match",
+            0,
+        )
         assert [each["matched"] for each in pro["conditions"]] == [True, False]
         assert all(each["why"] for each in pro["conditions"])
         assert (off["enabled"], off["reason"]["code"]) == (False, "flag_disabled")
         assert broken["error"]
-        assert [each["key"] for each in (await client.get(f"{path}ann&limit=1&offset=1"))["results"]] == ["off"]
+        assert [
+            each["key"] for each in (await client.get(f"{path}ann&limit=1&offset=1"))["results"]
+        ] == ["off"]
         by_flag = await client.get(f"/sandbox/evaluations?flag={pro['id']}&distinct_id=bob")
         assert by_flag["results"][0]["enabled"] is False
         said = quote(json.dumps({"plan": "pro"}))
-        assert (await client.get(f"{path}bob&person_properties={said}"))["results"][0]["enabled"] is True
+        assert (await client.get(f"{path}bob&person_properties={said}"))["results"][0][
+            "enabled"
+        ] is True
 
 
 @cases(
@@ -287,23 +363,35 @@ async def test_an_evaluation_fixes_nothing() -> None:
         (f"organization={seed.OTHER}", []),
     ],
 )
-async def test_flags_are_listed_by_what_they_belong_to(tmp_path: Path, wanted: str, keys: list[str]) -> None:
-    """A listing of flags can be restricted to one, to a project or an organization, and to a text; each names its project."""
+async def test_flags_are_listed_by_what_they_belong_to(
+    tmp_path: Path, wanted: str, keys: list[str]
+) -> None:
+    """A listing of flags can be restricted to one, to a project or an organization, and to a text;
+    each names its project.
+    """
     async with talking(seeded(tmp_path)) as client:
         await client.ask("PUT", f"/sandbox/flags/banner?api_key={seed.TOKEN}", b"{}")
         found = await client.get(f"/sandbox/flags?{wanted}")
         assert [flag["key"] for flag in found["results"]] == keys
         for flag in found["results"]:
             assert (flag["project"], flag["project_name"]) == (seed.PROJECT, "Shop")
-            assert (await client.get(f"/sandbox/flags?{wanted}&id={flag['id']}"))["results"] == [flag]
+            assert (await client.get(f"/sandbox/flags?{wanted}&id={flag['id']}"))["results"] == [
+                flag
+            ]
 
 
 async def test_what_a_person_gets(tmp_path: Path) -> None:
-    """A person who is named by the id of the listing has the flags of the own project, as under the own distinct id."""
+    """A person who is named by the id of the listing has the flags of the own project, as under
+    the own distinct id.
+    """
     async with talking(seeded(tmp_path)) as client:
-        await client.post("/batch/", {**batch(event(event="$identify", distinct_id="ann")), "api_key": seed.TOKEN})
+        await client.post(
+            "/batch/", {**batch(event(event="$identify", distinct_id="ann")), "api_key": seed.TOKEN}
+        )
         person: dict[str, Any] = (await client.get("/sandbox/persons"))["results"][0]
         found = await client.get(f"/sandbox/evaluations?person={person['id']}")
         assert [each["key"] for each in found["results"]] == [seed.FLAG]
-        assert found == await client.get(f"/sandbox/evaluations?api_key={seed.TOKEN}&distinct_id=ann")
+        assert found == await client.get(
+            f"/sandbox/evaluations?api_key={seed.TOKEN}&distinct_id=ann"
+        )
         assert (await client.ask("GET", "/sandbox/evaluations?person=nobody")).status == 404

@@ -23,31 +23,45 @@ def named(messages: list[Message], name: str) -> list[Message]:
 async def settled(stream: Stream, client: Client) -> str:
     """Read until the stream knows every arrival; the id to go on from."""
     arrivals = (await client.sandbox.summary()).arrivals
-    while not ((last := await stream.until("summary")).number and last.data["arrivals"] == arrivals):
+    while not (
+        (last := await stream.until("summary")).number and last.data["arrivals"] == arrivals
+    ):
         continue
     return last.number
 
 
 async def test_what_arrives_is_told() -> None:
-    """An event, its request and the new figures come by themselves, and are what the listings show."""
+    """An event, its request and the new figures come by themselves, and are what the
+    listings show.
+    """
     async with talking() as client, streaming(client.sandbox.url) as stream:
         await stream.batch()
         await client.post("/batch/", batch(event(uuid=UUID, properties={"n": 1.50})))
         told = await stream.batch()
         shown = (await client.get("/sandbox/events"))["results"]
-        assert [{**message.data, "person": shown[0]["person"]} for message in named(told, "event")] == shown
-        assert [message.data for message in named(told, "request")] == (await client.get("/sandbox/requests"))["results"]
+        assert [
+            {**message.data, "person": shown[0]["person"]} for message in named(told, "event")
+        ] == shown
+        assert [message.data for message in named(told, "request")] == (
+            await client.get("/sandbox/requests")
+        )["results"]
         assert named(told, "summary")[0].data["events"] == 1
         assert sum(named(told, "rates")[0].data["events"]) == 1
 
 
 async def test_a_new_reader_is_told_what_is_here() -> None:
-    """It begins with the newest that are here, in the order of arrival, and how many older there are."""
+    """It begins with the newest that are here, in the order of arrival, and how many older there
+    are.
+    """
     async with talking() as client:
-        await client.post("/batch/", batch(*[event(event=f"e{number}") for number in range(module.FIRST + 7)]))
+        await client.post(
+            "/batch/", batch(*[event(event=f"e{number}") for number in range(module.FIRST + 7)])
+        )
         async with streaming(client.sandbox.url) as stream:
             told = await stream.batch()
-    assert [message.data["event"] for message in named(told, "event")] == [f"e{number}" for number in range(7, module.FIRST + 7)]
+    assert [message.data["event"] for message in named(told, "event")] == [
+        f"e{number}" for number in range(7, module.FIRST + 7)
+    ]
     assert named(told, "opened")[0].data == {"events": 7, "requests": 0}
 
 
@@ -74,7 +88,9 @@ async def test_a_reader_that_missed_much_is_told_how_much() -> None:
         async with streaming(client.sandbox.url, last=last) as stream:
             told = await stream.batch()
     assert named(told, "skipped")[0].data == {"events": 1000 - module.MOST, "requests": 0}
-    assert [message.data["event"] for message in named(told, "event")] == [f"e{number}" for number in range(1000 - module.MOST, 1000)]
+    assert [message.data["event"] for message in named(told, "event")] == [
+        f"e{number}" for number in range(1000 - module.MOST, 1000)
+    ]
 
 
 async def test_clearing_is_told() -> None:
@@ -89,7 +105,9 @@ async def test_clearing_is_told() -> None:
 
 
 async def test_a_reader_of_another_history_begins_anew() -> None:
-    """An id from before a restart that forgot everything counts for nothing; with a file it still does."""
+    """An id from before a restart that forgot everything counts for nothing; with a file it still
+    does.
+    """
     async with talking() as client, streaming(client.sandbox.url) as stream:
         await client.post("/batch/", batch(event(event="before")))
         last = await settled(stream, client)
@@ -97,7 +115,10 @@ async def test_a_reader_of_another_history_begins_anew() -> None:
         await client.post("/batch/", batch(event(event="after")))
         async with streaming(client.sandbox.url, last=last) as stream:
             told = await stream.batch()
-    assert [message.name for message in told if message.name in ("cleared", "event")] == ["cleared", "event"]
+    assert [message.name for message in told if message.name in ("cleared", "event")] == [
+        "cleared",
+        "event",
+    ]
 
 
 async def test_a_file_remembers_how_far_a_reader_was(tmp_path: Path) -> None:
@@ -131,7 +152,9 @@ async def test_a_view_is_told_what_it_wants(query: str, events: list[str], reque
     """Each filter lets through what it says, of events and of requests."""
     async with talking() as client:
         await client.post("/batch/", batch(event(uuid=UUID)))
-        await client.post("/batch/", batch(event(event="bought", distinct_id="bob", properties={"price": 3})))
+        await client.post(
+            "/batch/", batch(event(event="bought", distinct_id="bob", properties={"price": 3}))
+        )
         await client.post("/batch/", batch(event(uuid=UUID, properties={"n": 2})))
         await client.post("/batch/", b"{not json")
         async with streaming(client.sandbox.url, query) as stream:
@@ -141,21 +164,36 @@ async def test_a_view_is_told_what_it_wants(query: str, events: list[str], reque
 
 
 async def test_a_large_event_is_told_without_its_bytes() -> None:
-    """A stream stays light: of a large event all is told but what it consists of, which the listing has."""
+    """A stream stays light: of a large event all is told but what it consists of, which the
+    listing has.
+    """
     async with talking() as client:
-        await client.post("/batch/", batch(event(properties={"p": "x" * 70_000}), event(event="", properties={"p": "y" * 70_000})))
+        await client.post(
+            "/batch/",
+            batch(
+                event(properties={"p": "x" * 70_000}),
+                event(event="", properties={"p": "y" * 70_000}),
+            ),
+        )
         async with streaming(client.sandbox.url) as stream:
             told = await stream.batch()
         shown = (await client.get("/sandbox/events"))["results"]
     data = named(told, "event")[0].data
     assert (data["event"], data["raw"], data["properties"]) == ("seen", "", None)
-    assert [(each["index"], each["raw"]) for each in named(told, "request")[0].data["not_ingested"]] == [(1, "")]
+    assert [
+        (each["index"], each["raw"]) for each in named(told, "request")[0].data["not_ingested"]
+    ] == [(1, "")]
     assert len(shown[0]["raw"]) > 70_000
 
 
 async def test_properties_with_line_breaks_stay_one_message() -> None:
-    """Line breaks between the tokens of an event, as a sender may have put them, don't end a message."""
-    body = b'{"api_key":"%b","batch":[{"event":"e","distinct_id":"d","properties":{\r\n"a":\r1,\n\n"b":2}}]}' % KEY.encode()
+    """Line breaks between the tokens of an event, as a sender may have put them, don't end a
+    message.
+    """
+    body = (
+        b'{"api_key":"%b","batch":[{"event":"e","distinct_id":"d","properties":{\r\n"a":\r1,\n'
+        b'\n"b":2}}]}'
+    ) % KEY.encode()
     async with talking() as client:
         await client.post("/batch/", body)
         async with streaming(client.sandbox.url) as stream:
@@ -202,7 +240,9 @@ async def status(client: Client) -> int:
 
 
 @pytest.mark.slow
-async def test_a_reader_that_leaves_while_it_rests_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reader_that_leaves_while_it_rests_makes_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """However long a reader is to be told nothing, its place is free soon after it has gone."""
     monkeypatch.setattr(module, "READERS", 1)
     monkeypatch.setattr(module, "PAUSE", 3600.0)
@@ -216,22 +256,31 @@ async def test_a_reader_that_leaves_while_it_rests_makes_room(monkeypatch: pytes
 
 
 async def test_a_reader_that_reads_nothing_costs_nobody_anything() -> None:
-    """Nothing is queued for it: while it doesn't read, events are taken and kept as ever, and afterwards it learns what it missed."""
+    """Nothing is queued for it: while it doesn't read, events are taken and kept as ever, and
+    afterwards it learns what it missed.
+    """
     async with talking() as client, streaming(client.sandbox.url) as stream:
         await stream.batch()
         stream.response.connection.transport.pause_reading()  # type: ignore[union-attr]  # it is connected
         for _ in range(30):
-            await client.post("/batch/", batch(*[event(properties={"p": "x" * 4000}) for _ in range(400)]))
+            await client.post(
+                "/batch/", batch(*[event(properties={"p": "x" * 4000}) for _ in range(400)])
+            )
         assert (await client.sandbox.summary()).events == 12_000
         stream.response.connection.transport.resume_reading()  # type: ignore[union-attr]
         await settled(stream, client)
-    told, left = len(named(stream.seen, "event")), sum(message.data["events"] for message in named(stream.seen, "skipped"))
+    told, left = (
+        len(named(stream.seen, "event")),
+        sum(message.data["events"] for message in named(stream.seen, "skipped")),
+    )
     assert told + left == 12_000
     assert left > 0
 
 
 async def test_rates() -> None:
-    """Events, conflicts and refusals are counted in the second in which they came, up to the second that is now."""
+    """Events, conflicts and refusals are counted in the second in which they came, up to the
+    second that is now.
+    """
     clock = [1_800_000_000.5]
     async with talking(SandboxOptions(now=lambda: clock[0])) as client:
         await client.post("/batch/", batch(event(uuid=UUID), event()))
@@ -240,7 +289,11 @@ async def test_rates() -> None:
         await client.post("/batch/", b"rubbish")
         clock[0] += 1
         found = await client.get("/sandbox/rates?seconds=5")
-        assert (found["start"], found["step"], found["events"]) == (1_799_999_999, 1, [0, 2, 0, 1, 0])
+        assert (found["start"], found["step"], found["events"]) == (
+            1_799_999_999,
+            1,
+            [0, 2, 0, 1, 0],
+        )
         assert (found["conflicts"], found["refused"]) == ([0, 0, 0, 1, 0], [0, 0, 0, 1, 0])
         assert len((await client.get("/sandbox/rates"))["events"]) == 300
         assert len((await client.get("/sandbox/rates?seconds=999999"))["events"]) == 3600
@@ -249,7 +302,9 @@ async def test_rates() -> None:
 
 
 async def test_rates_of_requests_that_came_out_of_order() -> None:
-    """A request whose body took a while is counted in its own second, though others were kept before it."""
+    """A request whose body took a while is counted in its own second, though others were kept
+    before it.
+    """
     clock = [1_800_000_010.0]
     async with talking(SandboxOptions(now=lambda: clock[0])) as client:
         for clock[0] in (1_800_000_010.0, 1_800_000_003.0, 1_800_000_011.0):
@@ -283,7 +338,9 @@ async def test_pages_of_other_sites_cant_clear(headers: dict[str, str], status: 
 
 
 async def test_the_page_is_for_browsers() -> None:
-    """Who asks for HTML gets the page, with a policy that lets it load and run nothing but its own files; others get the list."""
+    """Who asks for HTML gets the page, with a policy that lets it load and run nothing but its own
+    files; others get the list.
+    """
     async with talking() as client:
         text = await client.ask("GET", "/")
         page = await client.ask("GET", "/", headers={"Accept": "text/html,*/*;q=0.8"})

@@ -19,8 +19,24 @@ from tests.support.clock import MIDNIGHT
 from tests.support.management import SEED, seeded
 
 NAMES = tuple(MANAGEMENT_LISTINGS)
-ALL = {"organizations": 2, "projects": 3, "members": 4, "invites": 2, "domains": 3, "dashboards": 7, "batch-exports": 3}
-SECRETS = ("hidden-secret", seed.TOKEN, seed.OTHER_TOKEN, seed.OWNER_KEY, seed.STRANGER_KEY, "phx_test", "digest")
+ALL = {
+    "organizations": 2,
+    "projects": 3,
+    "members": 4,
+    "invites": 2,
+    "domains": 3,
+    "dashboards": 7,
+    "batch-exports": 3,
+}
+SECRETS = (
+    "hidden-secret",
+    seed.TOKEN,
+    seed.OTHER_TOKEN,
+    seed.OWNER_KEY,
+    seed.STRANGER_KEY,
+    "phx_test",
+    "digest",
+)
 
 
 @pytest_asyncio.fixture
@@ -44,7 +60,9 @@ def bearer(key: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_all_are_listed_without_a_key(shown: Client, name: str) -> None:
-    """Every listing has what all organizations have, whoever asks, and each item fits its type to the letter."""
+    """Every listing has what all organizations have, whoever asks, and each item fits its type to
+    the letter.
+    """
     listing = await shown.get(f"/sandbox/{name}")
     assert (listing["count"], len(listing["results"])) == (ALL[name], ALL[name])
     schema = TypeAdapter(MANAGEMENT_LISTINGS[name].record).json_schema(mode="serialization")
@@ -55,7 +73,9 @@ async def test_all_are_listed_without_a_key(shown: Client, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_pages(shown: Client, name: str) -> None:
-    """Limit, offset and order are those of the other listings: the oldest first unless the newest are asked for."""
+    """Limit, offset and order are those of the other listings: the oldest first unless the newest
+    are asked for.
+    """
     items = (await shown.get(f"/sandbox/{name}"))["results"]
     part = await shown.get(f"/sandbox/{name}?limit=1&offset=1")
     assert part == {"count": ALL[name], "results": [items[1]]}
@@ -65,7 +85,9 @@ async def test_pages(shown: Client, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_no_secret_is_told(shown: Client, name: str) -> None:
-    """Neither a project key nor a personal one nor a secret of a destination is anywhere in a listing."""
+    """Neither a project key nor a personal one nor a secret of a destination is anywhere in a
+    listing.
+    """
     text = json.dumps(await shown.get(f"/sandbox/{name}"))
     assert [secret for secret in SECRETS if secret in text] == []
     assert "aws_secret_access_key" in json.dumps(SEED)
@@ -93,20 +115,26 @@ async def test_no_secret_is_told(shown: Client, name: str) -> None:
     ],
 )
 async def test_filters(shown: Client, query: str, found: list[str]) -> None:
-    """Each filter, and several together; what is no id finds nothing, and signs of a pattern are only signs."""
+    """Each filter, and several together; what is no id finds nothing, and signs of a pattern are
+    only signs.
+    """
     listing = await shown.get(f"/sandbox/{query}")
     assert ([item["name"] for item in listing["results"]], listing["count"]) == (found, len(found))
 
 
 async def test_an_organization_says_how_much_it_has(shown: Client) -> None:
-    """Its members, projects, domains and pending invites are counted, and no other organization's."""
+    """Its members, projects, domains and pending invites are counted, and no other
+    organization's.
+    """
     item = await one(shown, "organizations", seed.ORGANIZATION)
     counts = {name: item[name] for name in ("members", "projects", "domains", "pending_invites")}
     assert counts == {"members": 3, "projects": 2, "domains": 2, "pending_invites": 1}
 
 
 async def test_a_project(shown: Client) -> None:
-    """Its key is masked, its settings are all there, and it tells whether events have come for it."""
+    """Its key is masked, its settings are all there, and it tells whether events have
+    come for it.
+    """
     await shown.post("/batch/", {**batch(event()), "api_key": seed.TOKEN})
     first, second = await one(shown, "projects", 1), await one(shown, "projects", 2)
     assert (first["api_key"], first["dashboards"], first["batch_exports"]) == ("phc_…0001", 5, 2)
@@ -116,7 +144,9 @@ async def test_a_project(shown: Client) -> None:
 
 
 async def test_an_address_of_a_webhook_is_a_secret(shown: Client) -> None:
-    """Who knows it may write there; so it isn't shown, and neither are keys that somebody wrote where they don't belong."""
+    """Who knows it may write there; so it isn't shown, and neither are keys that somebody wrote
+    where they don't belong.
+    """
     body = {
         "name": f"graphs_overview of {seed.TOKEN}\n{seed.OWNER_KEY}",
         "slack_incoming_webhook": "https://hooks.example.com/secret",
@@ -127,22 +157,38 @@ async def test_an_address_of_a_webhook_is_a_secret(shown: Client) -> None:
     made = await shown.ask("POST", path, json.dumps(body).encode(), bearer(seed.OWNER_KEY))
     assert made.status == 201
     item = await one(shown, "projects", made.json["id"])
-    assert (item["name"], item["settings"]["slack_incoming_webhook"]) == ("graphs_overview of phc_…0001\nphx_…0001", "…")
-    assert (item["settings"]["app_urls"], item["settings"]["extra_settings"]) == (["https://…@c.example"], {"phc_…0001": ["phc_…0003"]})
+    assert (item["name"], item["settings"]["slack_incoming_webhook"]) == (
+        "graphs_overview of phc_…0001\nphx_…0001",
+        "…",
+    )
+    assert (item["settings"]["app_urls"], item["settings"]["extra_settings"]) == (
+        ["https://…@c.example"],
+        {"phc_…0001": ["phc_…0003"]},
+    )
 
 
 async def test_a_member_with_keys(shown: Client) -> None:
     """Of a personal key there is its label and what it is good for."""
     listing = await shown.get(f"/sandbox/members?user={seed.ADMIN}")
     (member,) = listing["results"]
-    assert (member["user"]["email"], member["level"], member["level_name"]) == ("adam@example.com", 8, "admin")
+    assert (member["user"]["email"], member["level"], member["level_name"]) == (
+        "adam@example.com",
+        8,
+        "admin",
+    )
     (key,) = member["personal_api_keys"]
-    assert (key["label"], key["scopes"], set(key)) == ("everything", ["*"], {"label", "scopes", "created_at"})
+    assert (key["label"], key["scopes"], set(key)) == (
+        "everything",
+        ["*"],
+        {"label", "scopes", "created_at"},
+    )
     assert (await shown.get("/sandbox/members?text=OLGA"))["results"][0]["level_name"] == "owner"
 
 
 async def test_an_invite_expires(tmp_path: Path) -> None:
-    """It is pending until the moment it expires at, and is then no longer counted among its organization's."""
+    """It is pending until the moment it expires at, and is then no longer counted among its
+    organization's.
+    """
     now = [MIDNIGHT]
     async with talking(seeded(tmp_path, now=lambda: now[0])) as client:
         found = []
@@ -152,24 +198,47 @@ async def test_an_invite_expires(tmp_path: Path) -> None:
             organization = await one(client, "organizations", seed.ORGANIZATION)
             found.append((invite["is_expired"], organization["pending_invites"]))
         assert found == [(False, 1), (False, 1), (True, 0)]
-        assert (invite["level_name"], invite["created_by"]["email"]) == ("admin", "olga@example.com")
+        assert (invite["level_name"], invite["created_by"]["email"]) == (
+            "admin",
+            "olga@example.com",
+        )
 
 
 async def test_a_domain_with_what_to_set(shown: Client) -> None:
     """A domain says the DNS record that verifies it."""
     item = await one(shown, "domains", seed.DOMAIN)
     challenge = item["verification_challenge"]
-    assert item["dns_record"] == {"type": "TXT", "name": "_posthog-challenge.example.com", "value": challenge}
-    assert (item["is_verified"], (await one(shown, "domains", seed.VERIFIED_DOMAIN))["is_verified"]) == (False, True)
+    assert item["dns_record"] == {
+        "type": "TXT",
+        "name": "_posthog-challenge.example.com",
+        "value": challenge,
+    }
+    assert (
+        item["is_verified"],
+        (await one(shown, "domains", seed.VERIFIED_DOMAIN))["is_verified"],
+    ) == (False, True)
 
 
 async def test_dashboards_and_batch_exports(shown: Client) -> None:
-    """A dashboard says whose it is and whether it is the first; a batch export has its newest runs, and a destination without secrets."""
-    first, third = [(await shown.get(f"/sandbox/dashboards?text=Dashboard%20{number}"))["results"][0] for number in (1, 3)]
-    assert (first["is_primary"], third["is_primary"], first["pinned"], third["pinned"]) == (True, False, False, True)
+    """A dashboard says whose it is and whether it is the first; a batch export has its newest
+    runs, and a destination without secrets.
+    """
+    first, third = [
+        (await shown.get(f"/sandbox/dashboards?text=Dashboard%20{number}"))["results"][0]
+        for number in (1, 3)
+    ]
+    assert (first["is_primary"], third["is_primary"], first["pinned"], third["pinned"]) == (
+        True,
+        False,
+        False,
+        True,
+    )
     assert first["project"] == {"id": 1, "name": "Shop"}
     export = await one(shown, "batch-exports", seed.EXPORT)
-    assert export["destination"] == {"type": "S3", "config": {"bucket_name": "exports", "region": "eu-central-1"}}
+    assert export["destination"] == {
+        "type": "S3",
+        "config": {"bucket_name": "exports", "region": "eu-central-1"},
+    }
     assert (export["runs"], [run["id"] for run in export["latest_runs"]]) == (1, [seed.RUN])
     assert (await one(shown, "batch-exports", seed.PAUSED_EXPORT))["paused"] is True
 
@@ -183,5 +252,7 @@ async def test_clearing_is_about_events(shown: Client) -> None:
 
 async def test_other_sites_read_nothing(shown: Client) -> None:
     """No header lets a page of another site read a listing."""
-    answer = await shown.ask("GET", "/sandbox/members", headers={"Origin": "https://elsewhere.example"})
+    answer = await shown.ask(
+        "GET", "/sandbox/members", headers={"Origin": "https://elsewhere.example"}
+    )
     assert [name for name in answer.headers if name.lower().startswith("access-control")] == []

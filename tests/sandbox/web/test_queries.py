@@ -23,12 +23,36 @@ def uuid(number: int) -> str:
 
 @pytest_asyncio.fixture
 async def filled() -> AsyncIterator[Client]:
-    """A sandbox with six events of two projects, a repeat, a conflict, one that was not ingested and a refused request."""
+    """A sandbox with six events of two projects, a repeat, a conflict, one that was not ingested
+    and a refused request.
+    """
     async with talking(SandboxOptions(now=lambda: MIDNIGHT)) as client:
-        events = [event(event=f"e{n % 2}", distinct_id=f"u{n}", uuid=uuid(n), timestamp=f"2025-12-0{n + 1}T12:00:00Z") for n in range(5)]
+        events = [
+            event(
+                event=f"e{n % 2}",
+                distinct_id=f"u{n}",
+                uuid=uuid(n),
+                timestamp=f"2025-12-0{n + 1}T12:00:00Z",
+            )
+            for n in range(5)
+        ]
         await client.post("/batch/", batch(*events))
-        await client.post("/capture", {**event(event="other", uuid=uuid(9), timestamp="2025-12-09T12:00:00+01:00"), "api_key": OTHER})
-        await client.post("/batch", batch(events[0], {**events[1], "properties": {"n": 2}}, event(event=None), historical_migration=True))
+        await client.post(
+            "/capture",
+            {
+                **event(event="other", uuid=uuid(9), timestamp="2025-12-09T12:00:00+01:00"),
+                "api_key": OTHER,
+            },
+        )
+        await client.post(
+            "/batch",
+            batch(
+                events[0],
+                {**events[1], "properties": {"n": 2}},
+                event(event=None),
+                historical_migration=True,
+            ),
+        )
         await client.post("/batch/", b'{"batch":')
         yield client
 
@@ -101,11 +125,15 @@ async def test_a_time_that_is_none(filled: Client) -> None:
 )
 async def test_filters_of_requests(filled: Client, query: str, requests: list[int]) -> None:
     """Each filter, and pages; a path with or without its slash."""
-    assert [shown["request"] for shown in (await filled.get(f"/sandbox/requests?{query}"))["results"]] == requests
+    assert [
+        shown["request"] for shown in (await filled.get(f"/sandbox/requests?{query}"))["results"]
+    ] == requests
 
 
 async def test_a_request_shows_what_was_not_ingested(filled: Client) -> None:
-    """The events of it that were left out are there with reason and bytes; a refused request with what was said."""
+    """The events of it that were left out are there with reason and bytes; a refused request with
+    what was said.
+    """
     _, _, third, fourth = (await filled.get("/sandbox/requests"))["results"]
     assert [(it["index"], it["reason"]) for it in third["not_ingested"]] == [(2, "no_name")]
     assert '"event": null' in third["not_ingested"][0]["raw"]
@@ -119,14 +147,27 @@ async def test_conflicts_show_both(filled: Client) -> None:
     listing = await filled.get("/sandbox/conflicts")
     [conflict] = listing["results"]
     assert (listing["count"], conflict["uuid"]) == (1, uuid(1))
-    assert (conflict["first"]["properties"], conflict["second"]["properties"]) == ({"n": 1}, {"n": 2})
-    assert (conflict["second"]["first"], conflict["second"]["kind"]) == (conflict["first"]["arrival"], "conflict")
+    assert (conflict["first"]["properties"], conflict["second"]["properties"]) == (
+        {"n": 1},
+        {"n": 2},
+    )
+    assert (conflict["second"]["first"], conflict["second"]["kind"]) == (
+        conflict["first"]["arrival"],
+        "conflict",
+    )
     assert await filled.get("/sandbox/conflicts?offset=1") == {"count": 1, "results": []}
 
 
 async def test_the_summary(filled: Client) -> None:
     """The figures add up: arrivals are events, duplicates and conflicts."""
-    arrived = {"requests": 4, "arrivals": 8, "events": 6, "duplicates": 1, "conflicts": 1, "not_ingested": 1}
+    arrived = {
+        "requests": 4,
+        "arrivals": 8,
+        "events": 6,
+        "duplicates": 1,
+        "conflicts": 1,
+        "not_ingested": 1,
+    }
     expected = {**arrived, "persons": 6, "groups": 0, "refused": 1}
     assert await filled.get("/sandbox/summary") == expected
 
@@ -150,10 +191,18 @@ async def test_a_personal_key_is_masked_where_it_does_not_belong() -> None:
 
 
 async def test_properties_are_shown_as_sent() -> None:
-    """Numbers beyond a double, repeated keys and escapes stand in the listing as they stood in the body."""
-    properties = r'{"big":123456789012345678901234567890,"one":1.0,"e":1E+5,"a":1,"a":2,"s":"\u00e9\/","out":1e999}'
+    """Numbers beyond a double, repeated keys and escapes stand in the listing as they stood in the
+    body.
+    """
+    properties = (
+        r'{"big":123456789012345678901234567890,"one":1.0,"e":1E+5,"a":1,"a":2,"s":"\u00e9\/",'
+        r'"out":1e999}'
+    )
     async with talking() as client:
-        body = f'{{"api_key":"{KEY}","batch":[{{"event":"e","distinct_id":"a","properties": {properties} }}]}}'
+        body = (
+            f'{{"api_key":"{KEY}","batch":[{{"event":"e","distinct_id":"a","properties": '
+            f"{properties} }}]}}"
+        )
         await client.post("/batch/", body.encode())
         text = (await client.ask("GET", "/sandbox/events")).text
     assert f'"properties": {properties}' in text
@@ -171,7 +220,15 @@ async def test_the_rest() -> None:
     """The index names every endpoint, `/livez` answers, and nothing else of /sandbox is there."""
     async with talking() as client:
         index: Any = (await client.ask("GET", "/")).text
-        for path in ("/decide", "/batch/", "/capture/", "/sandbox/events", "/sandbox/requests", "/sandbox/conflicts", "/sandbox/summary"):
+        for path in (
+            "/decide",
+            "/batch/",
+            "/capture/",
+            "/sandbox/events",
+            "/sandbox/requests",
+            "/sandbox/conflicts",
+            "/sandbox/summary",
+        ):
             assert path in index
         assert all(f"{endpoint.method:<6} {endpoint.path}\n" in index for endpoint in ENDPOINTS)
         assert (await client.ask("GET", "/livez")).status == 200

@@ -39,11 +39,19 @@ DECISION = {
 async def test_every_path_takes_every_shape(path: str, slash: str) -> None:
     """A batch, an array and a single event are taken on each path, with and without the slash."""
     async with talking() as client:
-        for body in (batch(event(event="batch")), [event(event="array", token=KEY)], event(event="single", api_key=KEY)):
+        for body in (
+            batch(event(event="batch")),
+            [event(event="array", token=KEY)],
+            event(event="single", api_key=KEY),
+        ):
             reply = await client.post(path + slash, body)
             assert (reply.status, reply.text) == (200, '{"status":"Ok"}')
             assert reply.headers["Content-Type"].startswith("application/json")
-        assert [kept.event for kept in await client.sandbox.events()] == ["batch", "array", "single"]
+        assert [kept.event for kept in await client.sandbox.events()] == [
+            "batch",
+            "array",
+            "single",
+        ]
 
 
 @cases("path", [*EVENT_PATHS, "/s", "/i/v1/analytics/events"])
@@ -65,12 +73,22 @@ async def test_a_beacon_gets_no_body() -> None:
 
 @pytest.mark.parametrize("slash", ["", "/"])
 async def test_decide_has_every_field_of_the_contract(slash: str) -> None:
-    """Version 3 has all fields; 1 lists flags and 2 maps them, without payloads; 4 has an object for each; without v it is 1."""
+    """Version 3 has all fields; 1 lists flags and 2 maps them, without payloads; 4 has an object
+    for each; without v it is 1.
+    """
     ask = {"api_key": KEY, "distinct_id": "ann", "groups": {"company": "x"}}
     older = {name: value for name, value in DECISION.items() if name != "featureFlagPayloads"}
-    newer = {**{name: value for name, value in older.items() if name != "featureFlags"}, "flags": {}}
+    newer = {
+        **{name: value for name, value in older.items() if name != "featureFlags"},
+        "flags": {},
+    }
     async with talking() as client:
-        for version, expected in (("?v=3", DECISION), ("?v=4", newer), ("?v=2", older), ("?v=1", {**older, "featureFlags": []})):
+        for version, expected in (
+            ("?v=3", DECISION),
+            ("?v=4", newer),
+            ("?v=2", older),
+            ("?v=1", {**older, "featureFlags": []}),
+        ):
             reply = await client.post(f"/decide{slash}{version}", ask)
             assert (reply.status, reply.json) == (200, expected)
         assert (await client.post(f"/decide{slash}", ask)).json == {**older, "featureFlags": []}
@@ -88,11 +106,17 @@ async def test_strict_decide_names_the_real_compressions() -> None:
 
 @cases(("size", "status"), [(999, 200), (1000, 413), (1001, 413), (100_000, 413)])
 @cases("pack", [bytes, gzip.compress], ids=["wire", "decompressed"])
-async def test_a_body_stays_below_the_limit(pack: Callable[[bytes], bytes], size: int, status: int) -> None:
-    """On the wire and decompressed a body must be smaller than the limit; one that isn't leaves its record and the connection lives on."""
+async def test_a_body_stays_below_the_limit(
+    pack: Callable[[bytes], bytes], size: int, status: int
+) -> None:
+    """On the wire and decompressed a body must be smaller than the limit; one that isn't leaves
+    its record and the connection lives on.
+    """
     raw = json.dumps(batch(event()))
     async with talking(SandboxOptions(max_body=1000)) as client:
-        assert (await client.post("/batch/", pack(raw.encode() + b" " * (size - len(raw))))).status == status
+        assert (
+            await client.post("/batch/", pack(raw.encode() + b" " * (size - len(raw))))
+        ).status == status
         assert (await client.post("/batch/", batch(event()))).status == 200
         assert [request.status for request in await client.sandbox.requests()] == [status, 200]
 
@@ -100,7 +124,9 @@ async def test_a_body_stays_below_the_limit(pack: Callable[[bytes], bytes], size
 async def test_a_body_without_a_length_stays_below_the_limit() -> None:
     """A chunked body is cut off at the limit."""
     async with Sandbox(SandboxOptions(max_body=1000)) as sandbox:
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(sandbox.url.rpartition(":")[2]))
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", int(sandbox.url.rpartition(":")[2])
+        )
         writer.write(b"POST /batch/ HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
         writer.write(b"3e8\r\n" + b" " * 1000 + b"\r\n")
         assert b" 413 " in await reader.readline()
@@ -113,9 +139,13 @@ async def test_the_limit_is_twenty_megabytes() -> None:
     async with talking() as client:
         assert (await client.post("/batch/", b" " * 20_000_000)).status == 413
         replay = b'{"api_key":"%b","data":"' % KEY.encode()
-        assert (await client.post("/s/", replay + b"x" * (64_000_000 - len(replay) - 2) + b'"}')).status == 200
+        assert (
+            await client.post("/s/", replay + b"x" * (64_000_000 - len(replay) - 2) + b'"}')
+        ).status == 200
         assert (await client.post("/s/", b" " * 64_000_001)).status == 413
-        assert (await client.post("/batch/", json.dumps(batch(event())).encode().ljust(19_999_999))).status == 200
+        assert (
+            await client.post("/batch/", json.dumps(batch(event())).encode().ljust(19_999_999))
+        ).status == 200
 
 
 async def test_a_sender_that_goes_away() -> None:
@@ -127,21 +157,43 @@ async def test_a_sender_that_goes_away() -> None:
         writer.close()
         await writer.wait_closed()
         requests = await recorded(sandbox)
-    assert [(request.status, request.error) for request in requests] == [(400, "the body was cut off")]
+    assert [(request.status, request.error) for request in requests] == [
+        (400, "the body was cut off")
+    ]
 
 
 async def test_a_request_is_kept_with_its_circumstances() -> None:
-    """Path, query, headers without credentials, key, encoding, size and answer are there to be asked for."""
-    body = gzip.compress(json.dumps(batch(event(), event(event=""), historical_migration=True)).encode())
+    """Path, query, headers without credentials, key, encoding, size and answer are there to be
+    asked for.
+    """
+    body = gzip.compress(
+        json.dumps(batch(event(), event(event=""), historical_migration=True)).encode()
+    )
     async with talking(SandboxOptions(now=lambda: MIDNIGHT)) as client:
         secret = {"Authorization": "Bearer phx_secret", "Cookie": "s=secret"}
         await client.post("/batch/?ver=1", body, Content_Encoding="gzip", X_Test="yes", **secret)
         [kept] = await client.sandbox.requests()
         assert "secret" not in (await client.ask("GET", "/sandbox/requests")).text
         [one] = await client.sandbox.events()
-    assert (kept.path, kept.query, kept.api_key, kept.historical, kept.encoding) == ("/batch/", "ver=1", KEY, True, "gzip")
-    assert (kept.size, kept.status, kept.answer, kept.error, kept.arrivals) == (len(body), 200, '{"status":"Ok"}', None, 1)
-    assert (kept.headers["x-test"], kept.headers["authorization"], kept.headers["cookie"]) == ("yes", "hidden", "hidden")
+    assert (kept.path, kept.query, kept.api_key, kept.historical, kept.encoding) == (
+        "/batch/",
+        "ver=1",
+        KEY,
+        True,
+        "gzip",
+    )
+    assert (kept.size, kept.status, kept.answer, kept.error, kept.arrivals) == (
+        len(body),
+        200,
+        '{"status":"Ok"}',
+        None,
+        1,
+    )
+    assert (kept.headers["x-test"], kept.headers["authorization"], kept.headers["cookie"]) == (
+        "yes",
+        "hidden",
+        "hidden",
+    )
     assert kept.received_at == one.received_at == "2026-01-01T00:00:00.000000Z"
     assert (one.request, one.index, one.historical) == (kept.request, 0, True)
 
@@ -151,8 +203,18 @@ async def test_a_request_is_kept_with_its_circumstances() -> None:
     [
         ("", {}, {}, "2026-01-01T00:00:00.000000Z"),
         ("", {}, {"timestamp": "2025-12-31T22:00:00"}, "2025-12-31T22:00:00.000000Z"),
-        ("", {"sent_at": "2025-12-31T23:00:00Z"}, {"timestamp": "2025-12-31T22:00:00Z"}, "2025-12-31T23:00:00.000000Z"),
-        ("?_=1767222000000", {}, {"timestamp": "2025-12-31T22:00:00Z"}, "2025-12-31T23:00:00.000000Z"),
+        (
+            "",
+            {"sent_at": "2025-12-31T23:00:00Z"},
+            {"timestamp": "2025-12-31T22:00:00Z"},
+            "2025-12-31T23:00:00.000000Z",
+        ),
+        (
+            "?_=1767222000000",
+            {},
+            {"timestamp": "2025-12-31T22:00:00Z"},
+            "2025-12-31T23:00:00.000000Z",
+        ),
         ("", {"sent_at": "2025-12-31T23:00:00Z"}, {"offset": 1500}, "2025-12-31T23:59:58.500000Z"),
         (
             "",
@@ -163,13 +225,19 @@ async def test_a_request_is_kept_with_its_circumstances() -> None:
         ("", {}, {"timestamp": "2026-06-01T00:00:00Z"}, "2026-01-01T00:00:00.000000Z"),
     ],
 )
-async def test_times_are_the_services(query: str, envelope: dict[str, Any], changes: dict[str, Any], resolved: str) -> None:
-    """The resolved time follows the service's rules; the timestamp is kept as sent beside it (wire facts: Time)."""
+async def test_times_are_the_services(
+    query: str, envelope: dict[str, Any], changes: dict[str, Any], resolved: str
+) -> None:
+    """The resolved time follows the service's rules; the timestamp is kept as sent beside it (wire
+    facts: Time).
+    """
     async with talking(SandboxOptions(now=lambda: MIDNIGHT)) as client:
         await client.post(f"/batch/{query}", batch(event(**changes), **envelope))
         [kept] = await client.sandbox.events()
     assert kept.timestamp == resolved
-    assert kept.timestamp_sent == (json.dumps(changes["timestamp"]) if "timestamp" in changes else None)
+    assert kept.timestamp_sent == (
+        json.dumps(changes["timestamp"]) if "timestamp" in changes else None
+    )
 
 
 @settings(max_examples=15, deadline=None)
@@ -188,13 +256,19 @@ async def test_every_byte_of_an_event_is_kept(sent: list[Spelled], zipped: bool)
 
 
 async def test_many_senders_at_once() -> None:
-    """Requests of several connections at once are each kept whole and in their own order, and each repeat is found."""
+    """Requests of several connections at once are each kept whole and in their own order, and each
+    repeat is found.
+    """
     async with talking() as client:
 
         async def send(sender: int) -> None:
             for number in range(10):
                 events = [
-                    event(distinct_id=str(sender), uuid=f"00000000-0000-4000-8000-{sender:04}{number:04}{index:04}") for index in range(20)
+                    event(
+                        distinct_id=str(sender),
+                        uuid=f"00000000-0000-4000-8000-{sender:04}{number:04}{index:04}",
+                    )
+                    for index in range(20)
                 ]
                 for _ in range(2):
                     assert (await client.post("/batch/", batch(*events))).status == 200
@@ -202,10 +276,19 @@ async def test_many_senders_at_once() -> None:
         await asyncio.gather(*[send(sender) for sender in range(8)])
         summary = await client.sandbox.summary()
         kept = await client.sandbox.events(EventFilter(arrivals=True))
-    assert (summary.requests, summary.events, summary.duplicates, summary.conflicts) == (160, 1600, 1600, 0)
+    assert (summary.requests, summary.events, summary.duplicates, summary.conflicts) == (
+        160,
+        1600,
+        1600,
+        0,
+    )
     assert [one.index for one in kept] == list(range(20)) * 160
     for sender in range(8):
-        mine = [one.uuid for one in kept if one.distinct_id == str(sender) and one.kind is ArrivalKind.NEW]
+        mine = [
+            one.uuid
+            for one in kept
+            if one.distinct_id == str(sender) and one.kind is ArrivalKind.NEW
+        ]
         assert mine == sorted(mine)
 
 
@@ -216,8 +299,17 @@ async def test_the_official_sdk_sends_straight_to_it(strict: bool, zipped: bool)
     errors: list[object] = []
 
     def talk(url: str) -> list[str | None]:
-        client = Posthog(KEY, host=url, gzip=zipped, on_error=lambda error, _: errors.append(error), capture_mode="v0")
-        sent = [client.capture("bought", distinct_id="ann", properties={"n": n, "text": "Zoë"}) for n in range(25)]
+        client = Posthog(
+            KEY,
+            host=url,
+            gzip=zipped,
+            on_error=lambda error, _: errors.append(error),
+            capture_mode="v0",
+        )
+        sent = [
+            client.capture("bought", distinct_id="ann", properties={"n": n, "text": "Zoë"})
+            for n in range(25)
+        ]
         sent.append(client.set(distinct_id="ann", properties={"plan": "pro"}))
         sent.append(client.alias("anonymous", "ann"))
         client.shutdown()

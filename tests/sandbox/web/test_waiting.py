@@ -44,9 +44,14 @@ async def begun(endpoints: list[module.WaitingEndpoint], number: int = 1) -> Non
 async def test_what_is_there_is_answered_at_once() -> None:
     """The events are shown as the listing shows them, bounded by its limit; `count` is of all."""
     async with talking() as client:
-        await client.post("/batch/", batch(event(), event(event="other"), event(properties={"n": 1.50})))
+        await client.post(
+            "/batch/", batch(event(), event(event="other"), event(properties={"n": 1.50}))
+        )
         answer = await wait(client, f"event=seen&count=2&limit=1&{LONG}")
-        assert (answer.status, answer.json) == (200, await client.get("/sandbox/events?event=seen&limit=1"))
+        assert (answer.status, answer.json) == (
+            200,
+            await client.get("/sandbox/events?event=seen&limit=1"),
+        )
         assert answer.json["count"] == 2
         assert len(answer.json["results"]) == 1
 
@@ -85,15 +90,27 @@ async def test_the_default_is_one_event() -> None:
 async def test_after_the_timeout_it_says_what_is_there() -> None:
     """408 with what matched, and in words what else arrived and what was rejected."""
     async with talking() as client:
-        await client.post("/batch/", batch(event(), event(event="other"), event(event="other"), event(event="")))
+        await client.post(
+            "/batch/", batch(event(), event(event="other"), event(event="other"), event(event=""))
+        )
         await client.post("/batch/", b"{")
         answer = await wait(client, f"event=seen&api_key={KEY}&count=3&timeout=0.01")
         matched = (await client.get("/sandbox/events?event=seen"))["results"]
     assert answer.status == 408
     said = answer.json
-    assert (said["count"], said["expected"], said["events"], said["results"]) == (1, 3, {"other": 2, "seen": 1}, matched)
-    assert said["detail"].startswith("1 of 3 events with event 'seen' and the given api_key arrived within 0.01 s. ")
-    assert "The sandbox has 3 events: other 2, seen 1. 1 event in accepted requests was not ingested." in said["detail"]
+    assert (said["count"], said["expected"], said["events"], said["results"]) == (
+        1,
+        3,
+        {"other": 2, "seen": 1},
+        matched,
+    )
+    assert said["detail"].startswith(
+        "1 of 3 events with event 'seen' and the given api_key arrived within 0.01 s. "
+    )
+    assert (
+        "The sandbox has 3 events: other 2, seen 1. 1 event in accepted requests was not ingested."
+        in said["detail"]
+    )
     assert "1 request was rejected; the last one: /batch/ was answered 400 (" in said["detail"]
     assert KEY not in answer.text.replace(matched[0]["raw"], "")
 
@@ -101,10 +118,24 @@ async def test_after_the_timeout_it_says_what_is_there() -> None:
 async def test_an_empty_sandbox_says_so() -> None:
     """And a filter on nothing."""
     async with talking() as client:
-        assert (await wait(client, "timeout=0")).json["detail"] == "0 of 1 event arrived within 0 s. The sandbox has no events."
+        assert (await wait(client, "timeout=0")).json[
+            "detail"
+        ] == "0 of 1 event arrived within 0 s. The sandbox has no events."
 
 
-@cases("query", ["count=x", "count=-1", "count=1.5", "count=1e400", "timeout=soon", "timeout=-1", "timeout=nan", "until=x"])
+@cases(
+    "query",
+    [
+        "count=x",
+        "count=-1",
+        "count=1.5",
+        "count=1e400",
+        "timeout=soon",
+        "timeout=-1",
+        "timeout=nan",
+        "until=x",
+    ],
+)
 async def test_what_is_no_number_is_an_error(query: str) -> None:
     """Rather than a wait for something else."""
     async with talking() as client:
@@ -112,7 +143,9 @@ async def test_what_is_no_number_is_an_error(query: str) -> None:
     assert (answer.status, query.partition("=")[0] in answer.text) == (400, True)
 
 
-async def test_the_end_of_the_sandbox_ends_the_wait(endpoints: list[module.WaitingEndpoint]) -> None:
+async def test_the_end_of_the_sandbox_ends_the_wait(
+    endpoints: list[module.WaitingEndpoint],
+) -> None:
     """With 503, and at once: the shutdown waits for no one."""
     async with talking() as client:
         waits = asyncio.create_task(wait(client, LONG))
@@ -121,7 +154,9 @@ async def test_the_end_of_the_sandbox_ends_the_wait(endpoints: list[module.Waiti
         assert (await waits).status == 503
 
 
-async def test_a_client_that_disconnects_is_noticed(monkeypatch: pytest.MonkeyPatch, endpoints: list[module.WaitingEndpoint]) -> None:
+async def test_a_client_that_disconnects_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, endpoints: list[module.WaitingEndpoint]
+) -> None:
     """Its wait ends, and the next one has its place."""
     monkeypatch.setattr(module, "GONE", 0.01)
     monkeypatch.setattr(module, "WAITERS", 1)

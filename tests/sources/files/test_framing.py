@@ -46,19 +46,36 @@ def read(source: Watched, options: ReadOptions) -> Iterator[NumberedRecords]:
 
 
 def framed(
-    framing: Framing, content: bytes, limit: int = LIMIT, size: int = 64, failure: Exception | None = None
+    framing: Framing,
+    content: bytes,
+    limit: int = LIMIT,
+    size: int = 64,
+    failure: Exception | None = None,
 ) -> list[tuple[int, bytes]]:
     """The records with their lines."""
-    found, why = salvaged(read(Watched(content, failure=failure), ReadOptions(framing, max_record=limit, block_bytes=size)))
+    found, why = salvaged(
+        read(
+            Watched(content, failure=failure),
+            ReadOptions(framing, max_record=limit, block_bytes=size),
+        )
+    )
     assert why == ("" if failure is None else str(failure))
     return found
 
 
 @settings(max_examples=150, deadline=None)
-@given(content=st.text("ab\r\n\n", max_size=60).map(str.encode), size=st.integers(1, 30), limit=st.integers(1, 12))
+@given(
+    content=st.text("ab\r\n\n", max_size=60).map(str.encode),
+    size=st.integers(1, 30),
+    limit=st.integers(1, 12),
+)
 def test_lines_are_those_of_split(content: bytes, size: int, limit: int) -> None:
-    """However it is read, the lines are the content's parts between line feeds, without a return at their ends, cut to the limit."""
-    parts = [(number, part.removesuffix(b"\r")) for number, part in enumerate(content.split(b"\n"), 1)]
+    """However it is read, the lines are the content's parts between line feeds, without a return
+    at their ends, cut to the limit.
+    """
+    parts = [
+        (number, part.removesuffix(b"\r")) for number, part in enumerate(content.split(b"\n"), 1)
+    ]
     expected = [(number, part[:limit]) for number, part in parts if part]
     found = framed(Framing.LINES, content, limit, size)
     assert found == expected
@@ -66,7 +83,10 @@ def test_lines_are_those_of_split(content: bytes, size: int, limit: int) -> None
 
 def test_a_mark_of_the_byte_order_is_no_content() -> None:
     """What Windows puts before UTF-8 is left out, once."""
-    assert framed(Framing.LINES, b"\xef\xbb\xbf{}\n\xef\xbb\xbf") == [(1, b"{}"), (2, b"\xef\xbb\xbf")]
+    assert framed(Framing.LINES, b"\xef\xbb\xbf{}\n\xef\xbb\xbf") == [
+        (1, b"{}"),
+        (2, b"\xef\xbb\xbf"),
+    ]
     assert framed(Framing.JSON, b"\xef\xbb\xbf[1]") == [(1, b"1")]
 
 
@@ -91,28 +111,50 @@ def test_a_long_line_is_never_held_whole() -> None:
 
 JSON: Final = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text('a"\\{}[],é\n', max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('b"}\\', max_size=3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text('b"}\\', max_size=3), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 OBJECTS: Final = st.lists(st.dictionaries(st.text('k"{', max_size=3), JSON, max_size=3), max_size=5)
 
 
 @settings(max_examples=100, deadline=None)
-@given(objects=OBJECTS, size=st.integers(1, 40), indent=st.sampled_from([None, 1]), is_array=st.booleans())
-def test_objects_of_an_array_or_in_a_row_are_found(objects: list[Any], size: int, indent: int | None, is_array: bool) -> None:
+@given(
+    objects=OBJECTS,
+    size=st.integers(1, 40),
+    indent=st.sampled_from([None, 1]),
+    is_array=st.booleans(),
+)
+def test_objects_of_an_array_or_in_a_row_are_found(
+    objects: list[Any], size: int, indent: int | None, is_array: bool
+) -> None:
     """Over however many lines they are written, and whatever is in their strings."""
     texts = [json.dumps(each, indent=indent, ensure_ascii=False) for each in objects]
     content = (f"[\n{','.join(texts)}\n]\n" if is_array else "\n".join(texts)).encode()
     found = framed(Framing.JSON, content, LIMIT, size)
     assert [record.decode() for _, record in found] == texts
-    assert [content.split(b"\n")[line - 1].count(b"{") > 0 for line, _ in found] == [True] * len(texts)
+    assert [content.split(b"\n")[line - 1].count(b"{") > 0 for line, _ in found] == [True] * len(
+        texts
+    )
 
 
 @cases("size", [1, 7, 64])
 def test_lines_of_values_are_where_they_begin(size: int) -> None:
-    """The line is that of the opening bracket; what is no object is a record too, for the converter to refuse."""
+    """The line is that of the opening bracket; what is no object is a record too, for the
+    converter to refuse.
+    """
     content = b'\n[ {"a":\n1}, null ,\n"text",[\n2], {"b":2}\n,3]\n oops [{}]'
-    expected = [(2, b'{"a":\n1}'), (3, b'null ,\n"text"'), (4, b"[\n2]"), (5, b'{"b":2}'), (6, b"3"), (7, b"oops"), (7, b"{}")]
+    expected = [
+        (2, b'{"a":\n1}'),
+        (3, b'null ,\n"text"'),
+        (4, b"[\n2]"),
+        (5, b'{"b":2}'),
+        (6, b"3"),
+        (7, b"oops"),
+        (7, b"{}"),
+    ]
     assert framed(Framing.JSON, content, LIMIT, size) == expected
 
 
@@ -133,19 +175,30 @@ def test_values_without_an_end_are_a_failure(content: bytes) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(objects=OBJECTS, size=st.integers(1, 30), limit=st.integers(1, 20), indent=st.sampled_from([None, 1]))
-def test_a_limit_cuts_values_and_changes_nothing_else(objects: list[Any], size: int, limit: int, indent: int | None) -> None:
+@given(
+    objects=OBJECTS,
+    size=st.integers(1, 30),
+    limit=st.integers(1, 20),
+    indent=st.sampled_from([None, 1]),
+)
+def test_a_limit_cuts_values_and_changes_nothing_else(
+    objects: list[Any], size: int, limit: int, indent: int | None
+) -> None:
     """The same objects on the same lines, cut."""
     content = ("[" + ",".join(json.dumps(each, indent=indent) for each in objects) + "]").encode()
     whole = framed(Framing.JSON, content, LIMIT, size)
-    assert framed(Framing.JSON, content, limit, size) == [(line, record[:limit]) for line, record in whole]
+    assert framed(Framing.JSON, content, limit, size) == [
+        (line, record[:limit]) for line, record in whole
+    ]
 
 
 CSV = ReadOptions(Framing.CSV)
 SMALL = replace(CSV, block_bytes=7)
 
 
-def rows(content: bytes, options: ReadOptions = SMALL, failure: Exception | None = None) -> list[tuple[int, bytes]]:
+def rows(
+    content: bytes, options: ReadOptions = SMALL, failure: Exception | None = None
+) -> list[tuple[int, bytes]]:
     """The records of CSV with their lines."""
     found, why = salvaged(read(Watched(content, failure=failure), options))
     assert why == ("" if failure is None else str(failure))
@@ -153,9 +206,15 @@ def rows(content: bytes, options: ReadOptions = SMALL, failure: Exception | None
 
 
 def test_rows_are_objects_of_texts_with_the_line_they_begin_on() -> None:
-    """Line breaks within quotes count, empty lines are skipped, and so is the mark of the byte order."""
+    """Line breaks within quotes count, empty lines are skipped, and so is the mark of the byte
+    order.
+    """
     content = b'\xef\xbb\xbfid,note\r\n1,"a\r\nb ""c"""\r\n\r\n2,\xc3\xa9\n3,last'
-    expected = [(2, {"id": "1", "note": 'a\r\nb "c"'}), (5, {"id": "2", "note": "é"}), (6, {"id": "3", "note": "last"})]
+    expected = [
+        (2, {"id": "1", "note": 'a\r\nb "c"'}),
+        (5, {"id": "2", "note": "é"}),
+        (6, {"id": "3", "note": "last"}),
+    ]
     assert [(line, json.loads(record)) for line, record in rows(content)] == expected
 
 
@@ -166,7 +225,9 @@ def test_the_dialect_can_be_said() -> None:
 
 
 def test_rows_that_fit_no_object_are_given_as_they_are() -> None:
-    """Too short, too long, not UTF-8: they are refused where they stand, and the rows after them are read."""
+    """Too short, too long, not UTF-8: they are refused where they stand, and the rows after them
+    are read.
+    """
     content = b"a,b\n1\n1,2,3\n\xff,2\n1,2\n"
     assert rows(content) == [(2, b"1"), (3, b"1,2,3"), (4, b"\xff,2"), (5, b'{"a":"1","b":"2"}')]
 
@@ -174,9 +235,18 @@ def test_rows_that_fit_no_object_are_given_as_they_are() -> None:
 @cases(
     ("header", "why"),
     [
-        (b",".join(b"%d" % number for number in range(500_000)), "has 500,000 columns, of at most 16,384"),
-        (b",".join([b"x" * 1000 + b"%d" % number for number in range(2000)]), "more than 1 MiB together"),
-        (b",".join([b"%d" % number for number in range(MAX_COLUMNS - 1)] + [b"7"]), "names '7' twice"),
+        (
+            b",".join(b"%d" % number for number in range(500_000)),
+            "has 500,000 columns, of at most 16,384",
+        ),
+        (
+            b",".join([b"x" * 1000 + b"%d" % number for number in range(2000)]),
+            "more than 1 MiB together",
+        ),
+        (
+            b",".join([b"%d" % number for number in range(MAX_COLUMNS - 1)] + [b"7"]),
+            "names '7' twice",
+        ),
     ],
     ids=["columns", "names", "twice"],
 )
@@ -197,7 +267,9 @@ def test_as_many_columns_as_a_spreadsheet_has() -> None:
 def test_an_open_quote_takes_no_more_than_the_limit() -> None:
     """What it swallowed is one refused record, and reading goes on behind it."""
     filler = b"x,y\n" * 400
-    found = rows(b'a,b\n1,"open\n' + filler + b"1,2\n", replace(CSV, max_record=1000, block_bytes=1 << 16))
+    found = rows(
+        b'a,b\n1,"open\n' + filler + b"1,2\n", replace(CSV, max_record=1000, block_bytes=1 << 16)
+    )
     assert found[0] == (2, (b'1,"open\n' + filler)[:1000])
     assert found[-1][1] == b'{"a":"1","b":"2"}'
 
@@ -205,12 +277,20 @@ def test_an_open_quote_takes_no_more_than_the_limit() -> None:
 def test_an_open_quote_at_the_end_is_refused_or_cut_off() -> None:
     """In a whole file the row is refused; where the stream broke off it isn't given."""
     assert rows(b'a,b\n1,"2\n') == [(2, b'1,"2')]
-    assert rows(b'a,b\n1,2\n1,"2\n', failure=DamagedContent("it is cut off")) == [(2, b'{"a":"1","b":"2"}')]
-    assert rows(b"a,b\n1,2\n1,2", failure=DamagedContent("it is cut off")) == [(2, b'{"a":"1","b":"2"}')]
+    assert rows(b'a,b\n1,2\n1,"2\n', failure=DamagedContent("it is cut off")) == [
+        (2, b'{"a":"1","b":"2"}')
+    ]
+    assert rows(b"a,b\n1,2\n1,2", failure=DamagedContent("it is cut off")) == [
+        (2, b'{"a":"1","b":"2"}')
+    ]
 
 
 @pytest.mark.parametrize(
-    ("content", "failure"), [(b"a,b,a\n1,2,3\n", "the first row names 'a' twice"), (b"\xff,b\n", "the first row isn't UTF-8")]
+    ("content", "failure"),
+    [
+        (b"a,b,a\n1,2,3\n", "the first row names 'a' twice"),
+        (b"\xff,b\n", "the first row isn't UTF-8"),
+    ],
 )
 def test_a_header_that_names_no_columns_is_a_failure(content: bytes, failure: str) -> None:
     """Guessing which of two columns is meant would be worse."""
@@ -250,12 +330,16 @@ def parquet_records(file: io.BytesIO) -> tuple[list[tuple[int, Any]], str]:
 
 
 def test_parquet_rows_keep_their_types() -> None:
-    """Instants are ISO 8601 in UTC whatever their unit and zone, local times have no zone, also within lists and structs."""
+    """Instants are ISO 8601 in UTC whatever their unit and zone, local times have no zone, also
+    within lists and structs.
+    """
     time = datetime(2025, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
     columns = {
         "zoned": pa.array([time], pa.timestamp("ns", "Europe/Paris")),
         "local": pa.array([time.replace(tzinfo=None)], pa.timestamp("ns")),
-        "seen": pa.array([[{"at": time}]], pa.list_(pa.struct([("at", pa.timestamp("ms", "UTC"))]))),
+        "seen": pa.array(
+            [[{"at": time}]], pa.list_(pa.struct([("at", pa.timestamp("ms", "UTC"))]))
+        ),
         "name": pa.array(["é"]).dictionary_encode(),
         "price": pa.array([Decimal("1.10")]),
         "day": pa.array([date(2025, 1, 2)]),
@@ -286,12 +370,22 @@ def test_parquet_rows_are_numbered_from_one() -> None:
 def test_parquet_rows_that_no_object_can_be_made_of_are_refused_alone() -> None:
     """Text that isn't UTF-8 and times that no calendar has don't stop the rows around them."""
     text = pa.array([b"a", b"\xff", b"b", b"c"]).view(pa.string())
-    file = parquet_file({"text": text, "at": pa.array([0, 0, 1 << 60, 0]).view(pa.timestamp("us", "UTC"))})
+    file = parquet_file(
+        {"text": text, "at": pa.array([0, 0, 1 << 60, 0]).view(pa.timestamp("us", "UTC"))}
+    )
     (records, numbers), *rest = parquet_rows(file)
     assert (list(numbers), rest) == ([1, 2, 3, 4], [])
-    good, other = b'{"text":"a","at":"1970-01-01T00:00:00Z"}', b'{"text":"c","at":"1970-01-01T00:00:00Z"}'
+    good, other = (
+        b'{"text":"a","at":"1970-01-01T00:00:00Z"}',
+        b'{"text":"c","at":"1970-01-01T00:00:00Z"}',
+    )
     assert (records[0], records[3]) == (good, other)
-    assert [record.startswith(b"a row that can't be read: ") for record in records] == [False, True, True, False]
+    assert [record.startswith(b"a row that can't be read: ") for record in records] == [
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_a_cut_parquet_file_is_a_failure() -> None:

@@ -1,4 +1,6 @@
-"""Addresses that hold credentials, or are mistyped; object stores: memory and local ones stand for those of a cloud."""
+"""Addresses that hold credentials, or are mistyped; object stores: memory and local ones stand for
+those of a cloud.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from forwarder.sources.files.records import BrokenSource, ReadOptions
 from forwarder.sources.files.source import FileSource, open_source
 from tests.support.packed import numbered, zipped
 
-obstore.list(MemoryStore()).collect()  # its runtime has files of its own, for the whole process: opened before a test is asked what it left
+# its runtime has files of its own, for the whole process: opened before a test is asked what it
+# left
+obstore.list(MemoryStore()).collect()
 
 USER, SECRET = "AKIAEXAMPLEUSER", "wJalr/XUtn+FEMI"
 MISTYPED = [
@@ -41,7 +45,9 @@ MISTYPED = [
 
 @pytest.mark.parametrize("address", MISTYPED)
 @pytest.mark.parametrize("absolute", [False, True])
-def test_no_credentials_are_repeated(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, absolute: bool) -> None:
+def test_no_credentials_are_repeated(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, absolute: bool
+) -> None:
     """Neither by the message nor by its hint, also where it was taken for a path."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigurationError) as raised:
@@ -51,12 +57,18 @@ def test_no_credentials_are_repeated(address: str, tmp_path: Path, monkeypatch: 
     assert "bucket" in told or "example" in told or "container" in told
 
 
-def test_other_addresses_and_paths_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container's name stands before an @, keys of objects may hold anything, and so may names of files."""
+def test_other_addresses_and_paths_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container's name stands before an @, keys of objects may hold anything, and so may names
+    of files.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s3:").mkdir()
     container = "abfss://container@account.example.net/x"
-    check_addresses(["s3://bucket/a:b@c.json", container, "gs://bucket", "data/a:b.json", "-", "s3:/x.json"])
+    check_addresses(
+        ["s3://bucket/a:b@c.json", container, "gs://bucket", "data/a:b.json", "-", "s3:/x.json"]
+    )
     for path in ("data/me@example.json", container, "plain", "s3://bucket/a b"):
         assert redact(path) == path
 
@@ -100,17 +112,31 @@ def opened(store: ObjectStore, *urls: str, options: ReadOptions | None = None) -
         ("export/", ["export/2025/9.json", "export/2025/10.json", "export/z.zip"]),
     ],
 )
-def test_a_url_is_an_object_a_prefix_or_a_pattern(store: ObjectStore, key: str, names: list[str]) -> None:
+def test_a_url_is_an_object_a_prefix_or_a_pattern(
+    store: ObjectStore, key: str, names: list[str]
+) -> None:
     """In the order of the names, numbers by value; hidden objects are left out."""
     with opened(store, f"s3://bucket/{key}") as source:
-        assert [origin.name for origin in source.origins] == [f"s3://bucket/{name}" for name in names]
+        assert [origin.name for origin in source.origins] == [
+            f"s3://bucket/{name}" for name in names
+        ]
 
 
 def test_a_part_is_read_and_the_whole_identifies(store: ObjectStore) -> None:
-    """Every second object of a prefix, in the order of their names; what is read changes nothing of what the source is."""
-    with opened(store, "s3://bucket/export/") as whole, patch.object(origins, "connect", return_value=store):
-        parts = [open_source(["s3://bucket/export/"], part=slice(number, None, 2)) for number in range(2)]
-    assert [[origin.name.rpartition("/")[2] for origin in part.origins] for part in parts] == [["9.json", "z.zip"], ["10.json"]]
+    """Every second object of a prefix, in the order of their names; what is read changes nothing
+    of what the source is.
+    """
+    with (
+        opened(store, "s3://bucket/export/") as whole,
+        patch.object(origins, "connect", return_value=store),
+    ):
+        parts = [
+            open_source(["s3://bucket/export/"], part=slice(number, None, 2)) for number in range(2)
+        ]
+    assert [[origin.name.rpartition("/")[2] for origin in part.origins] for part in parts] == [
+        ["9.json", "z.zip"],
+        ["10.json"],
+    ]
     assert {part.identity for part in parts} == {whole.identity}
     assert [file.name.rpartition("/")[2] for file in parts[1].files()] == ["10.json"]
 
@@ -124,7 +150,10 @@ def test_a_star_stays_in_its_folder(store: ObjectStore) -> None:
 def test_objects_are_read_and_sought_in(store: ObjectStore) -> None:
     """An archive of a store needs no copy on disk."""
     with opened(store, "s3://bucket/export/", options=ReadOptions(max_spool=0)) as source:
-        found = {file.name.removeprefix("s3://bucket/export/"): numbered(list(source.blocks(file))) for file in source.files()}
+        found = {
+            file.name.removeprefix("s3://bucket/export/"): numbered(list(source.blocks(file)))
+            for file in source.files()
+        }
     assert found == {"2025/9.json": IN_A, "2025/10.json": IN_A, "z.zip!m.gz": IN_A, "z.zip!n": IN_A}
 
 
@@ -162,7 +191,10 @@ def test_what_names_no_object_is_an_error() -> None:
 @pytest.mark.parametrize("name", ["allow_http", "AWS_ALLOW_HTTP"])
 def test_options_of_the_way_to_a_store_are_told_from_its_own(name: str) -> None:
     """A store in the same network, without TLS: all of its options are said in one place."""
-    store = connect("s3://bucket", {"region": "eu", "endpoint": "http://127.0.0.1:9000", name: "true", "timeout": "5s"})
+    store = connect(
+        "s3://bucket",
+        {"region": "eu", "endpoint": "http://127.0.0.1:9000", name: "true", "timeout": "5s"},
+    )
     assert isinstance(store, S3Store)
     assert store.config == {"bucket": "bucket", "endpoint": "http://127.0.0.1:9000", "region": "eu"}
     assert store.client_options == {"allow_http": "true", "timeout": "5s"}

@@ -54,20 +54,39 @@ PACKED: Final = {
     "zip": (zipped({"b_10": B, "b_9": A, "d/": b""}), {"x!b_9": IN_A, "x!b_10": IN_B}),
     "zip, bzip2 inside": (zipped({"b": B}, zipfile.ZIP_BZIP2), {"x!b": IN_B}),
     "tar": (tarred({"b": B, "a": A}), {"x!b": IN_B, "x!a": IN_A}),
-    "tar.gz": (tarred({"d/a": A, "d/.DS_Store": b"?", "__MACOSX/a": b"?"}, "w:gz"), {"x!d/a": IN_A}),
-    "an Amplitude download": (zipped({"7/7_1.json.gz": gzip.compress(A)}, zipfile.ZIP_STORED), {"x!7/7_1.json.gz": IN_A}),
-    "zip in zip": (zipped({"in.zip": zipped({"a": A, "b.zst": zstandard.compress(B)})}), {"x!in.zip!a": IN_A, "x!in.zip!b.zst": IN_B}),
-    "tar.gz in zip, gzip inside": (zipped({"t": tarred({"a": gzip.compress(A)}, "w:gz")}), {"x!t!a": IN_A}),
+    "tar.gz": (
+        tarred({"d/a": A, "d/.DS_Store": b"?", "__MACOSX/a": b"?"}, "w:gz"),
+        {"x!d/a": IN_A},
+    ),
+    "an Amplitude download": (
+        zipped({"7/7_1.json.gz": gzip.compress(A)}, zipfile.ZIP_STORED),
+        {"x!7/7_1.json.gz": IN_A},
+    ),
+    "zip in zip": (
+        zipped({"in.zip": zipped({"a": A, "b.zst": zstandard.compress(B)})}),
+        {"x!in.zip!a": IN_A, "x!in.zip!b.zst": IN_B},
+    ),
+    "tar.gz in zip, gzip inside": (
+        zipped({"t": tarred({"a": gzip.compress(A)}, "w:gz")}),
+        {"x!t!a": IN_A},
+    ),
     "zip in tar": (tarred({"z": zipped({"a": A}), "b": B}), {"x!z!a": IN_A, "x!b": IN_B}),
-    "pzstd's skippable frame first": (b"\x50\x2a\x4d\x18\x02\0\0\0xx" + zstandard.compress(A), {"x": IN_A}),
+    "pzstd's skippable frame first": (
+        b"\x50\x2a\x4d\x18\x02\0\0\0xx" + zstandard.compress(A),
+        {"x": IN_A},
+    ),
     "empty": (b"", {"x": []}),
     "empty zip": (zipped({}), {}),
 }
 
 
 @cases(("content", "expected"), PACKED.values(), ids=list(PACKED))
-def test_whatever_is_packed_is_found(tmp_path: Path, content: bytes, expected: dict[str, list[bytes]]) -> None:
-    """By the content, not by the name; the members of a zip in the order of their names, those of a tar as they stand."""
+def test_whatever_is_packed_is_found(
+    tmp_path: Path, content: bytes, expected: dict[str, list[bytes]]
+) -> None:
+    """By the content, not by the name; the members of a zip in the order of their names, those of
+    a tar as they stand.
+    """
     (tmp_path / "x").write_bytes(content)
     found, broken = read_all([tmp_path / "x"])
     assert (found, broken) == (expected, [])
@@ -76,16 +95,23 @@ def test_whatever_is_packed_is_found(tmp_path: Path, content: bytes, expected: d
 
 @cases("content", [content for content, _ in PACKED.values()], ids=list(PACKED))
 def test_a_source_can_be_read_again(tmp_path: Path, content: bytes) -> None:
-    """Its files have the same identities, blocks and digests the second time; no two files have one identity."""
+    """Its files have the same identities, blocks and digests the second time; no two files have
+    one identity.
+    """
     (tmp_path / "x").write_bytes(content)
     with open_source([str(tmp_path / "x")]) as source:
-        once, again = ([(file, numbered(list(source.blocks(file)))) for file in source.files()] for _ in range(2))
+        once, again = (
+            [(file, numbered(list(source.blocks(file)))) for file in source.files()]
+            for _ in range(2)
+        )
     assert again == once
     assert len({file.identity for file, _ in once}) == len(once)
 
 
 def test_blocks_say_which_records_they_hold(tmp_path: Path) -> None:
-    """Numbers and lines follow on each other, and the digest is that of all records up to any one of the last block."""
+    """Numbers and lines follow on each other, and the digest is that of all records up to any one
+    of the last block.
+    """
     (tmp_path / "x.gz").write_bytes(gzip.compress(MANY))
     records = MANY.split(b"\n")[:-1]
     with open_source([str(tmp_path)], ReadOptions(block_bytes=999)) as source:
@@ -118,8 +144,24 @@ def test_a_file_is_read_once_and_before_the_next(tmp_path: Path) -> None:
 
 def test_folders_patterns_and_files_come_in_order_and_once(tmp_path: Path) -> None:
     """Folders by the names in them, numbers by value; hidden files only where they are named."""
-    written(tmp_path, {"d/b_10.json": A, "d/b_9.json": A, "d/a/c.json": A, "d/.hidden": A, "e/1.json": B, "e/2.txt": B, ".named": A})
-    paths = [f"{tmp_path}/e/*.json", f"{tmp_path}/d", f"{tmp_path}/d/b_9.json", f"{tmp_path}/.named"]
+    written(
+        tmp_path,
+        {
+            "d/b_10.json": A,
+            "d/b_9.json": A,
+            "d/a/c.json": A,
+            "d/.hidden": A,
+            "e/1.json": B,
+            "e/2.txt": B,
+            ".named": A,
+        },
+    )
+    paths = [
+        f"{tmp_path}/e/*.json",
+        f"{tmp_path}/d",
+        f"{tmp_path}/d/b_9.json",
+        f"{tmp_path}/.named",
+    ]
     with open_source(paths) as source:
         names = [origin.name.removeprefix(f"{tmp_path}/") for origin in source.origins]
         assert names == ["e/1.json", "d/a/c.json", "d/b_9.json", "d/b_10.json", ".named"]
@@ -137,8 +179,12 @@ def test_what_names_nothing_is_an_error(tmp_path: Path, path: str) -> None:
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
 @pytest.mark.parametrize("named", [".", "*", "**/*"])
-def test_links_out_of_the_folder_are_followed_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, named: str) -> None:
-    """Without that they are an error, which names the link: nothing is read, and nothing is left out in silence."""
+def test_links_out_of_the_folder_are_followed_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, named: str
+) -> None:
+    """Without that they are an error, which names the link: nothing is read, and nothing is left
+    out in silence.
+    """
     written(tmp_path / "elsewhere", {"secret.jsonl": b'{"a":1}\n'})
     export = written(tmp_path / "export", {"day.jsonl": b'{"a":2}\n'})
     target = tmp_path / "elsewhere"
@@ -147,12 +193,16 @@ def test_links_out_of_the_folder_are_followed_when_asked(tmp_path: Path, monkeyp
     with pytest.raises(ConfigurationError, match=r"link\.jsonl: a link that leads out") as raised:
         open_source([named])
     assert "--follow-links" in raised.value.hint
-    followed = [origin.name for origin in open_source([named], ReadOptions(follow_links=True)).origins]
+    followed = [
+        origin.name for origin in open_source([named], ReadOptions(follow_links=True)).origins
+    ]
     assert any("link.jsonl" in name for name in followed)
 
 
 def test_links_within_the_folder_and_links_that_are_named_are_read(tmp_path: Path) -> None:
-    """As mounted volumes have them; a folder that is a link is that folder, and one that leads around ends."""
+    """As mounted volumes have them; a folder that is a link is that folder, and one that leads
+    around ends.
+    """
     export = written(tmp_path / "export", {"..data/day.jsonl": b'{"a":2}\n'})
     (export / "day.jsonl").symlink_to("..data/day.jsonl")
     (tmp_path / "named").symlink_to(export)
@@ -170,7 +220,9 @@ def test_a_device_is_no_source() -> None:
         open_source(["/dev/zero"])
 
 
-def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_listed_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its files aren't left out in silence, whichever part of the tree it is."""
     (tmp_path / "a").touch()
     (tmp_path / "closed").mkdir()
@@ -187,7 +239,9 @@ def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("name", ["lost+found", ".snapshot"])
-def test_folders_of_the_volume_itself_are_not_even_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_folders_of_the_volume_itself_are_not_even_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """A file system's own belong to root, and snapshots have every file again."""
     written(tmp_path, {"a.json": A, f"{name}/a.json": A, f"d/{name}/b.json": A, "d/b.json": A})
     scan, looked = os.scandir, list[str]()
@@ -203,8 +257,12 @@ def test_folders_of_the_volume_itself_are_not_even_looked_into(tmp_path: Path, m
     assert "d" in looked
 
 
-def test_standard_input_is_kept_and_is_the_same_as_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It can be read again, and has the identity of the same bytes in a file, so that uuids are equal."""
+def test_standard_input_is_kept_and_is_the_same_as_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can be read again, and has the identity of the same bytes in a file, so that uuids are
+    equal.
+    """
     (tmp_path / "x").write_bytes(gzip.compress(MANY, mtime=0))
 
     class Standard:
@@ -245,30 +303,59 @@ BROKEN: Final = {
     "gzip, cut": (gzip.compress(MANY)[:-4], "x", "it is cut off", 5000),
     "gzip, cut early": (gzip.compress(MANY)[:5], "x", "it is cut off", 0),
     "zip, cut": (zipped({"a": A})[:-10], "x", "the zip archive is damaged", 0),
-    "zip, member damaged": (zipped({"a": A, "b": MANY}, zipfile.ZIP_STORED).replace(b'{"n":77}', b'{"n":78}'), "x!b", "Bad CRC", 4000),
-    "gzip in zip, cut": (zipped({"a": gzip.compress(MANY)[:-9], "b": B}), "x!a", "it is cut off", 4000),
+    "zip, member damaged": (
+        zipped({"a": A, "b": MANY}, zipfile.ZIP_STORED).replace(b'{"n":77}', b'{"n":78}'),
+        "x!b",
+        "Bad CRC",
+        4000,
+    ),
+    "gzip in zip, cut": (
+        zipped({"a": gzip.compress(MANY)[:-9], "b": B}),
+        "x!a",
+        "it is cut off",
+        4000,
+    ),
     "tar, cut in a member": (tarred({"a": A, "b": MANY})[:5000], "x!b", "it is cut off", 300),
     "tar, cut between": (tarred({"a": A, "b": MANY})[:1024], "x", "the tar archive is damaged", 2),
     "tar.gz, cut": (tarred({"a": A, "b": MANY}, "w:gz")[:-12], "x", "it is cut off", 5002),
-    "five deep": (gzip.compress(gzip.compress(gzip.compress(gzip.compress(gzip.compress(A))))), "x", "more than 4 deep", 0),
+    "five deep": (
+        gzip.compress(gzip.compress(gzip.compress(gzip.compress(gzip.compress(A))))),
+        "x",
+        "more than 4 deep",
+        0,
+    ),
     "JSON, cut": (b'[{"n":1},{"n":2},', "x", "ends inside a JSON value", 2),
 }
 
 
 @cases(("content", "name", "why", "least"), BROKEN.values(), ids=list(BROKEN))
-def test_damage_ends_a_file_after_what_could_be_read(tmp_path: Path, content: bytes, name: str, why: str, least: int) -> None:
+def test_damage_ends_a_file_after_what_could_be_read(
+    tmp_path: Path, content: bytes, name: str, why: str, least: int
+) -> None:
     """The error names file and place; the files after it are read."""
     written(tmp_path, {"x": content, "y": B})
     found, broken = read_all([tmp_path], ReadOptions(block_bytes=4096))
     assert found["y"] == IN_B
-    errors = [(error.file.rpartition("/")[2] if "!" not in error.file else f"x!{error.file.partition('!')[2]}", error) for error in broken]
+    errors = [
+        (
+            error.file.rpartition("/")[2]
+            if "!" not in error.file
+            else f"x!{error.file.partition('!')[2]}",
+            error,
+        )
+        for error in broken
+    ]
     assert name in [each for each, _ in errors]
     error = next(error for each, error in errors if each == name)
     assert why in error.reason
-    assert (f"can't be read after {error.offset:,} bytes" if error.offset else "can't be read: ") in str(error)
+    assert (
+        f"can't be read after {error.offset:,} bytes" if error.offset else "can't be read: "
+    ) in str(error)
     records = [record for each in found.values() for record in each]
     assert len(records) >= least
-    assert {record for record in records if not record.startswith(b'{"n":') or not record.endswith(b"}")} == set()
+    assert {
+        record for record in records if not record.startswith(b'{"n":') or not record.endswith(b"}")
+    } == set()
 
 
 def test_a_zip_with_a_password_is_said_to_have_one(tmp_path: Path) -> None:
@@ -304,7 +391,9 @@ def test_members_of_one_name_are_told_apart(tmp_path: Path) -> None:
     ],
 )
 def test_what_cant_be_read_is_told_for_what_it_is(tmp_path: Path, content: bytes, why: str) -> None:
-    """One finding with what to do, instead of thousands of lines that are no JSON; also in an archive, whose other files are read."""
+    """One finding with what to do, instead of thousands of lines that are no JSON; also in an
+    archive, whose other files are read.
+    """
     path = written(tmp_path, {"x.zip": zipped({"a": content, "b": A})}) / "x.zip"
     with open_source([str(path)]) as source, closing(source.files()) as files:
         with pytest.raises(BrokenSource, match=why):
@@ -317,7 +406,12 @@ def test_names_that_arent_utf8_can_be_written_down(tmp_path: Path) -> None:
     name = os.fsdecode(b"caf\xe9.json")
     written(tmp_path, {name: A, "x.tar": tarred({name: B})})
     with open_source([str(tmp_path)]) as source:
-        found = {file.name.removeprefix(f"{tmp_path}/").encode(): numbered(list(source.blocks(file)))[0][1] for file in source.files()}
+        found = {
+            file.name.removeprefix(f"{tmp_path}/").encode(): numbered(list(source.blocks(file)))[0][
+                1
+            ]
+            for file in source.files()
+        }
         assert found == {rb"caf\udce9.json": IN_A[0], rb"x.tar!caf\udce9.json": IN_B[0]}
 
 
@@ -335,9 +429,21 @@ def test_a_zip_whose_names_arent_in_the_encoding_that_it_says_is_broken(tmp_path
 def test_names_with_digits_of_any_kind_and_number_have_an_order(tmp_path: Path) -> None:
     """Digits of other scripts are letters here, and no number is too long."""
     long = "9" * 5000
-    path = written(tmp_path, {"x.zip": zipped({long: A, "\u0663": A, "a": A, "10": A, "009": A, "9": A})}) / "x.zip"
+    path = (
+        written(
+            tmp_path, {"x.zip": zipped({long: A, "\u0663": A, "a": A, "10": A, "009": A, "9": A})}
+        )
+        / "x.zip"
+    )
     with open_source([str(path)]) as source:
-        assert [file.name.partition("!")[2] for file in source.files()] == ["009", "9", "10", long, "a", "\u0663"]
+        assert [file.name.partition("!")[2] for file in source.files()] == [
+            "009",
+            "9",
+            "10",
+            long,
+            "a",
+            "\u0663",
+        ]
 
 
 def test_what_is_put_on_disk_is_bounded(tmp_path: Path) -> None:
@@ -348,13 +454,28 @@ def test_what_is_put_on_disk_is_bounded(tmp_path: Path) -> None:
 
 
 def test_framing_follows_name_and_content_or_the_user(tmp_path: Path) -> None:
-    """CSV by its name, without that of the compression; arrays by their bracket; all else is lines."""
+    """CSV by its name, without that of the compression; arrays by their bracket; all
+    else is lines.
+    """
     written(
-        tmp_path, {"a.csv.gz": gzip.compress(b"n\n1\n"), "b.tsv": b"n\tm\n1\t2\n", "c": b'[{"n":1}]', "d": b'{\n "n":1}\n', "e": b"n\n1\n"}
+        tmp_path,
+        {
+            "a.csv.gz": gzip.compress(b"n\n1\n"),
+            "b.tsv": b"n\tm\n1\t2\n",
+            "c": b'[{"n":1}]',
+            "d": b'{\n "n":1}\n',
+            "e": b"n\n1\n",
+        },
     )
     found, _ = read_all([tmp_path])
     one = [b'{"n":"1"}']
-    assert found == {"a.csv.gz": one, "b.tsv": [b'{"n":"1","m":"2"}'], "c": [b'{"n":1}'], "d": [b'{\n "n":1}'], "e": [b"n", b"1"]}
+    assert found == {
+        "a.csv.gz": one,
+        "b.tsv": [b'{"n":"1","m":"2"}'],
+        "c": [b'{"n":1}'],
+        "d": [b'{\n "n":1}'],
+        "e": [b"n", b"1"],
+    }
     assert read_all([tmp_path / "e"], ReadOptions(framing=Framing.CSV))[0] == {"e": one}
     _, (error,) = read_all([tmp_path / "e"], ReadOptions(framing=Framing.PARQUET))
     assert error.reason == "it isn't a Parquet file"
@@ -403,14 +524,21 @@ def test_a_file_that_is_passed_over_while_it_is_read_is_an_error(tmp_path: Path)
 
 
 @settings(max_examples=25, deadline=None)
-@given(text=st.text('{}"n:1\n\r', max_size=200), sizes=st.tuples(st.integers(1, 50), st.integers(1, 50)))
-def test_blocks_do_not_change_records(tmp_path_factory: pytest.TempPathFactory, text: str, sizes: tuple[int, int]) -> None:
+@given(
+    text=st.text('{}"n:1\n\r', max_size=200),
+    sizes=st.tuples(st.integers(1, 50), st.integers(1, 50)),
+)
+def test_blocks_do_not_change_records(
+    tmp_path_factory: pytest.TempPathFactory, text: str, sizes: tuple[int, int]
+) -> None:
     """Two ways of cutting a file into blocks give the same records, lines and digest."""
     path = tmp_path_factory.getbasetemp() / "cut.json"
     path.write_text(text, newline="")
     found = []
     for size in sizes:
-        with open_source([str(path)], ReadOptions(block_bytes=size, framing=Framing.LINES)) as source:
+        with open_source(
+            [str(path)], ReadOptions(block_bytes=size, framing=Framing.LINES)
+        ) as source:
             for file in source.files():
                 reading = source.blocks(file)
                 records = numbered(list(reading))

@@ -17,16 +17,39 @@ from forwarder.sources.files.source import open_source
 from forwarder.sources.files.transcoding import as_utf8, checked_encoding, guess_encoding, not_utf8
 from tests.support.cases import cases
 
-TEXT: Final = "".join(f'{{"n":{number},"text":"Grüße, naïve café {number}"}}\r\n' for number in range(30_000))
+TEXT: Final = "".join(
+    f'{{"n":{number},"text":"Grüße, naïve café {number}"}}\r\n' for number in range(30_000)
+)
 TABLE: Final = "n,text\n" + "".join(f'{number},"Zürich,\n{number}"\n' for number in range(5_000))
-ENCODINGS: Final = ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "latin-1", "cp1252", "cp850", "utf-7")
+ENCODINGS: Final = (
+    "utf-8-sig",
+    "utf-16",
+    "utf-16-le",
+    "utf-16-be",
+    "utf-32",
+    "latin-1",
+    "cp1252",
+    "cp850",
+    "utf-7",
+)
 
 
 @cases(
     ("text", "name"),
     [
-        *(("UTF8", ""), ("utf-8-sig", ""), ("UTF-16", "utf-16"), ("UTF_16LE", "utf-16-le"), ("latin1", "iso8859-1")),
-        *(("windows-1252", "cp1252"), (" cp1252 ", "cp1252"), ("Shift_JIS", "shift_jis"), ("ascii", "ascii")),
+        *(
+            ("UTF8", ""),
+            ("utf-8-sig", ""),
+            ("UTF-16", "utf-16"),
+            ("UTF_16LE", "utf-16-le"),
+            ("latin1", "iso8859-1"),
+        ),
+        *(
+            ("windows-1252", "cp1252"),
+            (" cp1252 ", "cp1252"),
+            ("Shift_JIS", "shift_jis"),
+            ("ascii", "ascii"),
+        ),
     ],
 )
 def test_names_are_those_of_python(text: str, name: str) -> None:
@@ -68,17 +91,28 @@ def test_encodings_are_guessed(name: str) -> None:
     assert guess_encoding(bytes(range(256)) * 2) is None
 
 
-def read(path: Path, encoding: str, framing: Framing = Framing.AUTO) -> tuple[list[bytes], list[int], str, str]:
-    """All records of a file with their lines; what tells the file from others, and its digest at the end."""
+def read(
+    path: Path, encoding: str, framing: Framing = Framing.AUTO
+) -> tuple[list[bytes], list[int], str, str]:
+    """All records of a file with their lines; what tells the file from others, and its digest at
+    the end.
+    """
     with open_source([str(path)], ReadOptions(encoding=encoding, framing=framing)) as source:
         (file,) = ((file, [*source.blocks(file)]) for file in source.files())
         blocks = file[1]
-        return [*chain(*(block.records for block in blocks))], [*chain(*(block.lines for block in blocks))], file[0].identity, file[0].name
+        return (
+            [*chain(*(block.records for block in blocks))],
+            [*chain(*(block.lines for block in blocks))],
+            file[0].identity,
+            file[0].name,
+        )
 
 
 @cases("name", ENCODINGS)
 @cases(("text", "framing"), [(TEXT, Framing.AUTO), (TABLE, Framing.CSV)])
-def test_a_file_reads_as_the_same_text_in_utf8(tmp_path: Path, name: str, text: str, framing: Framing) -> None:
+def test_a_file_reads_as_the_same_text_in_utf8(
+    tmp_path: Path, name: str, text: str, framing: Framing
+) -> None:
     """Records, lines, and what uuids and checkpoints follow from; packed, the same records."""
     plain, encoded, packed = tmp_path / "plain", tmp_path / "encoded", tmp_path / "packed.zip"
     plain.write_bytes(text.encode())
@@ -127,14 +161,36 @@ def test_without_an_encoding_utf16_is_said_to_be_it(tmp_path: Path) -> None:
             "line 2, byte 15: 0x00d8",
             "A part of it is in another encoding, or damaged.",
         ),
-        (b'{"n":1}\n' * 3, "utf-16", "line 1, byte 1: there is no byte order mark of utf-16", "It looks like utf-8: leave out --encoding."),
+        (
+            b'{"n":1}\n' * 3,
+            "utf-16",
+            "line 1, byte 1: there is no byte order mark of utf-16",
+            "It looks like utf-8: leave out --encoding.",
+        ),
         (b"a", "utf-32", "line 1, byte 1: there is no byte order mark", "It looks like utf-8"),
-        ("ab".encode("utf-16-le") + b"c", "utf-16-le", "line 1, byte 5: 0x63", "A part of it is in another encoding, or damaged."),
-        (b"plain text\n" * 9000 + b"\x81", "cp1252", "line 9,001, byte 99,001: 0x81", "looks like latin-1"),
-        ("Grüße, 日本".encode(), "ascii", "line 1, byte 3: 0xc3 is not ascii", "It looks like utf-8: leave out --encoding."),
+        (
+            "ab".encode("utf-16-le") + b"c",
+            "utf-16-le",
+            "line 1, byte 5: 0x63",
+            "A part of it is in another encoding, or damaged.",
+        ),
+        (
+            b"plain text\n" * 9000 + b"\x81",
+            "cp1252",
+            "line 9,001, byte 99,001: 0x81",
+            "looks like latin-1",
+        ),
+        (
+            "Grüße, 日本".encode(),
+            "ascii",
+            "line 1, byte 3: 0xc3 is not ascii",
+            "It looks like utf-8: leave out --encoding.",
+        ),
     ],
 )
-def test_what_cant_be_decoded_is_said_with_line_and_byte(tmp_path: Path, content: bytes, encoding: str, place: str, hint: str) -> None:
+def test_what_cant_be_decoded_is_said_with_line_and_byte(
+    tmp_path: Path, content: bytes, encoding: str, place: str, hint: str
+) -> None:
     """And everything before it is read."""
     (tmp_path / "a").write_bytes(content)
     with open_source([str(tmp_path / "a")], ReadOptions(encoding=encoding)) as source:
@@ -142,7 +198,9 @@ def test_what_cant_be_decoded_is_said_with_line_and_byte(tmp_path: Path, content
             found = list[RecordBlock]()
             with pytest.raises(BrokenSource) as raised, source.blocks(file) as blocks:
                 found.extend(blocks)
-            assert sum(len(block.records) for block in found) >= (content.count(b"\n") - 1) * ("there is no" not in place)
+            assert sum(len(block.records) for block in found) >= (content.count(b"\n") - 1) * (
+                "there is no" not in place
+            )
     assert place in raised.value.reason
     assert hint in raised.value.hint
     assert str(tmp_path / "a") in raised.value.message
@@ -163,4 +221,7 @@ def test_a_record_that_is_not_utf8_names_its_byte() -> None:
     record = b'{"a":"caf\xe9"}'
     with pytest.raises(UnicodeDecodeError) as raised:
         record.decode()
-    assert not_utf8(record, raised.value) == "byte 10 of the record, 0xe9, isn't UTF-8; it looks like cp1252: try --encoding cp1252"
+    assert (
+        not_utf8(record, raised.value)
+        == "byte 10 of the record, 0xe9, isn't UTF-8; it looks like cp1252: try --encoding cp1252"
+    )

@@ -14,11 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.sources.files.records import DamagedContent
-from forwarder.sources.files.unpacking import Decompress, PeekedStream, bunzip2, decompress_zstd, gunzip
+from forwarder.sources.files.unpacking import (
+    Decompress,
+    PeekedStream,
+    bunzip2,
+    decompress_zstd,
+    gunzip,
+)
 from tests.support.cases import cases
 from tests.support.packed import Watched
 
-TEXT: Final = b"".join(b'{"event":"view","number":%d,"noise":"%x"}\n' % (n, random.Random(n).getrandbits(90)) for n in range(9000))
+TEXT: Final = b"".join(
+    b'{"event":"view","number":%d,"noise":"%x"}\n' % (n, random.Random(n).getrandbits(90))
+    for n in range(9000)
+)
 
 
 def checked_zstd(content: bytes) -> bytes:
@@ -50,13 +59,20 @@ def salvaged(source: Watched, kind: Decompress, size: int = 1 << 16) -> tuple[by
 
 
 @every_kind
-def test_members_that_follow_each_other_are_one_stream(kind: Decompress, compress: Callable[[bytes], bytes]) -> None:
+def test_members_that_follow_each_other_are_one_stream(
+    kind: Decompress, compress: Callable[[bytes], bytes]
+) -> None:
     """Parts that were compressed on their own, an empty one among them, are read to the last."""
-    assert salvaged(Watched(compress(TEXT) + compress(b"") + compress(b"end")), kind) == (TEXT + b"end", "")
+    assert salvaged(Watched(compress(TEXT) + compress(b"") + compress(b"end")), kind) == (
+        TEXT + b"end",
+        "",
+    )
 
 
 @every_kind
-def test_a_cut_stream_gives_what_came_and_then_fails(kind: Decompress, compress: Callable[[bytes], bytes]) -> None:
+def test_a_cut_stream_gives_what_came_and_then_fails(
+    kind: Decompress, compress: Callable[[bytes], bytes]
+) -> None:
     """However few bytes are missing at the end, the stream doesn't end as if it were whole."""
     packed = compress(TEXT)
     for missing in (1, 3, 5, 9, len(packed) // 2):
@@ -80,7 +96,9 @@ def test_a_wrong_checksum_is_found(name: str) -> None:
 
 @cases("name", ["gzip", "zstd with checksum", "bzip2"])
 def test_damage_in_the_middle_is_found(name: str) -> None:
-    """Bytes overwritten in the middle: what stood before is read, and the stream fails, at its checksum at the latest."""
+    """Bytes overwritten in the middle: what stood before is read, and the stream fails, at its
+    checksum at the latest.
+    """
     kind, compress = KINDS[name]
     packed = bytearray(compress(TEXT))
     middle = len(packed) // 2
@@ -91,37 +109,63 @@ def test_damage_in_the_middle_is_found(name: str) -> None:
 
 
 @every_kind
-def test_something_else_after_the_end_is_a_failure(kind: Decompress, compress: Callable[[bytes], bytes]) -> None:
+def test_something_else_after_the_end_is_a_failure(
+    kind: Decompress, compress: Callable[[bytes], bytes]
+) -> None:
     """A line that somebody appended to a compressed file isn't skipped in silence."""
-    assert salvaged(Watched(compress(TEXT) + b'{"event":"late"}'), kind) == (TEXT, "what follows the compressed data is something else")
+    assert salvaged(Watched(compress(TEXT) + b'{"event":"late"}'), kind) == (
+        TEXT,
+        "what follows the compressed data is something else",
+    )
 
 
 def test_padding_and_skippable_frames_are_no_content() -> None:
     """Zeros after gzip, and frames of zstd that are meant to be skipped, are left out."""
     assert salvaged(Watched(gzip.compress(TEXT) + b"\0" * 1001), gunzip) == (TEXT, "")
     skipped = b"\x53\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"notes"
-    assert salvaged(Watched(skipped + zstandard.compress(TEXT) + skipped), decompress_zstd) == (TEXT, "")
+    assert salvaged(Watched(skipped + zstandard.compress(TEXT) + skipped), decompress_zstd) == (
+        TEXT,
+        "",
+    )
 
 
 def test_names_and_comments_in_a_gzip_header_are_skipped() -> None:
     """Extra fields, a file's name, a comment and the header's checksum stand before the content."""
     packed = gzip.compress(TEXT)
-    head = packed[:3] + bytes([2 | 4 | 8 | 16]) + packed[4:10] + b"\x03\0abc" + b"name\0" + b"comment\0" + b"\0\0"
+    head = (
+        packed[:3]
+        + bytes([2 | 4 | 8 | 16])
+        + packed[4:10]
+        + b"\x03\0abc"
+        + b"name\0"
+        + b"comment\0"
+        + b"\0\0"
+    )
     assert salvaged(Watched(head + packed[10:]), gunzip) == (TEXT, "")
 
 
 @every_kind
-def test_a_bomb_is_read_in_small_parts(kind: Decompress, compress: Callable[[bytes], bytes]) -> None:
-    """Content that decompresses a thousandfold is never held whole: a step gives a bounded part, and little is read ahead."""
+def test_a_bomb_is_read_in_small_parts(
+    kind: Decompress, compress: Callable[[bytes], bytes]
+) -> None:
+    """Content that decompresses a thousandfold is never held whole: a step gives a bounded part,
+    and little is read ahead.
+    """
     source = Watched(compress(bytes(20 << 20)))
     assert max(map(len, kind(PeekedStream(source.read)))) <= 256 << 10
     assert max(source.asked) <= 64 << 10
 
 
 @settings(max_examples=25, deadline=None)
-@given(parts=st.lists(st.binary(max_size=300), max_size=4), most=st.integers(1, 40), size=st.integers(1, 70))
+@given(
+    parts=st.lists(st.binary(max_size=300), max_size=4),
+    most=st.integers(1, 40),
+    size=st.integers(1, 70),
+)
 @pytest.mark.parametrize("name", list(KINDS))
-def test_the_size_of_reads_changes_nothing(name: str, parts: list[bytes], most: int, size: int) -> None:
+def test_the_size_of_reads_changes_nothing(
+    name: str, parts: list[bytes], most: int, size: int
+) -> None:
     """However the compressed bytes come and however many are asked for, the content is the same."""
     kind, compress = KINDS[name]
     packed = b"".join(compress(part) for part in parts)
@@ -130,7 +174,9 @@ def test_the_size_of_reads_changes_nothing(name: str, parts: list[bytes], most: 
 
 @cases("size", [1, 100, 512, 5000])
 def test_a_failure_is_raised_after_all_bytes_before_it_and_stays(size: int) -> None:
-    """Also one that comes while the first bytes are peeked: they are in the head, and read again. What is given back comes next."""
+    """Also one that comes while the first bytes are peeked: they are in the head, and read again.
+    What is given back comes next.
+    """
     content = bytes(range(100))
     stream = PeekedStream(Watched(content, 30, OSError(5, "the disk fails")).read)
     assert stream.head == content

@@ -1,4 +1,6 @@
-"""Several listeners on the same sockets, as workers have them: who accepts, and what happens when one of them doesn't."""
+"""Several listeners on the same sockets, as workers have them: who accepts, and what happens when
+one of them doesn't.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ SENDERS = 64
 
 
 class Workers:
-    """Listeners that share an address; one beyond them is among the loads, too, but doesn't accept."""
+    """Listeners that share an address; one beyond them is among the loads, too, but
+    doesn't accept.
+    """
 
     def __init__(self, listeners: list[Listening], bound: socket.socket) -> None:
         self.listeners = listeners
@@ -42,7 +46,9 @@ class Workers:
         return [each.listener.statistics().connections for each in self.listeners]
 
     async def accepted(self, count: int) -> int:
-        """Wait until so many connections are accepted, and turn the clock; how often it took longer than a turn."""
+        """Wait until so many connections are accepted, and turn the clock; how often it took
+        longer than a turn.
+        """
         pauses = 0
         async with asyncio.timeout(LIMIT):
             while True:
@@ -67,7 +73,12 @@ async def workers(count: int, absent: int = 0) -> AsyncIterator[Workers]:
         stack.callback(loads.close)
         stack.callback(bound.close)
         started = [
-            await stack.enter_async_context(listening(inherited=[bound.dup()], load=WorkerLoad(os.dup(loads.descriptor), known, number)))
+            await stack.enter_async_context(
+                listening(
+                    inherited=[bound.dup()],
+                    load=WorkerLoad(os.dup(loads.descriptor), known, number),
+                )
+            )
             for number in range(count)
         ]
         found = Workers(started, bound)
@@ -76,7 +87,9 @@ async def workers(count: int, absent: int = 0) -> AsyncIterator[Workers]:
 
 
 async def test_short_connections_are_spread_evenly() -> None:
-    """Senders that come one after the other, and have gone before the next, reach all workers alike."""
+    """Senders that come one after the other, and have gone before the next, reach all workers
+    alike.
+    """
     async with workers(3) as them:
         answered = [0, 0, 0]
         for _ in range(SENDERS):
@@ -90,7 +103,9 @@ async def test_short_connections_are_spread_evenly() -> None:
 
 @pytest.mark.parametrize("count", [2, 4])
 async def test_connections_are_spread_evenly(count: int) -> None:
-    """Senders that connect all at once, and those that come one by one, are spread so that no worker has a quarter more than its part."""
+    """Senders that connect all at once, and those that come one by one, are spread so that no
+    worker has a quarter more than its part.
+    """
     async with workers(count) as them:
         them.open(SENDERS)
         await them.accepted(SENDERS)
@@ -116,7 +131,9 @@ async def test_a_worker_that_has_lost_its_connections_gets_the_next_ones() -> No
 
 
 async def test_a_worker_that_is_stopped_holds_up_nobody() -> None:
-    """One that has fewest connections and doesn't accept is waited for a few times, each time for more connections than before."""
+    """One that has fewest connections and doesn't accept is waited for a few times, each time for
+    more connections than before.
+    """
     async with workers(1, absent=1) as them:
         them.open(SENDERS)
         assert 1 <= await them.accepted(SENDERS) <= 7
@@ -142,7 +159,9 @@ async def test_a_sender_waits_for_a_file_to_open() -> None:
 
 
 async def test_what_waits_at_the_end_is_answered() -> None:
-    """Connections that have arrived when the listener stops are accepted, although it left them to others."""
+    """Connections that have arrived when the listener stops are accepted, although it left them to
+    others.
+    """
     async with workers(1, absent=1) as them:
         to = them.listeners[0]
         them.open(SENDERS)

@@ -12,7 +12,12 @@ from forwarder.sources.http.addresses import ClientAddresses, parse_address
 from tests.support.cases import cases
 from tests.support.listening import listening, post
 
-PROXIES = tuple([ip_network(network) for network in ("10.0.0.0/8", "127.0.0.0/8", "fd00::/8", "198.41.128.0/24")])
+PROXIES = tuple(
+    [
+        ip_network(network)
+        for network in ("10.0.0.0/8", "127.0.0.0/8", "fd00::/8", "198.41.128.0/24")
+    ]
+)
 ADDRESSES = ClientAddresses(PROXIES, stamp=True)
 PEER = ADDRESSES.peer(("10.0.0.1", 1234))
 
@@ -47,7 +52,9 @@ PEER = ADDRESSES.peer(("10.0.0.1", 1234))
     ],
 )
 def test_forwarded_for(header: bytes, client: str | None) -> None:
-    """X-Forwarded-For is walked from the right past trusted proxies; what can't be read ends the walk at the last of them."""
+    """X-Forwarded-For is walked from the right past trusted proxies; what can't be read ends the
+    walk at the last of them.
+    """
     assert ADDRESSES.client(PEER, header, b"") == client
     assert ADDRESSES.client(PEER, header, b"for=9.9.9.9") == client
     assert ADDRESSES.client(PEER, header, b"") == client
@@ -102,7 +109,9 @@ def test_peers(peername: object, stamp: str | None, trusted: bool) -> None:
 def test_any_header(forwarded_for: bytes, forwarded: bytes) -> None:
     """Whatever the headers hold, the answer is an address that may be stamped, or none."""
     client = ADDRESSES.client(PEER, forwarded_for, forwarded)
-    assert client is None or (parse_address(client) is not None and str(parse_address(client)) == client)
+    assert client is None or (
+        parse_address(client) is not None and str(parse_address(client)) == client
+    )
 
 
 def test_the_cache_is_bounded() -> None:
@@ -115,7 +124,9 @@ def test_the_cache_is_bounded() -> None:
 
 
 async def test_only_trusted_peers_are_believed() -> None:
-    """A forwarding header of anybody else means nothing; several lines are one list; a head that was seen before is read again."""
+    """A forwarding header of anybody else means nothing; several lines are one list; a head that
+    was seen before is read again.
+    """
     request = post("/e", b"", "X-Forwarded-For: 1.1.1.1", "X-Forwarded-For: 8.8.8.8")
     for proxies, client_address in ((PROXIES, "8.8.8.8"), ((), None)):
         async with listening(HttpPolicy(trusted_proxies=proxies)) as to:

@@ -28,8 +28,14 @@ def _holds(to: Listening, size: int) -> bool:
 
 
 async def test_keep_alive_and_pipelining() -> None:
-    """Many requests on a connection are answered in their order, whether one by one or all at once, whole or cut anywhere."""
-    requests = [post("/e", b"%d" % number) for number in range(50)] + [post("/nowhere"), chunked(b"c", b"d"), post("/e", b"last")]
+    """Many requests on a connection are answered in their order, whether one by one or all at
+    once, whole or cut anywhere.
+    """
+    requests = [post("/e", b"%d" % number) for number in range(50)] + [
+        post("/nowhere"),
+        chunked(b"c", b"d"),
+        post("/e", b"last"),
+    ]
     raw = b"".join(requests)
     async with listening() as to:
         for step in (len(raw), 1000, 97, 13):
@@ -42,7 +48,9 @@ async def test_keep_alive_and_pipelining() -> None:
 
 
 async def test_idle_connections_close_silently() -> None:
-    """A connection without a request is closed after the idle time-out, without a word; one in use is not."""
+    """A connection without a request is closed after the idle time-out, without a word; one in use
+    is not.
+    """
     async with listening(HttpPolicy(idle_timeout=20)) as to:
         idle, used = await to.connect(), await to.connect()
         await idle.ask(post())
@@ -53,7 +61,9 @@ async def test_idle_connections_close_silently() -> None:
         assert to.listener.statistics().connections == 1
 
 
-@cases("begun", [b"P", b"POST /e HTTP/1.1\r\n", b"POST /e HTTP/1.1\r\nHost: a\r\n", post() + b"POST"])
+@cases(
+    "begun", [b"P", b"POST /e HTTP/1.1\r\n", b"POST /e HTTP/1.1\r\nHost: a\r\n", post() + b"POST"]
+)
 async def test_slow_head(begun: bytes) -> None:
     """A head must be complete in time, however it dribbles: 408 and the end."""
     async with listening(HttpPolicy(header_timeout=10)) as to:
@@ -72,7 +82,9 @@ async def test_slow_head(begun: bytes) -> None:
 
 
 async def test_stalled_body() -> None:
-    """A body that stops coming is 408 once a window brought less than the least rate, and what was held of it is let go."""
+    """A body that stops coming is 408 once a window brought less than the least rate, and what was
+    held of it is let go.
+    """
     async with listening(HttpPolicy(body_timeout=60)) as to:
         client = await to.connect()
         await client.send(HEAD % 100_000, b"x" * 50_000)
@@ -86,7 +98,9 @@ async def test_stalled_body() -> None:
 
 
 async def test_slow_but_steady_body() -> None:
-    """A body that brings at least 16 KiB a second is waited for past its time-out, and no longer than it does."""
+    """A body that brings at least 16 KiB a second is waited for past its time-out, and no longer
+    than it does.
+    """
     async with listening(HttpPolicy(body_timeout=20)) as to:
         steady, slow = await to.connect(), await to.connect()
         await steady.send(HEAD % (20_000 * 100))
@@ -105,7 +119,9 @@ async def test_slow_but_steady_body() -> None:
 
 @contextlib.asynccontextmanager
 async def _deaf(to: Listening) -> AsyncIterator[tuple[Client, int]]:
-    """A sender that has read nothing yet, and is read no more; with how many pairs of requests (404 and 405 to come) it has sent."""
+    """A sender that has read nothing yet, and is read no more; with how many pairs of requests
+    (404 and 405 to come) it has sent.
+    """
     deaf = socket.socket()
     deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     deaf.setblocking(False)
@@ -131,7 +147,9 @@ async def test_a_sender_that_reads_no_answers_is_read_no_more() -> None:
     async with listening() as to, _deaf(to) as (client, sent):
         await turns(100)
         assert sum(to.listener.statistics().requests.values()) < 2 * sent
-        assert await asyncio.wait_for(client.reader.readexactly(len(pair) * sent), 30) == pair * sent
+        assert (
+            await asyncio.wait_for(client.reader.readexactly(len(pair) * sent), 30) == pair * sent
+        )
 
 
 async def test_a_sender_that_never_reads_its_answers_is_dropped() -> None:
@@ -145,12 +163,19 @@ async def test_a_sender_that_never_reads_its_answers_is_dropped() -> None:
 
 @cases("part", [b"POST /e HTTP/1.1\r\nHo", post("/e", b"x" * 40)[:-20]], ids=["head", "body"])
 async def test_a_request_that_is_not_read_on_is_not_late(part: bytes) -> None:
-    """While the sender reads no answers nothing is read from it: the rest of a request has the time of an idle connection, then its own."""
+    """While the sender reads no answers nothing is read from it: the rest of a request has the
+    time of an idle connection, then its own.
+    """
     policy = HttpPolicy(idle_timeout=30, header_timeout=10, body_timeout=10, linger_timeout=5)
     async with listening(policy) as to:
         client = await to.connect()
         await client.send(part)
-        await to.until(lambda: any(connection._life.phase in (phases.HEAD, phases.BODY) for connection in to.listener._state.connections))
+        await to.until(
+            lambda: any(
+                connection._life.phase in (phases.HEAD, phases.BODY)
+                for connection in to.listener._state.connections
+            )
+        )
         (connection,) = to.listener._state.connections
         connection.pause_writing()
         await to.pass_time(25)
@@ -164,7 +189,9 @@ async def test_a_request_that_is_not_read_on_is_not_late(part: bytes) -> None:
 
 
 async def test_too_large_a_body() -> None:
-    """A length over the limit is refused before anything is read, and the sender that goes on sending still gets to read why."""
+    """A length over the limit is refused before anything is read, and the sender that goes on
+    sending still gets to read why.
+    """
     async with listening(HttpPolicy(max_body=1000)) as to:
         client = await to.connect()
         await client.send(HEAD % 5_000_000)
@@ -184,7 +211,9 @@ async def test_too_large_in_chunks(chunks: list[bytes], path: str) -> None:
     """Chunks count as they come, also where the body is only read to be thrown away."""
     async with listening(HttpPolicy(max_body=1000)) as to:
         assert (await to.ask(chunked(*chunks, path=path))).status == 413
-        assert (await to.ask(chunked(*chunks[1:], path=path))).status == (200 if path == "/e" else 404)
+        assert (await to.ask(chunked(*chunks[1:], path=path))).status == (
+            200 if path == "/e" else 404
+        )
 
 
 async def test_lingering_ends() -> None:
@@ -205,12 +234,17 @@ async def test_endless_extensions_and_trailers() -> None:
     for endless in (b"3;", b"3\r\nabc\r\n0\r\nX: "):
         async with listening(HttpPolicy(max_header_bytes=1000)) as to:
             client = await to.connect()
-            await client.send(b"POST /e HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + endless, *[b"x" * 300] * 8)
+            await client.send(
+                b"POST /e HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + endless,
+                *[b"x" * 300] * 8,
+            )
             assert (await client.reply()).status == 431
 
 
 async def test_bytes_being_received_are_bounded() -> None:
-    """Past its share of the bound a sender that brings more gets 503, while small requests go on and the others are completed."""
+    """Past its share of the bound a sender that brings more gets 503, while small requests go on
+    and the others are completed.
+    """
     policy = HttpPolicy(max_receiving=size_for(1_000_000))
     async with listening(policy) as to:
         clients = [await to.connect() for _ in range(20)]
@@ -218,10 +252,19 @@ async def test_bytes_being_received_are_bounded() -> None:
             await client.send(HEAD % 200_000, b"x" * 100_000)
         await to.until(lambda: to.listener.statistics().receiving_bytes == 900_000)
         await clients[9].send(HEAD % 200_000, b"x" * 100_000, b"x")
-        await to.until(lambda: to.listener.statistics().receiving_bytes == 900_000 or to.listener.statistics().requests != {})
+        await to.until(
+            lambda: (
+                to.listener.statistics().receiving_bytes == 900_000
+                or to.listener.statistics().requests != {}
+            )
+        )
         await clients[9].send(b"x" * 10_000)
         reply = await clients[9].reply()
-        assert (reply.status, int(reply.headers["retry-after"]) >= 1, reply.headers["connection"]) == (503, True, "close")
+        assert (
+            reply.status,
+            int(reply.headers["retry-after"]) >= 1,
+            reply.headers["connection"],
+        ) == (503, True, "close")
         await clients[10].send(HEAD % 16_000, b"x" * 10_000, b"x" * 6_000)
         assert (await clients[10].reply()).status == 200
         for client in clients[:9]:
@@ -233,7 +276,9 @@ async def test_bytes_being_received_are_bounded() -> None:
 
 
 async def test_dribbling_uploads_stay_within_the_bound() -> None:
-    """200 connections that bring 19 MB each hold no more than the bound and what small requests may."""
+    """200 connections that bring 19 MB each hold no more than the bound and what small requests
+    may.
+    """
     policy = HttpPolicy(max_receiving=4_000_000)
     async with listening(policy) as to:
         clients = [await to.connect() for _ in range(200)]
@@ -265,7 +310,9 @@ async def test_a_refused_body_is_not_held() -> None:
 
 
 async def test_less_is_received_beside_a_full_buffer() -> None:
-    """What is being received and what is buffered share one bound, so that uploads that could not be taken in the end stop early."""
+    """What is being received and what is buffered share one bound, so that uploads that could not
+    be taken in the end stop early.
+    """
     buffer = MemoryBuffer(64_000_000)
     async with listening(headroom=Headroom(24_000_000, buffer)) as to:
         first, second = await to.connect(), await to.connect()
@@ -280,7 +327,9 @@ async def test_less_is_received_beside_a_full_buffer() -> None:
 
 
 async def test_too_many_connections() -> None:
-    """Over the limit a connection is told 503 and closed; as soon as one of the others goes, there is room again."""
+    """Over the limit a connection is told 503 and closed; as soon as one of the others goes, there
+    is room again.
+    """
     async with listening(HttpPolicy(max_connections=3)) as to:
         clients = [await to.connect() for _ in range(3)]
         for client in clients:
@@ -305,7 +354,9 @@ async def test_a_flood_of_connections() -> None:
 
 
 async def test_half_closed_sender() -> None:
-    """A sender that has nothing more to say and closes its side still reads its answer; one that stops in the middle leaves nothing."""
+    """A sender that has nothing more to say and closes its side still reads its answer; one that
+    stops in the middle leaves nothing.
+    """
     async with listening() as to:
         client = await to.connect()
         await client.send(post("/e", b"x"))

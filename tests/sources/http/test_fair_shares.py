@@ -1,4 +1,6 @@
-"""One sender can't keep others from connections, permits and room, however slow or many its requests are."""
+"""One sender can't keep others from connections, permits and room, however slow or many its
+requests are.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def under_way(to: Listening) -> int:
 
 
 async def test_slow_uploads_leave_flags_alone() -> None:
-    """130 uploads to /s that never end: flags are answered, to their sender too, and so are others' recordings and all events."""
+    """130 uploads to /s that never end: flags are answered, to their sender too, and so are
+    others' recordings and all events.
+    """
     async with origin(read_all) as upstream, listening(passthrough=through(upstream)) as to:
         await begin_uploads(to, 130, "/s/")
         share = OTHER_PERMITS * 7 // 8
@@ -76,7 +80,9 @@ async def test_slow_calls_for_flags_leave_some_to_others() -> None:
 
 @cases("path", ["/s/", "/flags/", "/batch/"])
 async def test_a_trickle_ends_after_the_grace(path: str) -> None:
-    """A body at 500 bytes a second is 408 when the grace is over, passed on or not; its permit and its room are free then."""
+    """A body at 500 bytes a second is 408 when the grace is over, passed on or not; its permit and
+    its room are free then.
+    """
     async with origin(read_all) as upstream, listening(passthrough=through(upstream)) as to:
         slow = await begin_uploads(to, 8, path)
         for _ in range(int(BODY_GRACE) + 3):
@@ -101,7 +107,9 @@ async def test_a_steady_upload_is_let_finish() -> None:
 
 
 async def test_one_address_cannot_hold_all_connections() -> None:
-    """It has seven eighths; another address connects and is served, and what the log says names the one that holds most."""
+    """It has seven eighths; another address connects and is served, and what the log says names
+    the one that holds most.
+    """
     async with listening(HttpPolicy(max_connections=64)) as to:
         with capture_logs() as logs:
             greedy = [await to.connect(local_addr=GREEDY) for _ in range(80)]
@@ -111,7 +119,12 @@ async def test_one_address_cannot_hold_all_connections() -> None:
                 assert (await client.ask(post())).status == 200
             await to.clock.advance(2)
         (line,) = logs
-        assert (line["rejected"], line["most_from"], line["held"], line["max_connections"]) == (24, "127.0.0.2", 56, 64)
+        assert (line["rejected"], line["most_from"], line["held"], line["max_connections"]) == (
+            24,
+            "127.0.0.2",
+            56,
+            64,
+        )
         assert to.listener.statistics().rejected_connections == 24
         await greedy[0].close()
         await to.until(lambda: to.listener.statistics().connections < 86)
@@ -119,7 +132,9 @@ async def test_one_address_cannot_hold_all_connections() -> None:
 
 
 async def test_large_slow_bodies_leave_room_for_others() -> None:
-    """100 bodies of 20 MB that come in slowly hold a sender's share; what another brings, in pieces too, is accepted."""
+    """100 bodies of 20 MB that come in slowly hold a sender's share; what another brings, in
+    pieces too, is accepted.
+    """
     policy = HttpPolicy(max_receiving=4_000_000)
     async with listening(policy) as to:
         greedy = [await to.connect(local_addr=GREEDY) for _ in range(100)]
@@ -145,8 +160,13 @@ async def test_a_lone_sender_may_bring_the_largest_body() -> None:
 
 
 async def test_behind_a_trusted_proxy_its_clients_share() -> None:
-    """Requests that come through one proxy are told apart by its forwarding header; without it they are one sender's."""
-    async with origin(read_all) as upstream, listening(PROXIED, passthrough=through(upstream)) as to:
+    """Requests that come through one proxy are told apart by its forwarding header; without it
+    they are one sender's.
+    """
+    async with (
+        origin(read_all) as upstream,
+        listening(PROXIED, passthrough=through(upstream)) as to,
+    ):
         for _ in range(OTHER_PERMITS * 7 // 8):
             client = await to.connect()
             await client.send(upload("/s/", 1_000_000, "X-Forwarded-For: 9.9.9.9"))
@@ -167,7 +187,9 @@ async def test_all_of_a_unix_socket_are_one_sender(tmp_path: Path) -> None:
 
 
 async def test_one_address_cannot_hold_all_tls_handshakes(tmp_path: Path) -> None:
-    """300 connections that say nothing over TLS hold its share of handshakes; another's succeed, and theirs end with their time."""
+    """300 connections that say nothing over TLS hold its share of handshakes; another's succeed,
+    and theirs end with their time.
+    """
     pair = make_certificate(tmp_path)
     context = load_tls(pair.cert_file, pair.key_file)
     client_side = ssl.create_default_context(cafile=str(pair.cert_file))

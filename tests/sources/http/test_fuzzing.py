@@ -1,6 +1,8 @@
-"""Whatever comes in: no 500, no hang, no connection left, nothing in the loop's exception handler; and cuts change nothing.
+"""Whatever comes in: no 500, no hang, no connection left, nothing in the loop's exception handler;
+and cuts change nothing.
 
-`listening` makes sure of all but the hang at the end of each example; `Client.ended` has a limit for that.
+`listening` makes sure of all but the hang at the end of each example; `Client.ended` has a limit
+for that.
 """
 
 from __future__ import annotations
@@ -29,7 +31,16 @@ STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 KNOWN = {100, 200, 204, 400, 404, 405, 408, 413, 414, 417, 431, 503, 505}
 FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-PATHS = ["/batch/", "/e", "/e/?beacon=1", "/capture?a=b", "/nowhere", "http://a/e/", "*", "/e/?" + "x" * 80]
+PATHS = [
+    "/batch/",
+    "/e",
+    "/e/?beacon=1",
+    "/capture?a=b",
+    "/nowhere",
+    "http://a/e/",
+    "*",
+    "/e/?" + "x" * 80,
+]
 HEADERS = [
     "Host: b",
     "Connection: close",
@@ -61,8 +72,14 @@ def requests(draw: Callable[[st.SearchStrategy[Any]], Any]) -> bytes:
     """A request that is valid or nearly so."""
     method = draw(st.sampled_from(["POST"] * 6 + ["GET", "OPTIONS", "HEAD", "CONNECT", "PUT"]))
     version = draw(st.sampled_from(["1.1"] * 6 + ["1.0"]))
-    lines = [f"{method} {draw(st.sampled_from(PATHS))} HTTP/{version}", "Host: a", *draw(st.lists(st.sampled_from(HEADERS), max_size=4))]
-    body: bytes = draw(st.one_of(st.binary(max_size=30), st.sampled_from([b"4", b"5", b"x" * 100, b"x" * 101])))
+    lines = [
+        f"{method} {draw(st.sampled_from(PATHS))} HTTP/{version}",
+        "Host: a",
+        *draw(st.lists(st.sampled_from(HEADERS), max_size=4)),
+    ]
+    body: bytes = draw(
+        st.one_of(st.binary(max_size=30), st.sampled_from([b"4", b"5", b"x" * 100, b"x" * 101]))
+    )
     if draw(st.booleans()):
         lines.append(f"Content-Length: {len(body)}")
     elif draw(st.booleans()):
@@ -70,7 +87,12 @@ def requests(draw: Callable[[st.SearchStrategy[Any]], Any]) -> bytes:
         size = draw(st.integers(1, 40))
         chunks = [body[at : at + size] for at in range(0, len(body), size)]
         trailer = draw(st.sampled_from([b"", b"X: y\r\n", b"Origin: https://b.example\r\n"]))
-        body = b"".join([b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks]) + b"0\r\n" + trailer + b"\r\n"
+        body = (
+            b"".join([b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks])
+            + b"0\r\n"
+            + trailer
+            + b"\r\n"
+        )
     else:
         body = b""
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
@@ -83,7 +105,22 @@ def mutated(draw: Callable[[st.SearchStrategy[Any]], Any]) -> bytes:
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, max(0, len(raw) - 1)))
         until = at + draw(st.integers(0, 8))
-        odd = draw(st.sampled_from([b"", b"\r", b"\n", b"\x00", b" ", b":", b"\xff", b"0", b"\r\n\r\n", bytes(raw[at:until]) * 2]))
+        odd = draw(
+            st.sampled_from(
+                [
+                    b"",
+                    b"\r",
+                    b"\n",
+                    b"\x00",
+                    b" ",
+                    b":",
+                    b"\xff",
+                    b"0",
+                    b"\r\n\r\n",
+                    bytes(raw[at:until]) * 2,
+                ]
+            )
+        )
         raw[at : until if draw(st.booleans()) else at] = odd
     return bytes(raw)
 
@@ -165,7 +202,9 @@ class Recorder(asyncio.Transport):
         """Nothing was paused."""
 
 
-def _conversation(pieces: list[bytes], shared: ListenerState | None = None) -> tuple[bytes, bool, list[Incoming]]:
+def _conversation(
+    pieces: list[bytes], shared: ListenerState | None = None
+) -> tuple[bytes, bool, list[Incoming]]:
     intake = FakeIntake(refuse=by_body)
     shared = shared or ListenerState(POLICY, intake)
     shared.accept = intake.accept
@@ -186,7 +225,9 @@ def late(incoming: Incoming) -> bool:
 @settings(max_examples=300, deadline=None)
 @given(st.lists(requests(), min_size=1, max_size=6), st.data())
 def test_late_answers_are_the_same_answers(pipeline: list[bytes], data: st.DataObject) -> None:
-    """Whenever and in whatever order requests are acknowledged, what is written is what it would be if all were at once."""
+    """Whenever and in whatever order requests are acknowledged, what is written is what it would
+    be if all were at once.
+    """
     expected = _conversation(pipeline)
     intake = FakeIntake(refuse=by_body, later=late)
     shared = ListenerState(POLICY, intake)
@@ -206,8 +247,12 @@ def test_late_answers_are_the_same_answers(pipeline: list[bytes], data: st.DataO
 CORS = re.compile(rb"(Access-Control-[\w-]+: [^\r]*|Vary: Origin)\r\n")
 
 
-def _comparable(conversation: tuple[bytes, bool, list[Incoming]]) -> tuple[bytes, bool, list[Incoming]]:
-    """Leaves out what may differ: how much of a head that is no HTTP was read when that was noticed."""
+def _comparable(
+    conversation: tuple[bytes, bool, list[Incoming]],
+) -> tuple[bytes, bool, list[Incoming]]:
+    """Leaves out what may differ: how much of a head that is no HTTP was read when that was
+    noticed.
+    """
     written, ended, taken = conversation
     return CORS.sub(b"", written) if b"This is not HTTP" in written else written, ended, taken
 
@@ -215,7 +260,9 @@ def _comparable(conversation: tuple[bytes, bool, list[Incoming]]) -> tuple[bytes
 @settings(max_examples=300, deadline=None)
 @given(st.one_of(st.lists(requests(), min_size=1, max_size=6).map(b"".join), mutated()), st.data())
 def test_cuts_change_nothing(raw: bytes, data: st.DataObject) -> None:
-    """However the bytes are cut into pieces, the answers, the end and what is taken are the same."""
+    """However the bytes are cut into pieces, the answers, the end and what is taken
+    are the same.
+    """
     whole = _comparable(_conversation([raw]))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=12)))
     pieces = [raw[start:end] for start, end in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
@@ -224,9 +271,14 @@ def test_cuts_change_nothing(raw: bytes, data: st.DataObject) -> None:
 
 
 def test_what_came_before_a_head_is_not_its_bodys_delay() -> None:
-    """One read with requests of more bytes than a header may have, and the head of another: it is waited for, however it is cut."""
+    """One read with requests of more bytes than a header may have, and the head of another: it is
+    waited for, however it is cut.
+    """
     usual = b"POST /batch/ HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n" + b"x" * 10
-    raw = usual * (POLICY.max_header_bytes // len(usual) + 2) + b"POST /batch/ HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n"
+    raw = (
+        usual * (POLICY.max_header_bytes // len(usual) + 2)
+        + b"POST /batch/ HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n"
+    )
     written, ended, _ = _conversation([raw])
     assert (b" 431 " in written, ended) == (False, False)
     assert _conversation([raw[:-10], raw[-10:]])[:2] == (written, ended)
@@ -235,7 +287,9 @@ def test_what_came_before_a_head_is_not_its_bodys_delay() -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.lists(requests(), min_size=1, max_size=6), st.integers(1, 400))
 def test_memory_of_heads_changes_nothing(pipeline: list[bytes], cut: int) -> None:
-    """A listener that has seen all these heads, whole and in pieces, answers exactly like one that has seen none."""
+    """A listener that has seen all these heads, whole and in pieces, answers exactly like one that
+    has seen none.
+    """
     shared = ListenerState(POLICY, FakeIntake())
     for request in pipeline * 2:
         _conversation([request], shared)

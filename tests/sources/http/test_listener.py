@@ -29,21 +29,32 @@ async def test_several_addresses(tmp_path: Path) -> None:
             to.listener.addresses = [address]
             if not address.startswith("["):
                 assert (await to.ask(post())).status == 200
-        assert to.listener.statistics().requests[("/batch", 200)] == len([a for a in addresses if a[0] != "["])
-    await asyncio.get_running_loop().shutdown_default_executor()  # asyncio looked a name up in a thread
+        assert to.listener.statistics().requests[("/batch", 200)] == len(
+            [a for a in addresses if a[0] != "["]
+        )
+    # asyncio looked a name up in a thread
+    await asyncio.get_running_loop().shutdown_default_executor()
 
 
 async def test_address_in_use() -> None:
     """An address that can't be had is a configuration error that names it."""
     async with listening() as to:
-        with pytest.raises(ConfigurationError, match=r"^sources\.http\.listen: can't listen on 127\.0\.0\.1:\d+: (process \d+|something)"):
+        with pytest.raises(
+            ConfigurationError,
+            match=(
+                r"^sources\.http\.listen: can't listen on 127\.0\.0\.1:\d+: (process "
+                r"\d+|something)"
+            ),
+        ):
             await to.listener.start(to.listener.addresses[0])
         with pytest.raises(ConfigurationError, match=r"listen on 192\.0\.2\.1:1"):
             await to.listener.start("192.0.2.1:1")
 
 
 async def test_unix_socket(tmp_path: Path) -> None:
-    """A socket file that nobody listens on is replaced, has its permissions, and is gone at the end."""
+    """A socket file that nobody listens on is replaced, has its permissions, and is gone at the
+    end.
+    """
     path = tmp_path / "forwarder.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
@@ -67,7 +78,9 @@ async def test_the_socket_of_a_successor_stays(tmp_path: Path) -> None:
 
 
 async def test_draining() -> None:
-    """While draining, new requests get 503 and the end; a request in progress is taken, and its answer is the last."""
+    """While draining, new requests get 503 and the end; a request in progress is taken, and its
+    answer is the last.
+    """
     async with listening() as to:
         begun, idle = await to.connect(), await to.connect()
         await begun.send(HEAD % 6 + b"abc")
@@ -76,7 +89,11 @@ async def test_draining() -> None:
         to.listener.draining = True
         for client in (idle, await to.connect()):
             reply = await client.ask(post())
-            assert (reply.status, reply.headers["connection"], reply.headers["retry-after"]) == (503, "close", "2")
+            assert (reply.status, reply.headers["connection"], reply.headers["retry-after"]) == (
+                503,
+                "close",
+                "2",
+            )
             assert await client.ended() == b""
         reply = await begun.ask(b"def")
         assert (reply.status, reply.headers["connection"]) == (200, "close")
@@ -146,8 +163,10 @@ async def test_nothing_is_kept_of_a_connection() -> None:
 
 
 async def test_connections_end_with_their_next_answer() -> None:
-    """While connections are ended requests are accepted, on old and new connections alike, each answer being the last; an idle
-    connection is closed after the grace period alone, and a request in progress is waited for."""
+    """While connections are ended requests are accepted, on old and new connections alike, each
+    answer being the last; an idle connection is closed after the grace period alone, and a request
+    in progress is waited for.
+    """
     async with listening() as to:
         asking, idle, begun = [await to.connect() for _ in range(3)]
         await idle.ask(post())
@@ -183,7 +202,9 @@ async def test_ending_connections_takes_no_time_without_any() -> None:
 
 
 async def test_what_was_accepted_last_is_answered() -> None:
-    """Once nothing is accepted any more, a connection that has said nothing yet has a moment for its first request."""
+    """Once nothing is accepted any more, a connection that has said nothing yet has a moment for
+    its first request.
+    """
     async with listening() as to:
         quick, silent = await to.connect(), await to.connect()
         await to.until(lambda: to.listener.statistics().connections == 2)

@@ -22,7 +22,9 @@ def path() -> ForwarderPath:
 @cases("said", [f"1; {OWN}", f"2; {OTHER}, {OWN}", f"{MAX_HOPS}; {OTHER}"])
 @cases("url", ["/batch/", "/e", "/i/v1/analytics/events"])
 async def test_a_loop_is_answered_508(said: str, url: str) -> None:
-    """With the header by which a forwarder knows whose 508 it is, and with what to do; the connection stays usable."""
+    """With the header by which a forwarder knows whose 508 it is, and with what to do; the
+    connection stays usable.
+    """
     async with listening(path=path()) as to:
         client = await to.connect()
         reply = await client.ask(post(url, b"{}" * 1000, f"Forwarder-Path: {said}"))
@@ -41,7 +43,9 @@ async def test_others_are_accepted(said: str) -> None:
     async with listening(path=path()) as to:
         client = await to.connect()
         for _ in range(3):
-            assert (await client.ask(post("/batch/", b"{}", f"Forwarder-Path: {said}"))).status == 200
+            assert (
+                await client.ask(post("/batch/", b"{}", f"Forwarder-Path: {said}"))
+            ).status == 200
         assert len(to.listener._state.heads[0]) == 1
         told = [incoming.path.hops if incoming.path else None for incoming in to.intake.taken]
         assert told == [int(said.partition(";")[0]) if ";" in said else None] * 3
@@ -50,16 +54,25 @@ async def test_others_are_accepted(said: str) -> None:
 async def test_a_loop_in_chunks_and_with_expectation() -> None:
     """A body that isn't needed isn't asked for."""
     async with listening(path=path()) as to:
-        reply = await to.ask(post("/batch/", b"", f"Forwarder-Path: 1; {OWN}", "Expect: 100-continue").replace(b"Length: 0", b"Length: 9"))
+        reply = await to.ask(
+            post("/batch/", b"", f"Forwarder-Path: 1; {OWN}", "Expect: 100-continue").replace(
+                b"Length: 0", b"Length: 9"
+            )
+        )
         assert reply.status == 508
 
 
 async def test_calls_that_are_passed_through_carry_exactly_their_path() -> None:
-    """Each one this forwarder's id before those that it came by; one that has been here isn't passed on."""
+    """Each one this forwarder's id before those that it came by; one that has been here isn't
+    passed on.
+    """
     async with origin() as upstream, listening(passthrough=through(upstream), path=path()) as to:
         assert (await to.ask(get("/flags"))).status == 200
         assert (await to.ask(get("/flags", f"Forwarder-Path: 3; {OTHER}"))).status == 200
-        assert [asked.headers["forwarder-path"] for asked in upstream.asked] == [f"1; {OWN}", f"4; {OWN}, {OTHER}"]
+        assert [asked.headers["forwarder-path"] for asked in upstream.asked] == [
+            f"1; {OWN}",
+            f"4; {OWN}, {OTHER}",
+        ]
         for url in ("/flags", "/array/x/config.js", "/api/feature_flag/local_evaluation?token=t"):
             reply = await to.ask(get(url, f"Forwarder-Path: 2; {OTHER}, {OWN}"))
             assert (reply.status, reply.headers["forwarder-error"]) == (508, "loop")

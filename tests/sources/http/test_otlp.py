@@ -1,4 +1,6 @@
-"""`/v1/logs` as the listener speaks it: where it exists, in which encoding it answers, and what its errors look like."""
+"""`/v1/logs` as the listener speaks it: where it exists, in which encoding it answers, and what
+its errors look like.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from forwarder.core.errors import BufferFull, Draining, InvalidRequest, InvalidToken, NotAcknowledged, RequestTooLarge, UnsupportedMedia
+from forwarder.core.errors import (
+    BufferFull,
+    Draining,
+    InvalidRequest,
+    InvalidToken,
+    NotAcknowledged,
+    RequestTooLarge,
+    UnsupportedMedia,
+)
 from forwarder.core.ports import Incoming, OtlpHead
 from forwarder.sources.http import HttpPolicy
 from tests.support.cases import cases
@@ -59,7 +69,9 @@ def message_of(reply: Reply, content_type: str) -> str:
 
 @cases("path", [PATH, PATH + "/"])
 async def test_it_exists_where_it_is_configured(path: str) -> None:
-    """Elsewhere it is a path like any other on which nothing is accepted, passed through neither."""
+    """Elsewhere it is a path like any other on which nothing is accepted, passed
+    through neither.
+    """
     async with listening() as to:
         reply = await to.ask(logs(JSON, path=path))
         assert (reply.status, reply.headers["content-type"]) == (404, "text/plain; charset=utf-8")
@@ -67,7 +79,9 @@ async def test_it_exists_where_it_is_configured(path: str) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("path", [PATH, PATH + "/", PATH + "?x=1", "/ingest" + PATH, "//v1/logs", "http://host" + PATH])
+@pytest.mark.parametrize(
+    "path", [PATH, PATH + "/", PATH + "?x=1", "/ingest" + PATH, "//v1/logs", "http://host" + PATH]
+)
 async def test_the_answer_has_the_encoding_of_the_request(content_type: str, path: str) -> None:
     """Whatever else the type says; the intake gets to know it, and both encodings are one route."""
     async with listening(POLICY) as to:
@@ -75,11 +89,18 @@ async def test_the_answer_has_the_encoding_of_the_request(content_type: str, pat
         client = await to.connect()
         for written in (content_type, content_type.upper() + " ; charset=utf-8"):
             reply = await client.ask(logs(written, "Authorization: Bearer phc_a", path=path))
-            assert (reply.status, reply.body, reply.headers["content-type"]) == (200, b"result", content_type)
+            assert (reply.status, reply.body, reply.headers["content-type"]) == (
+                200,
+                b"result",
+                content_type,
+            )
         assert to.listener.statistics().requests == {(PATH, 200): 2}
     for incoming in to.intake.taken:
         assert isinstance(incoming.head, OtlpHead)
-        assert (incoming.head.authorization, incoming.head.protobuf) == (b"Bearer phc_a", content_type == PROTOBUF)
+        assert (incoming.head.authorization, incoming.head.protobuf) == (
+            b"Bearer phc_a",
+            content_type == PROTOBUF,
+        )
 
 
 @BOTH
@@ -88,7 +109,10 @@ async def test_an_empty_answer(content_type: str) -> None:
     async with listening(POLICY) as to:
         answering_with(to, b"")
         reply = await to.ask(logs(content_type))
-        assert (reply.status, reply.headers) == (200, {"content-type": content_type, "content-length": "0"})
+        assert (reply.status, reply.headers) == (
+            200,
+            {"content-type": content_type, "content-length": "0"},
+        )
 
 
 @BOTH
@@ -103,7 +127,11 @@ async def test_a_late_answer(content_type: str) -> None:
         to.intake.acknowledge()
         to.intake.acknowledge(error=NotAcknowledged("not in time"))
         first, second = await client.reply(), await client.reply()
-        assert (first.status, first.body, first.headers["content-type"]) == (200, b"result", content_type)
+        assert (first.status, first.body, first.headers["content-type"]) == (
+            200,
+            b"result",
+            content_type,
+        )
         assert (second.status, message_of(second, content_type)) == (503, "not in time")
         assert int(second.headers["retry-after"]) > 0
 
@@ -120,7 +148,9 @@ async def test_a_late_answer(content_type: str) -> None:
         (Draining("shutting down", retry_after=2), 503, True),
     ],
 )
-async def test_errors_are_statuses(content_type: str, error: Exception, status: int, again: bool) -> None:
+async def test_errors_are_statuses(
+    content_type: str, error: Exception, status: int, again: bool
+) -> None:
     """Only 503 asks for the request again, and says when."""
     async with listening(POLICY) as to:
         to.intake.refuse = lambda _: error
@@ -133,7 +163,9 @@ async def test_errors_are_statuses(content_type: str, error: Exception, status: 
 
 @BOTH
 async def test_errors_of_the_listener(content_type: str) -> None:
-    """What it rejects by itself is a status, too: a body over the limit, and everything while it drains."""
+    """What it rejects by itself is a status, too: a body over the limit, and everything while it
+    drains.
+    """
     async with listening(HttpPolicy(otlp=True, max_body=100)) as to:
         reply = await to.ask(logs(content_type, body=b"x" * 101))
         assert (reply.status, reply.headers["connection"]) == (413, "close")
@@ -159,7 +191,11 @@ async def test_only_post(method: str) -> None:
     async with listening(POLICY) as to:
         client = await to.connect()
         reply = await client.ask(f"{method} {PATH} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
-        assert (reply.status, reply.headers["allow"], reply.headers["content-type"]) == (405, "POST, OPTIONS", JSON)
+        assert (reply.status, reply.headers["allow"], reply.headers["content-type"]) == (
+            405,
+            "POST, OPTIONS",
+            JSON,
+        )
         assert to.intake.taken == []
 
 
@@ -168,12 +204,18 @@ async def test_pages_may_send() -> None:
     async with listening(POLICY) as to:
         answering_with(to, b"{}")
         client = await to.connect()
-        asks = "Origin: https://a.example\r\nAccess-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: content-type"
+        asks = (
+            "Origin: https://a.example\r\nAccess-Control-Request-Method: POST\r\n"
+            "Access-Control-Request-Headers: content-type"
+        )
         reply = await client.ask(f"OPTIONS {PATH} HTTP/1.1\r\nHost: a\r\n{asks}\r\n\r\n".encode())
         assert reply.status == 204
         assert reply.headers["access-control-allow-headers"] == "content-type"
         reply = await client.ask(logs(JSON, "Origin: https://a.example"))
-        assert (reply.status, reply.headers["access-control-expose-headers"]) == (200, "Retry-After")
+        assert (reply.status, reply.headers["access-control-expose-headers"]) == (
+            200,
+            "Retry-After",
+        )
 
 
 async def test_heads_of_it_are_not_remembered() -> None:
@@ -183,4 +225,6 @@ async def test_heads_of_it_are_not_remembered() -> None:
         for number in range(3):
             answering_with(to, b"%d" % number)
             assert (await client.ask(logs(PROTOBUF))).body == b"%d" % number
-            assert (await client.ask(post("/batch/", b"{}", f"Content-Type: {PROTOBUF}"))).body == b'{"status":"Ok"}'
+            assert (
+                await client.ask(post("/batch/", b"{}", f"Content-Type: {PROTOBUF}"))
+            ).body == b'{"status":"Ok"}'

@@ -1,4 +1,6 @@
-"""Rejected requests are counted by path and reason, and the log says so without growing with them."""
+"""Rejected requests are counted by path and reason, and the log says so without
+growing with them.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ async def test_by_the_listener(name: str) -> None:
 @cases(("error", "reason"), RAISED, ids=[type(error).__name__ for error, _ in RAISED])
 @cases("path", ["/batch", V1])
 async def test_by_the_intake(error: Exception, reason: Rejection, path: str) -> None:
-    """What the intake raises has its reason, in the v1 protocol too; also for a head that was seen before."""
+    """What the intake raises has its reason, in the v1 protocol too; also for a head that was seen
+    before.
+    """
     async with listening(bugs=int(reason is Rejection.INTERNAL)) as to:
         client = await to.connect()
         assert (await client.ask(post(path))).status == 200
@@ -100,12 +104,19 @@ async def test_stalled_and_draining() -> None:
         await waiting.send(b"POST /batch")
         await to.clock.advance(0)
         to.listener.draining = True
-        assert (await waiting.ask(b" HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}")).status == 503
-        assert to.listener.statistics().rejected == {("/e", Rejection.STALLED): 1, ("/batch", Rejection.DRAINING): 1}
+        assert (
+            await waiting.ask(b" HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}")
+        ).status == 503
+        assert to.listener.statistics().rejected == {
+            ("/e", Rejection.STALLED): 1,
+            ("/batch", Rejection.DRAINING): 1,
+        }
 
 
 async def test_passed_through() -> None:
-    """A call that forwarder answers itself is counted by its path; what the upstream answers isn't."""
+    """A call that forwarder answers itself is counted by its path; what the upstream
+    answers isn't.
+    """
     async with origin(ok) as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
         assert (await asked(client, get("/flags"))).status == 200
@@ -116,7 +127,9 @@ async def test_passed_through() -> None:
 
 
 async def test_the_log() -> None:
-    """The first of a path and reason is logged within a sweep, with the answer's words; the next ones together, a minute later."""
+    """The first of a path and reason is logged within a sweep, with the answer's words; the next
+    ones together, a minute later.
+    """
     async with listening() as to:
         to.intake.refuse = raising(errors.InvalidRequest("the body is empty"))
         with capture_logs() as logs:
@@ -137,14 +150,18 @@ async def test_the_log() -> None:
 def _said(line: object) -> tuple[object, ...]:
     assert isinstance(line, dict)
     assert line["event"] == "requests are rejected"
-    return tuple(line[name] for name in ("log_level", "path", "reason", "rejected", "in_all", "why"))
+    return tuple(
+        line[name] for name in ("log_level", "path", "reason", "rejected", "in_all", "why")
+    )
 
 
 def test_reasons_are_documented() -> None:
     """The table of docs/reference/http.md has each reason once, and no other."""
     section = text_of("http").partition("## Rejected requests")[2].partition("\n## ")[0]
     cells = re.findall(r"^\| (`[^|]*) \| (?:\d|v1)", section, re.MULTILINE)
-    assert sorted(name for cell in cells for name in re.findall(r"`(\w+)`", cell)) == sorted(Rejection)
+    assert sorted(name for cell in cells for name in re.findall(r"`(\w+)`", cell)) == sorted(
+        Rejection
+    )
 
 
 def test_every_error_has_a_reason() -> None:

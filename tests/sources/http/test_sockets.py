@@ -17,7 +17,9 @@ from tests.support.listening import LIMIT, listening, post, turns
 
 
 async def test_an_address_is_shared_by_those_who_want_to() -> None:
-    """Several listeners can have inherited sockets of one address; one that binds it itself is told that somebody is there."""
+    """Several listeners can have inherited sockets of one address; one that binds it itself is
+    told that somebody is there.
+    """
     (bound,) = bind_tcp(TcpAddress("127.0.0.1", 0))
     async with listening(inherited=[bound.dup()]) as one:
         address = one.listener.addresses[0]
@@ -26,12 +28,16 @@ async def test_an_address_is_shared_by_those_who_want_to() -> None:
             client = await other.connect()
             assert (await client.ask(post())).status == 200
             assert len(one.intake.taken) + len(other.intake.taken) == 1
-        with pytest.raises(ConfigurationError, match=r"(?:process .+|something else) listens there"):
+        with pytest.raises(
+            ConfigurationError, match=r"(?:process .+|something else) listens there"
+        ):
             await one.listener.start(address)
 
 
 async def test_connections_wait_in_a_socket_that_outlives_its_listener() -> None:
-    """Once a listener has ended, a connection to the same socket waits in its queue, and the next listener answers it."""
+    """Once a listener has ended, a connection to the same socket waits in its queue, and the next
+    listener answers it.
+    """
     (bound,) = bind_tcp(TcpAddress("127.0.0.1", 0))
     async with listening(inherited=[bound.dup()]) as first:
         await first.listener.stop_listening()
@@ -54,7 +60,9 @@ async def test_an_inherited_socket_is_listened_on(tmp_path: Path) -> None:
             assert first.listener.addresses == [f"unix:{path}"]
             assert (await first.ask(post())).status == 200
         assert path.exists()
-        async with listening(listen=f"unix:{path}", inherited=[socket.socket(fileno=bound.dup().detach())]) as second:
+        async with listening(
+            listen=f"unix:{path}", inherited=[socket.socket(fileno=bound.dup().detach())]
+        ) as second:
             assert (await second.ask(post())).status == 200
 
 
@@ -62,15 +70,23 @@ async def test_an_inherited_socket_is_listened_on(tmp_path: Path) -> None:
 def test_what_nothing_can_listen_on_is_an_error(wrong: str, tmp_path: Path) -> None:
     """A descriptor that is inherited must be a stream socket that isn't connected."""
     one, other = socket.socketpair()
-    kinds: dict[str, Any] = {"file": (tmp_path / "file").open("w"), "datagrams": socket.socket(type=socket.SOCK_DGRAM), "connection": one}
-    with pytest.raises(ConfigurationError, match=r"sources\.http\.listen: the inherited descriptor"):
+    kinds: dict[str, Any] = {
+        "file": (tmp_path / "file").open("w"),
+        "datagrams": socket.socket(type=socket.SOCK_DGRAM),
+        "connection": one,
+    }
+    with pytest.raises(
+        ConfigurationError, match=r"sources\.http\.listen: the inherited descriptor"
+    ):
         adopt(os.dup(kinds[wrong].fileno()))
     for each in (*kinds.values(), other):
         each.close()
 
 
 def test_what_is_no_socket_stays(tmp_path: Path) -> None:
-    """A file at a Unix socket's place is not removed; a folder that isn't there is an error with a name."""
+    """A file at a Unix socket's place is not removed; a folder that isn't there is an error with a
+    name.
+    """
     path = tmp_path / "file"
     path.write_text("precious")
     with pytest.raises(ConfigurationError, match="a file that is not a socket"):
@@ -95,7 +111,10 @@ def test_addresses(listen: str, address: TcpAddress | Path) -> None:
     assert parse_listen(listen) == address
 
 
-@cases("listen", ["", "localhost", "localhost:", "localhost:x", "localhost:70000", "unix:", "a:-1", "a:٣"])
+@cases(
+    "listen",
+    ["", "localhost", "localhost:", "localhost:x", "localhost:70000", "unix:", "a:-1", "a:٣"],
+)
 def test_no_addresses(listen: str) -> None:
     """Anything else is a configuration error."""
     with pytest.raises(ConfigurationError, match="is not an address"):

@@ -27,11 +27,15 @@ def encrypted(pair: tuple[Path, Path]) -> tuple[Path, Path]:
     """The same certificate, with its key behind a passphrase."""
     key = serialization.load_pem_private_key(pair[1].read_bytes(), None)
     encryption = serialization.BestAvailableEncryption(b"password")
-    pair[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption))
+    pair[1].write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+    )
     return pair
 
 
-def trusting(cert_file: Path, maximum: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED) -> ssl.SSLContext:
+def trusting(
+    cert_file: Path, maximum: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED
+) -> ssl.SSLContext:
     """A client's context that trusts one certificate alone."""
     context = ssl.create_default_context(cafile=cert_file)
     context.maximum_version = maximum
@@ -39,7 +43,9 @@ def trusting(cert_file: Path, maximum: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_S
 
 
 async def test_tls(tmp_path: Path) -> None:
-    """Requests come through TLS 1.2 and newer; a certificate that is renewed is served to new connections; plain text is refused."""
+    """Requests come through TLS 1.2 and newer; a certificate that is renewed is served to new
+    connections; plain text is refused.
+    """
     old, new = certificate(tmp_path, "old.example"), certificate(tmp_path, "new.example")
     context = load_tls(*old)
     async with listening(HttpPolicy(max_body=1000), tls=context) as to:
@@ -47,7 +53,9 @@ async def test_tls(tmp_path: Path) -> None:
         assert (await client.ask(post())).status == 200
         reload_tls(context, *new)
         assert (await client.ask(post())).status == 200
-        fresh = await to.connect(ssl=trusting(new[0], ssl.TLSVersion.TLSv1_2), server_hostname="new.example")
+        fresh = await to.connect(
+            ssl=trusting(new[0], ssl.TLSVersion.TLSv1_2), server_hostname="new.example"
+        )
         assert (await fresh.ask(HEAD % 1001)).status == 413
         closing = await to.connect(ssl=trusting(new[0]), server_hostname="new.example")
         assert (await closing.ask(post("/e", b"", "Connection: close"))).status == 200
@@ -58,8 +66,14 @@ async def test_tls(tmp_path: Path) -> None:
 
 
 def test_unusable_certificates(tmp_path: Path) -> None:
-    """Files that can't be used are configuration errors, and a bad renewal leaves the old pair serving."""
-    good, other, secret = (certificate(tmp_path, "a"), certificate(tmp_path, "b"), encrypted(certificate(tmp_path, "c")))
+    """Files that can't be used are configuration errors, and a bad renewal leaves the old pair
+    serving.
+    """
+    good, other, secret = (
+        certificate(tmp_path, "a"),
+        certificate(tmp_path, "b"),
+        encrypted(certificate(tmp_path, "c")),
+    )
     context = load_tls(*good)
     for pair in ((good[0], other[1]), (tmp_path / "none", good[1]), secret, (good[1], good[0])):
         with pytest.raises(ConfigurationError, match="can't be used"):

@@ -1,11 +1,20 @@
-"""The v1 protocol as the listener speaks it: which headers count, and answers that are made for each request."""
+"""The v1 protocol as the listener speaks it: which headers count, and answers that are made for
+each request.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 
-from forwarder.core.errors import BufferFull, InvalidRequest, InvalidToken, NotAcknowledged, RequestTooLarge, UnsupportedMedia
+from forwarder.core.errors import (
+    BufferFull,
+    InvalidRequest,
+    InvalidToken,
+    NotAcknowledged,
+    RequestTooLarge,
+    UnsupportedMedia,
+)
 from forwarder.core.ports import Incoming, V1Head
 from forwarder.sources.http import HttpPolicy
 from tests.support.cases import cases
@@ -57,7 +66,9 @@ def error_of(reply: Reply) -> dict[str, str]:
 
 @cases("path", [PATH, PATH + "/", PATH + "?x=1", "http://host" + PATH])
 async def test_the_intake_is_told_what_counts(path: str) -> None:
-    """Key, SDK and time of sending, on the path with and without its slash; what has no key is the intake's to refuse."""
+    """Key, SDK and time of sending, on the path with and without its slash; what has no key is the
+    intake's to refuse.
+    """
     async with listening() as to:
         answering_with(to, Scripted(b"{}"))
         client = await to.connect()
@@ -70,7 +81,11 @@ async def test_the_intake_is_told_what_counts(path: str) -> None:
     assert isinstance(full, V1Head)
     assert isinstance(empty, V1Head)
     assert isinstance(double, V1Head)
-    assert (full.authorization, full.sdk_info, full.request_timestamp) == (b"Bearer phc_a", b"a/1", b"now")
+    assert (full.authorization, full.sdk_info, full.request_timestamp) == (
+        b"Bearer phc_a",
+        b"a/1",
+        b"now",
+    )
     assert (empty.authorization, empty.sdk_info, empty.request_timestamp) == (b"", b"", b"")
     assert double.authorization == b"Bearer phc_a, Bearer b"
 
@@ -88,7 +103,10 @@ async def test_other_paths_know_nothing_of_it() -> None:
 
 async def test_nothing_in_a_trailer_counts() -> None:
     """A key that comes behind the body is none."""
-    request = f"POST {PATH} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n{AUTHORIZATION}\r\n\r\n"
+    request = (
+        f"POST {PATH} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n"
+        f"0\r\n{AUTHORIZATION}\r\n\r\n"
+    )
     async with listening() as to:
         answering_with(to, Scripted(b"{}"))
         assert (await to.ask(request.encode())).status == 200
@@ -101,8 +119,18 @@ async def test_an_offer_of_another_protocol_keeps_the_key() -> None:
     """As Java's client makes it."""
     async with listening() as to:
         answering_with(to, Scripted(b"{}"))
-        reply = await to.ask(v1("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AA", REQUEST_ID))
-        assert (reply.status, reply.headers["posthog-request-id"]) == (200, REQUEST_ID.partition(": ")[2])
+        reply = await to.ask(
+            v1(
+                "Connection: Upgrade, HTTP2-Settings",
+                "Upgrade: h2c",
+                "HTTP2-Settings: AA",
+                REQUEST_ID,
+            )
+        )
+        assert (reply.status, reply.headers["posthog-request-id"]) == (
+            200,
+            REQUEST_ID.partition(": ")[2],
+        )
     (incoming,) = to.intake.taken
     assert incoming.head is not None
     assert incoming.head.authorization == b"Bearer phc_a"
@@ -125,7 +153,9 @@ async def test_each_answer_is_made_for_its_request() -> None:
 
 @cases("late", [False, True])
 async def test_events_that_have_to_come_again(late: bool) -> None:
-    """The answer says when, and its body is made when it is given: not before the events were acknowledged."""
+    """The answer says when, and its body is made when it is given: not before the events were
+    acknowledged.
+    """
     async with listening() as to:
         results = answering_with(to, Scripted(b"early"))
         to.intake.later = lambda _: late
@@ -146,18 +176,30 @@ async def test_events_that_have_to_come_again(late: bool) -> None:
 
 
 async def test_answers_keep_their_order() -> None:
-    """Late results, others that are known at once, errors and classic answers, in the order of the requests."""
+    """Late results, others that are known at once, errors and classic answers, in the order of the
+    requests.
+    """
     async with listening() as to:
         answering_with(to, Scripted(b"results"))
         to.intake.later = lambda incoming: incoming.body.startswith(b"late")
         client = await to.connect()
-        await client.send(v1(body=b"late") + v1() + post(PATH).replace(b"POST", b"PUT") + post() + v1(body=b"late"))
+        await client.send(
+            v1(body=b"late")
+            + v1()
+            + post(PATH).replace(b"POST", b"PUT")
+            + post()
+            + v1(body=b"late")
+        )
         await to.until(lambda: len(to.intake.waiters) == 2)
         to.intake.acknowledge(2)
         replies = [await client.reply() for _ in range(5)]
         assert [(reply.status, reply.body[:9]) for reply in replies] == [
-            (200, b"results"), (200, b"results"), (405, b'{"error":'), (200, b'{"status"'), (200, b"results"),
-        ]  # fmt: skip
+            (200, b"results"),
+            (200, b"results"),
+            (405, b'{"error":'),
+            (200, b'{"status"'),
+            (200, b"results"),
+        ]
 
 
 @cases(
@@ -192,7 +234,11 @@ async def test_late_errors_are_json() -> None:
         await to.until(lambda: len(to.intake.waiters) == 1)
         to.intake.acknowledge(error=NotAcknowledged("too slow", retry_after=1.5))
         reply = await client.reply()
-        assert (reply.status, reply.headers["retry-after"], error_of(reply)["error_description"]) == (503, "2", "too slow")
+        assert (
+            reply.status,
+            reply.headers["retry-after"],
+            error_of(reply)["error_description"],
+        ) == (503, "2", "too slow")
         await client.send(v1())
         await to.until(lambda: len(to.intake.waiters) == 1)
         await to.pass_time(40)
@@ -206,7 +252,11 @@ async def test_a_bug_is_json_too() -> None:
         to.intake.refuse = lambda _: ValueError("a bug")
         client = await to.connect()
         reply = await client.ask(v1())
-        assert (reply.status, error_of(reply)["error"], reply.headers["connection"]) == (500, "internal_server_error", "close")
+        assert (reply.status, error_of(reply)["error"], reply.headers["connection"]) == (
+            500,
+            "internal_server_error",
+            "close",
+        )
         assert await client.ended() == b""
 
 
@@ -217,7 +267,11 @@ async def test_refused_before_the_body_is_complete() -> None:
         assert (reply.status, error_of(reply)["error"]) == (413, "payload_too_large")
         for method in (b"GET", b"PUT"):
             reply = await to.ask(v1().replace(b"POST", method))
-            assert (reply.status, error_of(reply)["error"], reply.headers["allow"]) == (405, "method_not_allowed", "POST, OPTIONS")
+            assert (reply.status, error_of(reply)["error"], reply.headers["allow"]) == (
+                405,
+                "method_not_allowed",
+                "POST, OPTIONS",
+            )
 
 
 async def test_draining() -> None:
@@ -230,12 +284,18 @@ async def test_draining() -> None:
 
 
 async def test_browsers() -> None:
-    """A preflight allows the protocol's headers; a page may read when to come again, and which request was answered."""
-    wanted = "authorization,content-encoding,content-type,posthog-attempt,posthog-request-id,posthog-request-timestamp,posthog-sdk-info"
+    """A preflight allows the protocol's headers; a page may read when to come again, and which
+    request was answered.
+    """
+    wanted = (
+        "authorization,content-encoding,content-type,posthog-attempt,posthog-request-id,postho"
+        "g-request-timestamp,posthog-sdk-info"
+    )
     async with listening() as to:
         answering_with(to, Scripted(b"{}"))
         reply = await to.ask(
-            f"OPTIONS {PATH} HTTP/1.1\r\nHost: a\r\n{ORIGIN}\r\nAccess-Control-Request-Method: POST\r\n"
+            f"OPTIONS {PATH} HTTP/1.1\r\nHost: a\r\n{ORIGIN}\r\nAccess-Control-Request-Method: "
+            "POST\r\n"
             f"Access-Control-Request-Headers: {wanted}\r\n\r\n".encode()
         )
         assert (reply.status, reply.headers["access-control-allow-headers"]) == (204, wanted)
@@ -257,6 +317,8 @@ async def test_old_http() -> None:
     """HTTP/1.0 with a connection that stays open."""
     async with listening() as to:
         answering_with(to, Scripted(b"{}"))
-        reply = await to.ask(post(PATH, b"{}", AUTHORIZATION, REQUEST_ID, "Connection: keep-alive", version="1.0"))
+        reply = await to.ask(
+            post(PATH, b"{}", AUTHORIZATION, REQUEST_ID, "Connection: keep-alive", version="1.0")
+        )
         assert (reply.status, reply.headers["connection"]) == (200, "keep-alive")
         assert reply.headers["posthog-request-id"] == REQUEST_ID.partition(": ")[2]

@@ -1,4 +1,6 @@
-"""Runs of an import from its files to its checkpoints, without a pipeline: a test settles what was read, in any order, or kills the run."""
+"""Runs of an import from its files to its checkpoints, without a pipeline: a test settles what was
+read, in any order, or kills the run.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,12 @@ from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock, source_blocks
 from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample
-from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, StateFolder, read_checkpoint
+from forwarder.sources.imports.checkpoint import (
+    ImportCheckpoint,
+    ImportJob,
+    StateFolder,
+    read_checkpoint,
+)
 from forwarder.sources.imports.columns import EventKey, FinishedEvent
 from forwarder.sources.imports.conversion import Conversion, EventFilters, FinishPolicy
 from forwarder.sources.imports.formats.native import NativeConverter
@@ -49,7 +56,9 @@ def line(number: int, day: int = 0, name: str = "seen", **properties: Any) -> by
 
 def nameless(number: int) -> bytes:
     """An event that the format refuses."""
-    return msgspec.json.encode({"distinct_id": f"p{number}", "uuid": uuid_of(number), "timestamp": "2024-01-01T00:00:00Z"})
+    return msgspec.json.encode(
+        {"distinct_id": f"p{number}", "uuid": uuid_of(number), "timestamp": "2024-01-01T00:00:00Z"}
+    )
 
 
 def body(*events: bytes) -> bytes:
@@ -66,7 +75,13 @@ def write(path: Path, records: Iterable[bytes]) -> Path:
 class ImportLife:
     """One run from the last checkpoint in a state folder on."""
 
-    def __init__(self, blocks: Generator[ImportBlock], ledger: ImportLedger, folder: Path, refused: frozenset[str]) -> None:
+    def __init__(
+        self,
+        blocks: Generator[ImportBlock],
+        ledger: ImportLedger,
+        folder: Path,
+        refused: frozenset[str],
+    ) -> None:
         self.ledger = ledger
         self.flying: list[tuple[Span, ImportBlock]] = []
         """Blocks that aren't settled."""
@@ -84,14 +99,18 @@ class ImportLife:
         self._held: dict[Span, ImportBlock] = {}
 
     def read(self) -> ImportBlock | None:
-        """Read the next block, which is in flight then; None at the end. What is to be settled before it is settled."""
+        """Read the next block, which is in flight then; None at the end. What is to be settled
+        before it is settled.
+        """
         block = next(self._blocks, None)
         if block is None:
             self.ledger.checkpoint.exhausted = not self.ledger.broken
             return None
         while block.sorted is not None and self.flying:
             self.settle()
-        span = self._watermark.open(self._watermark.read, self._watermark.read + 1, block.records or block.entries)
+        span = self._watermark.open(
+            self._watermark.read, self._watermark.read + 1, block.records or block.entries
+        )
         self._held[span] = block
         self.flying.append((span, block))
         self.letters |= {(each.file_number, each.number, each.part) for each in block.letters}
@@ -105,7 +124,9 @@ class ImportLife:
         for event in [event for part in block.parts for event in part]:
             if event.uuid in self._refused:
                 example = RefusalExample(block.files[event.file].name, event.line, "no")
-                self._refusals[event.file, event.number, event.part] = RecordFate(FateKind.REFUSED, REJECTED, example)
+                self._refusals[event.file, event.number, event.part] = RecordFate(
+                    FateKind.REFUSED, REJECTED, example
+                )
             else:
                 self.arrived.append(event)
         for passed in self._watermark.settle(span):
@@ -140,9 +161,16 @@ class ImportLife:
 
 @contextmanager
 def life(
-    *paths: Path, state: Path, sort: bool, refused: frozenset[str] = frozenset(), filters: EventFilters | None = None, room: int = 0
+    *paths: Path,
+    state: Path,
+    sort: bool,
+    refused: frozenset[str] = frozenset(),
+    filters: EventFilters | None = None,
+    room: int = 0,
 ) -> Generator[ImportLife]:
-    """A run, which is as killed when the context is left. `refused`: uuids that the service refuses."""
+    """A run, which is as killed when the context is left. `refused`: uuids that the service
+    refuses.
+    """
     state.mkdir(exist_ok=True)
     ledger = ImportLedger(read_checkpoint(state) or ImportCheckpoint(JOB, 1.0, 1.0, []))
     checkpoint, saved = ledger.checkpoint, ledger.checkpoint.settled
@@ -150,12 +178,24 @@ def life(
     progress: list[str] = []
     with open_source([str(path) for path in paths], _READING) as source, Repeats(state) as repeats:
         finish = FinishPolicy("set_once", False, JOB.id)
-        conversion = Conversion(NativeConverter("set_once"), finish, 1_000_000, filters or EventFilters(), repeats)
+        conversion = Conversion(
+            NativeConverter("set_once"), finish, 1_000_000, filters or EventFilters(), repeats
+        )
         if sort:
             spool = EventSpool(state, JOB)
             sorter = EventSorter(state, memory=8_000, runs=2)  # some ten events a run
             at = checkpoint.spool
-            blocks = sorted_blocks(source, conversion, spool, saved, at, limits, doing=progress.append, sorter=sorter, room=room)
+            blocks = sorted_blocks(
+                source,
+                conversion,
+                spool,
+                saved,
+                at,
+                limits,
+                doing=progress.append,
+                sorter=sorter,
+                room=room,
+            )
         else:
             blocks = source_blocks(source, conversion, saved, limits)
         run = ImportLife(blocks, ledger, state, refused)

@@ -24,15 +24,29 @@ def odd() -> Iterator[Seen]:
     """Every finding that doesn't depend on the terms."""
     yield from good()
     yield seen(
-        event(1, event="[red]odd[/red]\x1b[2J", time=OLD), line=201, record=b'{"timestamp":"2023-11-14 22:13:20","k":"phc_0123456789"}'
+        event(1, event="[red]odd[/red]\x1b[2J", time=OLD),
+        line=201,
+        record=b'{"timestamp":"2023-11-14 22:13:20","k":"phc_0123456789"}',
     )
     yield seen(event(300, time=NOW + DAY), line=202, record=b'{"timestamp":1780086400}')
     yield seen(event(301, time=NOW - DAY), line=203, record=b'{"timestamp":1779913600000}')
     yield seen(event(302, time=20 * DAY), line=204, record=b'{"timestamp":1728000}')
-    yield seen(event(303, keyed=True, time=OLD), event(303, keyed=True, time=OLD), line=205, record=ZONE)
-    yield seen(event(304, time=OLD + 9 * DAY, properties={"$set": Raw(b"{}"), "$anon_distinct_id": Raw(b'"a"')}), line=206, record=ZONE)
+    yield seen(
+        event(303, keyed=True, time=OLD), event(303, keyed=True, time=OLD), line=205, record=ZONE
+    )
+    yield seen(
+        event(
+            304,
+            time=OLD + 9 * DAY,
+            properties={"$set": Raw(b"{}"), "$anon_distinct_id": Raw(b'"a"')},
+        ),
+        line=206,
+        record=ZONE,
+    )
     changing = {"$unset": Raw(b"[]"), "$group_set": Raw(b"{}")}
-    yield seen(event(305, time=OLD + 9 * DAY, properties=changing), line=1, file="b.json", record=ZONE)
+    yield seen(
+        event(305, time=OLD + 9 * DAY, properties=changing), line=1, file="b.json", record=ZONE
+    )
     yield seen(line=2, file="b.json", record=ZONE)
     yield Seen(RecordLocation("b.json", 3), ZONE, (event(306),), (b"x" * 1_000_001,))
     for line, (why, detail) in enumerate(REFUSALS, 4):
@@ -59,4 +73,8 @@ def two_files(first: int = 5, second: int = 1) -> Iterator[Seen]:
     """Two files, each in order, of days in this order."""
     for file, day in (("b.json", first), ("a.json", second)):
         for number in range(3):
-            yield seen(event(number, time=OLD + day * DAY + number * SECOND, uuid=f"{file}{number}"), file=file, record=ZONE)
+            yield seen(
+                event(number, time=OLD + day * DAY + number * SECOND, uuid=f"{file}{number}"),
+                file=file,
+                record=ZONE,
+            )

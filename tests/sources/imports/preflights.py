@@ -16,7 +16,9 @@ from forwarder.sources.imports.times import DAY, SECOND
 
 NOW = 1_780_000_000 * SECOND
 """2026-05-28, 20:26:40 UTC."""
-TERMS = PreflightTerms(now=NOW, max_event=1_000_000, batch_events=100, batch_bytes=1_000_000, rate=2000)
+TERMS = PreflightTerms(
+    now=NOW, max_event=1_000_000, batch_events=100, batch_bytes=1_000_000, rate=2000
+)
 OLD = 1_700_000_000 * SECOND
 """2023-11-14, 22:13:20 UTC."""
 
@@ -32,16 +34,28 @@ class Seen(NamedTuple):
 
 def event(number: int = 0, **changes: Any) -> ImportedEvent:
     """An event, an hour after the one before it."""
-    made = {"event": "seen", "distinct_id": f"person-{number % 7}", "time": OLD + number * 3600 * SECOND, "uuid": f"uuid-{number}"}
+    made = {
+        "event": "seen",
+        "distinct_id": f"person-{number % 7}",
+        "time": OLD + number * 3600 * SECOND,
+        "uuid": f"uuid-{number}",
+    }
     return ImportedEvent(**{**made, "properties": {}, **changes})
 
 
 def body(one: ImportedEvent) -> bytes:
     """An event's bytes, more or less as they would be sent."""
-    return json.dumps({"event": one.event, "distinct_id": one.distinct_id, "time": one.time}).encode()
+    return json.dumps(
+        {"event": one.event, "distinct_id": one.distinct_id, "time": one.time}
+    ).encode()
 
 
-def seen(*events: ImportedEvent, line: int = 1, file: str = "a.json", record: bytes = b'{"timestamp":"2023-11-14T22:13:20Z"}') -> Seen:
+def seen(
+    *events: ImportedEvent,
+    line: int = 1,
+    file: str = "a.json",
+    record: bytes = b'{"timestamp":"2023-11-14T22:13:20Z"}',
+) -> Seen:
     """A record that makes these events."""
     return Seen(RecordLocation(file, line), record, events, [body(each) for each in events])
 
@@ -64,9 +78,13 @@ def report(stream: Iterable[Seen], **terms: Any) -> PreflightReport:
     return preflight(stream, replace(TERMS, **terms)).report()
 
 
-def findings(stream: Iterable[Seen], upper_case_ids: int = 0, broken: Sequence[str] = (), **terms: Any) -> dict[str, PreflightFinding]:
+def findings(
+    stream: Iterable[Seen], upper_case_ids: int = 0, broken: Sequence[str] = (), **terms: Any
+) -> dict[str, PreflightFinding]:
     """The findings on these, by code."""
-    made = preflight(stream, replace(TERMS, **terms)).report(upper_case_ids=upper_case_ids, broken=broken)
+    made = preflight(stream, replace(TERMS, **terms)).report(
+        upper_case_ids=upper_case_ids, broken=broken
+    )
     return {each.code: each for each in find_all(made)}
 
 
@@ -75,4 +93,19 @@ def ahead(minutes: int) -> timezone:
     return timezone(timedelta(minutes=minutes))
 
 
-__all__ = ["DAY", "NOW", "OLD", "SECOND", "TERMS", "Seen", "ahead", "body", "event", "findings", "preflight", "refused", "report", "seen"]
+__all__ = [
+    "DAY",
+    "NOW",
+    "OLD",
+    "SECOND",
+    "TERMS",
+    "Seen",
+    "ahead",
+    "body",
+    "event",
+    "findings",
+    "preflight",
+    "refused",
+    "report",
+    "seen",
+]

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from forwarder.core.event import Lane
 from forwarder.sources.files.records import RecordLocation, SourceFile
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock, cut_by_day, event_key
-from forwarder.sources.imports.books import FateKind, RecordBooks, RecordFate, RefusalExample, digest_hex, uuid_hashes
+from forwarder.sources.imports.books import (
+    FateKind,
+    RecordBooks,
+    RecordFate,
+    RefusalExample,
+    digest_hex,
+    uuid_hashes,
+)
 from forwarder.sources.imports.columns import EventColumns, FinishedEvent
 from forwarder.sources.imports.conversion import ConvertedRecords
 from forwarder.sources.imports.times import DAY
@@ -20,10 +27,14 @@ FILES = {2: SourceFile("a.jsonl", "abc")}
 LANE = Lane("phc_blocks12345678", historical=True)
 
 
-def finished(number: int, day: int, distinct_id: str = "a", size: int = 10, part: int = 0) -> FinishedEvent:
+def finished(
+    number: int, day: int, distinct_id: str = "a", size: int = 10, part: int = 0
+) -> FinishedEvent:
     """An event of a day, in the third file."""
     uuid = f"0190a0a0-1111-4222-8333-{number:011}{part}"
-    return FinishedEvent(day * DAY + number, distinct_id, "seen", uuid, b"x" * size, 2, number + 1, number, part)
+    return FinishedEvent(
+        day * DAY + number, distinct_id, "seen", uuid, b"x" * size, 2, number + 1, number, part
+    )
 
 
 def cut(events: Sequence[FinishedEvent], limits: ChunkLimits = LIMITS) -> list[list[int]]:
@@ -34,31 +45,49 @@ def cut(events: Sequence[FinishedEvent], limits: ChunkLimits = LIMITS) -> list[l
 def test_parts_are_within_limits() -> None:
     """Commas count; an event that alone is over the limit is a part alone."""
     assert cut([finished(number, 7) for number in range(7)]) == [[0, 1, 2], [3, 4, 5], [6]]
-    assert cut([finished(number, 7, size=size) for number, size in enumerate([499, 499, 500, 2_000, 1])]) == [[0, 1], [2], [3], [4]]
+    assert cut(
+        [finished(number, 7, size=size) for number, size in enumerate([499, 499, 500, 2_000, 1])]
+    ) == [[0, 1], [2], [3], [4]]
 
 
 def test_midnight_parts_events() -> None:
     """The last microsecond of a day and the first of the next."""
-    assert cut([finished(0, 7)._replace(time=8 * DAY - 1), finished(1, 8)._replace(time=8 * DAY)]) == [[0], [1]]
+    assert cut(
+        [finished(0, 7)._replace(time=8 * DAY - 1), finished(1, 8)._replace(time=8 * DAY)]
+    ) == [[0], [1]]
 
 
 def test_one_id_keeps_its_order_over_days() -> None:
-    """An event doesn't join others of its day before one with an earlier event of its id; events of other ids do."""
+    """An event doesn't join others of its day before one with an earlier event of its id; events
+    of other ids do.
+    """
     assert cut([finished(0, 7, "a"), finished(1, 8, "b"), finished(2, 7, "b")]) == [[0], [1], [2]]
-    assert cut([finished(0, 7, "a"), finished(1, 8, "b"), finished(2, 7, "c"), finished(3, 8, "a")]) == [[0, 2], [1, 3]]
+    assert cut(
+        [finished(0, 7, "a"), finished(1, 8, "b"), finished(2, 7, "c"), finished(3, 8, "a")]
+    ) == [[0, 2], [1, 3]]
 
 
 def test_a_merge_keeps_the_order_of_both_its_ids() -> None:
     """Neither does it overtake what its second person did, nor is it overtaken by that person."""
-    merge = finished(1, 8, "ann")._replace(event="$identify", data=b'{"distinct_id":"ann","properties":{"$anon_distinct_id":"device"}}')
-    parts = list(cut_by_day(EventColumns.of([finished(0, 7, "other"), merge, finished(2, 7, "device")]), LIMITS))
+    merge = finished(1, 8, "ann")._replace(
+        event="$identify", data=b'{"distinct_id":"ann","properties":{"$anon_distinct_id":"device"}}'
+    )
+    parts = list(
+        cut_by_day(
+            EventColumns.of([finished(0, 7, "other"), merge, finished(2, 7, "device")]), LIMITS
+        )
+    )
     assert [list(part.numbers) for part in parts] == [[0], [1], [2]]
     assert [part.ids() for part in parts] == [{"other"}, {"ann", "device"}, {"device"}]
     earlier = merge._replace(time=7 * DAY)
     assert cut([finished(0, 7, "other"), finished(2, 8, "device"), earlier]) == [[0], [2], [1]]
 
 
-TRAFFIC = st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abcd"), st.integers(1, 60)), min_size=1, max_size=60)
+TRAFFIC = st.lists(
+    st.tuples(st.integers(0, 5), st.sampled_from("abcd"), st.integers(1, 60)),
+    min_size=1,
+    max_size=60,
+)
 
 
 @settings(deadline=None, max_examples=100)
@@ -82,12 +111,16 @@ def test_whatever_comes_is_in_one_part_of_its_day_and_in_order(
 
 
 def records() -> ImportBlock:
-    """Five records from the tenth on: one sends two events of two days, one is refused, one of the last's two events is."""
+    """Five records from the tenth on: one sends two events of two days, one is refused, one of the
+    last's two events is.
+    """
     place = RecordLocation("a.jsonl", 12)
     refused = RecordFate(FateKind.REFUSED, "no_time", RefusalExample(*place, "there is none"))
     events = [finished(10, 7), finished(10, 8, "b", part=1), finished(11, 7), finished(14, 7)]
     fates = {2: refused, 3: RecordFate(FateKind.REPEAT)}
-    made = ConvertedRecords([2, 1, 0, 0, 1], fates, {4: refused}, [], EventColumns.of(events), first=10)
+    made = ConvertedRecords(
+        [2, 1, 0, 0, 1], fates, {4: refused}, [], EventColumns.of(events), first=10
+    )
     block = ImportBlock(FILES, file=2)
     block.take(made, LIMITS)
     return block
@@ -98,13 +131,18 @@ def test_what_a_block_counts_is_known_when_it_is_made() -> None:
     block = records()
     assert block.books == {2: RecordBooks(5, 2, {"no_time": 2}, {}, 1)}
     assert [reason for reason, _ in block.examples] == ["no_time", "no_time"]
-    assert {day: (count.source, count.delivered) for day, count in block.days.items()} == {7: (3, 3), 8: (1, 1)}
+    assert {day: (count.source, count.delivered) for day, count in block.days.items()} == {
+        7: (3, 3),
+        8: (1, 1),
+    }
     assert block.days[8].uuids == digest_hex(uuid_hashes([finished(10, 8, part=1).uuid]))
     assert (block.names, block.first, block.last) == ({"seen": 4}, 7 * DAY + 10, 8 * DAY + 10)
 
 
 def test_its_chunks_say_their_day_and_where_each_event_was() -> None:
-    """Also a part of one, as delivery cuts them; the place of a dead letter names its event again."""
+    """Also a part of one, as delivery cuts them; the place of a dead letter names its
+    event again.
+    """
     block = records()
     first, second = block.chunks(LANE, 5.0)
     assert [(chunk.day, chunk.count, chunk.data, chunk.ids) for chunk in (first, second)] == [
@@ -114,11 +152,16 @@ def test_its_chunks_say_their_day_and_where_each_event_was() -> None:
     part = first.part(b"x" * 10, 1, first.ids, 2)
     assert (part.day, part.where(0)) == (7, first.where(2))
     assert part.where(0).coordinates == "a.jsonl:15"
-    assert [event_key(chunk.where(0).place) for chunk in (first, second)] == [(2, 10, 0), (2, 10, 1)]
+    assert [event_key(chunk.where(0).place) for chunk in (first, second)] == [
+        (2, 10, 0),
+        (2, 10, 1),
+    ]
 
 
 def test_what_the_service_refuses_is_taken_off() -> None:
-    """Its record is refused once; one that the format refused already stays so. The rest is of what arrived."""
+    """Its record is refused once; one that the format refused already stays so. The rest is of
+    what arrived.
+    """
     block = records()
     block.chunks(LANE, 5.0)
     refusals = {
@@ -126,12 +169,16 @@ def test_what_the_service_refuses_is_taken_off() -> None:
         (2, 10, 1): RecordFate(FateKind.REFUSED, "too_large", RefusalExample("a.jsonl", 11, "big")),
         (9, 1, 0): RecordFate(FateKind.REFUSED),
     }
-    refusals[2, 14, 0] = RecordFate(FateKind.REFUSED, "refused", RefusalExample("a.jsonl", 15, "bad"))
+    refusals[2, 14, 0] = RecordFate(
+        FateKind.REFUSED, "refused", RefusalExample("a.jsonl", 15, "bad")
+    )
     block.refuse(refusals)
     assert list(refusals) == [(9, 1, 0)]
     assert block.books == {2: RecordBooks(5, 1, {"no_time": 2, "refused": 1}, {}, 1)}
     assert block.examples[2] == ("refused", RefusalExample("a.jsonl", 11, "bad"))
-    assert {day: (count.source, count.delivered, count.uuids) for day, count in block.days.items()} == {
+    assert {
+        day: (count.source, count.delivered, count.uuids) for day, count in block.days.items()
+    } == {
         7: (3, 1, digest_hex(uuid_hashes([finished(11, 7).uuid]))),
         8: (1, 0, "0" * 32),
     }

@@ -61,12 +61,18 @@ def test_days_are_those_of_utc(microseconds: int, day: str, text: str) -> None:
 
 
 def test_books_balance_and_add_up() -> None:
-    """Read is delivered, refused, left out and repeats together; a difference says how many are missing."""
-    one = RecordBooks(read=10, delivered=5, refused={"no_time": 2}, left_out={"--event": 1}, repeats=2)
+    """Read is delivered, refused, left out and repeats together; a difference says how many are
+    missing.
+    """
+    one = RecordBooks(
+        read=10, delivered=5, refused={"no_time": 2}, left_out={"--event": 1}, repeats=2
+    )
     other = RecordBooks(read=4, delivered=1, refused={"no_time": 1, "no_id": 1})
     assert (one.difference, other.difference) == (0, 1)
     one.add(other)
-    assert one == RecordBooks(read=14, delivered=6, refused={"no_time": 3, "no_id": 1}, left_out={"--event": 1}, repeats=2)
+    assert one == RecordBooks(
+        read=14, delivered=6, refused={"no_time": 3, "no_id": 1}, left_out={"--event": 1}, repeats=2
+    )
     assert one.difference == 1
 
 
@@ -89,7 +95,9 @@ def test_of_each_reason_some_examples_are_kept() -> None:
 
 
 def test_long_names_and_details_are_cut() -> None:
-    """A checkpoint is written every second: a name or an answer of a megabyte has no place in it."""
+    """A checkpoint is written every second: a name or an answer of a megabyte has no
+    place in it.
+    """
     totals = ImportTotals()
     totals.named({"n" * 200: 1, "n" * 201: 1, "n" * 900_000: 1})
     totals.example("400", RefusalExample("a.json", 1, "d" * 900_000))
@@ -97,7 +105,15 @@ def test_long_names_and_details_are_cut() -> None:
     assert totals.examples["400"][0].detail == "d" * 199 + "…"
 
 
-@cases("days", [{"yesterday": DayTally()}, {"20240101": DayTally()}, {"2024-01-01": DayTally(uuids="xyz")}, {"": DayTally()}])
+@cases(
+    "days",
+    [
+        {"yesterday": DayTally()},
+        {"20240101": DayTally()},
+        {"2024-01-01": DayTally(uuids="xyz")},
+        {"": DayTally()},
+    ],
+)
 def test_days_that_are_none_are_refused(days: dict[str, DayTally]) -> None:
     """A file that was changed by hand is told before it is used."""
     with pytest.raises(ValueError, match=r".+"):
@@ -107,7 +123,11 @@ def test_days_that_are_none_are_refused(days: dict[str, DayTally]) -> None:
 def test_what_is_not_delivered_is_counted_by_its_reason() -> None:
     """Repeats have none."""
     books = RecordBooks(read=4)
-    for fate in [RecordFate(FateKind.REFUSED, "no_id"), RecordFate(FateKind.LEFT_OUT, "--event"), RecordFate(FateKind.REPEAT)]:
+    for fate in [
+        RecordFate(FateKind.REFUSED, "no_id"),
+        RecordFate(FateKind.LEFT_OUT, "--event"),
+        RecordFate(FateKind.REPEAT),
+    ]:
         count_kind(books, fate)
     count_kind(books, RecordFate(FateKind.REFUSED, "no_id"))
     assert books == RecordBooks(read=4, refused={"no_id": 2}, left_out={"--event": 1}, repeats=1)
@@ -115,7 +135,9 @@ def test_what_is_not_delivered_is_counted_by_its_reason() -> None:
 
 def event(number: int, day: int = 0) -> FinishedEvent:
     """An event with a uuid and a time of its own."""
-    return FinishedEvent(day * DAY + number, "ann", "seen", str(UUID(int=number)), b"", 0, number + 1, number)
+    return FinishedEvent(
+        day * DAY + number, "ann", "seen", str(UUID(int=number)), b"", 0, number + 1, number
+    )
 
 
 def test_a_record_of_the_format_s_arrives() -> None:
@@ -127,7 +149,9 @@ def test_a_record_of_the_format_s_arrives() -> None:
 
 
 def test_the_counts_are_those_of_an_import_without_a_refusal() -> None:
-    """Refused by the service, and accepted when it is sent again: days and digests say what they would have said."""
+    """Refused by the service, and accepted when it is sent again: days and digests say what they
+    would have said.
+    """
     whole, repaired = ImportTotals(), ImportTotals()
     whole.day(0).add(2, 2, uuid_hash(event(1).uuid) + uuid_hash(event(2).uuid))
     repaired.day(0).add(2, 1, uuid_hash(event(1).uuid))

@@ -26,7 +26,9 @@ from forwarder.sources.imports.checkpoint import (
 from forwarder.sources.imports.times import DAY
 from forwarder.storage.directory import Locked
 
-JOB = ImportJob("11111111-2222-5333-8444-555555555555", "mixpanel", "export/*.json", {"since": "2020-01-01"})
+JOB = ImportJob(
+    "11111111-2222-5333-8444-555555555555", "mixpanel", "export/*.json", {"since": "2020-01-01"}
+)
 
 
 @pytest.fixture
@@ -42,7 +44,9 @@ def checkpoint() -> ImportCheckpoint:
     time, totals = 1_700_000_000_000_000, ImportTotals(names={"seen": 1})
     totals.day(time // DAY).add(1, 1, uuid_hash("0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b"))
     totals.spans(time, time)
-    file = FileCheckpoint("a.json", "ab", RecordBooks(1, 1), read=2, digested=1, digest="digest of 1")
+    file = FileCheckpoint(
+        "a.json", "ab", RecordBooks(1, 1), read=2, digested=1, digest="digest of 1"
+    )
     return ImportCheckpoint(JOB, 1.5, 2.5, [SourceContent("a.json", 9, "5eed")], [file], totals)
 
 
@@ -67,8 +71,13 @@ def test_one_process_at_a_time_has_the_folder(folder: StateFolder) -> None:
 
 
 def test_what_a_killed_process_left_is_cleared(tmp_path: Path) -> None:
-    """In a container the next process has the same number: what it writes must not find its place taken."""
-    parts = [tmp_path / f".{name}.{os.getpid()}.part" for name in (FILE, "preflight.json", "manifest.json", "report.html")]
+    """In a container the next process has the same number: what it writes must not find its place
+    taken.
+    """
+    parts = [
+        tmp_path / f".{name}.{os.getpid()}.part"
+        for name in (FILE, "preflight.json", "manifest.json", "report.html")
+    ]
     for part in parts:
         part.write_bytes(b"half of a checkpo")
     folder = StateFolder(tmp_path)
@@ -113,7 +122,9 @@ def test_any_byte_that_flips_is_found(tmp_path: Path) -> None:
     """The digest is of all that counts."""
     whole, unnoticed = seal(VERSION, "checkpoint", checkpoint()), []
     for index in range(0, len(whole) - 1, 7):
-        (tmp_path / FILE).write_bytes(whole[:index] + bytes([whole[index] ^ 1]) + whole[index + 1 :])
+        (tmp_path / FILE).write_bytes(
+            whole[:index] + bytes([whole[index] ^ 1]) + whole[index + 1 :]
+        )
         with contextlib.suppress(CheckpointDamaged):
             unnoticed.append((index, read_checkpoint(tmp_path)))
     assert unnoticed == []

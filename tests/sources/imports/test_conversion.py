@@ -27,7 +27,13 @@ from forwarder.sources.imports.conversion import (
     ImportDeadLetter,
     left_out,
 )
-from forwarder.sources.imports.format import ImportedEvent, RecordConverter, RecordRefused, RefusalReason, derived_uuid
+from forwarder.sources.imports.format import (
+    ImportedEvent,
+    RecordConverter,
+    RecordRefused,
+    RefusalReason,
+    derived_uuid,
+)
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.repeats import Repeats
 from tests.support.cases import cases
@@ -46,7 +52,9 @@ def words(record: bytes) -> list[str]:
 
 
 class Spelled(RecordConverter[list[str]]):
-    """A format: a record is a list of events as `name:key`, `!` refuses it, and a `nan` is refused only when it is finished."""
+    """A format: a record is a list of events as `name:key`, `!` refuses it, and a `nan` is refused
+    only when it is finished.
+    """
 
     def __init__(self) -> None:
         super().__init__(words, words)
@@ -59,13 +67,20 @@ class Spelled(RecordConverter[list[str]]):
     def _event(word: str) -> ImportedEvent:
         name, _, key = word.partition(":")
         uuid = f"0190a0a0-1111-4222-8333-{int(key or 0):012}"
-        return ImportedEvent(name, "ann", 1_000_000, uuid, {"n": "\ud800" if name == "nan" else 1.0}, keyed=True)
+        return ImportedEvent(
+            name, "ann", 1_000_000, uuid, {"n": "\ud800" if name == "nan" else 1.0}, keyed=True
+        )
 
 
 def native(number: int, name: str = "seen", size: int = 0) -> bytes:
     """An event of the native format."""
     uuid = f"0190a0a0-1111-4222-8333-{number:012}"
-    event: dict[str, Any] = {"event": name, "distinct_id": "ann", "uuid": uuid, "timestamp": "1970-01-01T00:00:01Z"}
+    event: dict[str, Any] = {
+        "event": name,
+        "distinct_id": "ann",
+        "uuid": uuid,
+        "timestamp": "1970-01-01T00:00:01Z",
+    }
     return msgspec.json.encode({**event, "properties": {"pad": "x" * size}})
 
 
@@ -98,7 +113,9 @@ def record_conversion(folder: Path, filters: EventFilters = WANTED) -> Conversio
     return Conversion(Spelled(), FINISH, 1000, filters, repeats_in(folder))
 
 
-def raw_conversion(folder: Path, filters: EventFilters = WANTED, max_event: int = 1000) -> Conversion:
+def raw_conversion(
+    folder: Path, filters: EventFilters = WANTED, max_event: int = 1000
+) -> Conversion:
     """Of the native format."""
     return Conversion(NativeConverter("set_once"), FINISH, max_event, filters, repeats_in(folder))
 
@@ -106,21 +123,38 @@ def raw_conversion(folder: Path, filters: EventFilters = WANTED, max_event: int 
 def shown(made: ConvertedRecords) -> list[Any]:
     """Of each record how many events it sends, or why none, and whether one of it was refused."""
     return [
-        f"{count}{' partly' if at in made.partly else ''}" if count else f"{made.fates[at].kind} {made.fates[at].reason}".strip()
+        f"{count}{' partly' if at in made.partly else ''}"
+        if count
+        else f"{made.fates[at].kind} {made.fates[at].reason}".strip()
         for at, count in enumerate(made.counts)
     ]
 
 
 def test_a_record_sends_its_events_or_has_a_fate(tmp_path: Path) -> None:
     """No event, left out, a repeat, refused by the format, or refused when it is finished."""
-    made = record_conversion(tmp_path).convert(block(b"a:1 b:2", b"", b"unwanted:3", b"a:1", b"!", b"nan:5", b"unwanted:6 a:7"), 4, 0)
-    assert shown(made) == ["2", "left_out no_event_of_it", "left_out excluded_event", "repeat", "refused no_time", "refused not_json", "1"]
-    assert [(event.event, event.file, event.line, event.number, event.part) for event in made.events] == [
+    made = record_conversion(tmp_path).convert(
+        block(b"a:1 b:2", b"", b"unwanted:3", b"a:1", b"!", b"nan:5", b"unwanted:6 a:7"), 4, 0
+    )
+    assert shown(made) == [
+        "2",
+        "left_out no_event_of_it",
+        "left_out excluded_event",
+        "repeat",
+        "refused no_time",
+        "refused not_json",
+        "1",
+    ]
+    assert [
+        (event.event, event.file, event.line, event.number, event.part) for event in made.events
+    ] == [
         ("a", 4, 1, 0, 0),
         ("b", 4, 1, 0, 1),
         ("a", 4, 7, 6, 0),
     ]
-    assert [(each.place.line, each.file_number, each.number, each.part, each.data, each.why) for each in made.refused] == [
+    assert [
+        (each.place.line, each.file_number, each.number, each.part, each.data, each.why)
+        for each in made.refused
+    ] == [
         (5, 4, 4, 0, b"!", RefusalReason.NO_TIME),
         (6, 4, 5, 0, b"nan:5", RefusalReason.NOT_JSON),
     ]
@@ -141,17 +175,34 @@ def test_columns_have_the_same_fates(tmp_path: Path) -> None:
     """Repeats, what is left out, and what the format or its size refuses."""
     records = (native(1), native(2, "unwanted"), native(1), b"{", native(5, size=900), native(6))
     made = raw_conversion(tmp_path).convert(block(*records), 2, 0)
-    assert shown(made) == ["1", "left_out excluded_event", "repeat", "refused not_json", "refused too_large", "1"]
+    assert shown(made) == [
+        "1",
+        "left_out excluded_event",
+        "repeat",
+        "refused not_json",
+        "refused too_large",
+        "1",
+    ]
     assert [(each.number, each.part, each.why) for each in made.refused] == [
         (3, 0, RefusalReason.NOT_JSON),
         (4, OF_EVENTS, RefusalReason.TOO_LARGE),
     ]
-    assert [(event.number, event.line, event.file) for event in made.events] == [(0, 1, 2), (5, 6, 2)]
+    assert [(event.number, event.line, event.file) for event in made.events] == [
+        (0, 1, 2),
+        (5, 6, 2),
+    ]
 
 
 def test_a_record_with_several_events_may_have_them_all(tmp_path: Path) -> None:
     """What is good is sent; what isn't is refused one by one, and the record counts as refused."""
-    members = [native(1), native(1), native(2, "unwanted"), b'{"event":"x"}', native(4, size=900), native(5)]
+    members = [
+        native(1),
+        native(1),
+        native(2, "unwanted"),
+        b'{"event":"x"}',
+        native(4, size=900),
+        native(5),
+    ]
     body = b'{"batch":[' + b",".join(members) + b"]}"
     made = raw_conversion(tmp_path).convert(block(native(0), body, first=10), 0, 0)
     assert shown(made) == ["1", "2 partly"]
@@ -163,9 +214,14 @@ def test_a_record_with_several_events_may_have_them_all(tmp_path: Path) -> None:
 
 
 def test_what_is_refused_of_a_record_is_the_same_wherever_a_run_begins(tmp_path: Path) -> None:
-    """Its part tells a dead letter from others of its record: buried again, it must be the same one."""
+    """Its part tells a dead letter from others of its record: buried again, it must be the same
+    one.
+    """
     body = b'{"batch":[' + b",".join([native(1), b'{"event":"x"}', native(2, size=900)]) + b"]}"
-    records = (body.replace(b"000000000001", b"000000000011").replace(b"000000000002", b"000000000012"), body)
+    records = (
+        body.replace(b"000000000001", b"000000000011").replace(b"000000000002", b"000000000012"),
+        body,
+    )
     whole = raw_conversion(tmp_path).convert(block(*records), 0, 0)
     rest = raw_conversion(tmp_path).convert(block(*records), 0, 1)
     assert [each for each in whole.refused if each.number == 1] == rest.refused
@@ -185,21 +241,44 @@ def test_what_was_settled_is_noticed_and_not_made(tmp_path: Path) -> None:
 
 @cases("skip", [0, 1, 3])
 def test_a_limit_counts_what_was_settled_too(tmp_path: Path, skip: int) -> None:
-    """It is a limit of the import, not of a run; what can't be finished counts, so that it is the same in each."""
+    """It is a limit of the import, not of a run; what can't be finished counts, so that it is the
+    same in each.
+    """
     filters = EventFilters(limit=2)
     for conversion, records in (
         (record_conversion(tmp_path / "1", filters), (b"nan:1", b"a:2", b"a:3", b"a:4")),
-        (raw_conversion(tmp_path / "2", filters), (native(1, size=900), native(2), native(3), native(4))),
+        (
+            raw_conversion(tmp_path / "2", filters),
+            (native(1, size=900), native(2), native(3), native(4)),
+        ),
     ):
         assert not conversion.is_full
         made = conversion.convert(block(*records), 0, skip)
         assert conversion.is_full
-        whole = [made.fates[at].reason if not count else "sent" for at, count in enumerate(made.counts)]
+        whole = [
+            made.fates[at].reason if not count else "sent" for at, count in enumerate(made.counts)
+        ]
         assert whole[-1] == FilterReason.OVER_LIMIT
         assert len([each for each in whole if each == "sent"]) == (1 if skip < 2 else 0)
 
 
-@given(st.lists(st.sampled_from([b"a:1", b"a:2 b:2", b"", b"!", b"nan:3", b"unwanted:4", b"a:1 !", b"c:5 a:1 unwanted:6"]), max_size=8))
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                b"a:1",
+                b"a:2 b:2",
+                b"",
+                b"!",
+                b"nan:3",
+                b"unwanted:4",
+                b"a:1 !",
+                b"c:5 a:1 unwanted:6",
+            ]
+        ),
+        max_size=8,
+    )
+)
 def test_a_run_that_goes_on_makes_what_one_alone_would_have(records: list[bytes]) -> None:
     """From every record on."""
     with tempfile.TemporaryDirectory() as name:
@@ -239,8 +318,12 @@ def test_refused_is_what_a_record_with_a_repeat_and_a_refusal_is(tmp_path: Path)
         (EventFilters(limit=0), "a", 0, None),
     ],
 )
-def test_an_event_is_left_out_for_the_first_reason(filters: EventFilters, name: str, time: int, why: FilterReason | None) -> None:
-    """`since` belongs to the range and `until` doesn't; names are compared as they are; what is excluded is so whatever else is said."""
+def test_an_event_is_left_out_for_the_first_reason(
+    filters: EventFilters, name: str, time: int, why: FilterReason | None
+) -> None:
+    """`since` belongs to the range and `until` doesn't; names are compared as they are; what is
+    excluded is so whatever else is said.
+    """
     assert left_out(name, time, filters) is why
 
 
@@ -256,9 +339,17 @@ def fates(conversion: Conversion, names: str) -> list[str | None]:
 
 
 def test_the_limit_counts_what_is_taken() -> None:
-    """Events that are left out for another reason don't use the limit up, and are told by reason."""
+    """Events that are left out for another reason don't use the limit up, and are told
+    by reason.
+    """
     choice = alone(EventFilters(exclude_events={"b"}, limit=2))
-    assert fates(choice, "abaab") == [None, FilterReason.EXCLUDED_EVENT, None, FilterReason.OVER_LIMIT, FilterReason.EXCLUDED_EVENT]
+    assert fates(choice, "abaab") == [
+        None,
+        FilterReason.EXCLUDED_EVENT,
+        None,
+        FilterReason.OVER_LIMIT,
+        FilterReason.EXCLUDED_EVENT,
+    ]
     assert choice.is_full
 
 
@@ -281,7 +372,12 @@ SET_ONCE = FinishPolicy("set_once", geoip=False, job_id="0190a0a0-0000-5000-8000
 GOOD = b'{"event":"seen","distinct_id":"ann","timestamp":"2024-01-01T00:00:00Z","properties":{}}'
 LARGE = GOOD.replace(b"{}", b'{"x":"%b"}' % (b"x" * 1000))
 NAMELESS = b'{"distinct_id":"ann","timestamp":"2024-01-01T00:00:00Z"}'
-RECORDS = [b"{cut", b"[%b,%b,%b,%b]" % (GOOD, NAMELESS, LARGE, NAMELESS), LARGE, b"[%b,%b]" % (LARGE, GOOD)]
+RECORDS = [
+    b"{cut",
+    b"[%b,%b,%b,%b]" % (GOOD, NAMELESS, LARGE, NAMELESS),
+    LARGE,
+    b"[%b,%b]" % (LARGE, GOOD),
+]
 
 
 def conversion() -> Conversion:
@@ -289,9 +385,13 @@ def conversion() -> Conversion:
     return Conversion(NativeConverter("set_once"), SET_ONCE, 1000, EventFilters(), None)
 
 
-def block_of_parts(records: list[bytes], members: list[int] | None = None, first: int = 0) -> RecordBlock:
+def block_of_parts(
+    records: list[bytes], members: list[int] | None = None, first: int = 0
+) -> RecordBlock:
     """Neighbouring records."""
-    return RecordBlock(OTHER_FILE, first, records, [*range(first + 1, first + len(records) + 1)], members)
+    return RecordBlock(
+        OTHER_FILE, first, records, [*range(first + 1, first + len(records) + 1)], members
+    )
 
 
 def parts(refused: list[ImportDeadLetter]) -> list[tuple[int, int]]:
@@ -300,7 +400,9 @@ def parts(refused: list[ImportDeadLetter]) -> list[tuple[int, int]]:
 
 
 def test_each_has_a_number_of_its_own() -> None:
-    """A whole record, what it holds at an index, and the events that were made of it and are too large."""
+    """A whole record, what it holds at an index, and the events that were made of it and are too
+    large.
+    """
     made = conversion().convert(block_of_parts(RECORDS), 0, 0)
     expected = [(0, 0), (1, 2), (1, 4), (1, OF_EVENTS + 1), (2, OF_EVENTS), (3, OF_EVENTS)]
     assert parts(made.refused) == expected
@@ -316,8 +418,14 @@ def test_a_run_that_goes_on_refuses_the_same_parts() -> None:
 
 def test_a_member_by_itself_is_what_it_was_in_its_record() -> None:
     """It gets the uuid of its index, and isn't taken apart, whatever it holds."""
-    whole = conversion().convert(block_of_parts([b"[%b,%b]" % (NAMELESS, GOOD)], first=7), 0, 0).events[0]
+    whole = (
+        conversion()
+        .convert(block_of_parts([b"[%b,%b]" % (NAMELESS, GOOD)], first=7), 0, 0)
+        .events[0]
+    )
     (alone,) = conversion().convert(block_of_parts([GOOD], [1], first=7), 0, 0).events
     assert alone.uuid == whole.uuid == derived_uuid(f'["native","{OTHER_FILE.identity}",7,1]')
-    (with_batch,) = conversion().convert(block_of_parts([GOOD[:-1] + b',"batch":[]}'], [1]), 0, 0).events
+    (with_batch,) = (
+        conversion().convert(block_of_parts([GOOD[:-1] + b',"batch":[]}'], [1]), 0, 0).events
+    )
     assert b'"batch":[]' in with_batch.data

@@ -1,4 +1,6 @@
-"""Events as they are sent: what is added, what stays, what is refused; one by one and in whole blocks."""
+"""Events as they are sent: what is added, what stays, what is refused; one by one and in whole
+blocks.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ from msgspec import Raw
 
 from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.conversion import EventFinisher, FinishPolicy
-from forwarder.sources.imports.format import ImportedEvent, PersonProperties, RecordRefused, RefusalReason
+from forwarder.sources.imports.format import (
+    ImportedEvent,
+    PersonProperties,
+    RecordRefused,
+    RefusalReason,
+)
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.times import DAY
 from tests.sources.imports.samples.native import as_json, block
@@ -30,10 +37,18 @@ def event(properties: Mapping[str, Any] | None = None, time: int = TIME) -> Impo
     return ImportedEvent("signed up", "person", time, UUID, dict(properties or {}))
 
 
-def finish(made: ImportedEvent, policy: PersonProperties = "set_once", *, geoip: bool = False, max_bytes: int | None = None) -> bytes:
+def finish(
+    made: ImportedEvent,
+    policy: PersonProperties = "set_once",
+    *,
+    geoip: bool = False,
+    max_bytes: int | None = None,
+) -> bytes:
     """The bytes of an event."""
     finisher = EventFinisher(FinishPolicy(policy, geoip, JOB), max_bytes)
-    (data,), refused = finisher.finish([msgspec.structs.replace(made, properties=dict(made.properties))])
+    (data,), refused = finisher.finish(
+        [msgspec.structs.replace(made, properties=dict(made.properties))]
+    )
     for why in refused.values():
         raise why
     return data
@@ -42,7 +57,11 @@ def finish(made: ImportedEvent, policy: PersonProperties = "set_once", *, geoip:
 def properties_of(made: ImportedEvent, policy: PersonProperties = "set_once") -> dict[str, Any]:
     """The properties as the service reads them, without what each event has."""
     found: dict[str, Any] = json.loads(finish(made, policy))["properties"]
-    return {key: value for key, value in found.items() if key not in ("$geoip_disable", "$import_job_id")}
+    return {
+        key: value
+        for key, value in found.items()
+        if key not in ("$geoip_disable", "$import_job_id")
+    }
 
 
 def raw(text: str) -> Raw:
@@ -52,18 +71,31 @@ def raw(text: str) -> Raw:
 
 def test_the_bytes_of_an_event() -> None:
     """Members have one order; raw values keep their bytes, white space and digits too."""
-    made = event({"plan": "é", "price": raw("1.50"), "list": raw("[ 1,2.0 ]"), "big": raw("12345678901234567890123")})
+    made = event(
+        {
+            "plan": "é",
+            "price": raw("1.50"),
+            "list": raw("[ 1,2.0 ]"),
+            "big": raw("12345678901234567890123"),
+        }
+    )
     assert finish(made).decode() == (
-        '{"event":"signed up","distinct_id":"person","uuid":"' + UUID + '","timestamp":"2025-01-01T00:00:00Z",'
+        '{"event":"signed up","distinct_id":"person","uuid":"'
+        + UUID
+        + '","timestamp":"2025-01-01T00:00:00Z",'
         '"properties":{"plan":"é","price":1.50,"list":[ 1,2.0 ],"big":12345678901234567890123,'
         '"$geoip_disable":true,"$import_job_id":"' + JOB + '"}}'
     )
 
 
 def test_what_is_nested_too_deep_is_refused_whoever_reads_it() -> None:
-    """The bound is a number, not what a decoder's stack has left: every run says the same. Brackets in texts are none."""
+    """The bound is a number, not what a decoder's stack has left: every run says the same.
+    Brackets in texts are none.
+    """
     deep = raw("[" * 119 + "]" * 119)
-    assert b"[" * 118 in finish(event({"shallow": raw("[" * 118 + "]" * 118), "text": '\\"[{' * 2000}))
+    assert b"[" * 118 in finish(
+        event({"shallow": raw("[" * 118 + "]" * 118), "text": '\\"[{' * 2000})
+    )
     with pytest.raises(RecordRefused, match="nested too deep") as refused:
         finish(event({"deep": deep}))
     assert refused.value.why is RefusalReason.NOT_JSON
@@ -86,9 +118,13 @@ def test_times_are_exact(time: int, text: str) -> None:
 
 
 def test_what_is_added_stands_once() -> None:
-    """A record that says `$geoip_disable` or is of another import gets what this import says, and no second member of the name."""
+    """A record that says `$geoip_disable` or is of another import gets what this import says, and
+    no second member of the name.
+    """
     data = finish(event({"$geoip_disable": False, "$import_job_id": raw('"other"'), "a": 1}))
-    assert data.endswith(b'"properties":{"$geoip_disable":true,"$import_job_id":"%b","a":1}}' % JOB.encode())
+    assert data.endswith(
+        b'"properties":{"$geoip_disable":true,"$import_job_id":"%b","a":1}}' % JOB.encode()
+    )
 
 
 def test_with_geoip_the_service_may_look_it_up() -> None:
@@ -106,9 +142,18 @@ def test_with_geoip_the_service_may_look_it_up() -> None:
     ],
 )
 @cases("is_raw", [True, False])
-def test_properties_of_persons_follow_the_policy(policy: PersonProperties, left: dict[str, Any], is_raw: bool) -> None:
-    """`$set` becomes `$set_once`, whose own values win; nothing is unset. `none` takes all away, `set` nothing; others stay."""
-    values: dict[str, Any] = {"$set": {"a": 1, "b": 2}, "$set_once": {"b": 3}, "$unset": ["c"], "d": 4}
+def test_properties_of_persons_follow_the_policy(
+    policy: PersonProperties, left: dict[str, Any], is_raw: bool
+) -> None:
+    """`$set` becomes `$set_once`, whose own values win; nothing is unset. `none` takes all away,
+    `set` nothing; others stay.
+    """
+    values: dict[str, Any] = {
+        "$set": {"a": 1, "b": 2},
+        "$set_once": {"b": 3},
+        "$unset": ["c"],
+        "d": 4,
+    }
     if is_raw:
         values = {key: raw(json.dumps(value)) for key, value in values.items()}
     assert properties_of(event(values), policy) == left
@@ -133,10 +178,14 @@ def test_what_is_no_object_sets_nothing(values: dict[str, str], left: dict[str, 
 def test_values_that_move_keep_their_bytes() -> None:
     """A `$set` that becomes `$set_once` is the same text; merged, each value is."""
     assert b'"$set_once":{ "a": 1.50 }' in finish(event({"$set": raw('{ "a": 1.50 }')}))
-    assert b'"$set_once":{"b":2.0,"a":1.50}' in finish(event({"$set": raw('{"a":1.50,"b":1}'), "$set_once": raw('{"b":2.0}')}))
+    assert b'"$set_once":{"b":2.0,"a":1.50}' in finish(
+        event({"$set": raw('{"a":1.50,"b":1}'), "$set_once": raw('{"b":2.0}')})
+    )
 
 
-@pytest.mark.parametrize("value", ["\ud800", {"a": ["\udc00"]}], ids=["surrogate", "deep surrogate"])
+@pytest.mark.parametrize(
+    "value", ["\ud800", {"a": ["\udc00"]}], ids=["surrogate", "deep surrogate"]
+)
 def test_what_json_cant_say_is_refused(value: Any) -> None:
     """Nothing is sent otherwise than it was: no replacement for half a character."""
     with pytest.raises(RecordRefused) as refused:
@@ -154,7 +203,9 @@ def test_what_json_cant_say_is_refused(value: Any) -> None:
     ],
 )
 def test_numbers_that_overflow_are_refused(number: str, words: str) -> None:
-    """A double can't hold them, and strict parsers refuse the whole request; what only looks like one in a text is no number."""
+    """A double can't hold them, and strict parsers refuse the whole request; what only looks like
+    one in a text is no number.
+    """
     for value in (raw(number), [{"a": raw(f"[1,{number} ]")}]):
         with pytest.raises(RecordRefused, match=f"it has {words}") as refused:
             finish(event({"a": value}))
@@ -195,27 +246,52 @@ def test_the_largest_event() -> None:
     assert len(finish(event({"a": "x"}), max_bytes=size)) == size
     with pytest.raises(RecordRefused) as refused:
         finish(event({"a": "xy"}), max_bytes=size)
-    assert (refused.value.why, refused.value.detail) == (RefusalReason.TOO_LARGE, f"the event has {size + 1} bytes, {size} are allowed")
+    assert (refused.value.why, refused.value.detail) == (
+        RefusalReason.TOO_LARGE,
+        f"the event has {size + 1} bytes, {size} are allowed",
+    )
 
 
 def test_the_day_of_an_event() -> None:
     """Days are counted from 1970 in UTC, and end with their last microsecond."""
-    assert [FinishedEvent(time, "a", "seen", "uuid", b"{}", 0, 1, 0).day for time in (0, DAY - 1, DAY, TIME)] == [0, 0, 1, 20_089]
+    assert [
+        FinishedEvent(time, "a", "seen", "uuid", b"{}", 0, 1, 0).day
+        for time in (0, DAY - 1, DAY, TIME)
+    ] == [0, 0, 1, 20_089]
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.dictionaries(st.text() | st.sampled_from(["$set", "$set_once", "$unset"]), VALUES, max_size=6), st.booleans())
+@given(
+    st.dictionaries(
+        st.text() | st.sampled_from(["$set", "$set_once", "$unset"]), VALUES, max_size=6
+    ),
+    st.booleans(),
+)
 def test_nothing_but_the_policy_changes_a_value(values: dict[str, Any], is_raw: bool) -> None:
-    """With `set`, properties arrive as they are, raw or not; with `set_once` there is neither `$set` nor `$unset` in what is sent."""
-    written = {key: Raw(msgspec.json.encode(value)) for key, value in values.items()} if is_raw else values
-    kept = {key: value for key, value in values.items() if key not in ("$geoip_disable", "$import_job_id")}
+    """With `set`, properties arrive as they are, raw or not; with `set_once` there is neither
+    `$set` nor `$unset` in what is sent.
+    """
+    written = (
+        {key: Raw(msgspec.json.encode(value)) for key, value in values.items()}
+        if is_raw
+        else values
+    )
+    kept = {
+        key: value
+        for key, value in values.items()
+        if key not in ("$geoip_disable", "$import_job_id")
+    }
     assert properties_of(event(written), "set") == kept
     assert not {"$set", "$unset"} & properties_of(event(written)).keys()
     assert not {"$set", "$unset", "$set_once"} & properties_of(event(written), "none").keys()
@@ -225,19 +301,28 @@ HEAD = {"event": "e", "distinct_id": "u1", "uuid": UUID, "timestamp": "2024-05-0
 ADDED = {"$geoip_disable": True, "$import_job_id": JOB}
 
 
-def finish_raw(record: bytes | object, policy: PersonProperties = "set_once", *, geoip: bool = False) -> bytes:
+def finish_raw(
+    record: bytes | object, policy: PersonProperties = "set_once", *, geoip: bool = False
+) -> bytes:
     """The bytes of the event of a record."""
     found = NativeConverter(policy).convert_event(block(record))
-    (text,), _ = EventFinisher(FinishPolicy(policy, geoip, JOB)).finish_texts(found.texts, found.gaps)
+    (text,), _ = EventFinisher(FinishPolicy(policy, geoip, JOB)).finish_texts(
+        found.texts, found.gaps
+    )
     return text
 
 
 def test_the_bytes_of_a_raw_event() -> None:
     """What is added stands first among the properties; nothing else is changed by a byte."""
-    record = as_json(HEAD)[:-1] + b', "properties": {"big":12345678901234567890123, "n": 1.50}, "x":[ 1 ]}'
+    record = (
+        as_json(HEAD)[:-1]
+        + b', "properties": {"big":12345678901234567890123, "n": 1.50}, "x":[ 1 ]}'
+    )
     new = b'"$geoip_disable":true,"$import_job_id":"' + JOB.encode() + b'",'
     assert finish_raw(record) == record.replace(b'{"big"', b"{" + new + b'"big"')
-    assert finish_raw(record, geoip=True) == record.replace(b'{"big"', b'{"$import_job_id":"' + JOB.encode() + b'","big"')
+    assert finish_raw(record, geoip=True) == record.replace(
+        b'{"big"', b'{"$import_job_id":"' + JOB.encode() + b'","big"'
+    )
 
 
 @cases("number", ["1e400", "-1E+999", "9" * 400])
@@ -246,7 +331,9 @@ def test_numbers_that_overflow_are_refused_alone(number: str) -> None:
     records = [as_json({**HEAD, "properties": {"n": each}}) for each in ("good", "bad", "better")]
     records[1] = records[1].replace(b'"bad"', number.encode())
     found = NativeConverter("set_once").convert_event(block(records[0]))
-    _, refusals = EventFinisher(FinishPolicy("set_once", False, JOB)).finish_texts(records, [found.gaps[0]] * 3)
+    _, refusals = EventFinisher(FinishPolicy("set_once", False, JOB)).finish_texts(
+        records, [found.gaps[0]] * 3
+    )
     assert list(refusals) == [1]
     refused = refusals[1]
     assert refused.why is RefusalReason.NOT_JSON
@@ -260,42 +347,81 @@ def test_events_without_properties(members: dict[str, Any]) -> None:
 
 
 def test_values_keep_their_bytes_where_properties_are_put_together_anew() -> None:
-    """Digits and white space within values stay, also of those that move from one name to another."""
-    record = as_json(HEAD)[:-1] + b',"properties":{"n":1.50,"list":[ 1, 2.0 ],"$set":{"big": 12345678901234567890123}}}'
-    assert b'"n":1.50,"list":[ 1, 2.0 ],"$set_once":{"big": 12345678901234567890123}' in finish_raw(record)
+    """Digits and white space within values stay, also of those that move from one name
+    to another.
+    """
+    record = (
+        as_json(HEAD)[:-1]
+        + b',"properties":{"n":1.50,"list":[ 1, 2.0 ],"$set":{"big": 12345678901234567890123}}}'
+    )
+    assert b'"n":1.50,"list":[ 1, 2.0 ],"$set_once":{"big": 12345678901234567890123}' in finish_raw(
+        record
+    )
 
 
 def test_what_is_added_takes_the_place_of_its_like() -> None:
-    """A job's id from before, and a wish to be located, give way; with geoip, an event's own wish stays."""
+    """A job's id from before, and a wish to be located, give way; with geoip, an event's own wish
+    stays.
+    """
     record = {**HEAD, "properties": {"$geoip_disable": False, "a": 1, "$import_job_id": "another"}}
     assert json.loads(finish_raw(record))["properties"] == {"a": 1, **ADDED}
-    assert json.loads(finish_raw(record, geoip=True))["properties"] == {"$geoip_disable": False, "a": 1, "$import_job_id": JOB}
+    assert json.loads(finish_raw(record, geoip=True))["properties"] == {
+        "$geoip_disable": False,
+        "a": 1,
+        "$import_job_id": JOB,
+    }
     assert finish_raw(record).count(b"$import_job_id") == 1
 
 
 PERSON: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("$set in properties", {"$set": {"a": 1}}, {}, {"$set_once": {"a": 1}}),
     ("$set at the top", {}, {"$set": {"a": 1}}, {"$set_once": {"a": 1}}),
-    ("both: the top wins", {"$set": {"a": 1, "b": 1}}, {"$set": {"a": 2}}, {"$set_once": {"a": 2, "b": 1}}),
-    ("$set_once wins", {"$set": {"a": 1, "b": 1}, "$set_once": {"a": 2}}, {}, {"$set_once": {"a": 2, "b": 1}}),
-    ("$set_once at the top wins", {"$set": {"a": 1}, "$set_once": {"a": 2}}, {"$set_once": {"a": 3}}, {"$set_once": {"a": 3}}),
-    ("$set_once below wins over $set at the top", {"$set_once": {"a": 2}}, {"$set": {"a": 1}}, {"$set_once": {"a": 2}}),
+    (
+        "both: the top wins",
+        {"$set": {"a": 1, "b": 1}},
+        {"$set": {"a": 2}},
+        {"$set_once": {"a": 2, "b": 1}},
+    ),
+    (
+        "$set_once wins",
+        {"$set": {"a": 1, "b": 1}, "$set_once": {"a": 2}},
+        {},
+        {"$set_once": {"a": 2, "b": 1}},
+    ),
+    (
+        "$set_once at the top wins",
+        {"$set": {"a": 1}, "$set_once": {"a": 2}},
+        {"$set_once": {"a": 3}},
+        {"$set_once": {"a": 3}},
+    ),
+    (
+        "$set_once below wins over $set at the top",
+        {"$set_once": {"a": 2}},
+        {"$set": {"a": 1}},
+        {"$set_once": {"a": 2}},
+    ),
     ("no object", {"$set": None}, {"$set": 7}, {}),
     ("no object beside one", {"$set": "x", "$set_once": {"a": 1}}, {}, {"$set_once": {"a": 1}}),
     ("$unset goes", {"$unset": ["a"]}, {"$unset": ["b"]}, {}),
-]  # fmt: skip
+]
 
 
 @cases(("inside", "above", "expected"), [row[1:] for row in PERSON], ids=[row[0] for row in PERSON])
-def test_set_becomes_set_once(inside: dict[str, Any], above: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Nothing of the past overwrites a person's property, and nothing takes one away, wherever it stood in the event."""
+def test_set_becomes_set_once(
+    inside: dict[str, Any], above: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    """Nothing of the past overwrites a person's property, and nothing takes one away, wherever it
+    stood in the event.
+    """
     found = json.loads(finish_raw({**HEAD, **above, "properties": {"x": 1, **inside}}))
     assert found == {**HEAD, "properties": {"x": 1, **expected, **ADDED}}
 
 
 def test_set_once_alone_stays_where_it_is() -> None:
     """Without a `$set` there is nothing to merge."""
-    found = json.loads(finish_raw({**HEAD, "$set_once": {"a": 1}, "properties": {"x": 1, "$set_once": {"a": 2}}}))
+    found = json.loads(
+        finish_raw({**HEAD, "$set_once": {"a": 1}, "properties": {"x": 1, "$set_once": {"a": 2}}})
+    )
     assert found["$set_once"] == {"a": 1}
     assert found["properties"] == {"x": 1, "$set_once": {"a": 2}, **ADDED}
 
@@ -305,17 +431,24 @@ def test_other_policies() -> None:
     about = {"$set": {"a": 1}, "$set_once": {"b": 1}, "$unset": ["c"]}
     record = {**HEAD, **about, "properties": {"x": 1, **about}}
     assert json.loads(finish_raw(record, "none")) == {**HEAD, "properties": {"x": 1, **ADDED}}
-    assert json.loads(finish_raw(record, "set")) == {**record, "properties": {"x": 1, **about, **ADDED}}
+    assert json.loads(finish_raw(record, "set")) == {
+        **record,
+        "properties": {"x": 1, **about, **ADDED},
+    }
 
 
 def test_events_that_are_too_large() -> None:
     """Only the one that has too many bytes when it is finished is refused, in its place."""
     small, large = {**HEAD, "properties": {"a": 1}}, {**HEAD, "properties": {"a": "x" * 200}}
-    found = [NativeConverter("set_once").convert_event(block(each)) for each in (small, large, small)]
+    found = [
+        NativeConverter("set_once").convert_event(block(each)) for each in (small, large, small)
+    ]
     texts, gaps = [each.texts[0] for each in found], [each.gaps[0] for each in found]
     size, policy = len(finish_raw(large)), FinishPolicy("set_once", geoip=False, job_id=JOB)
     _, refusals = EventFinisher(policy, size - 1).finish_texts(texts, gaps)
-    assert [(index, refused.why) for index, refused in refusals.items()] == [(1, RefusalReason.TOO_LARGE)]
+    assert [(index, refused.why) for index, refused in refusals.items()] == [
+        (1, RefusalReason.TOO_LARGE)
+    ]
     assert EventFinisher(policy, size).finish_texts(texts, gaps)[1] == {}
 
 
@@ -338,14 +471,28 @@ def test_of_many_events_only_the_bad_one_is_refused(bad: str) -> None:
     assert finished[:20] + finished[21:] == alone[:20] + alone[21:]
 
 
-RAW_VALUES = st.none() | st.integers(-9, 9) | st.dictionaries(st.sampled_from("abc"), st.integers(0, 9), max_size=3)
-NAMES = st.sampled_from(["$set", "$set_once", "$unset", "$geoip_disable", "$import_job_id", "a", "b"])
+RAW_VALUES = (
+    st.none()
+    | st.integers(-9, 9)
+    | st.dictionaries(st.sampled_from("abc"), st.integers(0, 9), max_size=3)
+)
+NAMES = st.sampled_from(
+    ["$set", "$set_once", "$unset", "$geoip_disable", "$import_job_id", "a", "b"]
+)
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.dictionaries(NAMES, RAW_VALUES, max_size=5), st.sampled_from(["none", "set_once", "set"]), st.booleans())
-def test_raw_events_and_events_are_finished_alike(properties: dict[str, Any], policy: PersonProperties, geoip: bool) -> None:
+@given(
+    st.dictionaries(NAMES, RAW_VALUES, max_size=5),
+    st.sampled_from(["none", "set_once", "set"]),
+    st.booleans(),
+)
+def test_raw_events_and_events_are_finished_alike(
+    properties: dict[str, Any], policy: PersonProperties, geoip: bool
+) -> None:
     """What one finisher makes of an event's properties, the other makes of their bytes."""
     time = 1_714_521_600_000_000
     other = finish(ImportedEvent("e", "u1", time, UUID, properties), policy, geoip=geoip)
-    assert json.loads(finish_raw({**HEAD, "properties": properties}, policy, geoip=geoip)) == json.loads(other)
+    assert json.loads(
+        finish_raw({**HEAD, "properties": properties}, policy, geoip=geoip)
+    ) == json.loads(other)

@@ -18,7 +18,14 @@ from hypothesis import strategies as st
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import NO_IDS, Batch, Chunk, Lane
 from forwarder.core.outcome import Reply
-from forwarder.sources.imports.pacing import SLICE, ImportPace, PacedSink, QuietHours, RateLine, Slowdown
+from forwarder.sources.imports.pacing import (
+    SLICE,
+    ImportPace,
+    PacedSink,
+    QuietHours,
+    RateLine,
+    Slowdown,
+)
 from tests.support.cases import cases
 from tests.support.clock import FakeClock, settle
 from tests.support.repository import ROOT
@@ -55,7 +62,8 @@ def most_at_once(sent: list[tuple[float, int]], rate: float) -> float:
     """By how much the events between any two moments exceed what the rate allows, at most."""
     sent = sorted(sent)
     return max(
-        sum(events for _, events in sent[first : last + 1]) - rate * (sent[last][0] - sent[first][0])
+        sum(events for _, events in sent[first : last + 1])
+        - rate * (sent[last][0] - sent[first][0])
         for first in range(len(sent))
         for last in range(first, len(sent))
     )
@@ -70,7 +78,9 @@ def most_beside(wants: list[tuple[int, float]], rate: float, processes: int) -> 
 @given(asked, st.floats(10, 5000))
 @example([(20, 2.0)] + [(20, 0.0)] * 39, 5000.0)
 def test_one_process_keeps_the_rate(wants: list[tuple[int, float]], rate: float) -> None:
-    """Between any two moments no more is sent than the rate allows, one batch or slice, and what was left of another slice."""
+    """Between any two moments no more is sent than the rate allows, one batch or slice, and what
+    was left of another slice.
+    """
     clock = SetClock()
     pace, sent = ImportPace(rate, clock), []
     for events, pause in wants:
@@ -79,9 +89,13 @@ def test_one_process_keeps_the_rate(wants: list[tuple[int, float]], rate: float)
     assert most_at_once(sent, rate) <= most_beside(wants, rate, 1)
 
 
-@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(asked, st.integers(2, 4))
-def test_processes_of_a_job_share_the_rate(tmp_path: Path, wants: list[tuple[int, float]], count: int) -> None:
+def test_processes_of_a_job_share_the_rate(
+    tmp_path: Path, wants: list[tuple[int, float]], count: int
+) -> None:
     """Together they send what one would; each may have a slice in hand."""
     path, rate = tmp_path / "rate", 2000.0
     path.unlink(missing_ok=True)
@@ -129,14 +143,20 @@ def test_a_rate_is_a_number_above_none(rate: float) -> None:
 def test_no_booking_of_another_process_is_lost(tmp_path: Path) -> None:
     """Two processes that book at the same time book all of their time, one behind the other."""
     path = tmp_path / "rate"
-    book = f"from pathlib import Path; from forwarder.sources.imports.pacing import RateLine; line = RateLine(Path({str(path)!r}))"
+    book = (
+        "from pathlib import Path; from forwarder.sources.imports.pacing import RateLine; "
+        f"line = RateLine(Path({str(path)!r}))"
+    )
     command = [sys.executable, "-c", f"{book}; [line.book(0.25, 100.0) for _ in range(400)]"]
     processes = [subprocess.Popen(command, cwd=ROOT) for _ in range(2)]
     assert [process.wait(30) for process in processes] == [0, 0]
     assert RateLine(path).book(1.0, 100.0) == 100.0 + 2 * 400 * 0.25
 
 
-@cases("damage", [b"", b"x", b"x" * 100, struct.pack("<dd", math.nan, 5), struct.pack("<dd", math.inf, 5)])
+@cases(
+    "damage",
+    [b"", b"x", b"x" * 100, struct.pack("<dd", math.nan, 5), struct.pack("<dd", math.inf, 5)],
+)
 def test_a_damaged_line_begins_anew(tmp_path: Path, damage: bytes) -> None:
     """There is nothing in it to lose, and it is mended by the first who books."""
     path = tmp_path / "rate"
@@ -153,7 +173,9 @@ def test_a_clock_that_goes_back_takes_the_line_with_it(tmp_path: Path) -> None:
 
 
 def test_429_halves_the_rate_once_for_all_in_flight_and_it_recovers() -> None:
-    """Ten answers at once are one; a later one halves again; after a time without any all of the rate is used."""
+    """Ten answers at once are one; a later one halves again; after a time without any all of the
+    rate is used.
+    """
     slow = Slowdown(recovery=60, floor=0.2)
     for _ in range(10):
         slow.refused(10.0)
@@ -186,7 +208,9 @@ def test_the_service_may_say_how_long_to_wait() -> None:
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(st.floats(0, 30), st.floats(0, 20)), max_size=20))
 def test_the_share_stays_within_its_bounds(refusals: list[tuple[float, float]]) -> None:
-    """Whatever the service says, some of the rate is used, and never more than all; without refusals it only grows."""
+    """Whatever the service says, some of the rate is used, and never more than all; without
+    refusals it only grows.
+    """
     slow, now = Slowdown(), 0.0
     for pause, retry_after in refusals:
         assert slow.share(now) <= slow.share(now + pause)
@@ -200,9 +224,15 @@ def test_the_share_stays_within_its_bounds(refusals: list[tuple[float, float]]) 
 def test_quiet_hours_and_the_services_limits_are_told_apart() -> None:
     """Also from the rate that was asked for; by the option or the setting that says so."""
     clock = SetClock(1_704_103_200.0)  # 10:00 UTC, 2024-01-01
-    pace = ImportPace(100, clock, quiet=QuietHours.parse("08:00-20:00 Europe/Berlin", "import.quiet_hours"))
+    pace = ImportPace(
+        100, clock, quiet=QuietHours.parse("08:00-20:00 Europe/Berlin", "import.quiet_hours")
+    )
     assert (pause := pace.pause()) is not None
-    assert pause.words(clock.moment) == pause.lasting() == "paused until 20:00 Europe/Berlin by import.quiet_hours"
+    assert (
+        pause.words(clock.moment)
+        == pause.lasting()
+        == "paused until 20:00 Europe/Berlin by import.quiet_hours"
+    )
     pace.slowdown.refused(clock.moment, 7.0)
     assert (pause := pace.pause()) is not None
     assert pause.lasting() == "paused until 20:00 Europe/Berlin by import.quiet_hours"
@@ -274,19 +304,30 @@ def test_others_are_refused_with_an_example(text: str, why: str) -> None:
         ("22:00-06:00", "2025-06-02T05:59:59", "2025-06-02T06:00:00"),
         ("08:00-18:00", "2025-06-02T12:34:56", "2025-06-02T18:00:00"),
         ("08:00-18:00", "2025-06-02T18:00:00", "2025-06-02T18:00:00"),
-        ("22:00-02:30", "2025-03-30T01:00:00", "2025-03-30T03:00:00"),  # 02:30 doesn't exist in that night
+        # 02:30 doesn't exist in that night
+        ("22:00-02:30", "2025-03-30T01:00:00", "2025-03-30T03:00:00"),
     ],
 )
 def test_work_begins_again_when_they_end(hours: str, now: str, then: str) -> None:
     """Also over midnight, and in nights in which clocks are changed."""
     quiet = QuietHours.parse(f"{hours} Europe/Berlin")
     moment = datetime.fromisoformat(now).replace(tzinfo=BERLIN).timestamp()
-    assert datetime.fromtimestamp(quiet.next_allowed(moment), BERLIN).replace(tzinfo=None).isoformat() == then
+    assert (
+        datetime.fromtimestamp(quiet.next_allowed(moment), BERLIN).replace(tzinfo=None).isoformat()
+        == then
+    )
 
 
 @settings(deadline=None, max_examples=25)
-@given(st.floats(1.6e9, 1.9e9), st.times(), st.times(), st.sampled_from(["UTC", "Europe/Berlin", "Asia/Kathmandu", "America/St_Johns"]))
-def test_the_next_moment_is_the_first_that_is_not_quiet(now: float, start: time, end: time, zone: str) -> None:
+@given(
+    st.floats(1.6e9, 1.9e9),
+    st.times(),
+    st.times(),
+    st.sampled_from(["UTC", "Europe/Berlin", "Asia/Kathmandu", "America/St_Johns"]),
+)
+def test_the_next_moment_is_the_first_that_is_not_quiet(
+    now: float, start: time, end: time, zone: str
+) -> None:
     """It is now or later, it isn't quiet, and every minute before it is."""
     start, end = start.replace(second=0, microsecond=0), end.replace(second=0, microsecond=0)
     if start == end:
@@ -351,7 +392,9 @@ class BusyClock(FakeClock):
 
 
 def test_two_questions_of_one_time_have_one_answer() -> None:
-    """What is not due at a time has a moment after it: otherwise no timer is set, and the import stands still for ever."""
+    """What is not due at a time has a moment after it: otherwise no timer is set, and the import
+    stands still for ever.
+    """
     pace = ImportPace(8.0, BusyClock())
     went = 0
     for wall in range(20):

@@ -16,7 +16,12 @@ from forwarder.sources.files.records import BrokenSource, RecordBlock, RecordLoc
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.books import RefusalExample
 from forwarder.sources.imports.conversion import EventFilters, EventFinisher, FinishPolicy
-from forwarder.sources.imports.format import ChosenFormat, NativeEvents, RecordRefused, RefusalReason
+from forwarder.sources.imports.format import (
+    ChosenFormat,
+    NativeEvents,
+    RecordRefused,
+    RefusalReason,
+)
 from forwarder.sources.imports.formats.mixpanel import MixpanelConverter
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.preflight import (
@@ -37,12 +42,29 @@ from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.times import SECOND
 from forwarder.sources.imports.values import check_id
 from tests.daemon.imports import FIRST_DAY, line, write
-from tests.sources.imports.preflights import DAY, NOW, OLD, TERMS, Seen, ahead, body, event, preflight, refused, report, seen
+from tests.sources.imports.preflights import (
+    DAY,
+    NOW,
+    OLD,
+    TERMS,
+    Seen,
+    ahead,
+    body,
+    event,
+    preflight,
+    refused,
+    report,
+    seen,
+)
 from tests.support.cases import cases
 
-TIMES = st.one_of(st.integers(OLD, OLD + 3 * DAY), st.integers(NOW - 3 * DAY, NOW + DAY), st.integers(0, DAY))
+TIMES = st.one_of(
+    st.integers(OLD, OLD + 3 * DAY), st.integers(NOW - 3 * DAY, NOW + DAY), st.integers(0, DAY)
+)
 EVENTS = st.builds(
-    lambda number, time, name, properties: event(number, time=time, event=name, properties=dict.fromkeys(properties, Raw(b"{}"))),
+    lambda number, time, name, properties: event(
+        number, time=time, event=name, properties=dict.fromkeys(properties, Raw(b"{}"))
+    ),
     st.integers(0, 9),
     TIMES,
     st.sampled_from(["seen", "bought", "$identify", "$create_alias"]),
@@ -54,14 +76,21 @@ GOOD = st.builds(
     st.sampled_from(["a.json", "b.json"]),
     st.sampled_from([b'{"timestamp":1700000000}', b'{"timestamp":"2023-11-14T22:13:20"}', b"{}"]),
 )
-BAD = st.builds(refused, st.sampled_from(RefusalReason), st.sampled_from(["", "the id 'null' is one that many share"]), st.integers(1, 100))
+BAD = st.builds(
+    refused,
+    st.sampled_from(RefusalReason),
+    st.sampled_from(["", "the id 'null' is one that many share"]),
+    st.integers(1, 100),
+)
 STREAMS = st.lists(st.one_of(GOOD, BAD), max_size=30)
 
 
 @settings(deadline=None, max_examples=50)
 @given(STREAMS, st.lists(st.integers(0, 30), max_size=4))
 def test_parts_of_a_stream_add_up_to_the_whole(stream: list[Seen], cuts: list[int]) -> None:
-    """Wherever the stream is cut, and a report made of what came so far, the report at the end is the same."""
+    """Wherever the stream is cut, and a report made of what came so far, the report at the end is
+    the same.
+    """
     whole, parted = preflight(stream), Preflight(TERMS, ("timestamp",))
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     for start, end in pairwise(edges):
@@ -74,7 +103,9 @@ def test_parts_of_a_stream_add_up_to_the_whole(stream: list[Seen], cuts: list[in
 @settings(deadline=None, max_examples=50)
 @given(STREAMS)
 def test_figures_add_up(stream: list[Seen]) -> None:
-    """Records are refused, silent or make events; events are to be sent or left out; names and days each add up to what is to be sent."""
+    """Records are refused, silent or make events; events are to be sent or left out; names and
+    days each add up to what is to be sent.
+    """
     made = report(stream)
     assert made.records == len(stream)
     assert made.refused_records == sum(isinstance(each.outcome, RecordRefused) for each in stream)
@@ -88,22 +119,53 @@ def test_figures_add_up(stream: list[Seen]) -> None:
 @settings(deadline=None, max_examples=30)
 @given(STREAMS)
 def test_only_the_order_depends_on_the_order(stream: list[Seen]) -> None:
-    """The same records in another order give the same counts, times, repeats, persons and volume."""
+    """The same records in another order give the same counts, times, repeats, persons
+    and volume.
+    """
     one, other = report(stream), report(stream[::-1])
-    for name in ("volume", "names", "days", "times", "repeats", "uuids", "persons", "illegal_ids", "silent"):
+    for name in (
+        "volume",
+        "names",
+        "days",
+        "times",
+        "repeats",
+        "uuids",
+        "persons",
+        "illegal_ids",
+        "silent",
+    ):
         assert getattr(one, name) == getattr(other, name)
-    assert {each.reason: each.records for each in one.refused} == {each.reason: each.records for each in other.refused}
+    assert {each.reason: each.records for each in one.refused} == {
+        each.reason: each.records for each in other.refused
+    }
 
 
 def test_memory_is_bounded() -> None:
-    """However many names, ids, days, uuids and bad records come, no container grows past its bound."""
+    """However many names, ids, days, uuids and bad records come, no container grows
+    past its bound.
+    """
     looking = Preflight(TERMS, keys=500)
     for number in range(40_000):
-        one = event(number, event=f"name-{number}", distinct_id=f"id-{number}", time=number * DAY % OLD)
+        one = event(
+            number, event=f"name-{number}", distinct_id=f"id-{number}", time=number * DAY % OLD
+        )
         looking.add(*seen(one, line=number, file=f"file-{number}"))
-        looking.add(*refused(RefusalReason.ILLEGAL_ID, f"the id 'n{number}' is one that many share"))
-    bounds = {"names": 8000, "days": 36_600, "illegal_ids": 1000, "repeats": 500, "uuids": 500, "distinct_ids": 500}
-    assert {name: len(getattr(looking, name)) for name, bound in bounds.items() if len(getattr(looking, name)) > bound} == {}
+        looking.add(
+            *refused(RefusalReason.ILLEGAL_ID, f"the id 'n{number}' is one that many share")
+        )
+    bounds = {
+        "names": 8000,
+        "days": 36_600,
+        "illegal_ids": 1000,
+        "repeats": 500,
+        "uuids": 500,
+        "distinct_ids": 500,
+    }
+    assert {
+        name: len(getattr(looking, name))
+        for name, bound in bounds.items()
+        if len(getattr(looking, name)) > bound
+    } == {}
     made = looking.report()
     assert sum(len(each.first) for each in made.refused) == PLACES
     assert len(made.examples) == EXAMPLES
@@ -114,12 +176,22 @@ def test_memory_is_bounded() -> None:
 
 
 def test_times_by_where_they_lie() -> None:
-    """Future, younger than 48 h, not before `until` and January 1970 are told apart to the microsecond."""
+    """Future, younger than 48 h, not before `until` and January 1970 are told apart to the
+    microsecond.
+    """
     times = [NOW + 1, NOW, NOW - 2 * DAY, NOW - 2 * DAY - 1, 31 * DAY, 31 * DAY - 1, 0]
     stream = [seen(event(number, time=time)) for number, time in enumerate(times)]
     made = report(stream)
-    assert (made.times.future, made.times.recent, made.times.after_until, made.times.january_1970) == (1, 0, 3, 2)
-    assert (made.times.first, made.times.last) == ("1970-01-01T00:00:00.000Z", "2026-05-28T20:26:40.000001Z")
+    assert (
+        made.times.future,
+        made.times.recent,
+        made.times.after_until,
+        made.times.january_1970,
+    ) == (1, 0, 3, 2)
+    assert (made.times.first, made.times.last) == (
+        "1970-01-01T00:00:00.000Z",
+        "2026-05-28T20:26:40.000001Z",
+    )
     assert made.times.until == "2026-05-26T20:26:40.000Z"
     later = report(stream, until=NOW)
     assert (later.times.future, later.times.recent, later.times.after_until) == (1, 1, 2)
@@ -151,16 +223,25 @@ def test_how_times_are_written_is_counted_by_record() -> None:
         ([5, 1, 6, 2], "abab", 2, 0, 4),
     ],
 )
-def test_how_far_from_sorted(times: Sequence[int], files: str, late: int, in_file: int, furthest: int) -> None:
+def test_how_far_from_sorted(
+    times: Sequence[int], files: str, late: int, in_file: int, furthest: int
+) -> None:
     """Late is what is older than the latest before it: in all, and within one file."""
-    events = [seen(event(time=time * SECOND), file=file) for file, time in zip(files, times, strict=True)]
+    events = [
+        seen(event(time=time * SECOND), file=file) for file, time in zip(files, times, strict=True)
+    ]
     assert report(events).order == OutOfOrder(late, in_file, furthest)
 
 
 def test_requests_are_of_one_day_each() -> None:
-    """A day takes as many requests as its events or its bytes need, whichever is more; days share none."""
+    """A day takes as many requests as its events or its bytes need, whichever is more; days share
+    none.
+    """
     sizes = [(0, 10), (1, 10), (2, 10), (DAY, 95), (DAY, 95), (2 * DAY, 1)]
-    stream = [Seen(RecordLocation("a.json", 1), b"{}", [event(time=time)], [b"x" * size]) for time, size in sizes]
+    stream = [
+        Seen(RecordLocation("a.json", 1), b"{}", [event(time=time)], [b"x" * size])
+        for time, size in sizes
+    ]
     assert report(stream, batch_events=2, batch_bytes=100).volume.requests == 2 + 2 + 1
 
 
@@ -176,25 +257,50 @@ def test_volume_and_how_long_it_takes() -> None:
     """Events and bytes of what is to be sent, at the rate."""
     events = [event(number) for number in range(50)]
     volume = report([seen(*events)], rate=10, batch_events=20).volume
-    assert (volume.events, volume.bytes, volume.seconds) == (50, sum(len(body(each)) for each in events), 5.0)
+    assert (volume.events, volume.bytes, volume.seconds) == (
+        50,
+        sum(len(body(each)) for each in events),
+        5.0,
+    )
     assert volume.requests == 1 + 2 + 2  # of 2, 24 and 24 hours
 
 
 def test_an_event_over_the_limit_refuses_its_record() -> None:
-    """Nothing of a record is sent if one of its events is too large; the largest that is allowed passes."""
+    """Nothing of a record is sent if one of its events is too large; the largest that is allowed
+    passes.
+    """
     large = Seen(RecordLocation("a.json", 3), b"{}", [event(1), event(2)], [b"x", b"x" * 1001])
-    made = report([large, Seen(RecordLocation("a.json", 4), b"{}", [event(3)], [b"x" * 1000])], max_event=1000)
-    assert (made.volume.events, [(each.reason, each.records) for each in made.refused]) == (1, [("too_large", 1)])
-    assert made.refused[0].first == (RefusalExample("a.json", 3, "1,001 bytes are more than upstream.max_event"),)
+    made = report(
+        [large, Seen(RecordLocation("a.json", 4), b"{}", [event(3)], [b"x" * 1000])], max_event=1000
+    )
+    assert (made.volume.events, [(each.reason, each.records) for each in made.refused]) == (
+        1,
+        [("too_large", 1)],
+    )
+    assert made.refused[0].first == (
+        RefusalExample("a.json", 3, "1,001 bytes are more than upstream.max_event"),
+    )
 
 
 def test_refusals_by_reason_with_their_first_places() -> None:
-    """The most frequent reason first, each with five places at most, and the words cut where they are endless."""
-    stream = [refused(RefusalReason.NOT_JSON, "cut" * 100, line) for line in range(1, 9)] + [refused(RefusalReason.NO_ID, "no id", 9)]
+    """The most frequent reason first, each with five places at most, and the words cut where they
+    are endless.
+    """
+    stream = [refused(RefusalReason.NOT_JSON, "cut" * 100, line) for line in range(1, 9)] + [
+        refused(RefusalReason.NO_ID, "no id", 9)
+    ]
     first, second = report(stream).refused
-    assert (first.reason, first.records, [each.line for each in first.first]) == ("not_json", 8, [1, 2, 3, 4, 5])
+    assert (first.reason, first.records, [each.line for each in first.first]) == (
+        "not_json",
+        8,
+        [1, 2, 3, 4, 5],
+    )
     assert max(len(each.detail) for each in first.first) == 200
-    assert (second.reason, second.records, second.first) == ("no_id", 1, (RefusalExample("a.json", 9, "no id"),))
+    assert (second.reason, second.records, second.first) == (
+        "no_id",
+        1,
+        (RefusalExample("a.json", 9, "no id"),),
+    )
 
 
 @cases("value", ["null", "it's", 'a "null"', "", " ", "Null"])
@@ -210,20 +316,38 @@ def test_illegal_ids_are_counted_by_value(value: str) -> None:
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.sampled_from("ab"), st.booleans()), max_size=30))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(0, 3), st.sampled_from("ab"), st.booleans()),
+        max_size=30,
+    )
+)
 def test_repeats_are_those_that_are_left_out(rows: list[tuple[int, int, str, bool]]) -> None:
     """As long as the estimate is exact, it is the count of what the import itself leaves out."""
-    events = [event(1, uuid=f"u{uuid}", time=OLD + half * DAY // 2, event=name, keyed=keyed) for uuid, half, name, keyed in rows]
+    events = [
+        event(1, uuid=f"u{uuid}", time=OLD + half * DAY // 2, event=name, keyed=keyed)
+        for uuid, half, name, keyed in rows
+    ]
     with TemporaryDirectory() as folder, Repeats(Path(folder)) as repeats:
-        rows_of = [(each.event, each.distinct_id, each.time, each.uuid, each.keyed) for each in events]
-        expected = len(repeats.among(*([row[column] for row in rows_of] for column in range(5)))) if rows_of else 0  # type: ignore[arg-type]  # of many types
+        rows_of = [
+            (each.event, each.distinct_id, each.time, each.uuid, each.keyed) for each in events
+        ]
+        expected = (
+            len(repeats.among(*([row[column] for row in rows_of] for column in range(5))))
+            if rows_of
+            else 0
+        )  # type: ignore[arg-type]  # of many types
     estimate = report([seen(*events)]).repeats
     assert (estimate.repeats, estimate.scale) == (expected, 1)
 
 
 def test_a_uuid_of_events_that_differ() -> None:
     """The same uuid at another time, of another name or person is a second event to the service."""
-    differing = [event(1, uuid="a", time=OLD + 1), event(1, uuid="b", event="other"), event(1, uuid="c", distinct_id="other")]
+    differing = [
+        event(1, uuid="a", time=OLD + 1),
+        event(1, uuid="b", event="other"),
+        event(1, uuid="c", distinct_id="other"),
+    ]
     same = [event(1, uuid=each, time=OLD) for each in "abcd"]
     assert report([seen(*same, *differing, event(1, uuid="d", time=OLD))]).uuids.differing == 3
 
@@ -232,28 +356,50 @@ def test_what_is_done_to_persons() -> None:
     """Events that set, set once, unset and merge are counted, and whose they are."""
     stream = [
         seen(event(1, properties={"$set": Raw(b"{}"), "$set_once": Raw(b"{}")})),
-        seen(event(2, event="$identify", properties={"$anon_distinct_id": Raw(b'"x"'), "$unset": Raw(b"[]")})),
+        seen(
+            event(
+                2,
+                event="$identify",
+                properties={"$anon_distinct_id": Raw(b'"x"'), "$unset": Raw(b"[]")},
+            )
+        ),
         seen(event(8, event="$create_alias")),
         seen(event(1, event="$groupidentify", properties={"$group_set": Raw(b"{}")})),
     ]
     persons = report(stream, person_properties="none").persons
-    assert (persons.with_set, persons.with_set_once, persons.with_unset, persons.merging, persons.with_group_set) == (1, 1, 1, 2, 1)
+    assert (
+        persons.with_set,
+        persons.with_set_once,
+        persons.with_unset,
+        persons.merging,
+        persons.with_group_set,
+    ) == (1, 1, 1, 2, 1)
     assert (persons.distinct_ids.keys, persons.policy) == (2, "none")
 
 
 def test_examples_are_of_different_events() -> None:
-    """The first three that don't have the same name, with what would be sent for them; long records aren't kept."""
+    """The first three that don't have the same name, with what would be sent for them; long
+    records aren't kept.
+    """
     names = ["a", "a", "b", "long", "c", "d"]
     stream = [
-        seen(event(number, event=name), line=number, record=b"x" * (20_000 if name == "long" else 3)) for number, name in enumerate(names)
+        seen(
+            event(number, event=name), line=number, record=b"x" * (20_000 if name == "long" else 3)
+        )
+        for number, name in enumerate(names)
     ]
     examples = report(stream).examples
     assert [(each.line, each.record) for each in examples] == [(0, "xxx"), (2, "xxx"), (4, "xxx")]
     assert bytes(examples[0].events[0]) == body(event(0, event="a"))
 
 
-@cases(("names", "lines"), [("aaaaa", [0, 1, 2]), ("aabaa", [0, 2, 1]), ("aaaabc", [0, 4, 5]), ("ab", [0, 1])])
-def test_there_are_three_examples_wherever_there_are_three_events(names: str, lines: list[int]) -> None:
+@cases(
+    ("names", "lines"),
+    [("aaaaa", [0, 1, 2]), ("aabaa", [0, 2, 1]), ("aaaabc", [0, 4, 5]), ("ab", [0, 1])],
+)
+def test_there_are_three_examples_wherever_there_are_three_events(
+    names: str, lines: list[int]
+) -> None:
     """Of a source with fewer names, more than one of a name are shown."""
     stream = [seen(event(number, event=name), line=number) for number, name in enumerate(names)]
     assert [each.line for each in report(stream).examples] == lines
@@ -268,7 +414,12 @@ def test_records_without_events_are_silent() -> None:
 def test_of_nothing_there_is_a_report_too() -> None:
     """An empty source has no times, no names and no division by zero."""
     made = report([])
-    assert (made.times.first, made.refused_share, made.volume.requests, made.names) == (None, 0.0, 0, ())
+    assert (made.times.first, made.refused_share, made.volume.requests, made.names) == (
+        None,
+        0.0,
+        0,
+        (),
+    )
 
 
 FINISH = FinishPolicy("set_once", False, "0190a0a0-1111-5222-8333-444455556666")
@@ -276,13 +427,23 @@ TIME = b'{"timestamp":"2023-11-14T22:13:20Z"'
 
 
 def native_report(*texts: bytes, cut: int = 0, max_bytes: int | None = None) -> PreflightReport:
-    """What a preflight says of a file of these events, one a line, and of so many lines after them that are cut off."""
+    """What a preflight says of a file of these events, one a line, and of so many lines after them
+    that are cut off.
+    """
     count = len(texts)
-    block = RecordBlock(SourceFile("a.json", "00"), 0, [*texts, *[b"{"] * cut], range(1, count + cut + 1))
+    block = RecordBlock(
+        SourceFile("a.json", "00"), 0, [*texts, *[b"{"] * cut], range(1, count + cut + 1)
+    )
     looking = Preflight(TERMS, ["timestamp"])
     sink = PreflightBlock(EventFinisher(FINISH, max_bytes))
-    names, uuids = [f"name-{number}" for number in range(count)], [f"uuid-{number}" for number in range(count)]
-    sink.extend(range(count), NativeEvents(names, ["a"] * count, [OLD] * count, uuids, texts, [0] * count, texts))
+    names, uuids = (
+        [f"name-{number}" for number in range(count)],
+        [f"uuid-{number}" for number in range(count)],
+    )
+    sink.extend(
+        range(count),
+        NativeEvents(names, ["a"] * count, [OLD] * count, uuids, texts, [0] * count, texts),
+    )
     for number in range(cut):
         sink.refuse(count + number, RecordRefused(RefusalReason.NOT_JSON, "cut off"), b"{")
     sink.show(looking, block, lambda _name, _time: True)
@@ -291,24 +452,47 @@ def native_report(*texts: bytes, cut: int = 0, max_bytes: int | None = None) -> 
 
 def test_events_with_and_without_properties() -> None:
     """Names, times and how they are written are counted, whatever the properties are."""
-    made = native_report(TIME + b"}", TIME + b',"properties":null}', b'{"timestamp":"2023-11-14 22:13:20","properties":{"x":1}}')
-    assert [(each.key, each.count) for each in made.names] == [("name-0", 1), ("name-1", 1), ("name-2", 1)]
+    made = native_report(
+        TIME + b"}",
+        TIME + b',"properties":null}',
+        b'{"timestamp":"2023-11-14 22:13:20","properties":{"x":1}}',
+    )
+    assert [(each.key, each.count) for each in made.names] == [
+        ("name-0", 1),
+        ("name-1", 1),
+        ("name-2", 1),
+    ]
     assert made.times.kinds == {TimeKind.ZONE: 2, TimeKind.NO_ZONE: 1}
     assert (made.volume.events, made.persons.with_set, made.persons.distinct_ids.keys) == (3, 0, 1)
 
 
 def test_set_is_seen_inside_and_beside_the_properties() -> None:
     """The places where an event may set a person's properties are all looked at."""
-    inside, beside = b',"properties":{"$set":{"x":1},"$unset":["y"]}}', b',"$set":{"x":1},"$set_once":{"y":1}}'
-    persons = native_report(TIME + inside, TIME + beside, TIME + b',"$unset":["x"],"properties":{}}').persons
+    inside, beside = (
+        b',"properties":{"$set":{"x":1},"$unset":["y"]}}',
+        b',"$set":{"x":1},"$set_once":{"y":1}}',
+    )
+    persons = native_report(
+        TIME + inside, TIME + beside, TIME + b',"$unset":["x"],"properties":{}}'
+    ).persons
     assert (persons.with_set, persons.with_set_once, persons.with_unset) == (2, 1, 2)
 
 
 def test_times_and_examples_are_as_they_stood_in_the_source() -> None:
-    """What the format mends is judged, and shown, as it was: epochs in two units, and times without a zone, are no less there."""
+    """What the format mends is judged, and shown, as it was: epochs in two units, and times
+    without a zone, are no less there.
+    """
     times = {"a": "1700000000", "b": "1700000000123", "c": '"2023-11-14 22:13:20"'}
-    parts = [f'{{"event":"{name}","distinct_id":"u1","timestamp":{time}}}' for name, time in times.items()]
-    block = RecordBlock(SourceFile("a.json", "00"), 0, [parts[0].encode(), f"[{parts[1]},{parts[2]}]".encode()], [1, 2])
+    parts = [
+        f'{{"event":"{name}","distinct_id":"u1","timestamp":{time}}}'
+        for name, time in times.items()
+    ]
+    block = RecordBlock(
+        SourceFile("a.json", "00"),
+        0,
+        [parts[0].encode(), f"[{parts[1]},{parts[2]}]".encode()],
+        [1, 2],
+    )
     looking = Preflight(TERMS, ["timestamp"])
     for left in ("", "a"):
         sink = PreflightBlock(EventFinisher(FINISH))
@@ -323,11 +507,20 @@ def test_what_is_refused_has_its_line() -> None:
     """Of the format and of finishing alike, each with its place."""
     made = native_report(TIME + b"}", TIME + b',"x":"' + b"x" * 200 + b'"}', cut=1, max_bytes=200)
     assert (made.records, made.volume.events) == (3, 1)
-    assert {each.reason: [first.line for first in each.first] for each in made.refused} == {"not_json": [3], "too_large": [2]}
+    assert {each.reason: [first.line for first in each.first] for each in made.refused} == {
+        "not_json": [3],
+        "too_large": [2],
+    }
 
 
 NATIVE = ChosenFormat("native", {}, lambda: NativeConverter("set_once"), ("timestamp",))
-SOURCE_TERMS = PreflightTerms(now=(FIRST_DAY + 100) * DAY, max_event=1000, batch_events=5000, batch_bytes=5_000_000, rate=2000.0)
+SOURCE_TERMS = PreflightTerms(
+    now=(FIRST_DAY + 100) * DAY,
+    max_event=1000,
+    batch_events=5000,
+    batch_bytes=5_000_000,
+    rate=2000.0,
+)
 
 
 def look(
@@ -350,7 +543,9 @@ def test_all_of_a_source_is_looked_at(tmp_path: Path) -> None:
     """Events by name and by day, what is refused, and how far it is meanwhile."""
     told: list[tuple[int, int]] = []
     first = write(tmp_path / "a.jsonl", [line(n, day=n % 3) for n in range(30)])
-    second = write(tmp_path / "b.jsonl", [line(30, name="other"), b'{"cut', line(31, pad="x" * 2000)])
+    second = write(
+        tmp_path / "b.jsonl", [line(30, name="other"), b'{"cut', line(31, pad="x" * 2000)]
+    )
     report, broken = look(first, second, told=told)
     assert not broken
     assert report.records == 33
@@ -362,8 +557,13 @@ def test_all_of_a_source_is_looked_at(tmp_path: Path) -> None:
 
 def test_what_filters_leave_out_is_not_in_it(tmp_path: Path) -> None:
     """But for `--until`, of which the report says what it leaves out. A limit ends the reading."""
-    path = write(tmp_path / "a.jsonl", [line(n, name="wanted" if n % 2 else "not") for n in range(30)])
-    report, _ = look(path, filters=EventFilters(events=frozenset({"wanted"}), until=FIRST_DAY * DAY + 10 * SECOND))
+    path = write(
+        tmp_path / "a.jsonl", [line(n, name="wanted" if n % 2 else "not") for n in range(30)]
+    )
+    report, _ = look(
+        path,
+        filters=EventFilters(events=frozenset({"wanted"}), until=FIRST_DAY * DAY + 10 * SECOND),
+    )
     assert report.volume.events == 15
     report, _ = look(path, filters=EventFilters(limit=4))
     assert report.volume.events == 4
@@ -389,11 +589,19 @@ def test_ids_in_upper_case_are_counted_where_they_may_matter(tmp_path: Path) -> 
     """Of Mixpanel's exports, whose users have such ids too."""
     path = tmp_path / "a.jsonl"
     path.write_bytes(
-        b'{"event":"a","properties":{"time":1640995200,"distinct_id":"ABC-1","$distinct_id_before_identity":"x","$insert_id":"i1"}}\n'
+        b'{"event":"a","properties":{"time":1640995200,"distinct_id":"ABC-1","$distinct_id_before_'
+        b'identity":"x","$insert_id":"i1"}}\n'
     )
     chosen = ChosenFormat("mixpanel", {}, MixpanelConverter, ("properties.time",))
     with open_source([str(path)]) as source:
-        report, _ = run_preflight(source, chosen, FINISH, filters=EventFilters(), terms=SOURCE_TERMS, progress=lambda _records, _size: None)
+        report, _ = run_preflight(
+            source,
+            chosen,
+            FINISH,
+            filters=EventFilters(),
+            terms=SOURCE_TERMS,
+            progress=lambda _records, _size: None,
+        )
     assert report.persons.upper_case_ids == 1
 
 

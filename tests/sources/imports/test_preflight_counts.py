@@ -22,7 +22,9 @@ MARKED = st.lists(st.tuples(st.sampled_from([*"abcdefghijklmnop"]), st.integers(
 @settings(deadline=None, max_examples=60)
 @given(KEYS, st.integers(2, 30))
 def test_counts_are_within_what_they_say(keys: list[str], capacity: int) -> None:
-    """Nothing is lost from the total, memory keeps its bound, and the true count lies between a count and what it may have missed."""
+    """Nothing is lost from the total, memory keeps its bound, and the true count lies between a
+    count and what it may have missed.
+    """
     counts, true = TopCounts(capacity), Counter(keys)
     for key in keys:
         counts.add(key)
@@ -31,7 +33,9 @@ def test_counts_are_within_what_they_say(keys: list[str], capacity: int) -> None
     assert sum(each.count for each in top) + counts.other(5) == len(keys)
     assert all(each.count <= true[each.key] <= each.count + each.missed for each in top)
     if len(true) <= capacity:
-        assert [(each.key, each.count) for each in counts.top(100)] == sorted(true.items(), key=lambda item: (-item[1], item[0]))
+        assert [(each.key, each.count) for each in counts.top(100)] == sorted(
+            true.items(), key=lambda item: (-item[1], item[0])
+        )
 
 
 def test_frequent_keys_stay_exact_among_many_rare_ones() -> None:
@@ -63,12 +67,19 @@ def test_a_sample_of_few_keys_is_exact(marked: list[tuple[str, int]]) -> None:
     keys = {key for key, _ in marked}
     estimate = sampled.estimate()
     differing = sum(len({mark for each, mark in marked if each == key}) > 1 for key in keys)
-    assert (estimate.keys, estimate.repeats, estimate.differing, estimate.scale) == (len(keys), len(marked) - len(keys), differing, 1)
+    assert (estimate.keys, estimate.repeats, estimate.differing, estimate.scale) == (
+        len(keys),
+        len(marked) - len(keys),
+        differing,
+        1,
+    )
 
 
 @settings(deadline=None, max_examples=60)
 @given(MARKED, st.randoms(use_true_random=False))
-def test_a_sample_does_not_depend_on_the_order(marked: list[tuple[str, int]], shuffle: random.Random) -> None:
+def test_a_sample_does_not_depend_on_the_order(
+    marked: list[tuple[str, int]], shuffle: random.Random
+) -> None:
     """However keys come, the same ones are looked at, and all their repeats count."""
     shuffled = list(marked)
     shuffle.shuffle(shuffled)
@@ -166,7 +177,11 @@ def test_units_are_those_that_times_are_read_in(value: str) -> None:
 @cases(
     ("form", "record", "kind"),
     [
-        ("amplitude", '{"event_time":null,"client_event_time":"2024-01-31 12:00:00","x":1}', TimeKind.NO_ZONE),
+        (
+            "amplitude",
+            '{"event_time":null,"client_event_time":"2024-01-31 12:00:00","x":1}',
+            TimeKind.NO_ZONE,
+        ),
         ("mixpanel", '{"event":"a","properties":{"time":1712010112,"x":{}}}', TimeKind.SECONDS),
         ("mixpanel", '{"event":"a","properties":[]}', None),
         ("mixpanel", '{"event":"a"}', None),
@@ -184,7 +199,10 @@ def test_each_format_has_its_fields(form: str, record: str, kind: TimeKind | Non
 
 def test_columns_may_be_called_anything() -> None:
     """Names with spaces, and names that mean something elsewhere, are found as they are."""
-    assert time_kind(b'{"the time":null,"class":"","f0":1712010112}', ("the time", "class", "f0")) is TimeKind.SECONDS
+    assert (
+        time_kind(b'{"the time":null,"class":"","f0":1712010112}', ("the time", "class", "f0"))
+        is TimeKind.SECONDS
+    )
 
 
 def test_without_fields_nothing_is_looked_at() -> None:

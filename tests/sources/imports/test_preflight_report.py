@@ -24,7 +24,18 @@ from forwarder.sources.imports.preflight_report import (
     unaccepted,
 )
 from tests.sources.imports.preflight_streams import few_refused, good, odd, two_files
-from tests.sources.imports.preflights import DAY, NOW, OLD, Seen, event, findings, preflight, refused, report, seen
+from tests.sources.imports.preflights import (
+    DAY,
+    NOW,
+    OLD,
+    Seen,
+    event,
+    findings,
+    preflight,
+    refused,
+    report,
+    seen,
+)
 from tests.support.cases import cases
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -50,26 +61,75 @@ def of(*events: Seen) -> Callable[[], Iterator[Seen]]:
 
 
 FOUND = [
-    ("broken-files", good, {"broken": ["a.gz: can't be read", "b.gz: neither"]}, "a.gz: can't be read, and 1 more."),
-    ("future-dates", odd, {}, "1 event is later than now, 2026-05-28T20:26:40.000Z; the latest is of 2026-05-29T20:26:40.000Z."),
+    (
+        "broken-files",
+        good,
+        {"broken": ["a.gz: can't be read", "b.gz: neither"]},
+        "a.gz: can't be read, and 1 more.",
+    ),
+    (
+        "future-dates",
+        odd,
+        {},
+        (
+            "1 event is later than now, 2026-05-28T20:26:40.000Z; the latest is of "
+            "2026-05-29T20:26:40.000Z."
+        ),
+    ),
     ("recent-dates", odd, {"until": NOW}, "1 event is younger than 48 h, and would be sent."),
-    ("january-1970", odd, {}, "1 event is of January 1970: an epoch that is wrong by 1000 or more, or a zero for no time."),
-    ("mixed-epochs", odd, {}, "Times are numbers of different units: 2 in seconds, 1 in milliseconds."),
+    (
+        "january-1970",
+        odd,
+        {},
+        (
+            "1 event is of January 1970: an epoch that is wrong by 1000 or more, or a zero for no "
+            "time."
+        ),
+    ),
+    (
+        "mixed-epochs",
+        odd,
+        {},
+        "Times are numbers of different units: 2 in seconds, 1 in milliseconds.",
+    ),
     ("no-zone", odd, {}, "1 record has a time that names no zone; it is read as UTC."),
-    ("illegal-ids", odd, {}, "3 records have an id that many share ('null', 'Guest'), and would be refused."),
+    (
+        "illegal-ids",
+        odd,
+        {},
+        "3 records have an id that many share ('null', 'Guest'), and would be refused.",
+    ),
     ("many-refused", odd, {}, "7 of 215 records would be refused (3.256 %)."),
     ("some-refused", few_refused, {}, "1 of 201 records would be refused (0.4975 %)."),
     ("nothing-to-send", of(refused(RefusalReason.NO_ID)), {}, "Of 1 record nothing would be sent."),
     ("no-id", odd, {}, "1 record has no distinct id (0.4651 %), and would be refused."),
     ("no-time", odd, {}, "1 record has no time that can be read (0.4651 %), and would be refused."),
-    ("too-large", odd, {}, "1 record has an event over upstream.max_event (1,000,000 bytes), and would be refused."),
-    ("after-until", odd, {}, "2 events are of 2026-05-26T20:26:40.000Z (--until) or later, and left out."),
-    ("unsorted", odd, {}, "4 events are older than one before (1.942 %), by up to 19664d 5h; 4 within a file."),
+    (
+        "too-large",
+        odd,
+        {},
+        "1 record has an event over upstream.max_event (1,000,000 bytes), and would be refused.",
+    ),
+    (
+        "after-until",
+        odd,
+        {},
+        "2 events are of 2026-05-26T20:26:40.000Z (--until) or later, and left out.",
+    ),
+    (
+        "unsorted",
+        odd,
+        {},
+        "4 events are older than one before (1.942 %), by up to 19664d 5h; 4 within a file.",
+    ),
     (
         "unsorted-files",
         two_files,
         {},
-        "The files aren't in the order of time: 3 events are older than one before (50 %), by up to 4d 2s.",
+        (
+            "The files aren't in the order of time: 3 events are older than one before (50 %), by "
+            "up to 4d 2s."
+        ),
     ),
     ("reused-uuids", odd, {}, "1 uuid has several events that aren't the same."),
     ("duplicates", odd, {}, "1 event is there again on the same day; repeats are left out."),
@@ -77,7 +137,10 @@ FOUND = [
         "overwrites-persons",
         odd,
         {"person_properties": "set"},
-        "1 event has $set and 1 $unset: that changes what the persons have today, however old the events are.",
+        (
+            "1 event has $set and 1 $unset: that changes what the persons have today, however old "
+            "the events are."
+        ),
     ),
     (
         "set-becomes-set-once",
@@ -91,20 +154,30 @@ FOUND = [
         {"person_properties": "none"},
         "1 event has $set, 0 $set_once and 1 $unset, all of which are left out.",
     ),
-    ("overwrites-groups", odd, {}, "1 event has $group_set: that changes what groups have today, however old the events are."),
+    (
+        "overwrites-groups",
+        odd,
+        {},
+        "1 event has $group_set: that changes what groups have today, however old the events are.",
+    ),
     ("merges-persons", odd, {}, "1 event has a second id, and would merge two persons."),
     (
         "upper-case-ids",
         good,
         {"upper_case_ids": 3},
-        "3 events have an id of capitals, digits and hyphens alone, and another from before Mixpanel merged.",
+        (
+            "3 events have an id of capitals, digits and hyphens alone, and another from before "
+            "Mixpanel merged."
+        ),
     ),
 ]
 """Each code, a stream in which it is found, the terms, and what is said."""
 
 
 @cases(("code", "source", "terms", "sentence"), FOUND)
-def test_each_finding(code: str, source: Callable[[], Iterator[Seen]], terms: dict[str, Any], sentence: str) -> None:
+def test_each_finding(
+    code: str, source: Callable[[], Iterator[Seen]], terms: dict[str, Any], sentence: str
+) -> None:
     """Every finding says what is there, with its figures, and what to do."""
     found = findings(source(), **terms)[code]
     assert found.sentence == sentence
@@ -115,11 +188,14 @@ def test_each_finding(code: str, source: Callable[[], Iterator[Seen]], terms: di
 
 def test_every_code_has_a_case_above() -> None:
     """The list is closed, and each of it is tested."""
-    assert {code for code, *_ in FOUND} == set(FINDINGS) - {"unfit-files"}  # of files: tests/sources/imports/test_recognition.py
+    # of files: tests/sources/imports/test_recognition.py
+    assert {code for code, *_ in FOUND} == set(FINDINGS) - {"unfit-files"}
 
 
 def test_what_cannot_be_undone_stops() -> None:
-    """Files that can't be read whole, wrong times, ids that many share, persons overwritten, and many refused records; nothing else."""
+    """Files that can't be read whole, wrong times, ids that many share, persons overwritten, and
+    many refused records; nothing else.
+    """
     assert list(STOPPING) == IRREVERSIBLE
 
 
@@ -130,8 +206,13 @@ def test_a_good_source_has_no_findings() -> None:
 
 
 def test_what_is_just_right_is_no_finding() -> None:
-    """A hundredth refused is some; an offset that was given says the zone; one unit of epochs is not mixed."""
-    stream = [*(seen(event(number), record=b'{"timestamp":"2023-11-14"}') for number in range(99)), refused(RefusalReason.NO_EVENT)]
+    """A hundredth refused is some; an offset that was given says the zone; one unit of epochs is
+    not mixed.
+    """
+    stream = [
+        *(seen(event(number), record=b'{"timestamp":"2023-11-14"}') for number in range(99)),
+        refused(RefusalReason.NO_EVENT),
+    ]
     assert set(findings(stream, zone_said=True)) == {"some-refused"}
     assert set(findings([seen(event(1), record=b'{"timestamp":1700000000}')])) == set()
 
@@ -157,16 +238,29 @@ def test_set_has_to_be_accepted_whatever_was_seen() -> None:
 def test_those_that_stop_come_first() -> None:
     """Findings are in the order of severity, and within it always in the same."""
     found = find_all(report(odd()))
-    ranks = [(list(FindingSeverity).index(each.severity), list(FINDINGS).index(each.code)) for each in found]
+    ranks = [
+        (list(FindingSeverity).index(each.severity), list(FINDINGS).index(each.code))
+        for each in found
+    ]
     assert ranks == sorted(ranks)
 
 
 def test_accepted_codes_no_longer_stop() -> None:
     """What remains is what stops and wasn't accepted; accepting what only warns is harmless."""
     found = find_all(report(odd()))
-    stopping = ["future-dates", "january-1970", "mixed-epochs", "no-zone", "illegal-ids", "many-refused"]
+    stopping = [
+        "future-dates",
+        "january-1970",
+        "mixed-epochs",
+        "no-zone",
+        "illegal-ids",
+        "many-refused",
+    ]
     assert [each.code for each in unaccepted(found, ())] == stopping
-    assert [each.code for each in unaccepted(found, ["no-zone", "unsorted", "many-refused"])] == [*stopping[:3], "illegal-ids"]
+    assert [each.code for each in unaccepted(found, ["no-zone", "unsorted", "many-refused"])] == [
+        *stopping[:3],
+        "illegal-ids",
+    ]
     assert unaccepted(found, IRREVERSIBLE) == ()
 
 
@@ -176,11 +270,21 @@ def test_an_unknown_code_is_an_error_that_lists_the_known() -> None:
         unaccepted((), ["no-zone", "no-zones", "futur"])
     assert error.value.message == "no finding is called 'futur', 'no-zones'"
     assert all(code in error.value.hint for code in FINDINGS)
-    assert error.value.hint.startswith(f"The findings that stop an import are {', '.join(IRREVERSIBLE)};")
+    assert error.value.hint.startswith(
+        f"The findings that stop an import are {', '.join(IRREVERSIBLE)};"
+    )
 
 
 @cases(
-    ("part", "shown"), [(0, "0 %"), (1e-9, "under 0.01 %"), (0.5, "50 %"), (0.01234, "1.234 %"), (0.99999999, "over 99.99 %"), (1, "100 %")]
+    ("part", "shown"),
+    [
+        (0, "0 %"),
+        (1e-9, "under 0.01 %"),
+        (0.5, "50 %"),
+        (0.01234, "1.234 %"),
+        (0.99999999, "over 99.99 %"),
+        (1, "100 %"),
+    ],
 )
 def test_shares_for_a_person(part: float, shown: str) -> None:
     """A little is never rounded to none, nor almost all to all."""
@@ -246,7 +350,14 @@ def test_long_histories_are_shown_by_month_and_by_year() -> None:
     years = text(seen(event(day, time=OLD - day * 40 * DAY)) for day in range(60))
     assert "\nmonth    events\n2023-09      15  " in months
     assert "\nyear  events\n2017       6  " in years
-    assert len(json.loads(document(seen(event(day, time=OLD - day * DAY)) for day in range(60)))["report"]["days"]) == 60
+    assert (
+        len(
+            json.loads(document(seen(event(day, time=OLD - day * DAY)) for day in range(60)))[
+                "report"
+            ]["days"]
+        )
+        == 60
+    )
 
 
 def test_many_names_end_in_other() -> None:
@@ -259,8 +370,12 @@ def test_many_names_end_in_other() -> None:
 
 def test_estimates_say_their_scale() -> None:
     """Where only a part was looked at, a person reads about, and how large the part was."""
-    made = preflight((seen(event(number, distinct_id=f"id-{number}")) for number in range(300)), keys=50).report()
-    assert f"about {made.persons.distinct_ids.keys:,} (one in 8 sampled)" in shown_text(PreflightResult(made, (), ()))
+    made = preflight(
+        (seen(event(number, distinct_id=f"id-{number}")) for number in range(300)), keys=50
+    ).report()
+    assert f"about {made.persons.distinct_ids.keys:,} (one in 8 sampled)" in shown_text(
+        PreflightResult(made, (), ())
+    )
 
 
 def test_nothing_at_all_has_a_page() -> None:
@@ -270,12 +385,17 @@ def test_nothing_at_all_has_a_page() -> None:
 
 def test_illegal_ids_past_the_shown_are_counted() -> None:
     """Fifty values, then how many more."""
-    shown = text(refused(RefusalReason.ILLEGAL_ID, f"the id 'x{number:02}' is one that many share") for number in range(53))
+    shown = text(
+        refused(RefusalReason.ILLEGAL_ID, f"the id 'x{number:02}' is one that many share")
+        for number in range(53)
+    )
     assert "'x49' 1, others 3\n" in shown
 
 
 def test_what_was_found_is_known_to_later_runs(tmp_path: Path) -> None:
-    """From the file that it leaves; repeats aren't sent. Where it is gone or damaged, nothing is compared."""
+    """From the file that it leaves; repeats aren't sent. Where it is gone or damaged, nothing is
+    compared.
+    """
     result = PreflightResult.assess(report([*odd(), seen(event(1))]), ())
     result.save(tmp_path)
     saved = saved_report(tmp_path)

@@ -49,11 +49,16 @@ def write(folder: Path, **files: list[bytes]) -> Path:
 
 
 def read(
-    source: Path, state: Path, saved: Mapping[str, SettledFile] | None = None, filters: EventFilters | None = None
+    source: Path,
+    state: Path,
+    saved: Mapping[str, SettledFile] | None = None,
+    filters: EventFilters | None = None,
 ) -> list[ImportBlock]:
     """All blocks."""
     with open_source([str(source)], SMALL) as opened, Repeats(state) as repeats:
-        conversion = Conversion(NativeConverter("set_once"), FINISH, 1_000_000, filters or EventFilters(), repeats)
+        conversion = Conversion(
+            NativeConverter("set_once"), FINISH, 1_000_000, filters or EventFilters(), repeats
+        )
         return list(source_blocks(opened, conversion, saved or {}, LIMITS))
 
 
@@ -79,13 +84,25 @@ def settled_by(found: list[ImportBlock]) -> dict[str, SettledFile]:
 
 
 def test_files_are_begun_read_and_ended_in_their_order(tmp_path: Path) -> None:
-    """Each file is known from its first block on, also if it has no records, and ends with its last."""
-    source = write(tmp_path, a=[line(n) for n in range(10)], b=[], c=[line(n) for n in range(10, 15)])
+    """Each file is known from its first block on, also if it has no records, and ends with its
+    last.
+    """
+    source = write(
+        tmp_path, a=[line(n) for n in range(10)], b=[], c=[line(n) for n in range(10, 15)]
+    )
     found = read(source, tmp_path)
     order = [block.file for block in found]
     assert order == sorted(order)
-    assert {number: Path(file.name).name for number, file in found[0].files.items()} == {0: "a.jsonl", 1: "b.jsonl", 2: "c.jsonl"}
-    assert [(block.file, block.broken) for block in found if block.ended] == [(0, None), (1, None), (2, None)]
+    assert {number: Path(file.name).name for number, file in found[0].files.items()} == {
+        0: "a.jsonl",
+        1: "b.jsonl",
+        2: "c.jsonl",
+    }
+    assert [(block.file, block.broken) for block in found if block.ended] == [
+        (0, None),
+        (1, None),
+        (2, None),
+    ]
     assert numbers(found) == list(range(15))
     assert sum(block.records for block in found) == 15
 
@@ -96,7 +113,9 @@ def test_reading_goes_on_after_what_was_settled(tmp_path: Path) -> None:
     whole = read(source, tmp_path)
     rest = read(source, tmp_path, {str(source / "a.jsonl"): SettledFile(4)})
     assert numbers(rest) == list(range(4, 15))
-    assert [block.digest for block in rest if block.digest][-1] == [block.digest for block in whole if block.digest][-1]
+    assert [block.digest for block in rest if block.digest][-1] == [
+        block.digest for block in whole if block.digest
+    ][-1]
     assert sum(block.records for block in rest) == 11
 
 
@@ -149,7 +168,13 @@ def test_a_file_that_isn_t_there_any_more_is_seen(tmp_path: Path) -> None:
         file.writestr("one.jsonl", b"".join(line(n) for n in range(3)))
     with pytest.raises(SourceChanged, match=r"a\.zip!two\.jsonl: it no longer exists, 7 records"):
         read(archive, tmp_path, {f"{archive}!two.jsonl": SettledFile(7)})
-    assert numbers(read(archive, tmp_path, {f"{archive}!two.jsonl": SettledFile(0), f"{archive}!one.jsonl": SettledFile(1)})) == [1, 2]
+    assert numbers(
+        read(
+            archive,
+            tmp_path,
+            {f"{archive}!two.jsonl": SettledFile(0), f"{archive}!one.jsonl": SettledFile(1)},
+        )
+    ) == [1, 2]
 
 
 def test_a_limit_ends_the_reading(tmp_path: Path) -> None:
@@ -169,5 +194,8 @@ def test_a_broken_file_ends_and_the_next_begins(tmp_path: Path) -> None:
     whole = archive.read_bytes()
     archive.write_bytes(whole[:100] + b"\xff" * 20 + whole[120:])
     found = read(source, tmp_path)
-    assert [(block.file, block.ended) for block in found if block.ended or block.broken] == [(0, False), (1, True)]
+    assert [(block.file, block.ended) for block in found if block.ended or block.broken] == [
+        (0, False),
+        (1, True),
+    ]
     assert set(numbers(found)) >= set(range(10, 15))

@@ -27,10 +27,16 @@ from tests.support.cases import cases
 
 UNKNOWN: Final = {"mapping": "", "mapping-csv": "csv"}
 """What the files of exports look like whose records are of no vendor."""
-SEGMENT: Final = b'{"type":"track","event":"e","userId":"u1","messageId":"m%d","timestamp":"2024-01-01T00:00:00Z"}\n'
+SEGMENT: Final = (
+    b'{"type":"track","event":"e","userId":"u1","messageId":"m%d","timestamp":"2024-01-01T00:0'
+    b'0:00Z"}\n'
+)
 NATIVE: Final = b'{"event":"e","distinct_id":"u1","timestamp":"2024-01-01T00:00:00Z"}\n'
 TABLE: Final = b"id;kind;created at;user\n1;a;2024-01-01;u1\n2;b;2024-01-02;u2\n"
-PAGE: Final = b"<!DOCTYPE html>\n<html><head><title>502 Bad Gateway</title></head>\n<body>\noops</body></html>\n"
+PAGE: Final = (
+    b"<!DOCTYPE html>\n<html><head><title>502 Bad Gateway</title></head>\n<body>\n"
+    b"oops</body></html>\n"
+)
 
 
 def chosen(name: str, **options: Any) -> ChosenFormat:
@@ -41,7 +47,11 @@ def chosen(name: str, **options: Any) -> ChosenFormat:
 
 
 def preflight(
-    format_name: str, *paths: Path, accepted: frozenset[str] = frozenset(), delimiter: str = ",", **options: Any
+    format_name: str,
+    *paths: Path,
+    accepted: frozenset[str] = frozenset(),
+    delimiter: str = ",",
+    **options: Any,
 ) -> PreflightResult:
     """The analysis of files by a format."""
     reading = ReadOptions(framing=BY_NAME[format_name].framings[0], delimiter=delimiter)
@@ -77,9 +87,18 @@ def written(folder: Path, files: dict[str, bytes]) -> Path:
 
 
 @cases("name", EXPORTS)
-def test_every_file_of_an_export_is_recognized_and_none_for_another(tmp_path: Path, name: str) -> None:
+def test_every_file_of_an_export_is_recognized_and_none_for_another(
+    tmp_path: Path, name: str
+) -> None:
     """Also packed, and with the records in it that no format accepts."""
-    written(tmp_path, {file: content for file, content in EXPORTS[name](150).files.items() if not file.startswith("rules")})
+    written(
+        tmp_path,
+        {
+            file: content
+            for file, content in EXPORTS[name](150).files.items()
+            if not file.startswith("rules")
+        },
+    )
     with open_source([str(tmp_path)]) as source:
         names = [file.name for file in source.files()]
         found = looks_of(source, names, FORMATS)
@@ -89,7 +108,9 @@ def test_every_file_of_an_export_is_recognized_and_none_for_another(tmp_path: Pa
 
 @cases("name", [each for each in EXPORTS if each not in UNKNOWN])
 @cases("wanted", [form.name for form in FORMATS if not form.takes_mapping])
-def test_an_export_in_another_format_is_named_and_nothing_proposes_to_accept_it(tmp_path: Path, name: str, wanted: str) -> None:
+def test_an_export_in_another_format_is_named_and_nothing_proposes_to_accept_it(
+    tmp_path: Path, name: str, wanted: str
+) -> None:
     """Whichever format was meant and whichever was typed: the page says which one to try."""
     written(tmp_path, EXPORTS[name](40).files)
     result = preflight(wanted, tmp_path)
@@ -108,17 +129,49 @@ def test_an_export_in_another_format_is_named_and_nothing_proposes_to_accept_it(
         (b" \n\n", "an empty file (only white space)", "Export it again"),
         (bytes(range(256)) * 4, "binary data", "Leave it out"),
         (PAGE, "an HTML page (502 Bad Gateway)", "Download it again"),
-        (b"<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>", "XML", "Download it again"),
-        (b'{"error":"unauthorized"}', "JSON lines with the fields error", "`forwarder import mapping …`"),
-        (b'{"a":1,"items":[{"b":2},{"b":3}]}', "one JSON object whose field 'items' is a list", "jq -c '.[\"items\"][]'"),
-        (b"[%b,%b]" % (SEGMENT.strip(), SEGMENT.strip()), "Segment's logs, as a JSON array", "`forwarder import segment …`"),
+        (
+            b"<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>",
+            "XML",
+            "Download it again",
+        ),
+        (
+            b'{"error":"unauthorized"}',
+            "JSON lines with the fields error",
+            "`forwarder import mapping …`",
+        ),
+        (
+            b'{"a":1,"items":[{"b":2},{"b":3}]}',
+            "one JSON object whose field 'items' is a list",
+            "jq -c '.[\"items\"][]'",
+        ),
+        (
+            b"[%b,%b]" % (SEGMENT.strip(), SEGMENT.strip()),
+            "Segment's logs, as a JSON array",
+            "`forwarder import segment …`",
+        ),
         (b"[\n  {}\n]", "a JSON array with the fields ", "`forwarder import mapping …`"),
-        (json.dumps(json.loads(NATIVE), indent=2).encode(), "events as forwarder's own JSON lines", "`forwarder import native …`"),
-        (TABLE, "a table (CSV, separated by semicolons) with the columns id, kind, created at, user", "csv … --delimiter ';'`"),
+        (
+            json.dumps(json.loads(NATIVE), indent=2).encode(),
+            "events as forwarder's own JSON lines",
+            "`forwarder import native …`",
+        ),
+        (
+            TABLE,
+            "a table (CSV, separated by semicolons) with the columns id, kind, created at, user",
+            "csv … --delimiter ';'`",
+        ),
         (TABLE.replace(b";", b"\t"), "separated by tabs", r"csv … --delimiter '\t'`"),
-        (NATIVE.replace(b'"e"', b'"caf\xe9"'), "not in UTF-8 but perhaps in cp1252", "--encoding cp1252"),
+        (
+            NATIVE.replace(b'"e"', b'"caf\xe9"'),
+            "not in UTF-8 but perhaps in cp1252",
+            "--encoding cp1252",
+        ),
         (NATIVE.decode().encode("utf-16-le"), "text in utf-16-le", "Add --encoding utf-16-le."),
-        (b"a line\nand another, longer one\n", "text that is neither JSON nor a table", "Name the files of the export"),
+        (
+            b"a line\nand another, longer one\n",
+            "text that is neither JSON nor a table",
+            "Name the files of the export",
+        ),
         (b"{not json\n", "text that begins like JSON and isn't", ""),
     ],
 )
@@ -130,7 +183,9 @@ def test_what_a_text_looks_like(content: bytes, text: str, todo: str) -> None:
 
 
 def test_packed_files_are_recognized_by_what_is_in_them(tmp_path: Path) -> None:
-    """In a zip of packed files; of Parquet its columns count; only the files that are asked about."""
+    """In a zip of packed files; of Parquet its columns count; only the files that are
+    asked about.
+    """
     pa = pytest.importorskip("pyarrow")
     from pyarrow import parquet  # noqa: PLC0415 -- an optional dependency
 
@@ -157,11 +212,20 @@ def test_a_table_says_which_columns_it_has_and_which_option_names_one(tmp_path: 
     """With the nearest: the same name, what it is often called, or a similar one."""
     result = preflight("csv", written(tmp_path, {"a.csv": TABLE.replace(b";", b",")}))
     shown = page(result)
-    assert "there is no column event: name it by --event-column, perhaps --event-column kind; the columns are id, kind" in shown
+    assert (
+        "there is no column event: name it by --event-column, perhaps --event-column kind; "
+        "the columns are id, kind"
+    ) in shown
     result = preflight("csv", tmp_path, event="kind")
-    assert "there is no column distinct_id: name it by --distinct-id-column, perhaps --distinct-id-column user;" in page(result)
+    assert (
+        "there is no column distinct_id: name it by --distinct-id-column, perhaps "
+        "--distinct-id-column user;"
+    ) in page(result)
     result = preflight("csv", tmp_path, event="kind", distinct_id="user")
-    assert "perhaps --timestamp-column 'created at'; the columns are id, kind, created at, user" in page(result)
+    assert (
+        "perhaps --timestamp-column 'created at'; the columns are id, kind, created at, user"
+        in page(result)
+    )
     semicolons = page(preflight("csv", written(tmp_path, {"a.csv": TABLE})))
     assert "Add --delimiter ';'." in semicolons
     given = page(preflight("csv", tmp_path, delimiter=";"))
@@ -175,7 +239,9 @@ def test_files_beside_the_export_can_be_left_out_or_accepted(tmp_path: Path) -> 
     files = {"a.jsonl": good + b"{bad\n", "b.html": PAGE, "c.json": b""}
     result = preflight("native", written(tmp_path, files))
     found = {each.code: each for each in result.findings}
-    assert found["unfit-files"].sentence == ("1 of 3 files is of another format than native: looks like an HTML page (502 Bad Gateway).")
+    assert found["unfit-files"].sentence == (
+        "1 of 3 files is of another format than native: looks like an HTML page (502 Bad Gateway)."
+    )
     assert found["some-refused"].sentence == "1 of 301 records would be refused (0.3322 %)."
     assert "accept it: --accept unfit-files" in page(result)
     assert not preflight("native", tmp_path, accepted=frozenset({"unfit-files"})).stopping
@@ -194,4 +260,7 @@ def test_of_many_files_some_are_shown(tmp_path: Path) -> None:
     written(tmp_path, {f"{number}.jsonl": SEGMENT for number in range(SHOWN + 3)})
     shown = page(preflight("mixpanel", tmp_path))
     assert "and 3 more files" in shown
-    assert f"No record of {SHOWN + 3} files fits the format mixpanel: looks like Segment's logs." in shown
+    assert (
+        f"No record of {SHOWN + 3} files fits the format mixpanel: looks like Segment's logs."
+        in shown
+    )

@@ -19,10 +19,20 @@ from tests.support.cases import cases
 
 
 def event(
-    key: str | None = None, day: int = 20_000, *, name: str = "a", time: int = 0, who: str = "person", uuid: str = "0198c3c0"
+    key: str | None = None,
+    day: int = 20_000,
+    *,
+    name: str = "a",
+    time: int = 0,
+    who: str = "person",
+    uuid: str = "0198c3c0",
 ) -> ImportedEvent:
-    """An event of a day, so many microseconds after its start; with a key its uuid follows from that."""
-    return ImportedEvent(name, who, day * DAY + time, uuid if key is None else derived_uuid(key), {}, key is not None)
+    """An event of a day, so many microseconds after its start; with a key its uuid follows from
+    that.
+    """
+    return ImportedEvent(
+        name, who, day * DAY + time, uuid if key is None else derived_uuid(key), {}, key is not None
+    )
 
 
 def among(repeats: Repeats, events: Sequence[ImportedEvent]) -> list[int]:
@@ -72,14 +82,20 @@ def found(events: Sequence[ImportedEvent], folder: Path, sizes: Sizes = USUAL) -
         (event(name="\ud800"), event(name="\ud800"), True),
     ],
 )
-def test_what_a_repeat_is(first: ImportedEvent, second: ImportedEvent, is_repeat: bool, tmp_path: Path) -> None:
-    """The same natural key and name on one UTC day; without a key, all that the service collapses on."""
+def test_what_a_repeat_is(
+    first: ImportedEvent, second: ImportedEvent, is_repeat: bool, tmp_path: Path
+) -> None:
+    """The same natural key and name on one UTC day; without a key, all that the service collapses
+    on.
+    """
     assert found([first, second], tmp_path) == [False, is_repeat]
 
 
 @pytest.mark.parametrize("sizes", [SMALL, (2, 2), USUAL])
 def test_memory_is_bounded_and_nothing_forgotten(sizes: Sizes, tmp_path: Path) -> None:
-    """Far more events than an index may hold are all known, in whatever order of days they come again."""
+    """Far more events than an index may hold are all known, in whatever order of days they come
+    again.
+    """
     events = [event(str(number), number % 7) for number in range(700)]
     with Repeats(tmp_path, *sizes) as repeats:
         assert not any(among(repeats, [each]) for each in events)
@@ -102,7 +118,9 @@ def test_a_file_left_by_a_former_version_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cant_be_written_in_says_so(tmp_path: Path) -> None:
-    """Where the file can't be made the import ends with what to do, before anything could be sent twice."""
+    """Where the file can't be made the import ends with what to do, before anything could be sent
+    twice.
+    """
     (folder := tmp_path / "folder").mkdir()
     repeats = Repeats(folder)
     folder.rmdir()
@@ -114,7 +132,9 @@ def test_a_folder_that_cant_be_written_in_says_so(tmp_path: Path) -> None:
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 4)), max_size=120), SIZES)
 def test_it_is_as_a_set_would_be(keys: list[tuple[int, int]], sizes: Sizes) -> None:
-    """For any order and any sizes: an event is a repeat if and only if its key came before on its day."""
+    """For any order and any sizes: an event is a repeat if and only if its key came before on its
+    day.
+    """
     seen = set[tuple[int, int]]()
     expected = []
     for each in keys:
@@ -125,8 +145,12 @@ def test_it_is_as_a_set_would_be(keys: list[tuple[int, int]], sizes: Sizes) -> N
 
 
 def test_what_has_one_hash_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the index says of every digest that it may have it, each is looked up, and no event is lost."""
-    monkeypatch.setattr("forwarder.sources.imports.repeats.hash", lambda each: hash(each) & 1, raising=False)
+    """Where the index says of every digest that it may have it, each is looked up, and no event is
+    lost.
+    """
+    monkeypatch.setattr(
+        "forwarder.sources.imports.repeats.hash", lambda each: hash(each) & 1, raising=False
+    )
     events = [event(str(number)) for number in range(300)]
     assert found([*events, *events], tmp_path, SMALL) == [False] * 300 + [True] * 300
 
@@ -140,7 +164,9 @@ def block(keys: Sequence[Key], name: str = "a", who: str = "b") -> list[Imported
     return [ImportedEvent(name, who, time, str(UUID(int=number)), {}) for time, number in keys]
 
 
-def found_in_blocks(blocks: Sequence[list[ImportedEvent]], folder: Path, sizes: Sizes = USUAL) -> list[list[int]]:
+def found_in_blocks(
+    blocks: Sequence[list[ImportedEvent]], folder: Path, sizes: Sizes = USUAL
+) -> list[list[int]]:
     """Which events of each block are repeats. Nothing is left in the folder."""
     repeats = Repeats(folder, *sizes)
     told = [among(repeats, each) for each in blocks]
@@ -151,7 +177,13 @@ def found_in_blocks(blocks: Sequence[list[ImportedEvent]], folder: Path, sizes: 
 
 def test_all_that_the_service_collapses_on_makes_a_repeat(tmp_path: Path) -> None:
     """Uuid, time, name and id together, within a block and between blocks; each alone doesn't."""
-    blocks = [block([(5, 1), (5, 1), (5, 2)]), block([(5, 1)]), block([(5, 1)], "other"), block([(5, 1)], who="other"), block([(6, 1)])]
+    blocks = [
+        block([(5, 1), (5, 1), (5, 2)]),
+        block([(5, 1)]),
+        block([(5, 1)], "other"),
+        block([(5, 1)], who="other"),
+        block([(6, 1)]),
+    ]
     assert found_in_blocks(blocks, tmp_path) == [[1], [0], [], [], []]
 
 
@@ -167,8 +199,12 @@ def test_nothing_is_asked_of_no_events(tmp_path: Path) -> None:
 
 
 def test_what_goes_to_the_file_is_found_there(tmp_path: Path) -> None:
-    """A source in the order of time writes what it can't hold, and knows it when a block reaches back to it."""
-    blocks = [block([(time * 10 + each, time * 10 + each) for each in range(10)]) for time in range(30)]
+    """A source in the order of time writes what it can't hold, and knows it when a block reaches
+    back to it.
+    """
+    blocks = [
+        block([(time * 10 + each, time * 10 + each) for each in range(10)]) for time in range(30)
+    ]
     with Repeats(tmp_path, *SMALL) as repeats:
         assert not any(among(repeats, each) for each in blocks)
         assert [among(repeats, each) for each in blocks[::-1]] == [[*range(10)]] * 30
@@ -192,13 +228,19 @@ def test_keys_and_events_without_any_in_one_block(tmp_path: Path) -> None:
         assert among(repeats, [event(time=5), event("k", 20_001), event("k", time=9)]) == [0, 2]
 
 
-BLOCKS = st.lists(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 5)), min_size=1, max_size=8), max_size=12)
+BLOCKS = st.lists(
+    st.lists(st.tuples(st.integers(0, 12), st.integers(0, 5)), min_size=1, max_size=8), max_size=12
+)
 
 
 @settings(deadline=None, max_examples=120)
 @given(BLOCKS, SIZES, st.booleans())
-def test_blocks_are_as_a_set_would_be(blocks: list[list[Key]], sizes: Sizes, in_order: bool) -> None:
-    """For any blocks, in the order of time or not, and any sizes: a repeat is what came before, and nothing else."""
+def test_blocks_are_as_a_set_would_be(
+    blocks: list[list[Key]], sizes: Sizes, in_order: bool
+) -> None:
+    """For any blocks, in the order of time or not, and any sizes: a repeat is what came before,
+    and nothing else.
+    """
     if in_order:
         whole = sorted(key for keys in blocks for key in keys)
         lengths = [len(keys) for keys in blocks]
@@ -216,7 +258,9 @@ def test_blocks_are_as_a_set_would_be(blocks: list[list[Key]], sizes: Sizes, in_
 
 
 def test_uuids_are_told_apart_however_they_are_spelled() -> None:
-    """One spelled otherwise counts as another one, as its text does; a mixture of lengths isn't taken for the usual form."""
+    """One spelled otherwise counts as another one, as its text does; a mixture of lengths isn't
+    taken for the usual form.
+    """
     usual = "0198c3c0-1111-7222-8333-444455556666"
     others = [usual.replace("-", ""), f"urn:uuid:{usual}", f"{{{usual}}}"]
     assert pack_uuids([usual]) == UUID(usual).bytes

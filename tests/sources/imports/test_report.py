@@ -1,4 +1,6 @@
-"""The report of an import: text, JSON, the page, and the files that it leaves; and its progress, in words and for machines."""
+"""The report of an import: text, JSON, the page, and the files that it leaves; and its progress,
+in words and for machines.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ from rich.console import Console
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.imports.books import DayTally, ImportTotals, RecordBooks, RefusalExample
-from forwarder.sources.imports.checkpoint import FileCheckpoint, ImportCheckpoint, ImportJob, SourceContent
+from forwarder.sources.imports.checkpoint import (
+    FileCheckpoint,
+    ImportCheckpoint,
+    ImportJob,
+    SourceContent,
+)
 from forwarder.sources.imports.report import (
     FILES,
     JSON,
@@ -68,7 +75,9 @@ def test_an_import_that_was_stopped_says_how_it_goes_on() -> None:
 
 def test_what_comes_from_outside_is_text() -> None:
     """Markup isn't understood, and what a terminal would obey isn't passed on."""
-    made = msgspec.structs.replace(manifest(1), names={"[bold]x[/bold]": 2, "red \x1b[31m alert\x07\u202e": 1})
+    made = msgspec.structs.replace(
+        manifest(1), names={"[bold]x[/bold]": 2, "red \x1b[31m alert\x07\u202e": 1}
+    )
     text = told(made)
     assert "[bold]x[/bold]" in text
     assert "red \ufffd[31m alert\ufffd\ufffd" in text
@@ -78,7 +87,12 @@ def test_what_comes_from_outside_is_text() -> None:
 def test_machines_get_the_same() -> None:
     """With the difference of the books, which is 0."""
     got = json.loads(as_json(manifest(60)))
-    assert (got["events"], got["source_events"], got["books"]["read"], got["books"]["difference"]) == (269, 270, 278, 0)
+    assert (
+        got["events"],
+        got["source_events"],
+        got["books"]["read"],
+        got["books"]["difference"],
+    ) == (269, 270, 278, 0)
     assert (got["days"], len(got["periods"]), got["seconds"]) == (60, 60, 10800.0)
     assert got["job"]["options"]["until"] == "2025-06-13"
 
@@ -88,7 +102,10 @@ def test_mended_records_are_said_beside_those_that_were_refused() -> None:
     made = manifest(60)
     assert "mended" not in told(made)
     made.books.mended = 2
-    assert "+ 5 refused + 2 left out + 2 repeats (of the refused, 2 repaired and delivered since): balanced" in told(made)
+    assert (
+        "+ 5 refused + 2 left out + 2 repeats (of the refused, 2 repaired and delivered "
+        "since): balanced"
+    ) in told(made)
     made.books.mended = 5
     assert "(of the refused, 5 repaired and delivered since, all of them): balanced" in told(made)
     assert json.loads(as_json(made))["books"]["mended"] == 5
@@ -101,14 +118,22 @@ def test_mended_records_are_said_beside_those_that_were_refused() -> None:
         (["2024-02-28", "2024-03-01"], "day", ["2024-02-28", "2024-02-29", "2024-03-01"]),
         (["2023-12-27", "2024-05-01"], "week", ["2023-12-25", *[""] * 17, "2024-04-29"]),
         (["2019-11-30", "2024-01-01"], "month", ["2019-11", *[""] * 49, "2024-01"]),
-        (["1970-01-01", "1970-12-31", "2024-06-01", "9999-12-31"], "year", ["1970", "2024", "9999"]),
+        (
+            ["1970-01-01", "1970-12-31", "2024-06-01", "9999-12-31"],
+            "year",
+            ["1970", "2024", "9999"],
+        ),
     ],
 )
-def test_many_days_are_shown_by_the_week_month_or_year(days: list[str], unit: str, labels: list[str]) -> None:
+def test_many_days_are_shown_by_the_week_month_or_year(
+    days: list[str], unit: str, labels: list[str]
+) -> None:
     """Whatever the span, what is shown can be read at once, and no event is missing from it."""
     got, shown = periods({day: DayTally(source=3, delivered=2) for day in days})
     assert got == unit
-    assert [each.label if known else "" for each, known in zip(shown, labels, strict=True)] == labels
+    assert [
+        each.label if known else "" for each, known in zip(shown, labels, strict=True)
+    ] == labels
     assert sum(each.source for each in shown) == 3 * len(days)
     assert sum(each.delivered for each in shown) == 2 * len(days)
 
@@ -116,8 +141,14 @@ def test_many_days_are_shown_by_the_week_month_or_year(days: list[str], unit: st
 def test_books_that_do_not_balance_are_said_so() -> None:
     """Missing and too many are different mistakes."""
     assert balance(RecordBooks(read=5, delivered=3)) == "2 missing"
-    assert balance(RecordBooks(read=5, delivered=3, refused={"x": 1}, left_out={"y": 1}, repeats=1)) == "1 too many"
-    assert sentence(RecordBooks()) == "0 records read = 0 delivered + 0 refused + 0 left out + 0 repeats"
+    assert (
+        balance(RecordBooks(read=5, delivered=3, refused={"x": 1}, left_out={"y": 1}, repeats=1))
+        == "1 too many"
+    )
+    assert (
+        sentence(RecordBooks())
+        == "0 records read = 0 delivered + 0 refused + 0 left out + 0 repeats"
+    )
 
 
 def test_the_rate_is_that_of_all_the_time() -> None:
@@ -208,12 +239,21 @@ def test_it_says_what_the_manifest_says() -> None:
 
 @cases("days", [0, 1, 60, 700, 2500])
 def test_it_is_well_formed_and_stands_alone(days: int) -> None:
-    """Every element is closed; nothing is loaded from anywhere, nothing runs; each period has its bars."""
+    """Every element is closed; nothing is loaded from anywhere, nothing runs; each period has its
+    bars.
+    """
     parsed = Parsed(html_page(manifest(days)))
     assert parsed.open == []
     assert not {"script", "img", "link", "iframe", "object", "a", "base"} & set(parsed.tags)
-    assert not [name for name, _ in parsed.attributes if name.startswith("on") or name in ("src", "href", "srcset", "action")]
-    assert ("content", "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'") in parsed.attributes
+    assert not [
+        name
+        for name, _ in parsed.attributes
+        if name.startswith("on") or name in ("src", "href", "srcset", "action")
+    ]
+    assert (
+        "content",
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
+    ) in parsed.attributes
     assert not re.search(rb"//|@import|url\(", html_page(manifest(days)))
     assert parsed.tags.count("rect") == {0: 0, 1: 2, 60: 61, 700: 101, 2500: 84}[days]
 
@@ -230,10 +270,17 @@ def test_what_comes_from_outside_is_text_on_the_page() -> None:
 
 
 def test_bars_are_as_high_as_their_figures() -> None:
-    """The highest fills the chart; what wasn't delivered stands on what was, and both together are the source's."""
-    days = {"2024-01-01": DayTally(source=40, delivered=40), "2024-01-02": DayTally(source=20, delivered=10)}
+    """The highest fills the chart; what wasn't delivered stands on what was, and both together are
+    the source's.
+    """
+    days = {
+        "2024-01-01": DayTally(source=40, delivered=40),
+        "2024-01-02": DayTally(source=20, delivered=10),
+    }
     body = html_page(msgspec.structs.replace(manifest(1), days=days)).decode()
-    assert re.findall(r'<rect class="(\w+)" x="([\d.]+)" width="([\d.]+)" y="([\d.]+)" height="([\d.]+)"', body) == [
+    assert re.findall(
+        r'<rect class="(\w+)" x="([\d.]+)" width="([\d.]+)" y="([\d.]+)" height="([\d.]+)"', body
+    ) == [
         ("delivered", "0.15", "0.7", "0.00", "100.00"),
         ("delivered", "1.15", "0.7", "75.00", "25.00"),
         ("missing", "1.15", "0.7", "50.00", "25.00"),
@@ -242,16 +289,24 @@ def test_bars_are_as_high_as_their_figures() -> None:
 
 
 def test_a_few_bars_stay_bars() -> None:
-    """A chart has room for 16 periods at least, and where all was delivered nothing is said to be missing."""
+    """A chart has room for 16 periods at least, and where all was delivered nothing is said to be
+    missing.
+    """
     body = html_page(manifest(5)).decode()
     assert 'viewBox="0 0 16 100"' in body
-    whole = msgspec.structs.replace(manifest(1), days={"2024-01-01": DayTally(source=40, delivered=40)})
+    whole = msgspec.structs.replace(
+        manifest(1), days={"2024-01-01": DayTally(source=40, delivered=40)}
+    )
     assert "not delivered 0" not in html_page(whole).decode()
 
 
 def test_one_is_singular() -> None:
-    """Of one record, event and repeat the page speaks in the singular, and of a rate only if it is one."""
-    one = msgspec.structs.replace(manifest(0), books=RecordBooks(read=2, delivered=1, repeats=1), events=1, names={"a": 1})
+    """Of one record, event and repeat the page speaks in the singular, and of a rate only if it is
+    one.
+    """
+    one = msgspec.structs.replace(
+        manifest(0), books=RecordBooks(read=2, delivered=1, repeats=1), events=1, names={"a": 1}
+    )
     text = Parsed(html_page(one)).text
     for words in (
         "1 event delivered in 3h",
@@ -309,7 +364,9 @@ REPORT_FILES = {MANIFEST, JSON, PAGE}
 
 def checkpoint() -> ImportCheckpoint:
     """Of an import that is complete."""
-    return ImportCheckpoint(JOB, 1_750_000_000.0, 1_750_000_600.0, [], [], ImportTotals(), exhausted=True)
+    return ImportCheckpoint(
+        JOB, 1_750_000_000.0, 1_750_000_600.0, [], [], ImportTotals(), exhausted=True
+    )
 
 
 def test_all_of_them_are_written(tmp_path: Path) -> None:
@@ -351,23 +408,40 @@ def standing(saved: ImportCheckpoint | None, *, running: bool = False) -> Import
 def test_a_complete_import_in_words() -> None:
     """What it is, since when, its books, its events and its files."""
     saved = sample(4)
-    read, delivered, events = saved.books.read, saved.books.delivered, sum(day.delivered for day in saved.totals.days.values())
+    read, delivered, events = (
+        saved.books.read,
+        saved.books.delivered,
+        sum(day.delivered for day in saved.totals.days.values()),
+    )
     assert list(standing(saved).words(NOW)) == [
         "mixpanel export/*.json.gz: complete",
         f"  import {JOB.id}, in /state/mixpanel-1a2b3c4d",
         "  started 2025-06-15T15:06:40Z, last checkpoint 2025-06-15T15:06:40Z, 1m 15s ago",
-        f"  {read} records read = {delivered} delivered + 5 refused + 2 left out + 2 repeats: balanced",
-        f"  {events} events delivered, of 2024-01-01T00:00:00.000Z to 2024-01-04T00:00:04.000Z; 2 of 2 files done",
+        (
+            f"  {read} records read = {delivered} delivered + 5 refused + 2 left out + 2 repeats: "
+            "balanced"
+        ),
+        (
+            f"  {events} events delivered, of 2024-01-01T00:00:00.000Z to "
+            "2024-01-04T00:00:04.000Z; 2 of 2 files done"
+        ),
     ]
 
 
 @cases(
     ("ended", "running", "said"),
-    [(True, True, "running"), (False, True, "running"), (False, False, "not complete: the same command resumes it")],
+    [
+        (True, True, "running"),
+        (False, True, "running"),
+        (False, False, "not complete: the same command resumes it"),
+    ],
 )
 def test_the_state_of_one_that_runs_or_was_ended(*, ended: bool, running: bool, said: str) -> None:
     """Whoever has the folder now is at work on it; else it waits for the command."""
-    assert next(standing(sample(4, ended=ended), running=running).words(NOW)) == f"mixpanel export/*.json.gz: {said}"
+    assert (
+        next(standing(sample(4, ended=ended), running=running).words(NOW))
+        == f"mixpanel export/*.json.gz: {said}"
+    )
 
 
 def test_books_that_are_off_are_said() -> None:
@@ -394,7 +468,9 @@ def test_files_in_archives_are_known_once_they_are_read() -> None:
     contents = [SourceContent(name, 1, "d") for name in ("a.zip", "b!.zip", "c.json")]
     saved = ImportCheckpoint(JOB, STARTED, STARTED, contents, files)
     assert file_progress(saved) == (1, 4, False)
-    assert list(standing(saved).words(NOW))[-1].endswith("; 1 of 4 files done, as far as they are known")
+    assert list(standing(saved).words(NOW))[-1].endswith(
+        "; 1 of 4 files done, as far as they are known"
+    )
     saved.files.append(FileCheckpoint("b!.zip!3.json", "x", RecordBooks(), 0))
     assert file_progress(saved) == (1, 4, False)
 
@@ -410,8 +486,13 @@ def test_how_much_of_it_is_read() -> None:
     """Against what the preflight counted, until it is complete."""
     saved = sample(4, ended=False)
     said = list(ImportStatus(FOLDER, saved, running=True, counted=saved.books.read * 4).words(NOW))
-    assert said[4] == f"  25% of the {saved.books.read * 4} records that were counted before it began"
-    assert not any("%" in line for line in ImportStatus(FOLDER, sample(4), running=True, counted=100).words(NOW))
+    assert (
+        said[4] == f"  25% of the {saved.books.read * 4} records that were counted before it began"
+    )
+    assert not any(
+        "%" in line
+        for line in ImportStatus(FOLDER, sample(4), running=True, counted=100).words(NOW)
+    )
 
 
 def test_a_status_says_why_a_running_import_waits() -> None:
@@ -427,13 +508,20 @@ def test_a_status_says_why_a_running_import_waits() -> None:
 
 def test_the_progress_for_machines() -> None:
     """All figures, also of what has settled nothing; never a folder without its state."""
-    whole, empty = json.loads(msgspec.json.encode([each.plain() for each in (standing(sample(4)), standing(None, running=True))]))
+    whole, empty = json.loads(
+        msgspec.json.encode(
+            [each.plain() for each in (standing(sample(4)), standing(None, running=True))]
+        )
+    )
     assert empty == {"folder": str(FOLDER), "job": None, "running": True, "complete": False}
     assert (whole["job"]["id"], whole["complete"], whole["running"]) == (JOB.id, True, False)
     assert whole["books"]["read"] == sample(4).books.read
     assert whole["books"]["difference"] == 0
     assert whole["files"] == {"done": 2, "known": 2, "all_known": True}
-    assert (whole["first"], whole["written"]) == ("2024-01-01T00:00:00.000Z", "2025-06-15T15:06:40Z")
+    assert (whole["first"], whole["written"]) == (
+        "2024-01-01T00:00:00.000Z",
+        "2025-06-15T15:06:40Z",
+    )
 
 
 def test_it_says_what_was_read_and_what_became_of_it() -> None:
@@ -444,7 +532,9 @@ def test_it_says_what_was_read_and_what_became_of_it() -> None:
     assert list(made.days) == ["2024-01-01", "2024-01-02"]
     assert made.books.difference == 0
     assert made.books.read == sum(file.books.read for file in made.files)
-    assert made.events == sum(made.names.values()) == sum(day.delivered for day in made.days.values())
+    assert (
+        made.events == sum(made.names.values()) == sum(day.delivered for day in made.days.values())
+    )
     assert made.source_events == made.events + made.books.refused["rejected_400"]
     assert list(made.names.values()) == sorted(made.names.values(), reverse=True)
     assert made.complete
@@ -456,7 +546,9 @@ def test_an_import_that_goes_on_is_not_complete() -> None:
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    """A former one is replaced; people can read it as well. The same manifest gives the same bytes: two can be compared by anything."""
+    """A former one is replaced; people can read it as well. The same manifest gives the same
+    bytes: two can be compared by anything.
+    """
     path = tmp_path / MANIFEST
     write_reports(manifest(days=3), tmp_path)
     first = path.read_bytes()

@@ -71,17 +71,30 @@ def test_all_shards_together_have_everything_once(of: int, files: int, limit: in
     assert max(parts) - min(parts) <= 1
 
 
-def part(number: int, of: int = 3, *, ended: bool = True, files: int = 6, listing: str = LIST, days: int = 4) -> ImportCheckpoint:
+def part(
+    number: int,
+    of: int = 3,
+    *,
+    ended: bool = True,
+    files: int = 6,
+    listing: str = LIST,
+    days: int = 4,
+) -> ImportCheckpoint:
     """That of a shard."""
     saved = checkpoint(days, ended=ended)
     saved.job = msgspec.structs.replace(JOB, shard=SourceShard(number, of, files, listing))
     return saved
 
 
-def together(*saved: ImportCheckpoint, running: tuple[int, ...] = (), counted: int | None = None, of: int = 3) -> ImportShards:
+def together(
+    *saved: ImportCheckpoint, running: tuple[int, ...] = (), counted: int | None = None, of: int = 3
+) -> ImportShards:
     """All of them."""
     shards = {each.job.shard.number: each for each in saved if each.job.shard is not None}
-    found = {number: ImportStatus(FOLDER / f"shard-{number}-of-{of}", each, number in running, counted) for number, each in shards.items()}
+    found = {
+        number: ImportStatus(FOLDER / f"shard-{number}-of-{of}", each, number in running, counted)
+        for number, each in shards.items()
+    }
     return ImportShards(FOLDER, of, found)
 
 
@@ -105,7 +118,10 @@ def test_complete_shards() -> None:
         "shard state read delivered refused left out repeats events files last checkpoint",
         *(f"{number}/3 complete {figures} {events} 2 of 2 1m 15s ago" for number in range(3)),
         f"all {books.read * 3} {books.delivered * 3} 15 6 6 {events * 3}",
-        f"{books.read * 3} records read = {books.delivered * 3} delivered + 15 refused + 6 left out + 6 repeats: balanced",
+        (
+            f"{books.read * 3} records read = {books.delivered * 3} delivered + 15 refused + 6 "
+            "left out + 6 repeats: balanced"
+        ),
         f"{events * 3} events delivered, of 2024-01-01T00:00:00.000Z to 2024-01-04T00:00:04.000Z",
     ]
     assert shards.gaps == ShardGaps(3, [], [], same_list=True)
@@ -115,7 +131,14 @@ def test_complete_shards() -> None:
 
 def test_what_is_missing_is_named() -> None:
     """What hasn't begun, and what has and isn't done: neighbours together."""
-    shards = together(part(1, 8), part(3, 8, ended=False), part(4, 8, ended=False), running=(4,), counted=100, of=8)
+    shards = together(
+        part(1, 8),
+        part(3, 8, ended=False),
+        part(4, 8, ended=False),
+        running=(4,),
+        counted=100,
+        of=8,
+    )
     said = page(shards)
     assert "in 8 shards: not complete" in said
     assert "not started: 0/8, 2/8, 5/8 to 7/8" in said
@@ -148,11 +171,15 @@ def test_why_they_wait_is_said_once() -> None:
     saved = [part(number, ended=False) for number in range(3)]
     for each in saved[:2]:
         each.waiting = "the service doesn't accept events now"
-    assert "waiting: 0/3 to 1/3: the service doesn't accept events now" in page(together(*saved, running=(0, 1, 2)))
+    assert "waiting: 0/3 to 1/3: the service doesn't accept events now" in page(
+        together(*saved, running=(0, 1, 2))
+    )
 
 
 def test_different_lists_are_never_complete() -> None:
-    """Shards whose folders are of different machines may have seen different files: which, and how many each."""
+    """Shards whose folders are of different machines may have seen different files: which, and how
+    many each.
+    """
     shards = together(part(0), part(1, files=7, listing="0ther"), part(2))
     said = page(shards)
     assert "divide different lists of files: 6 files for 0/3, 2/3; 7 files for 1/3." in said
@@ -167,7 +194,11 @@ def test_manifests_add_up() -> None:
     random.Random(4).shuffle(parts)
     whole = added_up(parts, complete=True)
     assert whole.books.read == sum(each.books.read for each in parts)
-    assert whole.events == sum(day.delivered for day in whole.days.values()) == sum(each.events for each in parts)
+    assert (
+        whole.events
+        == sum(day.delivered for day in whole.days.values())
+        == sum(each.events for each in parts)
+    )
     digest = sum(int(each.days["2024-01-01"].uuids, 16) for each in parts) % 2**128
     assert whole.days["2024-01-01"].uuids == f"{digest:032x}"
     assert list(whole.days) == sorted(whole.days)
@@ -182,9 +213,12 @@ def test_manifests_add_up() -> None:
 def test_times_are_compared_as_times() -> None:
     """Not as they are written: some have microseconds."""
     parts = [
-        msgspec.structs.replace(manifest(1), first=time, last=time) for time in ("2024-01-01T00:00:00.1234Z", "2024-01-01T00:00:00.123Z")
+        msgspec.structs.replace(manifest(1), first=time, last=time)
+        for time in ("2024-01-01T00:00:00.1234Z", "2024-01-01T00:00:00.123Z")
     ]
-    whole = added_up([*parts, msgspec.structs.replace(manifest(0), first=None, last=None)], complete=True)
+    whole = added_up(
+        [*parts, msgspec.structs.replace(manifest(0), first=None, last=None)], complete=True
+    )
     assert (whole.first, whole.last) == ("2024-01-01T00:00:00.123Z", "2024-01-01T00:00:00.1234Z")
 
 

@@ -40,7 +40,15 @@ SMALL = (5_000, 2)
 def finished(time: int, number: int) -> FinishedEvent:
     """An event at a time, with texts of its own."""
     return FinishedEvent(
-        time, f"person é {number % 3}", "seen", f"uuid-{number}", b'{"number":%d}' % number, number % 2, number + 1, number, number % 4
+        time,
+        f"person é {number % 3}",
+        "seen",
+        f"uuid-{number}",
+        b'{"number":%d}' % number,
+        number % 2,
+        number + 1,
+        number,
+        number % 4,
     )
 
 
@@ -60,7 +68,9 @@ def ordered(sorter: EventSorter) -> Iterator[FinishedEvent]:
     return (FinishedEvent(entry.time, *entry[2:-1]) for entry in sorter.ordered())
 
 
-def sort(events: Iterable[FinishedEvent], folder: Path, limits: tuple[int, ...] = ()) -> list[FinishedEvent]:
+def sort(
+    events: Iterable[FinishedEvent], folder: Path, limits: tuple[int, ...] = ()
+) -> list[FinishedEvent]:
     """Some events, sorted."""
     with EventSorter(folder, *limits) as sorter:
         for event in events:
@@ -89,7 +99,9 @@ def test_what_fits_in_memory_makes_no_file(tmp_path: Path) -> None:
 
 
 def test_what_doesnt_fit_goes_through_runs(tmp_path: Path) -> None:
-    """With far more runs than may be open, all comes out in order, and no file stays, in the end or after."""
+    """With far more runs than may be open, all comes out in order, and no file stays, in the end
+    or after.
+    """
     events = some(1_000)
     with EventSorter(tmp_path, *SMALL) as sorter:
         for event in events:
@@ -103,8 +115,12 @@ def test_what_doesnt_fit_goes_through_runs(tmp_path: Path) -> None:
 
 
 @cases(("events", "written"), [(3, []), (4, [2]), (6, [3, 5])])
-def test_no_more_is_written_again_than_has_to_be(tmp_path: Path, events: int, written: list[int]) -> None:
-    """Three runs may be read together, and each has one event here: of four, just two are made one."""
+def test_no_more_is_written_again_than_has_to_be(
+    tmp_path: Path, events: int, written: list[int]
+) -> None:
+    """Three runs may be read together, and each has one event here: of four, just two
+    are made one.
+    """
     with EventSorter(tmp_path, memory=1, runs=3) as sorter:
         for event in some(events):
             sorter.add(event)
@@ -115,7 +131,11 @@ def test_no_more_is_written_again_than_has_to_be(tmp_path: Path, events: int, wr
 def test_what_is_to_be_known_of_an_event_stays_with_it(tmp_path: Path) -> None:
     """In memory, and through runs."""
     events = some(40)
-    known = [None, SharedRecord(is_last=True), SharedRecord(is_last=False, reason="too_large", detail="two MB")]
+    known = [
+        None,
+        SharedRecord(is_last=True),
+        SharedRecord(is_last=False, reason="too_large", detail="two MB"),
+    ]
     for limits in ((), SMALL):
         with EventSorter(tmp_path, *limits) as sorter:
             for number, event in enumerate(events):
@@ -125,8 +145,13 @@ def test_what_is_to_be_known_of_an_event_stays_with_it(tmp_path: Path) -> None:
 
 
 def test_blocks_of_a_run_are_read_one_after_the_other(tmp_path: Path) -> None:
-    """Runs of several blocks, and events larger than a block or than memory, come out as they went in."""
-    events = [finished(-number % 7, number)._replace(data=bytes([number]) * size) for number, size in enumerate([200_000, 700_000, 9] * 6)]
+    """Runs of several blocks, and events larger than a block or than memory, come out as they went
+    in.
+    """
+    events = [
+        finished(-number % 7, number)._replace(data=bytes([number]) * size)
+        for number, size in enumerate([200_000, 700_000, 9] * 6)
+    ]
     assert sort(events, tmp_path, (1_000_000, 3)) == by_time(events)
 
 
@@ -136,7 +161,9 @@ def test_nothing_gives_nothing(tmp_path: Path) -> None:
 
 
 def test_no_file_is_left_when_reading_stops_early(tmp_path: Path) -> None:
-    """Whoever leaves the block before the end leaves no file behind, and none open; so does who stops merging."""
+    """Whoever leaves the block before the end leaves no file behind, and none open; so does who
+    stops merging.
+    """
     for steps in (1, 1_000):
         with EventSorter(tmp_path, *SMALL) as sorter:
             for event in some(200):
@@ -161,7 +188,9 @@ def test_files_of_a_run_that_died_are_removed_and_no_others(tmp_path: Path) -> N
 
 def test_a_folder_that_cant_be_written_in_says_so(tmp_path: Path) -> None:
     """Where a run can't be written the import ends with what to do."""
-    with pytest.raises(ConfigurationError, match="missing can't be sorted in: No such file") as raised:
+    with pytest.raises(
+        ConfigurationError, match="missing can't be sorted in: No such file"
+    ) as raised:
         sort(some(200), tmp_path / "missing", SMALL)
     assert "--state" in raised.value.hint
 
@@ -195,14 +224,32 @@ LARGE = b"x" * 100_000
 
 def entries(count: int, data: bytes = LARGE) -> list[SortedEvent]:
     """Entries in order."""
-    known = [None, SharedRecord(is_last=False), SharedRecord(is_last=True, reason="too_large", detail="two MB")]
-    return [SortedEvent(turn, turn, "someone", "seen", "", data, turn % 2, turn, turn, 0, known[turn % 3]) for turn in range(count)]
+    known = [
+        None,
+        SharedRecord(is_last=False),
+        SharedRecord(is_last=True, reason="too_large", detail="two MB"),
+    ]
+    return [
+        SortedEvent(
+            turn, turn, "someone", "seen", "", data, turn % 2, turn, turn, 0, known[turn % 3]
+        )
+        for turn in range(count)
+    ]
 
 
 def written(spool: EventSpool, count: int, data: bytes = LARGE) -> SpoolIndex:
     """A spool of so many entries."""
     about = SpoolIndex(JOB, {"a.jsonl": 7})
-    about.files = [SortedFile("a.jsonl", "5eed", 9, RecordBooks(2, refused={"no_time": 2}), "d1", ReadFailure(17, "it is cut off"))]
+    about.files = [
+        SortedFile(
+            "a.jsonl",
+            "5eed",
+            9,
+            RecordBooks(2, refused={"no_time": 2}),
+            "d1",
+            ReadFailure(17, "it is cut off"),
+        )
+    ]
     about.examples = {"no_time": [RefusalExample("a.jsonl", 3, "there is none")]}
     assert list(spool.write(entries(count, data), about))[-1:] == [count][:count]
     assert spool.find({"a.jsonl": 7}) is None
@@ -229,7 +276,10 @@ def test_what_is_known_of_it_is_found_again(tmp_path: Path) -> None:
     about = written(EventSpool(tmp_path, JOB), 10)
     found = EventSpool(tmp_path, JOB).find({"a.jsonl": 7}, about.digest)
     assert found == about
-    assert (about.files[0].name, about.files[0].broken) == ("a.jsonl", ReadFailure(17, "it is cut off"))
+    assert (about.files[0].name, about.files[0].broken) == (
+        "a.jsonl",
+        ReadFailure(17, "it is cut off"),
+    )
 
 
 def test_one_that_is_of_something_else_isnt_used(tmp_path: Path) -> None:
@@ -246,7 +296,11 @@ def test_one_that_isnt_whole_isnt_used(tmp_path: Path) -> None:
     spool = EventSpool(tmp_path, JOB)
     written(spool, 4)
     books = (tmp_path / FILE).read_bytes()
-    for content in (books[:-20], books.replace(b'"entries":4', b'"entries":5'), books.replace(b'"version":1', b'"version":2')):
+    for content in (
+        books[:-20],
+        books.replace(b'"entries":4', b'"entries":5'),
+        books.replace(b'"version":1', b'"version":2'),
+    ):
         assert content != books
         (tmp_path / FILE).write_bytes(content)
         assert spool.find({"a.jsonl": 7}) is None
@@ -270,7 +324,11 @@ def test_damage_is_told_and_the_next_run_sorts_anew(tmp_path: Path, what: str) -
     spool = EventSpool(tmp_path, JOB)
     about = written(spool, 10)
     content = (tmp_path / SPOOL).read_bytes()
-    damage = {"changed": content[:-5] + b"?????", "cut": content[: len(content) // 2], "cut in a header": content + b"x"}
+    damage = {
+        "changed": content[:-5] + b"?????",
+        "cut": content[: len(content) // 2],
+        "cut in a header": content + b"x",
+    }
     if what in damage:
         (tmp_path / SPOOL).write_bytes(damage[what])
     else:
@@ -292,7 +350,9 @@ def test_a_spool_without_entries_is_one(tmp_path: Path) -> None:
 
 
 def test_it_is_there_when_it_is_whole(tmp_path: Path) -> None:
-    """Who stops writing leaves nothing that could be taken for a spool; nor does who dies, and what he leaves is removed."""
+    """Who stops writing leaves nothing that could be taken for a spool; nor does who dies, and
+    what he leaves is removed.
+    """
     spool = EventSpool(tmp_path, JOB)
     about = SpoolIndex(JOB, {})
     writing = spool.write(entries(10), about)
@@ -314,7 +374,9 @@ def test_a_disk_that_refuses_is_told(tmp_path: Path) -> None:
         yield from entries(10)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with pytest.raises(ConfigurationError, match="can't be sorted in: No space left on device") as raised:
+    with pytest.raises(
+        ConfigurationError, match="can't be sorted in: No space left on device"
+    ) as raised:
         list(spool.write(refused(), SpoolIndex(JOB, {})))
     assert "--state" in raised.value.hint
     assert list(tmp_path.iterdir()) == []
@@ -323,34 +385,52 @@ def test_a_disk_that_refuses_is_told(tmp_path: Path) -> None:
 
 
 def shuffled(folder: Path, count: int = 60, seed: int = 1) -> list[Path]:
-    """Two files with events of six days in no order, some of them in one record, and records that are none."""
+    """Two files with events of six days in no order, some of them in one record, and records that
+    are none.
+    """
     numbers = list(range(count))
     random.Random(seed).shuffle(numbers)
     lines = [line(number, number * 6 // count, pad="x" * 400) for number in numbers]
     records = [body(*lines[:3]), *lines[3 : count // 2], b"no json"]
-    return [write(folder / "a.jsonl", records), write(folder / "b.jsonl", [nameless(count), *lines[count // 2 :]])]
+    return [
+        write(folder / "a.jsonl", records),
+        write(folder / "b.jsonl", [nameless(count), *lines[count // 2 :]]),
+    ]
 
 
 def test_blocks_are_in_the_order_of_time_over_all_files(tmp_path: Path) -> None:
-    """And of one time in that of the source. Each knows of what file and line its events are, and what they count."""
+    """And of one time in that of the source. Each knows of what file and line its events are, and
+    what they count.
+    """
     paths = shuffled(tmp_path)
     with life(*paths, state=tmp_path / "state", sort=True) as run:
         run.read_all()
     assert [event.uuid for event in run.left] == [uuid_of(number) for number in range(60)]
     entries = [block for _, block in run.flying if block.entries]
-    assert sum(block.entries for block in entries) == sum(len(part) for block in entries for part in block.parts) == 60
+    assert (
+        sum(block.entries for block in entries)
+        == sum(len(part) for block in entries for part in block.parts)
+        == 60
+    )
     assert sum(len(block.shared) for block in entries) == 3
     assert sum(books.delivered for block in entries for books in block.books.values()) == 57
     for block in entries:
         for chunk in block.parts:
-            assert [chunk[at] for at in range(len(chunk))] == list(chunk) == list(chunk.only(range(len(chunk)))) == list(chunk[:])
+            assert (
+                [chunk[at] for at in range(len(chunk))]
+                == list(chunk)
+                == list(chunk.only(range(len(chunk))))
+                == list(chunk[:])
+            )
             for event in chunk:
                 text = Path(block.files[event.file].name).read_text().splitlines()[event.line - 1]
                 assert event.uuid in text
 
 
 def test_it_says_what_it_does_and_can_be_stopped_meanwhile(tmp_path: Path) -> None:
-    """Blocks without events come as it reads and as it writes; closed between any two, it leaves nothing, and no spool."""
+    """Blocks without events come as it reads and as it writes; closed between any two, it leaves
+    nothing, and no spool.
+    """
     paths, is_sorted, stops = shuffled(tmp_path, 200), False, 0
     while not is_sorted:
         stops += 9
@@ -360,11 +440,16 @@ def test_it_says_what_it_does_and_can_be_stopped_meanwhile(tmp_path: Path) -> No
         assert is_sorted or not list((tmp_path / "state").glob("*sort*"))
     assert stops > 50
     assert run.progress[0].startswith("it sorts before it sends: ")
-    assert run.progress[-2:] == ["it sorts before it sends: 200 records are read, 200 of 200 events are in order", ""]
+    assert run.progress[-2:] == [
+        "it sorts before it sends: 200 records are read, 200 of 200 events are in order",
+        "",
+    ]
 
 
 def test_nothing_is_sorted_before_what_was_refused_is_kept(tmp_path: Path) -> None:
-    """A run that finds sorted events doesn't read the source: whoever took the block with them has kept all that is refused."""
+    """A run that finds sorted events doesn't read the source: whoever took the block with them has
+    kept all that is refused.
+    """
     state = tmp_path / "state"
     with life(*shuffled(tmp_path), state=state, sort=True) as run:
         while (block := run.read()) is not None and block.sorted is None:
@@ -389,7 +474,9 @@ def test_a_run_that_resumes_reads_nothing_of_the_source(tmp_path: Path) -> None:
         found = again.finish()
     assert found.books.delivered == 898
     assert again.progress == [""]
-    assert [event.uuid for event in run.arrived + again.arrived] == [uuid_of(number) for number in range(900)]
+    assert [event.uuid for event in run.arrived + again.arrived] == [
+        uuid_of(number) for number in range(900)
+    ]
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
@@ -410,12 +497,19 @@ def test_sorted_events_that_are_lost_are_sorted_again(tmp_path: Path, is_lost: b
     with life(*paths, state=state, sort=True) as again:
         found = again.finish()
     assert found.complete
-    assert [event.uuid for event in run.arrived + again.arrived] == [uuid_of(number) for number in range(900)]
+    assert [event.uuid for event in run.arrived + again.arrived] == [
+        uuid_of(number) for number in range(900)
+    ]
 
 
 def test_a_limit_counts_events_in_the_order_of_the_source(tmp_path: Path) -> None:
-    """It is taken while the source is read, so what is left are the first events of the files, not the oldest of all."""
-    paths = [write(tmp_path / "a.jsonl", [line(number, 9 - number) for number in range(10)]), write(tmp_path / "b.jsonl", [line(50, 0)])]
+    """It is taken while the source is read, so what is left are the first events of the files, not
+    the oldest of all.
+    """
+    paths = [
+        write(tmp_path / "a.jsonl", [line(number, 9 - number) for number in range(10)]),
+        write(tmp_path / "b.jsonl", [line(50, 0)]),
+    ]
     with life(*paths, state=tmp_path / "state", sort=True, filters=EventFilters(limit=4)) as run:
         found = run.finish()
     assert [event.uuid for event in run.arrived] == [uuid_of(number) for number in (3, 2, 1, 0)]
@@ -423,14 +517,18 @@ def test_a_limit_counts_events_in_the_order_of_the_source(tmp_path: Path) -> Non
 
 
 def test_the_room_that_it_takes_is_known_from_the_files(tmp_path: Path) -> None:
-    """What is compressed counts as it is, text by a tenth of it: no more than it will take, for an import that has room isn't refused."""
+    """What is compressed counts as it is, text by a tenth of it: no more than it will take, for an
+    import that has room isn't refused.
+    """
     for name in ("a.jsonl", "b.JSONL.gz"):
         (tmp_path / name).write_bytes(bytes(1_000))
     with open_source([str(tmp_path / "a.jsonl"), str(tmp_path / "b.JSONL.gz")]) as source:
         assert least_room(source) == 1_100
     with (
         life(tmp_path / "a.jsonl", state=tmp_path / "state", sort=True, room=1 << 50) as run,
-        pytest.raises(ConfigurationError, match=r"that takes 1048576.0 GiB at least, there are \d") as raised,
+        pytest.raises(
+            ConfigurationError, match=r"that takes 1048576.0 GiB at least, there are \d"
+        ) as raised,
     ):
         run.read()
     assert "--state" in raised.value.hint

@@ -1,4 +1,6 @@
-"""An import as a source of the pipeline: what is counted and saved when blocks are settled, and what reading waits for."""
+"""An import as a source of the pipeline: what is counted and saved when blocks are settled, and
+what reading waits for.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,14 @@ from forwarder.sources.files.records import BrokenSource, RecordLocation, Source
 from forwarder.sources.imports import source
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
 from forwarder.sources.imports.books import FateKind, RecordBooks, RecordFate
-from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, SourceChanged, SpoolIndex, StateFolder, read_checkpoint
+from forwarder.sources.imports.checkpoint import (
+    ImportCheckpoint,
+    ImportJob,
+    SourceChanged,
+    SpoolIndex,
+    StateFolder,
+    read_checkpoint,
+)
 from forwarder.sources.imports.columns import EventColumns, EventKey, FinishedEvent
 from forwarder.sources.imports.conversion import ConvertedRecords, ImportDeadLetter
 from forwarder.sources.imports.format import RefusalReason
@@ -37,7 +46,16 @@ LIMITS: Final = ChunkLimits(1_000, 10)
 
 def event(number: int) -> FinishedEvent:
     """An event that is all of its record."""
-    return FinishedEvent(number, f"p{number}", "seen", str(UUID(int=number)), b'{"n":%d}' % number, 0, number + 1, number)
+    return FinishedEvent(
+        number,
+        f"p{number}",
+        "seen",
+        str(UUID(int=number)),
+        b'{"n":%d}' % number,
+        0,
+        number + 1,
+        number,
+    )
 
 
 def block(first: int, count: int = 2, refused: int | None = None) -> ImportBlock:
@@ -48,7 +66,9 @@ def block(first: int, count: int = 2, refused: int | None = None) -> ImportBlock
     if refused is not None:
         made.fates[refused - first] = RecordFate(FateKind.REFUSED, "no_time")
         place = RecordLocation("a.jsonl", refused + 1)
-        made.refused.append(ImportDeadLetter(place, 0, refused, 0, b"{}", RefusalReason.NO_TIME, "there is none"))
+        made.refused.append(
+            ImportDeadLetter(place, 0, refused, 0, b"{}", RefusalReason.NO_TIME, "there is none")
+        )
     block = ImportBlock(FILES, file=0)
     block.take(made, LIMITS)
     return block
@@ -64,7 +84,9 @@ class ScriptedIntake:
         self.offered = 0
         self.accepted: list[tuple[Sequence[Chunk], Sequence[DeadLetter], AckCallback]] = []
 
-    def accept_made(self, chunks: Sequence[Chunk], letters: Sequence[DeadLetter], callback: AckCallback) -> AcceptedBatch | None:
+    def accept_made(
+        self, chunks: Sequence[Chunk], letters: Sequence[DeadLetter], callback: AckCallback
+    ) -> AcceptedBatch | None:
         """See `EventIntake`."""
         self.offered += 1
         if len(self.accepted) == self.room:
@@ -80,7 +102,9 @@ class ScriptedIntake:
     @property
     def events(self) -> list[bytes]:
         """All that were accepted."""
-        return [event for chunks, _, _ in self.accepted for chunk in chunks for event in chunk.events()]
+        return [
+            event for chunks, _, _ in self.accepted for chunk in chunks for event in chunk.events()
+        ]
 
 
 class _Accepted:
@@ -175,7 +199,9 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def reading(folder: Path, blocks: Iterable[ImportBlock], room: int = 1_000) -> AsyncIterator[Rig]:
+async def reading(
+    folder: Path, blocks: Iterable[ImportBlock], room: int = 1_000
+) -> AsyncIterator[Rig]:
     """A source at work, where there is room for so many blocks; it is ended with the test."""
     clock = FakeClock()
     rig = Rig(SlowFolder(folder, clock), clock, blocks)
@@ -189,8 +215,12 @@ async def reading(folder: Path, blocks: Iterable[ImportBlock], room: int = 1_000
         rig.folder.close()
 
 
-async def test_blocks_are_counted_in_their_order_in_whichever_they_are_settled(tmp_path: Path) -> None:
-    """A checkpoint says what is settled before the first that isn't, as soon as that is so; the end of the source is known before."""
+async def test_blocks_are_counted_in_their_order_in_whichever_they_are_settled(
+    tmp_path: Path,
+) -> None:
+    """A checkpoint says what is settled before the first that isn't, as soon as that is so; the
+    end of the source is known before.
+    """
     async with reading(tmp_path, [block(0), block(2), block(4)]) as rig:
         await eventually(lambda: rig.exhausted)
         assert rig.source.progress("").in_flight == 6
@@ -206,16 +236,28 @@ async def test_blocks_are_counted_in_their_order_in_whichever_they_are_settled(t
         assert rig.saved == RecordBooks(6, 6)
         assert rig.source.ledger.checkpoint.exhausted
         progress = rig.source.progress("it waits")
-        assert (progress.read, progress.delivered, progress.in_flight, progress.events, progress.waiting) == (6, 6, 0, 6, "it waits")
+        assert (
+            progress.read,
+            progress.delivered,
+            progress.in_flight,
+            progress.events,
+            progress.waiting,
+        ) == (6, 6, 0, 6, "it waits")
         assert rig.replays.saves == len(rig.folder.saves)
 
 
 async def test_what_the_format_refused_is_settled_with_its_block(tmp_path: Path) -> None:
-    """It is handed over with the events, as a dead letter with its place; before it is durable, its record doesn't count."""
+    """It is handed over with the events, as a dead letter with its place; before it is durable,
+    its record doesn't count.
+    """
     async with reading(tmp_path, [block(0, 3, refused=1), block(3, 1, refused=3)]) as rig:
         await eventually(lambda: rig.exhausted)
         ((letter,), (alone,)) = [letters for _, letters, _ in rig.intake.accepted]
-        assert (letter.coordinates, letter.why, alone.coordinates) == ("a.jsonl:2", "there is none", "a.jsonl:4")
+        assert (letter.coordinates, letter.why, alone.coordinates) == (
+            "a.jsonl:2",
+            "there is none",
+            "a.jsonl:4",
+        )
         assert rig.intake.events == [b'{"n":0}', b'{"n":2}']
         assert rig.saved.read == 0
         rig.intake.settle(1, 0)
@@ -227,7 +269,9 @@ async def test_what_the_service_refused_is_counted_as_that(tmp_path: Path) -> No
     """By the event; what is of a block that isn't settled stays known."""
     async with reading(tmp_path, [block(0), block(2)]) as rig:
         await eventually(lambda: rig.exhausted)
-        rig.refusals.update(dict.fromkeys([(0, 1, 0), (0, 3, 0)], RecordFate(FateKind.REFUSED, "refused")))
+        rig.refusals.update(
+            dict.fromkeys([(0, 1, 0), (0, 3, 0)], RecordFate(FateKind.REFUSED, "refused"))
+        )
         rig.intake.settle(0)
         await eventually(lambda: rig.folder.saves)
         assert rig.saved == RecordBooks(2, 1, {"refused": 1})
@@ -237,7 +281,9 @@ async def test_what_the_service_refused_is_counted_as_that(tmp_path: Path) -> No
         assert (rig.saved, rig.refusals) == (RecordBooks(4, 2, {"refused": 2}), {})
 
 
-async def test_without_room_a_block_is_offered_again_as_soon_as_something_is_settled(tmp_path: Path) -> None:
+async def test_without_room_a_block_is_offered_again_as_soon_as_something_is_settled(
+    tmp_path: Path,
+) -> None:
     """The same chunks, none twice; nothing more is read meanwhile."""
     async with reading(tmp_path, [block(0), block(2), block(4)], room=1) as rig:
         await eventually(lambda: rig.intake.offered > 1)
@@ -252,7 +298,9 @@ async def test_without_room_a_block_is_offered_again_as_soon_as_something_is_set
         assert rig.intake.events == [b'{"n":%d}' % number for number in range(6)]
 
 
-async def test_without_room_for_dead_letters_it_waits_and_ends_when_it_is_stopped(tmp_path: Path) -> None:
+async def test_without_room_for_dead_letters_it_waits_and_ends_when_it_is_stopped(
+    tmp_path: Path,
+) -> None:
     """Nothing of the block counts."""
     async with reading(tmp_path, [block(0, refused=0)], room=0) as rig:
         rig.intake.full = DeadLettersFull("no room", retry_after=5.0)
@@ -264,10 +312,14 @@ async def test_without_room_for_dead_letters_it_waits_and_ends_when_it_is_stoppe
         assert not rig.exhausted
 
 
-async def test_reading_waits_while_too_many_records_wait_behind_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reading_waits_while_too_many_records_wait_behind_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also such as send nothing: each is held until it counts."""
     monkeypatch.setattr(source, "MAX_PENDING", 10)
-    left_out = [ImportBlock(FILES, 4, {0: RecordBooks(4, 0, {}, {"until": 4})}, file=0) for _ in range(10)]
+    left_out = [
+        ImportBlock(FILES, 4, {0: RecordBooks(4, 0, {}, {"until": 4})}, file=0) for _ in range(10)
+    ]
     async with reading(tmp_path, [block(0, 2), *left_out]) as rig:
         await eventually(lambda: rig.read == 5)
         await settle()
@@ -280,7 +332,9 @@ async def test_reading_waits_while_too_many_records_wait_behind_one(tmp_path: Pa
 async def test_sorted_events_come_once_everything_before_is_settled(tmp_path: Path) -> None:
     """So whoever finds the sorted events needn't read the source for its dead letters."""
     refused = ImportBlock(FILES, 1, letters=block(0, 1, refused=0).letters)
-    async with reading(tmp_path, [refused, ImportBlock(FILES, sorted=SpoolIndex(JOB, {}, 0, "ab"))]) as rig:
+    async with reading(
+        tmp_path, [refused, ImportBlock(FILES, sorted=SpoolIndex(JOB, {}, 0, "ab"))]
+    ) as rig:
         await eventually(lambda: rig.read == 2)
         await settle()
         assert (rig.exhausted, rig.source.ledger.checkpoint.spool) == (False, None)
@@ -315,7 +369,9 @@ async def test_a_checkpoint_that_can_t_be_written_ends_the_run(tmp_path: Path) -
             await rig.task
 
 
-async def test_a_mistake_in_counting_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_mistake_in_counting_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It would wait for ever for what never counts; and whoever settles hears nothing of it."""
 
     def fail(*_: object) -> None:
@@ -352,7 +408,11 @@ async def test_a_broken_file_leaves_the_import_incomplete(tmp_path: Path) -> Non
         rig.intake.settle(0)
         await rig.task
         rig.source.save()
-        assert (rig.source.ledger.broken, rig.saved.read, rig.source.ledger.checkpoint.exhausted) == ([broken], 2, False)
+        assert (
+            rig.source.ledger.broken,
+            rig.saved.read,
+            rig.source.ledger.checkpoint.exhausted,
+        ) == ([broken], 2, False)
 
 
 async def test_stopped_it_reads_no_more_and_counts_what_is_settled_later(tmp_path: Path) -> None:
@@ -368,7 +428,9 @@ async def test_stopped_it_reads_no_more_and_counts_what_is_settled_later(tmp_pat
 
 
 async def test_dead_letters_are_sent_once_the_source_is_settled(tmp_path: Path) -> None:
-    """Their events belong to no block, and are in flight like others; a stop says that they aren't settled."""
+    """Their events belong to no block, and are in flight like others; a stop says that they aren't
+    settled.
+    """
     async with reading(tmp_path, [block(0)]) as rig:
         rig.replays.chunks = block(5, 1).chunks(LANE, 0.0)
         await eventually(lambda: rig.exhausted)

@@ -46,7 +46,18 @@ UNREADABLE_NUMBERS = [
     Decimal("NaN"),
     Decimal("Infinity"),
 ]
-UNREADABLE_JSON = [b"null", b"true", b"{}", b"[]", b'""', b"-5", b"1e400000000", b"9" * 5000, b'"null"', b""]
+UNREADABLE_JSON = [
+    b"null",
+    b"true",
+    b"{}",
+    b"[]",
+    b'""',
+    b"-5",
+    b"1e400000000",
+    b"9" * 5000,
+    b'"null"',
+    b"",
+]
 
 
 @cases(
@@ -84,21 +95,29 @@ UNREADABLE_JSON = [b"null", b"true", b"{}", b"[]", b'""', b"-5", b"1e400000000",
         (msgspec.Raw(b"1706788800123"), 123_000),
     ],
 )
-def test_every_form_of_a_time_is_read_to_the_microsecond(value: bytes | msgspec.Raw | str | float | Decimal, micros: int) -> None:
-    """ISO 8601 with T or a space, with a zone or none, and epochs in three units, as JSON, as text and as numbers."""
+def test_every_form_of_a_time_is_read_to_the_microsecond(
+    value: bytes | msgspec.Raw | str | float | Decimal, micros: int
+) -> None:
+    """ISO 8601 with T or a space, with a zone or none, and epochs in three units, as JSON, as text
+    and as numbers.
+    """
     assert parse_time(value) == NOON + micros
 
 
 @cases("value", [*UNREADABLE_TEXTS, *BEYOND, *UNREADABLE_NUMBERS, *UNREADABLE_JSON])
 def test_what_is_no_time_is_refused(value: bytes | str | float | Decimal) -> None:
-    """Nothing that can't be read, and no time outside of 1970 to 9999, becomes a time; the reason is short, however long the value."""
+    """Nothing that can't be read, and no time outside of 1970 to 9999, becomes a time; the reason
+    is short, however long the value.
+    """
     with pytest.raises(RecordRefused) as refused:
         parse_time(value)
     assert refused.value.why is RefusalReason.NO_TIME
     assert len(refused.value.detail) < 200
 
 
-@cases(("value", "shown"), [(b"null", "null"), (b"1e400", "1E+400"), ("soon", "'soon'"), (-1, "-1")])
+@cases(
+    ("value", "shown"), [(b"null", "null"), (b"1e400", "1E+400"), ("soon", "'soon'"), (-1, "-1")]
+)
 def test_a_value_is_shown_as_it_was_written(value: bytes | str | int, shown: str) -> None:
     """For people, who know neither bytes nor decimals of a program."""
     with pytest.raises(RecordRefused) as refused:
@@ -118,13 +137,19 @@ def test_a_value_is_shown_as_it_was_written(value: bytes | str | int, shown: str
         ("1706788800", 60, 0),
     ],
 )
-def test_the_offset_counts_only_for_texts_without_a_zone(text: str, offset: int, hours: int) -> None:
-    """A clock an hour ahead of UTC shows noon at eleven; a text with a zone, and an epoch, says for itself when it was."""
+def test_the_offset_counts_only_for_texts_without_a_zone(
+    text: str, offset: int, hours: int
+) -> None:
+    """A clock an hour ahead of UTC shows noon at eleven; a text with a zone, and an epoch, says
+    for itself when it was.
+    """
     assert parse_time(text, ahead(offset)) == NOON + hours * 3_600_000_000
 
 
 def test_eight_digits_are_a_date_as_text_and_seconds_as_a_number() -> None:
-    """`20240201` as a text would be August 1970 as seconds, which no one writes; a number is always an epoch."""
+    """`20240201` as a text would be August 1970 as seconds, which no one writes; a number is
+    always an epoch.
+    """
     assert parse_time("20240201") == NOON - 12 * 3_600_000_000 == parse_time("2024-02-01")
     assert parse_time(20240201) == 20_240_201_000_000
 
@@ -141,15 +166,24 @@ def test_eight_digits_are_a_date_as_text_and_seconds_as_a_number() -> None:
     ],
 )
 def test_the_unit_of_an_epoch_follows_from_its_size(number: int, micros: int) -> None:
-    """Up to 1e10 seconds, up to 1e13 milliseconds, above that microseconds, up to the end of the year 9999."""
+    """Up to 1e10 seconds, up to 1e13 milliseconds, above that microseconds, up to the end of the
+    year 9999.
+    """
     assert parse_time(number) == parse_time(str(number)) == parse_time(b"%d" % number) == micros
 
 
 @settings(deadline=None, max_examples=60)
-@given(micros=st.integers(0, 253_402_300_799_999_999 - 24 * 3_600_000_000), offset=st.integers(-720, 720))
+@given(
+    micros=st.integers(0, 253_402_300_799_999_999 - 24 * 3_600_000_000),
+    offset=st.integers(-720, 720),
+)
 def test_a_time_written_with_any_offset_is_the_same_time(micros: int, offset: int) -> None:
     """With a zone, and without one but with the option, the same microseconds come back."""
-    local = EPOCH + timedelta(microseconds=micros, minutes=offset) if micros > 10**12 else EPOCH + timedelta(microseconds=micros)
+    local = (
+        EPOCH + timedelta(microseconds=micros, minutes=offset)
+        if micros > 10**12
+        else EPOCH + timedelta(microseconds=micros)
+    )
     minutes = offset if micros > 10**12 else 0
     bare = local.isoformat(sep=" ").removesuffix("+00:00")
     sign, rest = "-" if minutes < 0 else "+", divmod(abs(minutes), 60)

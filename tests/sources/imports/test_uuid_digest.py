@@ -20,7 +20,10 @@ spellings = st.sampled_from(["{}", "{}", "{}", "{{{}}}", "urn:uuid:{}"])
 @given(st.lists(st.tuples(st.integers(0, MASK), spellings, st.booleans()), max_size=20))
 def test_many_at_once_are_hashed_as_one_by_one(drawn: list[tuple[int, str, bool]]) -> None:
     """However each of them is spelled."""
-    uuids = [form.format(str(UUID(int=number)).upper() if upper else UUID(int=number).hex) for number, form, upper in drawn]
+    uuids = [
+        form.format(str(UUID(int=number)).upper() if upper else UUID(int=number).hex)
+        for number, form, upper in drawn
+    ]
     assert uuid_hashes(uuids) == sum(uuid_hash(uuid) for uuid in uuids)
 
 
@@ -43,13 +46,18 @@ def test_numbered_uuids_are_told_apart() -> None:
     """Neither sums nor sums of squares or cubes that are the same make the same digest."""
     for one, other in (([1, 4], [2, 3]), ([1, 5, 6], [2, 3, 7]), ([1, 12], [9, 10])):
         for high in (0, 1 << 127, 0x0193A1B2 << 96):
-            assert uuid_hashes([str(UUID(int=high | each)) for each in one]) != uuid_hashes([str(UUID(int=high | each)) for each in other])
+            assert uuid_hashes([str(UUID(int=high | each)) for each in one]) != uuid_hashes(
+                [str(UUID(int=high | each)) for each in other]
+            )
 
 
 def test_neighbours_have_nothing_in_common() -> None:
     """One bit changes about half of the bits of the hash, whichever it is."""
     for bit in range(128):
-        changed = (uuid_hash(str(UUID(int=1 << 77 | 12345))) ^ uuid_hash(str(UUID(int=(1 << 77 | 12345) ^ (1 << bit))))).bit_count()
+        changed = (
+            uuid_hash(str(UUID(int=1 << 77 | 12345)))
+            ^ uuid_hash(str(UUID(int=(1 << 77 | 12345) ^ (1 << bit))))
+        ).bit_count()
         assert 30 <= changed <= 98
 
 
@@ -68,7 +76,16 @@ def test_a_uuid_counts_the_same_however_it_is_spelled(spelled: str) -> None:
     assert uuid_hash(spelled) == uuid_hash("0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b")
 
 
-@cases("text", ["", "no uuid", "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5", "zz93a1b2c3d47e5f8a9b0c1d2e3f4a5b", "ab " * 16])
+@cases(
+    "text",
+    [
+        "",
+        "no uuid",
+        "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5",
+        "zz93a1b2c3d47e5f8a9b0c1d2e3f4a5b",
+        "ab " * 16,
+    ],
+)
 def test_what_is_no_uuid_has_no_hash(text: str) -> None:
     """It is an error, not some number."""
     with pytest.raises(ValueError, match=r".+"):

@@ -17,12 +17,21 @@ from forwarder.sources.imports.values import ILLEGAL, check_id, is_blank, is_ill
 from tests.support.cases import cases
 
 FIELDS = msgspec.json.decode(
-    b'{"text":"a\\u00e9","int":12345678901234567890123,"decimal":1.10,"power":2e3,"yes":true,"object":{"b":1.0},"list":[1,"x"],"null":null}',
+    (
+        b'{"text":"a\\u00e9","int":12345678901234567890123,"decimal":1.10,"power":2e3,"yes":true,"'
+        b'object":{"b":1.0},"list":[1,"x"],"null":null}'
+    ),
     type=dict[str, Raw],
 )
 decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 CUT_OR_ANOTHER_VALUE = [b"", b"{", b'{"a":', b"[]", b"null", b'"a"', b"{} {}"]
-NO_UTF_8 = [b'{"a":"\xff"}', b'{"a":{"b":["\xff"]}}', b'{"\xff":1}', b'{"a":"\xed\xa0\x80"}', b'{"a":"\\ud800"}']
+NO_UTF_8 = [
+    b'{"a":"\xff"}',
+    b'{"a":{"b":["\xff"]}}',
+    b'{"\xff":1}',
+    b'{"a":"\xed\xa0\x80"}',
+    b'{"a":"\\ud800"}',
+]
 NO_TOKENS = [b'{"a":NaN}', b'{"a":01}', b'{"a":"\x01"}', b'{"a":' + b"[" * 100_000]
 NO_OBJECTS = [*CUT_OR_ANOTHER_VALUE, *NO_UTF_8, *NO_TOKENS]
 
@@ -41,7 +50,9 @@ NO_OBJECTS = [*CUT_OR_ANOTHER_VALUE, *NO_UTF_8, *NO_TOKENS]
         (jsonvalues.items, "missing", []),
     ],
 )
-def test_a_field_is_read_with_its_type(read: Callable[[Raw | None, str], Any], name: str, value: object) -> None:
+def test_a_field_is_read_with_its_type(
+    read: Callable[[Raw | None, str], Any], name: str, value: object
+) -> None:
     """Numbers are exact, numbers as ids keep their digits, and null is as good as nothing."""
     assert read(FIELDS.get(name), name) == value
 
@@ -54,7 +65,9 @@ def test_a_field_is_read_with_its_type(read: Callable[[Raw | None, str], Any], n
         (jsonvalues.items, ["text", "int", "yes", "object"]),
     ],
 )
-def test_a_field_of_another_type_is_refused_by_name(read: Callable[[Raw | None, str], object], names: list[str]) -> None:
+def test_a_field_of_another_type_is_refused_by_name(
+    read: Callable[[Raw | None, str], object], names: list[str]
+) -> None:
     """Whoever mends the record learns which field it was."""
     for name in names:
         with pytest.raises(RecordRefused, match=f"^{name} is") as refused:
@@ -70,7 +83,9 @@ def test_nested_values_keep_their_bytes() -> None:
 
 @cases("record", NO_OBJECTS)
 def test_what_is_no_json_object_is_refused(record: bytes) -> None:
-    """Cut off, not UTF-8 (not even deep inside), lone surrogates, tokens that aren't JSON, other values than objects, endless nesting."""
+    """Cut off, not UTF-8 (not even deep inside), lone surrogates, tokens that aren't JSON, other
+    values than objects, endless nesting.
+    """
     with pytest.raises(RecordRefused) as refused:
         jsonvalues.decode_record(record, decode_object)
     assert refused.value.why is RefusalReason.NOT_JSON
@@ -79,15 +94,23 @@ def test_what_is_no_json_object_is_refused(record: bytes) -> None:
 def test_a_field_of_another_type_is_told_from_what_is_no_object() -> None:
     """The first names the field; the second has none."""
     with pytest.raises(RecordRefused, match=r"\$\.a`$") as refused:
-        jsonvalues.decode_record(b' {"a":"x"}', msgspec.json.Decoder(msgspec.defstruct("Record", [("a", int)])).decode)
+        jsonvalues.decode_record(
+            b' {"a":"x"}', msgspec.json.Decoder(msgspec.defstruct("Record", [("a", int)])).decode
+        )
     assert refused.value.why is RefusalReason.WRONG_TYPE
 
 
 @settings(deadline=None, max_examples=50)
 @given(
     value=st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=["Cs"])),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner),
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.text(st.characters(exclude_categories=["Cs"])),
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner)
+        ),
         max_leaves=5,
     )
 )
@@ -98,7 +121,20 @@ def test_any_json_value_survives_untouched(value: object) -> None:
 
 
 NAMED_IN_THE_ISSUE = (
-    *("null", "undefined", "none", "nil", "nan", "anonymous", "guest", "0", "[object Object]", "true", "false", "not_authenticated"),
+    *(
+        "null",
+        "undefined",
+        "none",
+        "nil",
+        "nan",
+        "anonymous",
+        "guest",
+        "0",
+        "[object Object]",
+        "true",
+        "false",
+        "not_authenticated",
+    ),
     *("empty", "blank", "", " ", "\t\n", "\u3000"),
 )
 
@@ -112,15 +148,46 @@ def test_an_id_that_many_share_is_refused(text: str) -> None:
     assert repr(text) in refused.value.detail
 
 
-@cases("text", ['"null"', "'undefined'", "\"'None'\"", "`nan`", '\\"null\\"', "NULL", " Anonymous ", "TRUE", "NaN", "\u00a0guest"])
+@cases(
+    "text",
+    [
+        '"null"',
+        "'undefined'",
+        "\"'None'\"",
+        "`nan`",
+        '\\"null\\"',
+        "NULL",
+        " Anonymous ",
+        "TRUE",
+        "NaN",
+        "\u00a0guest",
+    ],
+)
 def test_case_quotes_and_blanks_around_it_do_not_make_it_legal(text: str) -> None:
     """An illegal id is found in any case, quoted and with blanks around it."""
     assert is_illegal(text)
 
 
-@cases("text", ["user-1", "4", "00", "nullable", "guest-17", "anonymous@example.org", "O'Neil", '"17"', " 17 ", "ζ", "null 1"])
+@cases(
+    "text",
+    [
+        "user-1",
+        "4",
+        "00",
+        "nullable",
+        "guest-17",
+        "anonymous@example.org",
+        "O'Neil",
+        '"17"',
+        " 17 ",
+        "ζ",
+        "null 1",
+    ],
+)
 def test_any_other_id_stays_as_it_is(text: str) -> None:
-    """An id that tells persons apart is returned unchanged, with quotes and blanks that are its own."""
+    """An id that tells persons apart is returned unchanged, with quotes and blanks that are its
+    own.
+    """
     assert check_id(text) == text
 
 
@@ -130,9 +197,13 @@ def test_any_other_id_stays_as_it_is(text: str) -> None:
     st.lists(st.booleans(), min_size=40, max_size=40),
     st.sampled_from(["", '"', "'", " ", "\"'", "\ufeff"]),
 )
-def test_every_listed_id_is_found_in_every_spelling(listed: str, upper: list[bool], around: str) -> None:
+def test_every_listed_id_is_found_in_every_spelling(
+    listed: str, upper: list[bool], around: str
+) -> None:
     """Whatever the case of its letters and whatever stands around it, a listed id is illegal."""
-    spelled = "".join(letter.upper() if up else letter for letter, up in zip(listed, upper, strict=False))
+    spelled = "".join(
+        letter.upper() if up else letter for letter, up in zip(listed, upper, strict=False)
+    )
     assert is_illegal(around + spelled + around[::-1])
 
 

@@ -47,12 +47,16 @@ def held_of(lines: list[bytes], job: str | None, folder: Path) -> StoredDays:
     """What an export of these lines holds."""
     path = folder / "export.jsonl"
     path.write_bytes(b"\n".join(lines))
-    return read_exports([str(path)], None if job is None else [job], ReadOptions(), folder, lambda _: None)
+    return read_exports(
+        [str(path)], None if job is None else [job], ReadOptions(), folder, lambda _: None
+    )
 
 
 def line(each: Event, **more: Any) -> bytes:
     """An event in an export of the service."""
-    return json.dumps({"uuid": each.uuid, "event": each.event, "timestamp": when(each.time), **more}).encode()
+    return json.dumps(
+        {"uuid": each.uuid, "event": each.event, "timestamp": when(each.time), **more}
+    ).encode()
 
 
 def test_the_sample_refuses_one() -> None:
@@ -65,8 +69,12 @@ def test_what_is_all_there_is_the_same() -> None:
     """By count and by digest, each day; what the service refused isn't missed."""
     found = verify(MANIFEST, holding(delivered()[::-1]))
     assert found.same
-    assert [*found.words()] == [f"All {MANIFEST.events} events of 4 days are there, by count and by digest of their uuids"]
-    assert msgspec.json.encode(found).startswith(b'{"job":"11111111-2222-5333-8444-555555555555","same":true,')
+    assert [*found.words()] == [
+        f"All {MANIFEST.events} events of 4 days are there, by count and by digest of their uuids"
+    ]
+    assert msgspec.json.encode(found).startswith(
+        b'{"job":"11111111-2222-5333-8444-555555555555","same":true,'
+    )
 
 
 def test_missing_events_are_told_by_day() -> None:
@@ -101,7 +109,10 @@ def test_as_many_others_are_not_the_same() -> None:
 
 def test_an_event_on_another_day_is_missing_here_and_too_many_there() -> None:
     """A wrong zone shows as a shift from day to day."""
-    some = [ImportedEvent(each.event, each.distinct_id, each.time - 3_600_000_000, each.uuid, {}) for each in delivered()]
+    some = [
+        ImportedEvent(each.event, each.distinct_id, each.time - 3_600_000_000, each.uuid, {})
+        for each in delivered()
+    ]
     found = verify(MANIFEST, holding(some))
     assert (found.days[0].day, found.days[0].expected) == ("2023-12-31", 0)
     assert found.days[-1].found == 0
@@ -120,8 +131,13 @@ def test_repeats_that_the_service_still_shows_are_not_too_many(tmp_path: Path) -
 def test_an_export_of_the_service_is_read_row_by_row(tmp_path: Path) -> None:
     """Properties as an object or as text; rows of other imports, and live ones, aren't counted."""
     mine: list[Any] = [{"$import_job_id": JOB.id, "a": 1}, json.dumps({"$import_job_id": JOB.id})]
-    lines = [line(each, properties=mine[place % 2], extra=[1]) for place, each in enumerate(delivered())]
-    lines += [line(delivered()[0], properties={"$import_job_id": "another"}), line(delivered()[0], properties=None)]
+    lines = [
+        line(each, properties=mine[place % 2], extra=[1]) for place, each in enumerate(delivered())
+    ]
+    lines += [
+        line(delivered()[0], properties={"$import_job_id": "another"}),
+        line(delivered()[0], properties=None),
+    ]
     lines += [line(delivered()[0]), line(delivered()[0], properties="null")]
     assert verify(MANIFEST, held_of(lines, JOB.id, tmp_path)).same
     assert held_of(lines, JOB.id, tmp_path).repeats == 0
@@ -153,7 +169,10 @@ def test_an_import_that_is_not_complete_says_so() -> None:
         b'{"uuid": 5, "timestamp": "2024-01-01T00:00:00Z"}',
         b'{"uuid": "no uuid", "timestamp": "2024-01-01T00:00:00Z"}',
         b'{"uuid": "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", "timestamp": "yesterday"}',
-        b'{"uuid": "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", "timestamp": "9999-12-31T23:59:59-12:00"}',
+        (
+            b'{"uuid": "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", "timestamp": '
+            b'"9999-12-31T23:59:59-12:00"}'
+        ),
         b'{"uuid": "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", "timest',
         b"\xff\xfe",
     ],
@@ -185,23 +204,36 @@ def of(some: Sequence[Event]) -> ImportManifest:
     days: dict[str, DayTally] = {}
     for each in some:
         days.setdefault(day_of(each.time), DayTally()).add(1, 1, uuid_hash(each.uuid))
-    return ImportManifest(**{**{name: getattr(MANIFEST, name) for name in MANIFEST.__struct_fields__}, "days": days, "events": len(some)})
+    return ImportManifest(
+        **{
+            **{name: getattr(MANIFEST, name) for name in MANIFEST.__struct_fields__},
+            "days": days,
+            "events": len(some),
+        }
+    )
 
 
 @settings(deadline=None, max_examples=40)
 @given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40)))
 def test_the_same_is_said_only_of_the_same(sent: set[int], there: set[int]) -> None:
-    """Whatever is missing or too many, the verdict is that of the two sets, and each day's that of its part."""
+    """Whatever is missing or too many, the verdict is that of the two sets, and each day's that of
+    its part.
+    """
 
     def made(numbers: set[int]) -> list[ImportedEvent]:
-        return [ImportedEvent("x", "y", number * 21_600_000_000, f"{number:032x}", {}) for number in sorted(numbers)]
+        return [
+            ImportedEvent("x", "y", number * 21_600_000_000, f"{number:032x}", {})
+            for number in sorted(numbers)
+        ]
 
     found = verify(of(made(sent)), holding(made(there)))
     assert found.same == (sent == there)
     for each in found.days:
         date = datetime.fromisoformat(each.day).replace(tzinfo=UTC)
         first = (date - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(hours=6)
-        mine = [{number for number in side if first <= number < first + 4} for side in (sent, there)]
+        mine = [
+            {number for number in side if first <= number < first + 4} for side in (sent, there)
+        ]
         assert each.same == (mine[0] == mine[1])
         assert each.missing <= len(mine[0] - mine[1])
         assert each.extra <= len(mine[1] - mine[0])

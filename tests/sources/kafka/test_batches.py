@@ -1,4 +1,6 @@
-"""Records of a partition as units: their sizes, what is known of each, what is left out, what is refused."""
+"""Records of a partition as units: their sizes, what is known of each, what is left out, what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,13 @@ def test_facts_are_the_records() -> None:
 
 def test_names_and_times_are_those_of_the_facts() -> None:
     """Of some records, in any order."""
-    unit = one(POLICY, FakeRecord(1), FakeRecord(7, None), FakeRecord(8, timestamp=-1), FakeRecord(9, timestamp=1_767_225_600_250))
+    unit = one(
+        POLICY,
+        FakeRecord(1),
+        FakeRecord(7, None),
+        FakeRecord(8, timestamp=-1),
+        FakeRecord(9, timestamp=1_767_225_600_250),
+    )
     wanted = [2, 0, 1]
     assert unit.names(wanted) == [unit.facts(index).name for index in wanted]
     assert unit.times(wanted) == [unit.facts(index).at for index in wanted]
@@ -91,17 +99,30 @@ def test_a_record_without_a_time_has_none() -> None:
 def test_the_key_may_be_the_distinct_id() -> None:
     """If the policy says so, and it is text."""
     policy = replace(POLICY, key_is_distinct_id=True)
-    unit = one(policy, FakeRecord(0, key="Ünal".encode()), FakeRecord(1, key=b"\xff\xfe"), FakeRecord(2))
+    unit = one(
+        policy, FakeRecord(0, key="Ünal".encode()), FakeRecord(1, key=b"\xff\xfe"), FakeRecord(2)
+    )
     assert [unit.facts(index).distinct_id for index in range(3)] == ["Ünal", None, None]
 
 
 def test_the_project_key_may_be_in_a_header() -> None:
-    """Then each record is asked for its own; the last header of that name counts, and the configured key where there is none."""
+    """Then each record is asked for its own; the last header of that name counts, and the
+    configured key where there is none.
+    """
     policy = replace(POLICY, api_key_header="project")
     headers = (("project", b"phc_first"), ("other", b"x"), ("project", b"phc_second"))
-    unit = one(policy, FakeRecord(0, headers=headers), FakeRecord(1), FakeRecord(2, headers=(("project", None),)))
+    unit = one(
+        policy,
+        FakeRecord(0, headers=headers),
+        FakeRecord(1),
+        FakeRecord(2, headers=(("project", None),)),
+    )
     assert unit.api_key is None
-    assert [unit.facts(index).api_key for index in range(3)] == ["phc_second", "phc_configured", "phc_configured"]
+    assert [unit.facts(index).api_key for index in range(3)] == [
+        "phc_second",
+        "phc_configured",
+        "phc_configured",
+    ]
 
 
 def test_attributes_keep_what_is_beside_the_value() -> None:
@@ -113,14 +134,25 @@ def test_attributes_keep_what_is_beside_the_value() -> None:
         "partition": 3,
         "offset": 12,
         "key": {"base64": base64.b64encode(b"\xfe").decode()},
-        "headers": [["trace", "1-2"], ["raw", {"base64": base64.b64encode(b"\xff\x00").decode()}], ["none", None]],
+        "headers": [
+            ["trace", "1-2"],
+            ["raw", {"base64": base64.b64encode(b"\xff\x00").decode()}],
+            ["none", None],
+        ],
     }
     assert json.loads(one(POLICY, FakeRecord(1)).attributes(0))["key"] is None
 
 
 def test_tombstones_are_left_out() -> None:
     """What is known by index is known of the records that are left."""
-    unit = one(POLICY, FakeRecord(5, None), FakeRecord(6, b"a"), FakeRecord(7, None), FakeRecord(8, b"b"), FakeRecord(9, None))
+    unit = one(
+        POLICY,
+        FakeRecord(5, None),
+        FakeRecord(6, b"a"),
+        FakeRecord(7, None),
+        FakeRecord(8, b"b"),
+        FakeRecord(9, None),
+    )
     assert (unit.values, unit.tombstones, unit.count, unit.size) == ([b"a", b"b"], 3, 5, 2)
     assert (unit.first, unit.end) == (5, 10)
     assert [unit.facts(index).name for index in range(2)] == ["main/events/3/6", "main/events/3/8"]
@@ -130,7 +162,9 @@ def test_foreign_records_are_mapped() -> None:
     """Some aren't events, some can't become any; each is told from the others."""
     policy = replace(POLICY, mapping=Shout())
     values = (b"hello", b"silence", b"odd", None, b"rubbish", b"bye")
-    unit = one(policy, *(FakeRecord(offset, value, key=b"k") for offset, value in enumerate(values)))
+    unit = one(
+        policy, *(FakeRecord(offset, value, key=b"k") for offset, value in enumerate(values))
+    )
     assert unit.values == [b"HELLO", b"BYE"]
     assert (unit.foreign, one(POLICY, FakeRecord(0, b"{}")).foreign) == (True, False)
     assert (unit.filtered, unit.tombstones, unit.count) == (1, 1, 6)
@@ -146,7 +180,10 @@ def test_foreign_records_are_mapped() -> None:
 def test_halves_are_the_whole(mapping: Shout | None) -> None:
     """Cut in two, the same records are in the same order, and nothing is between them."""
     values = (b"a", None, b"odd", b"silence", b"b")
-    unit = one(replace(POLICY, mapping=mapping), *(FakeRecord(offset, value) for offset, value in enumerate(values, 10)))
+    unit = one(
+        replace(POLICY, mapping=mapping),
+        *(FakeRecord(offset, value) for offset, value in enumerate(values, 10)),
+    )
     first, second = unit.halves()
     assert (first.first, first.end, second.end) == (unit.first, second.first, unit.end)
     assert [*first.values, *second.values] == list(unit.values)

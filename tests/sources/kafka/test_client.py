@@ -23,7 +23,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.sources.kafka.batches import PartitionKey
-from forwarder.sources.kafka.client import RUN, RealBrokers, _FetchedRecords, _PartitionRecords, replace_fetched_records
+from forwarder.sources.kafka.client import (
+    RUN,
+    RealBrokers,
+    _FetchedRecords,
+    _PartitionRecords,
+    replace_fetched_records,
+)
 from forwarder.sources.kafka.policy import KafkaPolicy
 
 ZERO = TopicPartition("events", 0)
@@ -40,7 +46,9 @@ class Nobody:
 
 
 class Coordinator:
-    """As much of the library's as a commit needs; the broker behind it is known when the test says so."""
+    """As much of the library's as a commit needs; the broker behind it is known when the test says
+    so.
+    """
 
     def __init__(self, generation: int) -> None:
         self.generation = generation
@@ -52,21 +60,27 @@ class Coordinator:
         """Wait for that."""
         await self.known.wait()
 
-    async def _do_commit_offsets(self, _assignment: None, offsets: Mapping[PartitionKey, Any]) -> None:
+    async def _do_commit_offsets(
+        self, _assignment: None, offsets: Mapping[PartitionKey, Any]
+    ) -> None:
         self.sent.append({key: kept.offset for key, kept in offsets.items()})
 
 
 @pytest_asyncio.fixture
 async def consumer() -> AsyncIterator[Any]:
     """One that isn't connected."""
-    made: Any = RealBrokers().connect(KafkaPolicy(name="main", bootstrap_servers=("127.0.0.1:1",), topics=("events",)), Nobody())
+    made: Any = RealBrokers().connect(
+        KafkaPolicy(name="main", bootstrap_servers=("127.0.0.1:1",), topics=("events",)), Nobody()
+    )
     yield made
     made._coordinator = None
     await made.stop()
 
 
 async def test_a_commit_is_of_the_generation_in_which_it_was_made(consumer: Any) -> None:
-    """One that had to wait over a rebalance would be taken for a partition that somebody else has now."""
+    """One that had to wait over a rebalance would be taken for a partition that somebody else has
+    now.
+    """
     coordinator = consumer._coordinator = Coordinator(3)
     committing = asyncio.create_task(consumer.commit({ZERO: 5}))
     await asyncio.sleep(0)
@@ -80,7 +94,9 @@ async def test_a_commit_is_of_the_generation_in_which_it_was_made(consumer: Any)
 
 
 async def test_who_is_no_member_commits_nothing(consumer: Any) -> None:
-    """As after a stop that was longer than the session: brokers take the commit of a stranger if the group is empty just then."""
+    """As after a stop that was longer than the session: brokers take the commit of a stranger if
+    the group is empty just then.
+    """
     coordinator = consumer._coordinator = Coordinator(-1)
     coordinator.known.set()
     with pytest.raises(CommitFailedError):
@@ -97,7 +113,13 @@ def _no_search() -> Iterator[None]:
 
 def _fetched() -> _FetchedRecords:
     builder = DefaultRecordBatchBuilder(
-        magic=2, compression_type=0, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1, batch_size=10_000
+        magic=2,
+        compression_type=0,
+        is_transactional=0,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=10_000,
     )
     for offset in range(3):
         builder.append(offset, 1_700_000_000_000, None, b"%d" % offset, [])
@@ -110,7 +132,9 @@ def test_records_that_were_not_read_to_their_end_are_freed(read: int) -> None:
     """At whatever place the reading ended."""
     fetched = _fetched()
     records = weakref.ref(fetched._unpacking)
-    unpacked = [record.value for record, _ in zip(fetched, range(read), strict=False)] if read else []
+    unpacked = (
+        [record.value for record, _ in zip(fetched, range(read), strict=False)] if read else []
+    )
     assert unpacked == [b"%d" % offset for offset in range(read)]
     del fetched
     assert records() is None
@@ -121,7 +145,9 @@ class TopicBatch:
     """A batch of a topic."""
 
     deltas: Sequence[int]
-    """How far each record's offset is from the one before it: 1, more where the topic is compacted, less where the producer is broken."""
+    """How far each record's offset is from the one before it: 1, more where the topic is
+    compacted, less where the producer is broken.
+    """
     codec: int
     producer: int
     """-1: no transaction."""
@@ -132,11 +158,21 @@ class TopicBatch:
     def encoded(self, base: int) -> tuple[bytes, int]:
         """Its bytes from the offset `base` on, and the offset after it."""
         transactional = int(self.producer >= 0)
-        builder = DefaultRecordBatchBuilder(2, self.codec, transactional, self.producer, 0, 0, 1_000_000)
+        builder = DefaultRecordBatchBuilder(
+            2, self.codec, transactional, self.producer, 0, 0, 1_000_000
+        )
         offsets = [*accumulate(self.deltas, initial=0)][:-1] or [0]
         for at, offset in enumerate(offsets if self.marker is None else [0]):
-            key = struct.pack(">hh", 0, self.marker) if self.marker is not None else b"k" if at % 2 else None
-            builder.append(offset, 1_700_000_000_000 + at, key, b"%d" % at, [("h", b"1")] if at % 3 else [])
+            key = (
+                struct.pack(">hh", 0, self.marker)
+                if self.marker is not None
+                else b"k"
+                if at % 2
+                else None
+            )
+            builder.append(
+                offset, 1_700_000_000_000 + at, key, b"%d" % at, [("h", b"1")] if at % 3 else []
+            )
         data = bytearray(builder.build())
         struct.pack_into(">q", data, 0, base)
         if self.marker is not None:
@@ -169,15 +205,34 @@ batches_of_topics = st.lists(
 class Reading:
     """Reads records as the library does, a number of them at a time."""
 
-    def __init__(self, kind: Any, data: bytes, begin: int, aborted: Sequence[tuple[int, int]]) -> None:
-        self.records = kind(TopicPartition("t", 0), MemoryRecords(data), list(aborted), begin, None, None, True, fetcher.READ_COMMITTED)
+    def __init__(
+        self, kind: Any, data: bytes, begin: int, aborted: Sequence[tuple[int, int]]
+    ) -> None:
+        self.records = kind(
+            TopicPartition("t", 0),
+            MemoryRecords(data),
+            list(aborted),
+            begin,
+            None,
+            None,
+            True,
+            fetcher.READ_COMMITTED,
+        )
 
     def some(self, count: int) -> tuple[list[Any], int | None]:
         """What comes next, and the offset after it; None where the next batch is corrupt."""
         found: list[Any] = []
         try:
             for record in self.records:
-                found.append((record.offset, record.timestamp, record.key, record.value, tuple(record.headers)))
+                found.append(
+                    (
+                        record.offset,
+                        record.timestamp,
+                        record.key,
+                        record.value,
+                        tuple(record.headers),
+                    )
+                )
                 if len(found) == count:
                     break
         except CorruptRecordException:
@@ -186,8 +241,14 @@ class Reading:
 
 
 @settings(max_examples=300, deadline=None)
-@given(batches=batches_of_topics, begin=st.integers(0, 40), counts=st.lists(st.integers(1, 2 * RUN), min_size=1, max_size=10))
-def test_they_are_as_the_librarys_own(batches: list[TopicBatch], begin: int, counts: list[int]) -> None:
+@given(
+    batches=batches_of_topics,
+    begin=st.integers(0, 40),
+    counts=st.lists(st.integers(1, 2 * RUN), min_size=1, max_size=10),
+)
+def test_they_are_as_the_librarys_own(
+    batches: list[TopicBatch], begin: int, counts: list[int]
+) -> None:
     """Whatever was fetched, from wherever, read in pieces of any size."""
     data, base, aborted = b"", 0, []
     for batch in batches:

@@ -10,7 +10,14 @@ from forwarder.core.ack import AckLevel
 from forwarder.core.errors import BufferFull, DeadLettersFull, LaneFull, StillDecoding
 from forwarder.core.event import Lane
 from forwarder.sources.kafka.batches import PartitionKey
-from forwarder.sources.kafka.flow import BURY_AGAIN_SECONDS, FAILURES, HOLD_SECONDS, RETRY_SECONDS, SLICE_SECONDS, PartitionFlow
+from forwarder.sources.kafka.flow import (
+    BURY_AGAIN_SECONDS,
+    FAILURES,
+    HOLD_SECONDS,
+    RETRY_SECONDS,
+    SLICE_SECONDS,
+    PartitionFlow,
+)
 from forwarder.sources.kafka.policy import KafkaPolicy
 from tests.support.record_intakes import LANE, FakeIntake, FakeRecord, records
 
@@ -47,7 +54,9 @@ class Bench:
 
 
 def test_what_is_read_is_taken_at_the_policys_level() -> None:
-    """Records go into the intake in units, in order, at the level that the policy asks for; what is settled may be committed."""
+    """Records go into the intake in units, in order, at the level that the policy asks for; what
+    is settled may be committed.
+    """
     bench = Bench(replace(POLICY, level=AckLevel.DISK))
     bench.flow.read(ZERO, records(range(100, 1600)))
     assert bench.intake.offsets == list(range(100, 1600))
@@ -76,7 +85,9 @@ def test_an_unsettled_unit_holds_back_those_after_it() -> None:
 
 
 def test_what_cant_be_taken_waits_in_order() -> None:
-    """Its partition pauses and no other does; it is tried again after a moment, and what came after it goes after it."""
+    """Its partition pauses and no other does; it is tried again after a moment, and what came
+    after it goes after it.
+    """
     bench = Bench()
     bench.intake.refuses = FULL
     bench.flow.read(ZERO, records(range(10)))
@@ -114,7 +125,9 @@ def test_tries_in_vain_are_few() -> None:
 
 
 def test_too_much_in_flight_pauses_all_until_half_of_it_is_settled() -> None:
-    """A bound in bytes for all partitions, with room between pausing and going on: pausing throws away what was fetched."""
+    """A bound in bytes for all partitions, with room between pausing and going on: pausing throws
+    away what was fetched.
+    """
     bench = Bench(replace(POLICY, max_in_flight=100_000))
     for number in range(3):
         bench.flow.read(ZERO, records(range(number * 10, number * 10 + 10), b"x" * 4000))
@@ -130,7 +143,9 @@ def test_too_much_in_flight_pauses_all_until_half_of_it_is_settled() -> None:
 
 
 def test_what_waits_counts_with_all_that_is_kept_of_it() -> None:
-    """Small records that wait are objects, not only bytes: they count as such until they are taken."""
+    """Small records that wait are objects, not only bytes: they count as such until
+    they are taken.
+    """
     bench = Bench(replace(POLICY, max_in_flight=100_000))
     bench.intake.refuses = FULL
     bench.flow.read(ZERO, records(range(200)))
@@ -157,7 +172,9 @@ def test_a_partition_waits_for_its_first_unsettled_record() -> None:
 
 
 def test_what_is_too_large_together_is_taken_in_parts() -> None:
-    """Halves, and halves of halves, in order; each counts for itself, and the position passes none that isn't settled."""
+    """Halves, and halves of halves, in order; each counts for itself, and the position passes none
+    that isn't settled.
+    """
     bench = Bench()
     bench.intake.most = 30
     bench.flow.read(ZERO, records(range(100)))
@@ -194,7 +211,9 @@ def test_one_record_that_is_too_large_waits() -> None:
 
 
 def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
-    """From the unit's own beginning, with all that was read after it; what was settled before stays settled."""
+    """From the unit's own beginning, with all that was read after it; what was settled before
+    stays settled.
+    """
     bench = Bench()
     bench.flow.read(ZERO, records(range(500)))
     bench.flow.read(ZERO, records(range(500, 1500)))
@@ -214,7 +233,9 @@ def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
 
 
 def test_what_was_taken_out_again_keeps_nobody_waiting() -> None:
-    """Neither `max_in_flight` nor `max_uncommitted` pauses for what is to be read again, and whoever waits for the last of it is told."""
+    """Neither `max_in_flight` nor `max_uncommitted` pauses for what is to be read again, and
+    whoever waits for the last of it is told.
+    """
     for policy in (replace(POLICY, max_in_flight=1000), replace(POLICY, max_uncommitted=400)):
         bench = Bench(policy)
         bench.flow.read(ZERO, records(range(1000)))
@@ -246,7 +267,9 @@ def test_what_is_settled_at_once_is_settled() -> None:
 
 
 def test_forgetting_gives_back_what_isnt_settled() -> None:
-    """After a revocation nothing is known of any partition, and words about what was given back change nothing."""
+    """After a revocation nothing is known of any partition, and words about what was given back
+    change nothing.
+    """
     bench = Bench()
     bench.flow.read(ZERO, records(range(1000)))
     bench.intake.refuses = FULL
@@ -274,7 +297,9 @@ def test_nothing_outstanding_is_told() -> None:
 
 
 def test_marks_of_transactions_are_passed() -> None:
-    """Where the client has come to may be committed once nothing is outstanding: the lag doesn't stay at 1 for ever."""
+    """Where the client has come to may be committed once nothing is outstanding: the lag doesn't
+    stay at 1 for ever.
+    """
     bench = Bench()
     bench.flow.read(ZERO, records(range(10)))
     bench.flow.reached(ZERO, 11)
@@ -289,7 +314,9 @@ def test_marks_of_transactions_are_passed() -> None:
 
 
 def test_offsets_that_go_back_begin_a_new_partition() -> None:
-    """A topic that was made anew has other records at the same offsets; what was taken of the old one says nothing about them."""
+    """A topic that was made anew has other records at the same offsets; what was taken of the old
+    one says nothing about them.
+    """
     bench = Bench()
     bench.flow.read(ZERO, records(range(100, 200)))
     bench.flow.read(ZERO, records(range(10)))
@@ -306,7 +333,12 @@ def test_a_partition_that_went_back_keeps_nobody_waiting() -> None:
     bench.flow.read(ZERO, records(range(100, 700)))
     assert bench.flow.paused() == {ZERO, ONE}
     bench.flow.went_back(ZERO)
-    assert (bench.flow.paused(), bench.flow.bytes, bench.flow.outstanding, bench.eased) == (set(), 0, False, 1)
+    assert (bench.flow.paused(), bench.flow.bytes, bench.flow.outstanding, bench.eased) == (
+        set(),
+        0,
+        False,
+        1,
+    )
     bench.flow.reached(ZERO, 0)
     assert bench.flow.uncommitted() == {ZERO: 0}
 
@@ -332,7 +364,9 @@ class Halted:
 
 
 def test_a_lane_that_is_halted_for_too_long_is_buried() -> None:
-    """Its units become dead letters, the oldest first; the newest stays for the probes until it has waited as long itself."""
+    """Its units become dead letters, the oldest first; the newest stays for the probes until it
+    has waited as long itself.
+    """
     halted = Halted(10.0, 20.0, 3000.0)
     halted.bench.flow.bury_halted(3599.0)
     assert halted.bench.intake.buried == []
@@ -349,7 +383,9 @@ def test_a_lane_that_is_halted_for_too_long_is_buried() -> None:
 
 
 def test_what_was_in_flight_as_a_probe_is_buried_later() -> None:
-    """A unit whose events were on their way just then comes back after the probe, and must not hold up its partition for ever."""
+    """A unit whose events were on their way just then comes back after the probe, and must not
+    hold up its partition for ever.
+    """
     halted = Halted(10.0, 20.0, 3000.0)
     halted.bench.flow.bury_halted(3600.0)
     first, second, _ = halted.units
@@ -361,7 +397,9 @@ def test_what_was_in_flight_as_a_probe_is_buried_later() -> None:
 
 
 def test_a_lane_that_is_given_up_holds_nothing_up() -> None:
-    """The intake is told of it with each unit, so that its events find their way where the buffer has no room for them."""
+    """The intake is told of it with each unit, so that its events find their way where the buffer
+    has no room for them.
+    """
     halted = Halted(10.0)
     assert halted.bench.intake.given_up == set()
     halted.bench.flow.bury_halted(4000.0)
@@ -400,12 +438,17 @@ def test_a_partition_says_why_it_waits() -> None:
     bench = Bench()
     bench.intake.refuses = DeadLettersFull("no room among the dead letters for 3 refused events")
     bench.flow.read(ZERO, records(range(3)))
-    assert bench.flow.why_paused(bench.flow.partitions[ZERO]) == "no room among the dead letters for 3 refused events"
+    assert (
+        bench.flow.why_paused(bench.flow.partitions[ZERO])
+        == "no room among the dead letters for 3 refused events"
+    )
     assert bench.flow.why_paused(bench.flow.partitions[ONE]) == ""
 
 
 def test_units_are_taken_in_slices() -> None:
-    """What isn't taken in time waits without any other reason, and is taken next, in order; its offsets are watched all the while."""
+    """What isn't taken in time waits without any other reason, and is taken next, in order; its
+    offsets are watched all the while.
+    """
     bench = Bench()
     until = bench.now + SLICE_SECONDS
 

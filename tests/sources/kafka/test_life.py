@@ -49,7 +49,9 @@ class Reader:
     @property
     def names(self) -> Counter[str]:
         """The records that were taken, and how often each."""
-        return Counter(facts.name.partition("/")[2] for unit in self.intake.taken for facts in unit.facts)
+        return Counter(
+            facts.name.partition("/")[2] for unit in self.intake.taken for facts in unit.facts
+        )
 
     @property
     def assigned(self) -> int:
@@ -58,16 +60,28 @@ class Reader:
 
     async def until_read(self, count: int) -> None:
         """Wait until so many different records were taken."""
-        await eventually(lambda: len(self.names) >= count, told=lambda: f"{len(self.names)} of {count}; {self.source.statistics()}")
+        await eventually(
+            lambda: len(self.names) >= count,
+            told=lambda: f"{len(self.names)} of {count}; {self.source.statistics()}",
+        )
 
     async def until(self, condition: Condition) -> None:
         """Wait until it is so."""
-        await eventually(lambda: self.source.statistics().condition is condition, told=lambda: str(self.source.statistics()))
+        await eventually(
+            lambda: self.source.statistics().condition is condition,
+            told=lambda: str(self.source.statistics()),
+        )
 
 
 def policy_of(kafka: Kafka, *topics: str, **others: Any) -> KafkaPolicy:
     """A policy for these topics, with a group of its own and short times."""
-    base = KafkaPolicy(name="main", bootstrap_servers=(kafka.bootstrap,), topics=topics, group_id=unique("group"), session_timeout=6.0)
+    base = KafkaPolicy(
+        name="main",
+        bootstrap_servers=(kafka.bootstrap,),
+        topics=topics,
+        group_id=unique("group"),
+        session_timeout=6.0,
+    )
     return replace(base, commit_interval=0.1, revocation_timeout=2.0, **others)
 
 
@@ -89,26 +103,36 @@ def values(count: int) -> list[bytes]:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cluster is looked at every second, where it is every 30: a client that a starting broker told nothing asks soon again."""
+    """The cluster is looked at every second, where it is every 30: a client that a starting broker
+    told nothing asks soon again.
+    """
     monkeypatch.setattr("forwarder.sources.kafka.client.METADATA_SECONDS", 1.0)
     monkeypatch.setattr("forwarder.sources.kafka.membership.CHECK_SECONDS", 1.0)
 
 
 async def test_everything_is_read_once_and_committed(kafka: Kafka, topic: MakeTopic) -> None:
-    """All records of all partitions, in order in each; the commits end at the partitions' ends, and the lag at 0."""
+    """All records of all partitions, in order in each; the commits end at the partitions' ends,
+    and the lag at 0.
+    """
     name = await topic(4)
     await produce(kafka.bootstrap, name, values(20_000))
     policy = policy_of(kafka, name)
     async with reading(policy) as reader:
         await reader.until_read(20_000)
         assert set(reader.names.values()) == {1}
-        await eventually(lambda: sum(each.lag or 0 for each in reader.source.statistics().partitions) == 0)
-    assert await committed(kafka.bootstrap, policy.group_id, name) == await ends(kafka.bootstrap, name)
+        await eventually(
+            lambda: sum(each.lag or 0 for each in reader.source.statistics().partitions) == 0
+        )
+    assert await committed(kafka.bootstrap, policy.group_id, name) == await ends(
+        kafka.bootstrap, name
+    )
     assert await members(kafka.bootstrap, policy.group_id) == {}, "it has left the group"
 
 
 @pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
-async def test_compressed_batches_are_read(kafka: Kafka, topic: MakeTopic, compression: str) -> None:
+async def test_compressed_batches_are_read(
+    kafka: Kafka, topic: MakeTopic, compression: str
+) -> None:
     """Whatever way the producer compresses."""
     name = await topic()
     await produce(kafka.bootstrap, name, values(500), compression=compression)
@@ -118,7 +142,9 @@ async def test_compressed_batches_are_read(kafka: Kafka, topic: MakeTopic, compr
 
 
 async def test_what_isnt_settled_is_read_again(kafka: Kafka, topic: MakeTopic) -> None:
-    """The next member of the group begins where the watermark is, not after the last record that was settled."""
+    """The next member of the group begins where the watermark is, not after the last record that
+    was settled.
+    """
     name = await topic()
     await produce(kafka.bootstrap, name, values(3000))
     policy = policy_of(kafka, name)
@@ -136,7 +162,9 @@ async def test_what_isnt_settled_is_read_again(kafka: Kafka, topic: MakeTopic) -
 
 
 async def test_two_share_the_partitions(kafka: Kafka, topic: MakeTopic) -> None:
-    """A second member gets its half, after the first has committed what it had; nothing is read that isn't needed."""
+    """A second member gets its half, after the first has committed what it had; nothing is read
+    that isn't needed.
+    """
     name = await topic(4)
     policy = policy_of(kafka, name)
     async with reading(policy) as one:
@@ -152,7 +180,9 @@ async def test_two_share_the_partitions(kafka: Kafka, topic: MakeTopic) -> None:
 
 
 async def test_a_member_that_dies_is_replaced(kafka: Kafka, topic: MakeTopic) -> None:
-    """One that is gone without a word loses its partitions after the session's time; nobody misses a record."""
+    """One that is gone without a word loses its partitions after the session's time; nobody misses
+    a record.
+    """
     name = await topic(2)
     policy = policy_of(kafka, name)
     async with reading(policy, settles=False) as dead:
@@ -166,8 +196,12 @@ async def test_a_member_that_dies_is_replaced(kafka: Kafka, topic: MakeTopic) ->
             await heir.until_read(100)
 
 
-async def test_a_static_member_comes_back_without_a_rebalance(kafka: Kafka, topic: MakeTopic) -> None:
-    """The group keeps its partitions for it while it is away for a moment, and gives none to the others."""
+async def test_a_static_member_comes_back_without_a_rebalance(
+    kafka: Kafka, topic: MakeTopic
+) -> None:
+    """The group keeps its partitions for it while it is away for a moment, and gives none to the
+    others.
+    """
     name = await topic(4)
     policy = policy_of(kafka, name)
     static = replace(policy, group_instance_id="host-a", session_timeout=30.0)
@@ -178,14 +212,20 @@ async def test_a_static_member_comes_back_without_a_rebalance(kafka: Kafka, topi
         rebalances = other.source.statistics().rebalances
         async with reading(static) as again:
             await eventually(lambda: len(again.names + other.names) == 400)
-            assert (again.assigned, other.assigned, other.source.statistics().rebalances) == (2, 2, rebalances)
+            assert (again.assigned, other.assigned, other.source.statistics().rebalances) == (
+                2,
+                2,
+                rebalances,
+            )
             assert again.names
     assert set((again.names + other.names).values()) == {1}
 
 
 @pytest.mark.usefixtures("hurried")
 async def test_two_members_of_one_name_are_reported(kafka: Kafka, topic: MakeTopic) -> None:
-    """Both report the id and what to do, once each, for as long as it lasts; every record is read."""
+    """Both report the id and what to do, once each, for as long as it lasts; every
+    record is read.
+    """
     name = await topic(2)
     policy = replace(policy_of(kafka, name), group_instance_id="host-a")
     with capture_logs() as logs:
@@ -193,15 +233,24 @@ async def test_two_members_of_one_name_are_reported(kafka: Kafka, topic: MakeTop
             await eventually(lambda: one.assigned == 2)
             async with reading(policy) as other:
                 await produce(kafka.bootstrap, name, values(100))
-                await eventually(lambda: all("'host-a'" in each.source.statistics().note for each in (one, other)))
+                await eventually(
+                    lambda: all(
+                        "'host-a'" in each.source.statistics().note for each in (one, other)
+                    )
+                )
                 await one.until(Condition.DOWN)
                 found = one.source.statistics()
-                assert found.why.startswith(f"group_instance_id: another forwarder is in group '{policy.group_id}' as 'host-a' too")
+                assert found.why.startswith(
+                    f"group_instance_id: another forwarder is in group '{policy.group_id}' as "
+                    "'host-a' too"
+                )
                 assert found.hint == "Give each forwarder an id of its own, or none."
                 await eventually(lambda: len(one.names + other.names) == 100)
             await one.until(Condition.READING)
             assert "'host-a'" in one.source.statistics().note
-    assert [line["key"] for line in logs if line["log_level"] == "error"] == ["sources.kafka[0].group_instance_id"] * 2
+    assert [line["key"] for line in logs if line["log_level"] == "error"] == [
+        "sources.kafka[0].group_instance_id"
+    ] * 2
 
 
 @pytest.mark.usefixtures("hurried")
@@ -232,7 +281,10 @@ async def test_the_broker_is_down_at_the_start(kafka: Kafka, topic: MakeTopic) -
         async with reading(policy_of(kafka, name)) as reader:
             await reader.until(Condition.DOWN)
             found = reader.source.statistics()
-            assert (found.why, found.next_try is not None) == (f"bootstrap_servers: nothing listens on {kafka.bootstrap}", True)
+            assert (found.why, found.next_try is not None) == (
+                f"bootstrap_servers: nothing listens on {kafka.bootstrap}",
+                True,
+            )
             await in_thread(kafka.broker.start)
             await reader.until_read(10)
     finally:
@@ -254,9 +306,13 @@ async def test_closing_while_the_broker_is_down(kafka: Kafka, topic: MakeTopic) 
 
 
 async def test_marks_of_transactions_leave_no_lag(kafka: Kafka, topic: MakeTopic) -> None:
-    """Committed transactions end with a mark, rolled back ones are nothing else: with all settled, the commits are at the very end."""
+    """Committed transactions end with a mark, rolled back ones are nothing else: with all settled,
+    the commits are at the very end.
+    """
     name = await topic()
-    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, transactional_id=unique("producer"))
+    producer = AIOKafkaProducer(
+        bootstrap_servers=kafka.bootstrap, transactional_id=unique("producer")
+    )
     await producer.start()
     try:
         async with producer.transaction():
@@ -269,15 +325,25 @@ async def test_marks_of_transactions_leave_no_lag(kafka: Kafka, topic: MakeTopic
     policy = policy_of(kafka, name)
     async with reading(policy) as reader:
         await reader.until_read(1)
-        await eventually(lambda: [each.lag for each in reader.source.statistics().partitions] == [0])
+        await eventually(
+            lambda: [each.lag for each in reader.source.statistics().partitions] == [0]
+        )
         assert [value for unit in reader.intake.taken for value in unit.values] == [b'{"n":1}']
-    assert await committed(kafka.bootstrap, policy.group_id, name) == await ends(kafka.bootstrap, name) == {0: 4}
+    assert (
+        await committed(kafka.bootstrap, policy.group_id, name)
+        == await ends(kafka.bootstrap, name)
+        == {0: 4}
+    )
 
 
 async def test_tombstones_are_passed(kafka: Kafka, topic: MakeTopic) -> None:
     """Records without a value are counted, and committed past."""
     name = await topic(1, cleanup_policy="compact")
-    await produce(kafka.bootstrap, name, [Record(b"{}", key=b"a"), Record(None, key=b"a"), Record(None, key=b"b")])
+    await produce(
+        kafka.bootstrap,
+        name,
+        [Record(b"{}", key=b"a"), Record(None, key=b"a"), Record(None, key=b"b")],
+    )
     policy = policy_of(kafka, name)
     async with reading(policy) as reader:
         await eventually(lambda: reader.source.statistics().records["tombstone"] == 2)
@@ -285,8 +351,12 @@ async def test_tombstones_are_passed(kafka: Kafka, topic: MakeTopic) -> None:
 
 
 @pytest.mark.parametrize(("earliest", "expected"), [(True, 15), (False, 5)])
-async def test_where_a_new_group_begins(kafka: Kafka, topic: MakeTopic, earliest: bool, expected: int) -> None:
-    """At the beginning, or with what comes from now on; that place is committed, though nothing was read yet."""
+async def test_where_a_new_group_begins(
+    kafka: Kafka, topic: MakeTopic, earliest: bool, expected: int
+) -> None:
+    """At the beginning, or with what comes from now on; that place is committed, though nothing
+    was read yet.
+    """
     name = await topic()
     await produce(kafka.bootstrap, name, values(10))
     policy = policy_of(kafka, name, from_earliest=earliest)
@@ -306,7 +376,9 @@ async def test_where_a_new_group_begins(kafka: Kafka, topic: MakeTopic, earliest
 
 
 async def test_records_that_expired_are_told(kafka: Kafka, topic: MakeTopic) -> None:
-    """They are gone, and counted; what is left is read, though the group would begin at the end otherwise."""
+    """They are gone, and counted; what is left is read, though the group would begin at the end
+    otherwise.
+    """
     name = await topic()
     await produce(kafka.bootstrap, name, values(100))
     policy = policy_of(kafka, name, from_earliest=False)

@@ -38,7 +38,16 @@ from forwarder.sources.kafka.security import (
 from tests.support.certificates import Authority, Certificate
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.leaks import open_files
-from tests.support.secure_kafka import FORBIDDEN_GROUP, FORBIDDEN_TOPIC, MODES, PASSWORD, TOPIC, VISIBLE_TOPIC, Access, token
+from tests.support.secure_kafka import (
+    FORBIDDEN_GROUP,
+    FORBIDDEN_TOPIC,
+    MODES,
+    PASSWORD,
+    TOPIC,
+    VISIBLE_TOPIC,
+    Access,
+    token,
+)
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -47,7 +56,9 @@ LIMIT = 20.0
 
 @pytest_asyncio.fixture(autouse=True)
 async def everything_ends() -> AsyncIterator[None]:
-    """aiokafka logs in within the loop's own threads, and doesn't wait for connections over TLS to be closed."""
+    """aiokafka logs in within the loop's own threads, and doesn't wait for connections over TLS to
+    be closed.
+    """
     before = set(open_files())
     yield
     await asyncio.get_running_loop().shutdown_default_executor()
@@ -55,10 +66,16 @@ async def everything_ends() -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def consumer(server: str, security: Security, *topics: str, group: str | None = None) -> AsyncIterator[AIOKafkaConsumer]:
+async def consumer(
+    server: str, security: Security, *topics: str, group: str | None = None
+) -> AsyncIterator[AIOKafkaConsumer]:
     """A consumer as the source makes it."""
     client = AIOKafkaConsumer(
-        *topics, bootstrap_servers=server, group_id=group or unique("group"), auto_offset_reset="earliest", **connection(security)
+        *topics,
+        bootstrap_servers=server,
+        group_id=group or unique("group"),
+        auto_offset_reset="earliest",
+        **connection(security),
     )
     follow(client, security)
     try:
@@ -69,7 +86,9 @@ async def consumer(server: str, security: Security, *topics: str, group: str | N
         await client.stop()
 
 
-async def trouble(server: str, security: Security, *topics: str, group: str | None = None) -> Trouble:
+async def trouble(
+    server: str, security: Security, *topics: str, group: str | None = None
+) -> Trouble:
     """What is found out about a consumer that can't read."""
     with pytest.raises(KafkaError) as caught:
         async with consumer(server, security, *topics, group=group) as client:
@@ -90,19 +109,29 @@ async def test_one_is_let_in(access: Access, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", [mode for mode in MODES if "PLAIN" in mode or "SCRAM" in mode])
 async def test_a_wrong_password_is_named(access: Access, mode: str) -> None:
-    """The setting that holds the password, the user, and the broker's words; the password itself nowhere."""
+    """The setting that holds the password, the user, and the broker's words; the password itself
+    nowhere.
+    """
     access.password_file.write_text("wrong-secret")
     server, security = access.mode(mode)
     found = await trouble(server, security, TOPIC)
     assert found.key == "security.password_file"
-    assert found.message.startswith(f"{server} refuses user 'reader' with this password: Authentication failed")
-    written = await trouble(server, dataclasses.replace(security, password_file=None, password="wrong-secret"), TOPIC)
+    assert found.message.startswith(
+        f"{server} refuses user 'reader' with this password: Authentication failed"
+    )
+    written = await trouble(
+        server, dataclasses.replace(security, password_file=None, password="wrong-secret"), TOPIC
+    )
     assert written.key == "security.password"
     assert "wrong-secret" not in f"{found!r} {written!r} {security!r}"
 
 
-async def test_a_broker_that_doesnt_know_the_password_is_named(access: Access, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With SCRAM a broker shows that it does, too. One that is in the middle can't: aiokafka sees that, and ends in an error of its own."""
+async def test_a_broker_that_doesnt_know_the_password_is_named(
+    access: Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With SCRAM a broker shows that it does, too. One that is in the middle can't: aiokafka sees
+    that, and ends in an error of its own.
+    """
 
     def wrong(*_: object) -> None:
         raise ValueError("Server sent wrong signature!")
@@ -110,7 +139,10 @@ async def test_a_broker_that_doesnt_know_the_password_is_named(access: Access, m
     server, security = access.mode("SCRAM-SHA-256 over TLS")
     monkeypatch.setattr(ScramAuthenticator, "process_server_final_message", wrong)
     found = await trouble(server, security, TOPIC)
-    assert str(found).startswith(f"bootstrap_servers: {server} doesn't prove that it knows the password of {security.username!r}")
+    assert str(found).startswith(
+        f"bootstrap_servers: {server} doesn't prove that it knows the password of "
+        f"{security.username!r}"
+    )
 
 
 async def test_a_user_that_nobody_knows_is_refused_as_a_wrong_password_is(access: Access) -> None:
@@ -122,20 +154,31 @@ async def test_a_user_that_nobody_knows_is_refused_as_a_wrong_password_is(access
 
 @pytest.mark.parametrize("mode", ["TLS", "PLAIN over TLS"])
 async def test_an_untrusted_authority_is_named(access: Access, mode: str, tmp_path: Path) -> None:
-    """The certificate is by another authority than the one in the file; and none of the system's."""
+    """The certificate is by another authority than the one in the file; and none of
+    the system's.
+    """
     server, security = access.mode(mode)
     other = Authority(tmp_path, "other").ca_file
     found = await trouble(server, dataclasses.replace(security, ca_file=other), TOPIC)
-    assert str(found) == f"security.ca_file: the certificate of {server} isn't trusted: its authority isn't among those in {other}"
+    assert str(found) == (
+        f"security.ca_file: the certificate of {server} isn't trusted: its authority "
+        f"isn't among those in {other}"
+    )
     found = await trouble(server, dataclasses.replace(security, ca_file=None), TOPIC)
-    assert str(found) == f"security.ca_file: the certificate of {server} isn't trusted: its authority isn't among the system's"
+    assert str(found) == (
+        f"security.ca_file: the certificate of {server} isn't trusted: its authority "
+        "isn't among the system's"
+    )
 
 
 async def test_an_expired_certificate_is_named(access: Access) -> None:
     """It is the cluster's to renew."""
     server = access.kafka.address("EXPIRED")
     found = await trouble(server, access.security(protocol="SSL"), TOPIC)
-    assert str(found) == f"bootstrap_servers: the certificate of {server}, or its authority's, has expired"
+    assert (
+        str(found)
+        == f"bootstrap_servers: the certificate of {server}, or its authority's, has expired"
+    )
 
 
 async def test_a_certificate_for_another_name_is_named(access: Access) -> None:
@@ -156,7 +199,11 @@ async def test_a_refused_client_certificate_is_named(access: Access, tmp_path: P
     """It is signed by somebody whom the broker doesn't trust."""
     stranger = Authority(tmp_path, "other").issue("client")
     server, security = access.mode("mutual TLS")
-    found = await trouble(server, dataclasses.replace(security, cert_file=stranger.cert_file, key_file=stranger.key_file), TOPIC)
+    found = await trouble(
+        server,
+        dataclasses.replace(security, cert_file=stranger.cert_file, key_file=stranger.key_file),
+        TOPIC,
+    )
     assert found.key == "security.cert_file"
     assert found.message.startswith(f"{server} refuses the certificate in {stranger.cert_file}: ")
 
@@ -172,7 +219,9 @@ async def test_tls_to_a_plain_port_is_named(access: Access, protocol: str) -> No
 
 @pytest.mark.parametrize("listener", ["TLS", "MUTUAL", "SECURE"])
 @pytest.mark.parametrize("mechanism", [None, "PLAIN"])
-async def test_plain_words_to_a_port_of_tls_are_named(access: Access, listener: str, mechanism: str | None) -> None:
+async def test_plain_words_to_a_port_of_tls_are_named(
+    access: Access, listener: str, mechanism: str | None
+) -> None:
     """The other way round; whether or not the port wants a client's certificate."""
     server = access.kafka.address(listener)
     protocol = "SASL_PLAINTEXT" if mechanism else "PLAINTEXT"
@@ -181,16 +230,25 @@ async def test_plain_words_to_a_port_of_tls_are_named(access: Access, listener: 
 
 
 @pytest.mark.parametrize(("listener", "protocol"), [("LOGIN", "PLAINTEXT"), ("SECURE", "SSL")])
-async def test_a_port_that_asks_for_a_login_is_named(access: Access, listener: str, protocol: str) -> None:
+async def test_a_port_that_asks_for_a_login_is_named(
+    access: Access, listener: str, protocol: str
+) -> None:
     """And what it offers."""
     server = access.kafka.address(listener)
     found = await trouble(server, access.security(protocol=protocol), TOPIC)
-    assert str(found) == f"security.protocol: {server} asks for a login (SASL), and {protocol} has none"
+    assert (
+        str(found)
+        == f"security.protocol: {server} asks for a login (SASL), and {protocol} has none"
+    )
     assert "OAUTHBEARER, PLAIN, SCRAM-SHA-256, SCRAM-SHA-512" in found.hint
 
 
-@pytest.mark.parametrize(("listener", "protocol"), [("PLAIN", "SASL_PLAINTEXT"), ("TLS", "SASL_SSL")])
-async def test_a_port_that_asks_for_no_login_is_named(access: Access, listener: str, protocol: str) -> None:
+@pytest.mark.parametrize(
+    ("listener", "protocol"), [("PLAIN", "SASL_PLAINTEXT"), ("TLS", "SASL_SSL")]
+)
+async def test_a_port_that_asks_for_no_login_is_named(
+    access: Access, listener: str, protocol: str
+) -> None:
     """A login there is an error, too."""
     server = access.kafka.address(listener)
     found = await trouble(server, access.security(protocol=protocol, mechanism="PLAIN"), TOPIC)
@@ -239,7 +297,9 @@ async def test_a_topic_that_may_only_be_seen_is_named(access: Access) -> None:
 
 
 async def test_a_broker_that_is_elsewhere_than_it_says_is_named(access: Access) -> None:
-    """The port that was named answers; where the cluster says that its brokers are, nobody listens."""
+    """The port that was named answers; where the cluster says that its brokers are,
+    nobody listens.
+    """
     server = access.kafka.address("FARAWAY")
     found = await diagnose([server], Security(), NodeNotReadyError())
     assert str(found) == "bootstrap_servers: nothing listens on 127.0.0.1:1"
@@ -263,7 +323,9 @@ async def test_a_port_on_which_nobody_listens_is_named() -> None:
 async def test_a_name_that_nobody_knows_is_named() -> None:
     """The name is the setting's."""
     found = await trouble("nowhere.invalid:9092", Security(), TOPIC)
-    assert str(found) == "bootstrap_servers: no address is known for the name in nowhere.invalid:9092"
+    assert (
+        str(found) == "bootstrap_servers: no address is known for the name in nowhere.invalid:9092"
+    )
 
 
 async def test_a_port_that_says_nothing_is_named() -> None:
@@ -276,19 +338,27 @@ async def test_a_port_that_says_nothing_is_named() -> None:
     async with await asyncio.start_server(listen, "127.0.0.1", 0) as silent:
         server = "{}:{}".format(*silent.sockets[0].getsockname())
         for security in (Security(), Security(protocol="SSL")):
-            found = await diagnose([server], security, KafkaConnectionError("Unable to bootstrap"), limit=0.3)
+            found = await diagnose(
+                [server], security, KafkaConnectionError("Unable to bootstrap"), limit=0.3
+            )
             assert found.key == "bootstrap_servers"
             assert "answer" in found.message
 
 
-async def test_a_password_that_is_changed_meanwhile_is_used_at_the_next_connection(access: Access) -> None:
-    """The consumer was made with one that is no longer right: what is in the file counts when it connects."""
+async def test_a_password_that_is_changed_meanwhile_is_used_at_the_next_connection(
+    access: Access,
+) -> None:
+    """The consumer was made with one that is no longer right: what is in the file counts when it
+    connects.
+    """
     name = unique("events")
     await create_topic(access.kafka.bootstrap, name)
     await produce(access.kafka.bootstrap, name, [b"{}"])
     server, security = access.mode("PLAIN over TLS")
     access.password_file.write_text("of yesterday")
-    client = AIOKafkaConsumer(name, bootstrap_servers=server, auto_offset_reset="earliest", **connection(security))
+    client = AIOKafkaConsumer(
+        name, bootstrap_servers=server, auto_offset_reset="earliest", **connection(security)
+    )
     follow(client, security)
     access.password_file.write_text(PASSWORD)
     async with asyncio.timeout(LIMIT):
@@ -309,10 +379,14 @@ async def test_a_file_that_vanishes_is_an_error_of_kafkas(access: Access) -> Non
         await client.start()
     await client.stop()
     found = await diagnose([server], security, caught.value)
-    assert str(found) == f"security.password_file: {access.password_file} can't be read: No such file or directory"
+    assert str(found) == (
+        f"security.password_file: {access.password_file} can't be read: No such file or directory"
+    )
 
 
-async def test_nothing_of_a_search_is_logged_with_a_secret(access: Access, caplog: pytest.LogCaptureFixture) -> None:
+async def test_nothing_of_a_search_is_logged_with_a_secret(
+    access: Access, caplog: pytest.LogCaptureFixture
+) -> None:
     """Whatever the level: aiokafka's own lines hold neither password nor token."""
     caplog.set_level(logging.DEBUG)
     for mode in ("SCRAM-SHA-256", "OAUTHBEARER over TLS"):
@@ -342,7 +416,14 @@ Spoil = Callable[[Path, Certificate], Security]
 
 def tls(certificate: Certificate, **files: Path) -> Security:
     """Settings with a client's certificate."""
-    return Security(**{"protocol": "SSL", "cert_file": certificate.cert_file, "key_file": certificate.key_file, **files})  # type: ignore[arg-type]  # by name
+    return Security(
+        **{
+            "protocol": "SSL",
+            "cert_file": certificate.cert_file,
+            "key_file": certificate.key_file,
+            **files,
+        }
+    )  # type: ignore[arg-type]  # by name
 
 
 def encrypted(folder: Path, certificate: Certificate) -> Security:
@@ -350,7 +431,9 @@ def encrypted(folder: Path, certificate: Certificate) -> Security:
     key = serialization.load_pem_private_key(certificate.key_file.read_bytes(), None)
     best = serialization.BestAvailableEncryption(b"passphrase")
     file = folder / "encrypted.pem"
-    file.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, best))
+    file.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, best)
+    )
     return tls(certificate, key_file=file)
 
 
@@ -362,29 +445,74 @@ def rubbish(folder: Path) -> Path:
 
 
 CASES: dict[str, tuple[Spoil, str, str]] = {
-    "no authority": (lambda folder, _: Security(protocol="SSL", ca_file=folder / "none"), "ca_file", "can't be read: No such file"),
-    "rubbish as one": (lambda folder, _: Security(protocol="SSL", ca_file=rubbish(folder)), "ca_file", "holds no certificate in PEM"),
-    "a folder": (lambda folder, _: Security(protocol="SSL", ca_file=folder), "ca_file", "can't be read"),
-    "no certificate": (lambda folder, own: tls(own, cert_file=folder / "none"), "cert_file", "can't be read: No such file"),
-    "no key": (lambda folder, own: tls(own, key_file=folder / "none"), "key_file", "can't be read: No such file"),
-    "rubbish for a key": (lambda folder, own: tls(own, key_file=rubbish(folder)), "key_file", "hold no certificate with its private key"),
+    "no authority": (
+        lambda folder, _: Security(protocol="SSL", ca_file=folder / "none"),
+        "ca_file",
+        "can't be read: No such file",
+    ),
+    "rubbish as one": (
+        lambda folder, _: Security(protocol="SSL", ca_file=rubbish(folder)),
+        "ca_file",
+        "holds no certificate in PEM",
+    ),
+    "a folder": (
+        lambda folder, _: Security(protocol="SSL", ca_file=folder),
+        "ca_file",
+        "can't be read",
+    ),
+    "no certificate": (
+        lambda folder, own: tls(own, cert_file=folder / "none"),
+        "cert_file",
+        "can't be read: No such file",
+    ),
+    "no key": (
+        lambda folder, own: tls(own, key_file=folder / "none"),
+        "key_file",
+        "can't be read: No such file",
+    ),
+    "rubbish for a key": (
+        lambda folder, own: tls(own, key_file=rubbish(folder)),
+        "key_file",
+        "hold no certificate with its private key",
+    ),
     "another key": (
-        lambda folder, own: tls(own, key_file=Authority(folder).issue("other").key_file), "key_file", "isn't the one of the certificate",
+        lambda folder, own: tls(own, key_file=Authority(folder).issue("other").key_file),
+        "key_file",
+        "isn't the one of the certificate",
     ),
     "an encrypted key": (encrypted, "key_file", "protected by a passphrase"),
     "no password": (
-        lambda folder, _: Security(protocol="SASL_PLAINTEXT", mechanism="PLAIN", username="me", password_file=folder / "none"),
-        "password_file", "can't be read: No such file",
+        lambda folder, _: Security(
+            protocol="SASL_PLAINTEXT",
+            mechanism="PLAIN",
+            username="me",
+            password_file=folder / "none",
+        ),
+        "password_file",
+        "can't be read: No such file",
     ),
     "no secret": (
         lambda folder, _: Security(
-            protocol="SASL_SSL", mechanism="OAUTHBEARER", token_url="https://a/", client_id="me", client_secret_file=folder / "none"
+            protocol="SASL_SSL",
+            mechanism="OAUTHBEARER",
+            token_url="https://a/",
+            client_id="me",
+            client_secret_file=folder / "none",
         ),
-        "client_secret_file", "can't be read: No such file",
+        "client_secret_file",
+        "can't be read: No such file",
     ),
-    "no token": (lambda _folder, _own: Security(protocol="SASL_SSL", mechanism="OAUTHBEARER"), "token_url", "needs a `token_file`"),
-    "no region": (lambda _folder, _own: Security(protocol="SASL_SSL", mechanism="AWS_MSK_IAM"), "aws_region", "signs for a region"),
-}  # fmt: skip
+    "no token": (
+        lambda _folder, _own: Security(protocol="SASL_SSL", mechanism="OAUTHBEARER"),
+        "token_url",
+        "needs a `token_file`",
+    ),
+    "no region": (
+        lambda _folder, _own: Security(protocol="SASL_SSL", mechanism="AWS_MSK_IAM"),
+        "aws_region",
+        "signs for a region",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -453,16 +581,23 @@ def asking(server: Server, **options: Any) -> ClientCredentials:
 
 
 async def test_a_token_is_asked_for_as_the_standard_says() -> None:
-    """Id and secret are encoded before they are joined (RFC 6749, 2.3.1): a colon in the id is no border."""
+    """Id and secret are encoded before they are joined (RFC 6749, 2.3.1): a colon in the id is no
+    border.
+    """
     async with serving() as server:
         assert await asking(server, scope="kafka read").token() == "token-1"
     authorization, form = server.asked[0]
-    assert base64.b64decode(authorization.removeprefix("Basic ")).decode() == "for%3Awarder:s3cret%2F%2B%25%26"
+    assert (
+        base64.b64decode(authorization.removeprefix("Basic ")).decode()
+        == "for%3Awarder:s3cret%2F%2B%25%26"
+    )
     assert form == {"grant_type": "client_credentials", "scope": "kafka read"}
 
 
 @pytest.mark.parametrize(("life", "kept", "over"), [(300, 239.9, 240.0), (100, 79.9, 80.0)])
-async def test_a_token_is_kept_until_shortly_before_its_end(life: int, kept: float, over: float) -> None:
+async def test_a_token_is_kept_until_shortly_before_its_end(
+    life: int, kept: float, over: float
+) -> None:
     """A minute before, or a fifth of a short life."""
     now = 0.0
     async with serving() as server:
@@ -503,18 +638,35 @@ async def test_many_connections_ask_once() -> None:
 @pytest.mark.parametrize(
     ("status", "answer", "key", "words"),
     [
-        (401, {"error": "invalid_client"}, "security.client_secret", "refuses 'for:warder' with this secret: HTTP 401 (invalid_client)"),
-        (400, {"error": "invalid_scope", "error_description": "no"}, "security.scope", "refuses the scope: HTTP 400 (invalid_scope: no)"),
+        (
+            401,
+            {"error": "invalid_client"},
+            "security.client_secret",
+            "refuses 'for:warder' with this secret: HTTP 401 (invalid_client)",
+        ),
+        (
+            400,
+            {"error": "invalid_scope", "error_description": "no"},
+            "security.scope",
+            "refuses the scope: HTTP 400 (invalid_scope: no)",
+        ),
         (503, "<html>", "security.token_url", "gives no token: HTTP 503"),
         (302, "", "security.token_url", "gives no token: HTTP 302"),
         (200, "<html>", "security.token_url", "answers without an access_token"),
         (200, [], "security.token_url", "answers without an access_token"),
         (200, {"access_token": 7}, "security.token_url", "answers without an access_token"),
-        (200, {"access_token": "two\x01words"}, "security.token_url", "gives something else than one token"),
+        (
+            200,
+            {"access_token": "two\x01words"},
+            "security.token_url",
+            "gives something else than one token",
+        ),
         (200, "x" * 300_000, "security.token_url", "gives no token: its answer is too long"),
     ],
 )
-async def test_a_server_that_gives_none_is_named(status: int, answer: object, key: str, words: str) -> None:
+async def test_a_server_that_gives_none_is_named(
+    status: int, answer: object, key: str, words: str
+) -> None:
     """With the setting, and what the server says; never with the secret."""
     async with serving() as server:
         server.answer = status, answer
@@ -553,7 +705,9 @@ async def test_a_token_file_is_read_again_each_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", " \n", "two words", "a\x01b", "tökén"])
 async def test_a_file_without_a_token_is_named(tmp_path: Path, text: str) -> None:
-    """Neither nothing nor several words nor what would end up within a protocol; it isn't repeated."""
+    """Neither nothing nor several words nor what would end up within a protocol; it
+    isn't repeated.
+    """
     file = tmp_path / "token"
     file.write_text(text)
     with pytest.raises(SecurityError) as caught:
@@ -562,8 +716,14 @@ async def test_a_file_without_a_token_is_named(tmp_path: Path, text: str) -> Non
     assert not text.strip() or text not in str(caught.value)
 
 
-@pytest.mark.parametrize(("written", "read"), [("a", "a"), ("a\n", "a"), ("a\r\n", "a"), (" a \n", " a "), ("ä\n\n", "ä\n")], ids=repr)
-def test_a_password_loses_the_line_end_of_its_editor(tmp_path: Path, written: str, read: str) -> None:
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [("a", "a"), ("a\n", "a"), ("a\r\n", "a"), (" a \n", " a "), ("ä\n\n", "ä\n")],
+    ids=repr,
+)
+def test_a_password_loses_the_line_end_of_its_editor(
+    tmp_path: Path, written: str, read: str
+) -> None:
     """And nothing else: blanks may be part of it."""
     file = tmp_path / "password"
     file.write_bytes(written.encode())
@@ -589,7 +749,12 @@ def amazon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], None
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
-    for name in ("AWS_PROFILE", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI"):
+    for name in (
+        "AWS_PROFILE",
+        "AWS_ROLE_ARN",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    ):
         monkeypatch.delenv(name, raising=False)
 
     def none() -> None:
@@ -601,8 +766,12 @@ def amazon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], None
 
 @pytest.mark.usefixtures("amazon")
 async def test_a_token_for_amazon_is_a_signed_address() -> None:
-    """Base64 of a URL that asks the region's service for `kafka-cluster:Connect`, good for 15 minutes, signed for its host alone."""
-    arguments = connection(Security(protocol="SASL_SSL", mechanism="AWS_MSK_IAM", aws_region="eu-central-1"))
+    """Base64 of a URL that asks the region's service for `kafka-cluster:Connect`, good for 15
+    minutes, signed for its host alone.
+    """
+    arguments = connection(
+        Security(protocol="SASL_SSL", mechanism="AWS_MSK_IAM", aws_region="eu-central-1")
+    )
     assert arguments["sasl_mechanism"] == "OAUTHBEARER"
     token = await arguments["sasl_oauth_token_provider"].token()
     assert "=" not in token
@@ -612,7 +781,9 @@ async def test_a_token_for_amazon_is_a_signed_address() -> None:
     assert asked["Action"] == "kafka-cluster:Connect"
     assert asked["X-Amz-Algorithm"] == "AWS4-HMAC-SHA256"
     date = asked["X-Amz-Date"][:8]
-    assert asked["X-Amz-Credential"] == f"AKIDEXAMPLE/{date}/eu-central-1/kafka-cluster/aws4_request"
+    assert (
+        asked["X-Amz-Credential"] == f"AKIDEXAMPLE/{date}/eu-central-1/kafka-cluster/aws4_request"
+    )
     assert asked["X-Amz-Expires"] == "900"
     assert asked["X-Amz-SignedHeaders"] == "host"
     assert asked["X-Amz-Security-Token"] == "session+token"
@@ -645,21 +816,30 @@ async def test_missing_credentials_for_amazon_are_named(amazon: Callable[[], Non
     amazon()
     with pytest.raises(SecurityError) as caught:
         await MskToken("eu-central-1").token()
-    assert str(caught.value) == "security.mechanism: AWS_MSK_IAM finds no usable AWS credentials: there are none"
+    assert (
+        str(caught.value)
+        == "security.mechanism: AWS_MSK_IAM finds no usable AWS credentials: there are none"
+    )
 
 
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The signer is Amazon's, and not everybody's."""
     monkeypatch.setitem(__import__("sys").modules, "aws_msk_iam_sasl_signer", None)
     with pytest.raises(SecurityError, match="needs the extra `msk`") as caught:
-        connection(Security(protocol="SASL_SSL", mechanism="AWS_MSK_IAM", aws_region="eu-central-1"))
+        connection(
+            Security(protocol="SASL_SSL", mechanism="AWS_MSK_IAM", aws_region="eu-central-1")
+        )
     assert caught.value.hint == install_extra("msk")
 
 
 @pytest.mark.parametrize("answer", ["v=AAAA", "v=not base64", "e=other-error", "rubbish"])
 async def test_a_server_that_doesnt_know_the_password_is_an_error_of_kafkas(answer: str) -> None:
-    """Else it would end the task that met it, and be told as a bug. One that does know it is let through."""
-    security = Security(protocol="SASL_SSL", mechanism="SCRAM-SHA-256", username="me", password="s3cret")
+    """Else it would end the task that met it, and be told as a bug. One that does know it is let
+    through.
+    """
+    security = Security(
+        protocol="SASL_SSL", mechanism="SCRAM-SHA-256", username="me", password="s3cret"
+    )
     arguments = connection(security)
     for last in (answer, None):
         conn = AIOKafkaConnection("b", 9092, **arguments)
@@ -675,4 +855,8 @@ async def test_a_server_that_doesnt_know_the_password_is_an_error_of_kafkas(answ
             await login.step(last.encode())
         found = unreachable(raised.value, "b:9092", security)
         assert found is not None
-        assert (found.key, "doesn't prove" in found.message, "s3cret" in str(found)) == ("bootstrap_servers", True, False)
+        assert (found.key, "doesn't prove" in found.message, "s3cret" in str(found)) == (
+            "bootstrap_servers",
+            True,
+            False,
+        )

@@ -60,7 +60,9 @@ class Bench:
         await settle()
 
     async def rebalance(self, *keys: TopicPartition) -> None:
-        """The group divides the partitions anew; the client is told of it in a task of its own, as in life."""
+        """The group divides the partitions anew; the client is told of it in a task of its own, as
+        in life.
+        """
         task = asyncio.create_task(self.client.rebalance(*keys))
         await settle()
         for _ in range(10):
@@ -98,7 +100,9 @@ async def reading(clock: FakeClock, policy: KafkaPolicy = POLICY) -> AsyncIterat
 
 
 async def test_records_are_read_and_committed(clock: FakeClock) -> None:
-    """What came is taken at once; what is settled is committed at the next interval, and only once."""
+    """What came is taken at once; what is settled is committed at the next interval,
+    and only once.
+    """
     async with reading(clock) as bench:
         assert bench.client.topics_followed == {"events"}
         assert bench.condition is Condition.READING
@@ -130,8 +134,10 @@ async def test_the_commits_failures_are_counted(clock: FakeClock) -> None:
 
 
 async def test_a_rebalance_commits_nothing_unsettled(clock: FakeClock) -> None:
-    """Units in flight get their time; what is settled in order is committed, the rest is given back, and read from there by the next one.
-    With the highest settled offset in place of the watermark, records 0 to 499 would be lost here."""
+    """Units in flight get their time; what is settled in order is committed, the rest is given
+    back, and read from there by the next one. With the highest settled offset in place of the
+    watermark, records 0 to 499 would be lost here.
+    """
     async with reading(clock) as bench:
         await bench.produce(ZERO, 1000)
         bench.settle(1)
@@ -164,7 +170,9 @@ async def test_what_is_settled_during_a_revocation_is_committed(clock: FakeClock
 
 
 async def test_pauses_hold_after_an_assignment(clock: FakeClock) -> None:
-    """The client forgets what was paused; a source that holds pauses again before anything is read."""
+    """The client forgets what was paused; a source that holds pauses again before
+    anything is read.
+    """
     async with reading(clock) as bench:
         bench.source.stop_reading()
         await bench.rebalance(ZERO, ONE)
@@ -176,7 +184,9 @@ async def test_pauses_hold_after_an_assignment(clock: FakeClock) -> None:
 
 
 async def test_a_full_buffer_pauses_one_partition(clock: FakeClock) -> None:
-    """What had to wait is taken as soon as there is room, and then its partition goes on; the other is read meanwhile."""
+    """What had to wait is taken as soon as there is room, and then its partition goes on; the
+    other is read meanwhile.
+    """
     async with reading(clock) as bench:
         bench.intake.refuses = BufferFull("the buffer is full")
         await bench.produce(ZERO, 10)
@@ -192,7 +202,9 @@ async def test_a_full_buffer_pauses_one_partition(clock: FakeClock) -> None:
 
 
 async def test_it_goes_on_as_soon_as_there_is_room(clock: FakeClock) -> None:
-    """Partitions that wait for `max_in_flight` are read again when half of it is settled, not at the next turn."""
+    """Partitions that wait for `max_in_flight` are read again when half of it is settled, not at
+    the next turn.
+    """
     async with reading(clock, replace(POLICY, max_in_flight=1000)) as bench:
         await bench.produce(ZERO, 600)
         await clock.advance(0.2)
@@ -247,7 +259,9 @@ async def test_brokers_that_are_away_at_the_start(clock: FakeClock) -> None:
 
 
 async def test_brokers_that_go_away_in_mid_stream(clock: FakeClock) -> None:
-    """The member stays and what is in flight with it; that they don't answer is seen, and that they do again."""
+    """The member stays and what is in flight with it; that they don't answer is seen, and that
+    they do again.
+    """
     async with reading(clock) as bench:
         await bench.produce(ZERO, 10)
         bench.cluster.failure = GONE
@@ -263,7 +277,9 @@ async def test_brokers_that_go_away_in_mid_stream(clock: FakeClock) -> None:
 
 
 async def test_brokers_that_stay_away_are_looked_for_anew(clock: FakeClock) -> None:
-    """After a long time by the configured addresses: those that the client knows may be gone for good."""
+    """After a long time by the configured addresses: those that the client knows may be gone for
+    good.
+    """
     async with reading(clock) as bench:
         await bench.produce(ZERO, 10)
         bench.cluster.failure = GONE
@@ -273,7 +289,9 @@ async def test_brokers_that_stay_away_are_looked_for_anew(clock: FakeClock) -> N
 
 
 async def test_a_client_that_dies_is_replaced(clock: FakeClock) -> None:
-    """One whose task has ended would be silent for ever: it is closed and made again, and that is said."""
+    """One whose task has ended would be silent for ever: it is closed and made again, and that is
+    said.
+    """
     async with reading(clock) as bench:
         bench.client.dead = RuntimeError("its task has ended")
         await clock.advance(0.4)
@@ -284,7 +302,9 @@ async def test_a_client_that_dies_is_replaced(clock: FakeClock) -> None:
 
 
 async def test_a_cancellation_that_nobody_asked_for_ends_one_life_only(clock: FakeClock) -> None:
-    """The client cancels requests whose connection closes, and so whoever waits: reading, looking, and searching for the cause."""
+    """The client cancels requests whose connection closes, and so whoever waits: reading, looking,
+    and searching for the cause.
+    """
     async with reading(clock) as bench:
         for lives in (2, 3):
             bench.client.errors.append(asyncio.CancelledError())
@@ -300,8 +320,12 @@ async def test_a_cancellation_that_nobody_asked_for_ends_one_life_only(clock: Fa
         assert bench.cluster.clients[-1].done[-1] == "follow"
 
 
-async def test_an_interruption_hides_no_cause(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client cuts a life off, before and after the brokers have told why they don't let it in: that is what is told, once."""
+async def test_an_interruption_hides_no_cause(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client cuts a life off, before and after the brokers have told why they don't let it in:
+    that is what is told, once.
+    """
     bench = Bench(clock, POLICY)
     connect = bench.cluster.connect
 
@@ -323,7 +347,9 @@ async def test_an_interruption_hides_no_cause(clock: FakeClock, monkeypatch: pyt
             await bench.source.close()
     assert [bool(why) for why in whys] == [False, True, True, True, True]
     assert all("a:9092 is gone" in why for why in whys[1:])
-    assert [line["event"] for line in logged if line["log_level"] == "error"] == ["kafka: can't read"]
+    assert [line["event"] for line in logged if line["log_level"] == "error"] == [
+        "kafka: can't read"
+    ]
 
 
 async def test_interruptions_alone_are_told(clock: FakeClock) -> None:
@@ -343,7 +369,9 @@ async def test_interruptions_alone_are_told(clock: FakeClock) -> None:
         await bench.source.close()
 
 
-async def test_why_a_life_ended_is_told_whatever_leaving_does(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_why_a_life_ended_is_told_whatever_leaving_does(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Leaving may meet a task of the client that was cancelled."""
     async with reading(clock) as bench:
 
@@ -359,7 +387,9 @@ async def test_why_a_life_ended_is_told_whatever_leaving_does(clock: FakeClock, 
 
 
 async def test_after_a_failed_read_only_the_watermark_counts(clock: FakeClock) -> None:
-    """A read that fails may have swallowed records of other partitions: how far the client has come isn't committed any more."""
+    """A read that fails may have swallowed records of other partitions: how far the client has
+    come isn't committed any more.
+    """
     async with reading(clock) as bench:
         await bench.produce(ZERO, 10)
         bench.settle()
@@ -372,7 +402,9 @@ async def test_after_a_failed_read_only_the_watermark_counts(clock: FakeClock) -
 
 
 async def test_marks_of_transactions_at_the_end_are_committed(clock: FakeClock) -> None:
-    """The client has passed what holds no record: with nothing outstanding that is where the group has come to."""
+    """The client has passed what holds no record: with nothing outstanding that is where the group
+    has come to.
+    """
     async with reading(clock) as bench:
         await bench.produce(ZERO, 10)
         bench.client.positions[ZERO] = 11
@@ -382,7 +414,9 @@ async def test_marks_of_transactions_at_the_end_are_committed(clock: FakeClock) 
 
 
 @pytest.mark.parametrize(("earliest", "first"), [(True, 3), (False, 8)])
-async def test_a_group_that_has_committed_nothing(clock: FakeClock, earliest: bool, first: int) -> None:
+async def test_a_group_that_has_committed_nothing(
+    clock: FakeClock, earliest: bool, first: int
+) -> None:
     """It begins where the policy says, and commits that, so that the next one begins there too."""
     async with reading(clock, replace(POLICY, from_earliest=earliest)) as bench:
         bench.cluster.committed.clear()
@@ -396,9 +430,15 @@ async def test_a_group_that_has_committed_nothing(clock: FakeClock, earliest: bo
 
 
 async def test_records_that_expired_are_told(clock: FakeClock) -> None:
-    """What was committed isn't there any more: it goes on where the partition begins now, whatever `auto_offset_reset` says."""
+    """What was committed isn't there any more: it goes on where the partition begins now, whatever
+    `auto_offset_reset` says.
+    """
     async with reading(clock, replace(POLICY, from_earliest=False)) as bench:
-        bench.cluster.committed, bench.cluster.begins, bench.cluster.ends = {ZERO: 100}, {ZERO: 140}, {ZERO: 150}
+        bench.cluster.committed, bench.cluster.begins, bench.cluster.ends = (
+            {ZERO: 100},
+            {ZERO: 140},
+            {ZERO: 150},
+        )
         bench.client.errors.append(OffsetOutOfRangeError({ZERO: 100}))
         await bench.rebalance(ZERO)
         await clock.advance(1.0)
@@ -407,8 +447,10 @@ async def test_records_that_expired_are_told(clock: FakeClock) -> None:
 
 
 async def test_a_partition_that_ends_before_its_offset(clock: FakeClock) -> None:
-    """Its topic was made anew: it is read from its beginning, which is committed at once, and no record has expired by that. With the old
-    offset kept, whoever comes next would pass over what the topic has up to there by then."""
+    """Its topic was made anew: it is read from its beginning, which is committed at once, and no
+    record has expired by that. With the old offset kept, whoever comes next would pass over what
+    the topic has up to there by then.
+    """
     with capture_logs() as logged:
         async with reading(clock) as bench:
             bench.cluster.committed, bench.cluster.ends = {ZERO: 100}, {ZERO: 0}
@@ -424,9 +466,15 @@ async def test_a_partition_that_ends_before_its_offset(clock: FakeClock) -> None
     assert [line["offset"] for line in logged if "begins again" in line["event"]] == [0]
 
 
-@pytest.mark.parametrize("error", [NoOffsetForPartitionError(ZERO), OffsetOutOfRangeError({ZERO: 40})])
-async def test_what_was_asked_before_a_rebalance_says_nothing_after_it(clock: FakeClock, error: Exception) -> None:
-    """Where to begin is asked, and another member has the partition meanwhile: what that one has committed counts, not the answer."""
+@pytest.mark.parametrize(
+    "error", [NoOffsetForPartitionError(ZERO), OffsetOutOfRangeError({ZERO: 40})]
+)
+async def test_what_was_asked_before_a_rebalance_says_nothing_after_it(
+    clock: FakeClock, error: Exception
+) -> None:
+    """Where to begin is asked, and another member has the partition meanwhile: what that one has
+    committed counts, not the answer.
+    """
     async with reading(clock, replace(POLICY, from_earliest=False)) as bench:
         bench.cluster.committed.clear()
         bench.cluster.begins = {ZERO: 70}
@@ -442,7 +490,9 @@ async def test_what_was_asked_before_a_rebalance_says_nothing_after_it(clock: Fa
 
 
 async def test_a_topic_that_may_not_be_read_is_told_once(clock: FakeClock) -> None:
-    """However often it is tried, and by one line: commits are refused for the same reason. When it may be read, that is told."""
+    """However often it is tried, and by one line: commits are refused for the same reason. When it
+    may be read, that is told.
+    """
     bench = Bench(clock, POLICY)
     bench.intake.settles = True
     bench.cluster.produce(ZERO, 10)
@@ -462,7 +512,9 @@ async def test_a_topic_that_may_not_be_read_is_told_once(clock: FakeClock) -> No
             await bench.source.close()
     said = [line["event"] for line in logged if line["log_level"] != "debug"]
     assert said == ["kafka: reading", "kafka: can't read", "kafka: reading again"]
-    assert [line["key"] for line in logged if "key" in line] == ["sources.kafka[0].bootstrap_servers"]
+    assert [line["key"] for line in logged if "key" in line] == [
+        "sources.kafka[0].bootstrap_servers"
+    ]
     assert bench.source.statistics().commits["failed"] >= 4
 
 
@@ -477,7 +529,9 @@ async def test_the_lag_is_known_of_paused_partitions(clock: FakeClock) -> None:
 
 
 async def test_missing_topics_are_waited_for(clock: FakeClock) -> None:
-    """It says which; those that are there are read meanwhile, and the others as soon as they are."""
+    """It says which; those that are there are read meanwhile, and the others as soon
+    as they are.
+    """
     async with reading(clock, replace(POLICY, topics=("events", "late"))) as bench:
         assert "late" in bench.source.statistics().note
         await bench.produce(ZERO, 10)
@@ -485,7 +539,9 @@ async def test_missing_topics_are_waited_for(clock: FakeClock) -> None:
         bench.cluster.topics.append("late")
         await clock.advance(CHECK_SECONDS)
         assert bench.client.topics_followed == {"events", "late"}
-        assert bench.client.done[-2:] == ["commit [10]", "follow"], "what is settled is committed before the client forgets it"
+        assert bench.client.done[-2:] == ["commit [10]", "follow"], (
+            "what is settled is committed before the client forgets it"
+        )
         assert bench.source.statistics().note == ""
 
 
@@ -524,7 +580,9 @@ async def test_missing_topics_may_be_an_error(clock: FakeClock) -> None:
 
 
 async def test_topics_may_be_missing_later(clock: FakeClock) -> None:
-    """Where missing topics are an error, that is for the start: a cluster that comes back may not know them for a moment."""
+    """Where missing topics are an error, that is for the start: a cluster that comes back may not
+    know them for a moment.
+    """
     async with reading(clock, replace(POLICY, wait_for_topics=False)) as bench:
         bench.cluster.topics.clear()
         bench.client.dead = RuntimeError("its task has ended")
@@ -538,7 +596,9 @@ async def test_topics_may_be_missing_later(clock: FakeClock) -> None:
 async def test_files_that_cant_be_used_are_tried_again(clock: FakeClock) -> None:
     """A password's file may be mounted later."""
     bench = Bench(clock, POLICY)
-    bench.cluster.refusal = SecurityError("security.password_file", "/run/secrets/kafka isn't there")
+    bench.cluster.refusal = SecurityError(
+        "security.password_file", "/run/secrets/kafka isn't there"
+    )
     bench.source.start()
     try:
         await settle()

@@ -1,4 +1,6 @@
-"""Batches of a log: lines parsed, mapped and completed; what is left out, and what becomes a dead letter."""
+"""Batches of a log: lines parsed, mapped and completed; what is left out, and what becomes a dead
+letter.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def events(found: LogBatch) -> list[dict[str, Any]]:
 
 
 def test_a_line_becomes_a_complete_event() -> None:
-    """It has a uuid from its position and bytes, and as its time that of the first reading; nothing is left to be added."""
+    """It has a uuid from its position and bytes, and as its time that of the first reading;
+    nothing is left to be added.
+    """
     line = log_line(1)
     found = batch(line, at=MIDNIGHT + 0.25)
     name = f"web-1/app/f1/0/0/{line.decode()}"
@@ -49,17 +53,23 @@ def test_a_line_becomes_a_complete_event() -> None:
 def test_a_derived_uuid_is_that_of_the_standard_library() -> None:
     """Whatever the name."""
     for name in ("", "a", "ü/1", "x" * 300):
-        assert fast_uuid5(NAMESPACE, name.encode()).decode() == str(uuid5(UUID(bytes=NAMESPACE), name))
+        assert fast_uuid5(NAMESPACE, name.encode()).decode() == str(
+            uuid5(UUID(bytes=NAMESPACE), name)
+        )
 
 
 def test_the_uuid_tells_hosts_sources_files_generations_positions_and_bytes_apart() -> None:
     """And is the same for a line that is read again, at whatever time."""
 
     def made(line: bytes = b'{"type":"a","user":"u"}', before: bytes = b"", **changes: Any) -> str:
-        policy = log_policy(**{name: value for name, value in changes.items() if name in ("host", "name")})
+        policy = log_policy(
+            **{name: value for name, value in changes.items() if name in ("host", "name")}
+        )
         file = LogFile(identity=changes.get("identity", "f1"))
         file.file.generation = changes.get("generation", 0)
-        [found] = cut(policy, file.block([before, line] if before else [line], at=changes.get("at", MIDNIGHT)))
+        [found] = cut(
+            policy, file.block([before, line] if before else [line], at=changes.get("at", MIDNIGHT))
+        )
         uuid = events(found)[-1]["uuid"]
         assert isinstance(uuid, str)
         return uuid
@@ -85,19 +95,35 @@ def test_the_lines_own_time_is_the_events() -> None:
 
 def test_what_the_mapping_gives_stays() -> None:
     """A uuid or a time of its own; a line in which it finds none gets ours."""
-    rules = MappingRules(event=".type", distinct_id=".user", uuid=".id", timestamp=TimestampRule(".at"), properties="{}")
+    rules = MappingRules(
+        event=".type",
+        distinct_id=".user",
+        uuid=".id",
+        timestamp=TimestampRule(".at"),
+        properties="{}",
+    )
     uuid, at = "01890a5d-ac96-774b-bcce-b302099a8057", "2025-05-05T05:05:05Z"
     lines = (log_line(1, id=uuid, at=at), log_line(2, id=uuid), log_line(3, at=at), log_line(4))
     found = events(batch(*lines, policy=log_policy(rules)))
     assert [event["uuid"] == uuid for event in found] == [True, True, False, False]
     assert [event["timestamp"].startswith("2025") for event in found] == [True, False, True, False]
-    assert [sorted(event) for event in found] == [["distinct_id", "event", "properties", "timestamp", "uuid"]] * 4
+    assert [sorted(event) for event in found] == [
+        ["distinct_id", "event", "properties", "timestamp", "uuid"]
+    ] * 4
 
 
 def test_what_is_no_event_is_counted() -> None:
-    """Lines that `where` leaves out, lines of another format, and lines with bytes that aren't UTF-8."""
+    """Lines that `where` leaves out, lines of another format, and lines with bytes that aren't
+    UTF-8.
+    """
     rules = MappingRules(event=".type", distinct_id=".user", where=".n > 1", properties="{}")
-    found = batch(log_line(1), b"no JSON", log_line(2), b'{"type":"\xff","user":"u","n":7}', policy=log_policy(rules))
+    found = batch(
+        log_line(1),
+        b"no JSON",
+        log_line(2),
+        b'{"type":"\xff","user":"u","n":7}',
+        policy=log_policy(rules),
+    )
     assert [event["event"] for event in events(found)] == ["seen", "\N{REPLACEMENT CHARACTER}"]
     assert (found.filtered, found.unmatched, found.replaced, found.count) == (1, 1, 1, 4)
     assert found.rejected == []
@@ -126,7 +152,11 @@ def test_a_record_that_is_too_long_is_rejected() -> None:
     file = LogFile()
     [found] = cut(log_policy(max_line=1000), file.block([log_line(1)], [(40, b"x" * 1000)]))
     [rejected] = found.rejected
-    assert (rejected.reason, len(rejected.data), rejected.facts.name) == (Reason.TOO_LARGE, 1000, f"{PATH}:40")
+    assert (rejected.reason, len(rejected.data), rejected.facts.name) == (
+        Reason.TOO_LARGE,
+        1000,
+        f"{PATH}:40",
+    )
     assert rejected.why == "the record is longer than 1000 B (max_line); its beginning is kept"
     assert (found.overlong, found.count, len(found.values)) == (1, 2, 1)
     [alone] = cut(log_policy(), file.block([], [(0, b"x")]))
@@ -141,9 +171,20 @@ def counts(found: Sequence[LogBatch]) -> list[int]:
 def test_batches_hold_so_much() -> None:
     """So many records, and so many bytes; a larger record is by itself."""
     policy, file = log_policy(), LogFile()
-    assert counts([*cut(policy, file.block([log_line(n) for n in range(2 * MAX_RECORDS + 1)]))]) == [MAX_RECORDS, MAX_RECORDS, 1]
+    assert counts(
+        [*cut(policy, file.block([log_line(n) for n in range(2 * MAX_RECORDS + 1)]))]
+    ) == [MAX_RECORDS, MAX_RECORDS, 1]
     large = log_line(0, text="x" * (MAX_BYTES // 2))
-    assert counts([*cut(policy, file.block([large] * 3 + [log_line(1), log_line(2, text="x" * MAX_BYTES), log_line(3)]))]) == [
+    assert counts(
+        [
+            *cut(
+                policy,
+                file.block(
+                    [large] * 3 + [log_line(1), log_line(2, text="x" * MAX_BYTES), log_line(3)]
+                ),
+            )
+        ]
+    ) == [
         1,
         1,
         2,
@@ -155,10 +196,14 @@ def test_batches_hold_so_much() -> None:
 def test_halves_are_the_whole() -> None:
     """However often it is halved, each record is in one part, in order."""
     policy, file = log_policy(max_line=1000), LogFile()
-    [whole] = cut(policy, file.block([log_line(n) for n in range(5)], [(n, b"x" * 1000) for n in range(3)]))
+    [whole] = cut(
+        policy, file.block([log_line(n) for n in range(5)], [(n, b"x" * 1000) for n in range(3)])
+    )
     parts = [whole]
     while any(part.count > 1 for part in parts):
         parts = [half for part in parts for half in (part.halves() if part.count > 1 else (part,))]
     assert counts(parts) == [1] * 8
     assert [value for part in parts for value in part.values] == list(whole.values)
-    assert [each.facts.name for part in parts for each in part.rejected] == [each.facts.name for each in whole.rejected]
+    assert [each.facts.name for part in parts for each in part.rejected] == [
+        each.facts.name for each in whole.rejected
+    ]

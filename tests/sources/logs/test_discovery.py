@@ -16,13 +16,24 @@ def _fail(path: str, error: OSError) -> None:
 def found(root: Path, *globs: str, exclude: tuple[str, ...] = ()) -> list[str]:
     """The names of what matches below `root`."""
     discovery = Discovery([f"{root}/{glob}" for glob in globs], exclude, _fail)
-    return sorted(each.path.removeprefix(f"{root}/") for each in discovery.scan(lambda _key: None).values())
+    return sorted(
+        each.path.removeprefix(f"{root}/") for each in discovery.scan(lambda _key: None).values()
+    )
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """Some files."""
-    for name in ("app.log", "app.log.1", "b[1].log", ".hidden", "x/app.log", "x/y/app.log", "x/.z/app.log", "w/app.txt"):
+    for name in (
+        "app.log",
+        "app.log.1",
+        "b[1].log",
+        ".hidden",
+        "x/app.log",
+        "x/y/app.log",
+        "x/.z/app.log",
+        "w/app.txt",
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     return tmp_path
@@ -53,7 +64,10 @@ def test_globs(tree: Path, glob: str, names: list[str]) -> None:
 
 def test_exclusions(tree: Path) -> None:
     """By the file's name, or by the whole path."""
-    assert found(tree, "**/app.*", exclude=("*.txt", f"{tree}/x/**/app.log")) == ["app.log", "app.log.1"]
+    assert found(tree, "**/app.*", exclude=("*.txt", f"{tree}/x/**/app.log")) == [
+        "app.log",
+        "app.log.1",
+    ]
 
 
 def test_directories(tree: Path) -> None:

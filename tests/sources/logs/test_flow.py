@@ -1,4 +1,6 @@
-"""The flow of blocks: what is accepted, what waits, what is settled, what has to be read again, and when nothing is read."""
+"""The flow of blocks: what is accepted, what waits, what is settled, what has to be read again,
+and when nothing is read.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ import pytest
 
 from forwarder.core.ack import AckLevel
 from forwarder.core.errors import BufferFull, StillDecoding
-from forwarder.sources.logs.flow import DECODING_SECONDS, HOLD_SECONDS, RETRY_SECONDS, SLICE_SECONDS, LogFlow
+from forwarder.sources.logs.flow import (
+    DECODING_SECONDS,
+    HOLD_SECONDS,
+    RETRY_SECONDS,
+    SLICE_SECONDS,
+    LogFlow,
+)
 from forwarder.sources.logs.followed import Block
 from tests.support.log_blocks import LogFile, log_line, log_policy
 from tests.support.record_intakes import FakeIntake
@@ -28,14 +36,19 @@ class Bench:
         self.eased = 0
         self.file = LogFile()
         policy = log_policy(**changes)
-        self.flow = LogFlow(policy, self.intake, lambda: self.now, self.counts, on_eased=self._ease, rereads=rereads)
+        self.flow = LogFlow(
+            policy, self.intake, lambda: self.now, self.counts, on_eased=self._ease, rereads=rereads
+        )
 
     def _ease(self) -> None:
         self.eased += 1
 
     async def read(self, *counts: int, file: LogFile | None = None) -> list[Block]:
         """Blocks of so many lines come, and are handed over."""
-        blocks = [(file or self.file).block([log_line(number) for number in range(count)]) for count in counts]
+        blocks = [
+            (file or self.file).block([log_line(number) for number in range(count)])
+            for count in counts
+        ]
         self.flow.add(blocks)
         await self.flow.hand_over()
         return blocks
@@ -75,11 +88,17 @@ async def test_what_is_settled_at_once_is_settled() -> None:
 
 
 async def test_what_isnt_accepted_waits_in_order() -> None:
-    """The same batch is handed over again after a moment, nothing is read until then, and nothing is counted twice."""
+    """The same batch is handed over again after a moment, nothing is read until then, and nothing
+    is counted twice.
+    """
     bench = Bench()
     bench.intake.refuses = FULL
     await bench.read(5, 2)
-    assert (bench.flow.may_read, round(bench.flow.waits or 0, 9), bench.flow.why_paused) == (False, RETRY_SECONDS, "the buffer is full")
+    assert (bench.flow.may_read, round(bench.flow.waits or 0, 9), bench.flow.why_paused) == (
+        False,
+        RETRY_SECONDS,
+        "the buffer is full",
+    )
     await bench.flow.hand_over()
     assert bench.intake.tries == 1
     bench.now += RETRY_SECONDS
@@ -127,7 +146,10 @@ async def test_reading_stops_at_the_limit_and_begins_again_at_half_of_it() -> No
     bench = Bench(max_in_flight=1000)
     blocks = await bench.read(10, 10, 10, 10)
     assert sum(block.size for block in blocks) > 1000
-    assert (bench.flow.may_read, "aren't settled (max_in_flight)" in bench.flow.why_paused) == (False, True)
+    assert (bench.flow.may_read, "aren't settled (max_in_flight)" in bench.flow.why_paused) == (
+        False,
+        True,
+    )
     first, second, third, _ = bench.intake.taken
     first.settle()
     second.settle()
@@ -138,16 +160,25 @@ async def test_reading_stops_at_the_limit_and_begins_again_at_half_of_it() -> No
 
 
 async def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
-    """With all that was read of its file after it, which is given back; other files aren't touched, and settled ones stay so."""
+    """With all that was read of its file after it, which is given back; other files aren't
+    touched, and settled ones stay so.
+    """
     bench, other = Bench(), LogFile("/var/log/other.log", "f2")
     [settled, failed, after] = await bench.read(1, 600, 3)
     [elsewhere] = await bench.read(4, file=other)
     bench.intake.taken[0].settle()
     bench.intake.taken[2].settle(FULL)
     assert bench.flow.take_rewound() == [failed]
-    assert [len(each.values) for each in bench.intake.given_back if each in bench.intake.taken] == [500, 3]
+    assert [len(each.values) for each in bench.intake.given_back if each in bench.intake.taken] == [
+        500,
+        3,
+    ]
     assert (bench.flow.take_settled(), bench.flow.bytes) == ([settled], elsewhere.size)
-    assert (bench.flow.may_read, round(bench.flow.waits or 0, 9), bench.flow.why_paused) == (False, HOLD_SECONDS, "the buffer is full")
+    assert (bench.flow.may_read, round(bench.flow.waits or 0, 9), bench.flow.why_paused) == (
+        False,
+        HOLD_SECONDS,
+        "the buffer is full",
+    )
     bench.intake.taken[1].settle()  # what comes late counts no more
     bench.intake.taken[3].settle()
     assert bench.flow.take_settled() == []
@@ -156,7 +187,9 @@ async def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
 
 
 async def test_what_was_read_meanwhile_of_a_file_that_is_read_again_is_discarded() -> None:
-    """A round of the thread may be under way when the buffer fails; it brings what comes after the gap."""
+    """A round of the thread may be under way when the buffer fails; it brings what comes after the
+    gap.
+    """
     bench, other = Bench(), LogFile("/var/log/other.log", "f2")
     [failed] = await bench.read(1)
     bench.intake.taken[0].settle(FULL)

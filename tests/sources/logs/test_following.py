@@ -38,14 +38,22 @@ def test_lines_are_read_as_they_are_appended(logs: FollowedLogs) -> None:
     assert logs.read() == ["four"]
 
 
-def test_changes_of_other_files_cost_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What neither matches nor is known isn't looked for; new files, directories and renamed ones are."""
+def test_changes_of_other_files_cost_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What neither matches nor is known isn't looked for; new files, directories and renamed ones
+    are.
+    """
     logs = FollowedLogs(tmp_path, "**/*.log", exclude=("debug*",))
     path = logs.write("app.log", "one\n")
     logs.read()
     scans = Mock(wraps=logs.follower._discovery.scan)
     monkeypatch.setattr(logs.follower._discovery, "scan", scans)
-    others = [str(logs.write("other.txt", "x")), str(logs.write("debug.log", "x\n")), str(logs.folder / "gone.tmp")]
+    others = [
+        str(logs.write("other.txt", "x")),
+        str(logs.write("debug.log", "x\n")),
+        str(logs.folder / "gone.tmp"),
+    ]
     logs.write("app.log", "two\n")
     assert logs.read([*others, str(path)]) == ["two"]
     assert scans.call_count == 0
@@ -99,7 +107,9 @@ def test_rename_while_down(logs: FollowedLogs) -> None:
 
 
 def test_rename_out_of_the_glob(tmp_path: Path) -> None:
-    """The file is read to its end, and is closed when it hasn't changed for a while and is settled."""
+    """The file is read to its end, and is closed when it hasn't changed for a while
+    and is settled.
+    """
     logs = FollowedLogs(tmp_path, "*.log")
     logs.write("app.log", "one\ntw")
     logs.read()
@@ -136,7 +146,9 @@ def test_rename_out_of_the_glob_while_down(tmp_path: Path, settled: bool) -> Non
 
 
 def test_copy_truncate(logs: FollowedLogs) -> None:
-    """Neither the copy nor what comes after it is taken for something else; the copy is seen before the truncation."""
+    """Neither the copy nor what comes after it is taken for something else; the copy is seen
+    before the truncation.
+    """
     logs.write("app.log", "one\n")
     assert logs.read() == ["one"]
     logs.write("app.log", "two\n")
@@ -152,7 +164,9 @@ def test_copy_truncate(logs: FollowedLogs) -> None:
 
 
 def test_copy_truncate_of_a_file_whose_writer_does_not_append(logs: FollowedLogs) -> None:
-    """Its next line stands behind a hole, and is read whole; two such files aren't taken for one."""
+    """Its next line stands behind a hole, and is read whole; two such files aren't
+    taken for one.
+    """
     for name in ("a.log", "b.log"):
         with (logs.folder / name).open("wb", buffering=0) as writer:  # as of `app > a.log`
             writer.write(b"%b one\n" % name.encode() * 20_000)
@@ -173,7 +187,11 @@ def test_copy_truncate_before_the_rest_was_read(logs: FollowedLogs) -> None:
     logs.copy_truncate("app.log", "app.log.1")
     logs.write("app.log", "three\n")
     assert sorted(logs.read()) == ["three", "two"]
-    assert {(offset, line) for (_, _, offset), line in logs.lines.items()} == {(0, "one"), (4, "two"), (0, "three")}
+    assert {(offset, line) for (_, _, offset), line in logs.lines.items()} == {
+        (0, "one"),
+        (4, "two"),
+        (0, "three"),
+    }
 
 
 @pytest.mark.parametrize("settled", [True, False])
@@ -198,7 +216,9 @@ def test_copy_truncate_while_down(logs: FollowedLogs, settled: bool) -> None:
 
 
 def test_truncation_and_growth_beyond_the_offset(logs: FollowedLogs) -> None:
-    """It is found by what was before the offset, or at the beginning, and equal first lines get another generation."""
+    """It is found by what was before the offset, or at the beginning, and equal first lines get
+    another generation.
+    """
     logs.write("app.log", "start\none\n")
     logs.read()
     logs.write("app.log", "start\ntwo\nthree\n", mode="w")
@@ -216,7 +236,11 @@ def test_truncation_to_the_same_size(logs: FollowedLogs) -> None:
     assert logs.read() + logs.read() == ["two"]
 
 
-COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {"gz": gzip.compress, "bz2": bz2.compress, "zst": zstandard.compress}
+COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "zst": zstandard.compress,
+}
 
 
 @pytest.mark.parametrize("suffix", COMPRESSIONS)
@@ -243,7 +267,9 @@ def test_compression_of_a_rotated_file(logs: FollowedLogs, suffix: str, down: bo
 
 
 @pytest.mark.parametrize("suffix", COMPRESSIONS)
-def test_a_compressed_file_that_was_read_to_its_end_and_is_not_settled(logs: FollowedLogs, suffix: str) -> None:
+def test_a_compressed_file_that_was_read_to_its_end_and_is_not_settled(
+    logs: FollowedLogs, suffix: str
+) -> None:
     """After a kill it is read again; once it is settled it is not."""
     path = logs.folder / f"app.log.1.{suffix}"
     path.write_bytes(COMPRESSIONS[suffix](b"one\ntwo\n"))
@@ -280,7 +306,9 @@ def test_compression_takes_its_time(logs: FollowedLogs) -> None:
 
 @pytest.mark.parametrize("suffix", COMPRESSIONS)
 def test_compression_in_an_outage(logs: FollowedLogs, suffix: str) -> None:
-    """What was read of an original that is gone, and isn't settled for long, isn't read again from its compressed copy."""
+    """What was read of an original that is gone, and isn't settled for long, isn't read again from
+    its compressed copy.
+    """
     path = logs.write("app.log.1", "one\ntwo\n")
     assert logs.read() == ["one", "two"]
     (logs.folder / f"app.log.2.{suffix}").write_bytes(COMPRESSIONS[suffix](b"one\ntwo\n"))
@@ -295,7 +323,9 @@ def test_compression_in_an_outage(logs: FollowedLogs, suffix: str) -> None:
 
 
 def test_equal_first_lines(logs: FollowedLogs) -> None:
-    """Files with the same first line are different files, also if one is all that another begins with."""
+    """Files with the same first line are different files, also if one is all that another begins
+    with.
+    """
     logs.write("b.log", "start\nb\n")
     assert logs.read() == ["start", "b"]
     logs.write("a.log", "start\n")

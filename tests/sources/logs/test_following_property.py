@@ -1,7 +1,9 @@
-"""Whatever happens to log files, each line is read at least once, and always under the same identity, generation and offset.
+"""Whatever happens to log files, each line is read at least once, and always under the same
+identity, generation and offset.
 
-A state machine appends whole and partial lines, rotates in every way, compresses, removes what was read, kills the follower and settles
-what it has read, in any order. Lines are unique, but for first lines, which may be equal.
+A state machine appends whole and partial lines, rotates in every way, compresses, removes what was
+read, kills the follower and settles what it has read, in any order. Lines are unique, but for
+first lines, which may be equal.
 """
 
 from __future__ import annotations
@@ -21,7 +23,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.support.followed_logs import WAIT, FollowedLogs
 
-COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {"gz": gzip.compress, "bz2": bz2.compress, "zst": zstandard.compress}
+COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "zst": zstandard.compress,
+}
 EQUAL = "the same first line"
 
 
@@ -39,7 +45,9 @@ class FollowedFiles(RuleBasedStateMachine):
         self.partial: dict[str, str] = {}
         """The unfinished last line of each file, by its name."""
         self.seen: set[str] = set()
-        """The logs that were looked at since they were rotated: of others it isn't known that no more is written to what was rotated."""
+        """The logs that were looked at since they were rotated: of others it isn't known that no
+        more is written to what was rotated.
+        """
         self.names: dict[str, tuple[str, int, int]] = {}
         """Of each unique line that was read, how it was named."""
 
@@ -62,7 +70,12 @@ class FollowedFiles(RuleBasedStateMachine):
     def _content(self, name: str) -> bytes:
         return self._path(name).read_bytes() if self._path(name).exists() else b""
 
-    @rule(name=st.sampled_from("abc"), lines=st.integers(1, 3), equal=st.booleans(), whole=st.booleans())
+    @rule(
+        name=st.sampled_from("abc"),
+        lines=st.integers(1, 3),
+        equal=st.booleans(),
+        whole=st.booleans(),
+    )
     def append(self, name: str, lines: int, equal: bool, whole: bool) -> None:
         """Append lines; the last one may be unfinished."""
         text = ""
@@ -160,7 +173,9 @@ class FollowedFiles(RuleBasedStateMachine):
             block = self.logs.blocks[pick % len(self.logs.blocks)]
             file, first = block.file, block.first
             self.logs.follower.rewind(block)
-            self.logs.blocks = [each for each in self.logs.blocks if each.file is not file or each.first < first]
+            self.logs.blocks = [
+                each for each in self.logs.blocks if each.file is not file or each.first < first
+            ]
 
     @rule()
     def kill(self) -> None:

@@ -1,4 +1,6 @@
-"""Following log files where something is in the way: what isn't a file, links, limits, errors of disks, a store that can't be written."""
+"""Following log files where something is in the way: what isn't a file, links, limits, errors of
+disks, a store that can't be written.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def test_what_is_not_a_regular_file(logs: FollowedLogs) -> None:
 
 
 def test_several_names_of_one_file(tmp_path: Path) -> None:
-    """Links, hard or symbolic, are one file, which is followed where it really is, and whose link may lead to another one later."""
+    """Links, hard or symbolic, are one file, which is followed where it really is, and whose link
+    may lead to another one later.
+    """
     logs = FollowedLogs(tmp_path, "*.log", "links/*")
     (logs.folder / "links").mkdir()
     pod = tmp_path / "pods"
@@ -77,9 +81,20 @@ def test_changes_of_a_linked_file(tmp_path: Path) -> None:
 
 
 def test_globs_and_exclusions(tmp_path: Path) -> None:
-    """Any number of directories is `**`; hidden files, and what is excluded by name or path, don't match."""
+    """Any number of directories is `**`; hidden files, and what is excluded by name or path, don't
+    match.
+    """
     logs = FollowedLogs(tmp_path, "**/*.log", exclude=("debug*", f"{tmp_path}/log/old/**"))
-    for name in ("a.log", "x/b.log", "x/y/c.log", "x/debug.log", "old/x/d.log", ".hidden.log", ".git/e.log", "f.txt"):
+    for name in (
+        "a.log",
+        "x/b.log",
+        "x/y/c.log",
+        "x/debug.log",
+        "old/x/d.log",
+        ".hidden.log",
+        ".git/e.log",
+        "f.txt",
+    ):
         (logs.folder / name).parent.mkdir(parents=True, exist_ok=True)
         logs.write(name, f"{name}\n")
     assert sorted(logs.read()) == ["a.log", "x/b.log", "x/y/c.log"]
@@ -95,7 +110,11 @@ def test_a_file_that_the_configuration_does_not_name_any_more(tmp_path: Path, ch
     assert sorted(logs.read()) == ["one", "two"]
     logs.settle()
     before = logs.policy
-    logs.policy = replace(before, exclude=("app*",)) if changed == "excluded" else replace(before, paths=(f"{logs.folder}/other*",))
+    logs.policy = (
+        replace(before, exclude=("app*",))
+        if changed == "excluded"
+        else replace(before, paths=(f"{logs.folder}/other*",))
+    )
     for _ in range(2):
         logs.kill()
         logs.write("app.log", "three\n")
@@ -154,12 +173,16 @@ def test_a_file_that_is_removed_before_it_was_read(logs: FollowedLogs) -> None:
     path.unlink()
     with capture_logs() as logged:
         assert logs.read() == []
-    assert [(entry["log_level"], entry["path"], entry["bytes"]) for entry in logged] == [("warning", str(path), 4)]
+    assert [(entry["log_level"], entry["path"], entry["bytes"]) for entry in logged] == [
+        ("warning", str(path), 4)
+    ]
     assert "hint" in logged[0]
 
 
 def test_a_file_that_replaces_another(logs: FollowedLogs) -> None:
-    """A new file that is renamed over it is another content; the rest of the old one is read first."""
+    """A new file that is renamed over it is another content; the rest of the old one
+    is read first.
+    """
     logs.write("app.log", "one\n")
     logs.read()
     logs.write("app.log", "two\n")
@@ -184,13 +207,18 @@ def test_a_directory_that_vanishes(tmp_path: Path) -> None:
 
 
 def test_a_file_that_may_not_be_read(logs: FollowedLogs) -> None:
-    """It is logged once with its path and what to do, retried, and read when that is possible; others are read meanwhile."""
+    """It is logged once with its path and what to do, retried, and read when that is possible;
+    others are read meanwhile.
+    """
     path = logs.write("secret.log", "one\n")
     logs.write("app.log", "two\n")
     denied = _failing_open(path, errno.EACCES)
     with capture_logs() as logged:
         assert logs.read() + logs.read() == ["two"]
-    assert [(entry["log_level"], entry["path"] == str(path), "group" in entry["hint"]) for entry in logged] == [("error", True, True)]
+    assert [
+        (entry["log_level"], entry["path"] == str(path), "group" in entry["hint"])
+        for entry in logged
+    ] == [("error", True, True)]
     assert "Permission denied" in logs.follower.statistics().why
     denied.undo()
     assert logs.read() == ["one"]
@@ -270,7 +298,9 @@ def test_a_directory_that_cannot_be_listed(logs: FollowedLogs) -> None:
 
 
 def test_a_store_that_cannot_be_written(logs: FollowedLogs) -> None:
-    """Positions stay in memory and are stored later; files whose identity is stored are read meanwhile, new ones after that."""
+    """Positions stay in memory and are stored later; files whose identity is stored are read
+    meanwhile, new ones after that.
+    """
     logs.write("app.log", "one\n")
     logs.read()
     logs.settle()
@@ -319,7 +349,9 @@ def test_a_kill_while_the_store_cannot_be_written(logs: FollowedLogs) -> None:
 
 
 def test_times_that_cannot_be_stored(tmp_path: Path) -> None:
-    """Nothing is handed over or read before the times are stored: after a kill, what was handed over has the same times."""
+    """Nothing is handed over or read before the times are stored: after a kill, what was handed
+    over has the same times.
+    """
     logs = FollowedLogs(tmp_path, stores_times=True)
     logs.write("app.log", "one\n")
     assert logs.read() == ["one"]
@@ -383,7 +415,9 @@ def test_few_descriptors(tmp_path: Path) -> None:
 
 def test_each_file_has_its_turn(logs: FollowedLogs) -> None:
     """A large file doesn't keep others waiting."""
-    logs.write("large.log", "".join(f"a line of the large file, {number}\n" for number in range(50_000)))
+    logs.write(
+        "large.log", "".join(f"a line of the large file, {number}\n" for number in range(50_000))
+    )
     logs.write("small.log", "small\n")
     logs.follower.look(None)
     blocks = logs.follower.read(600_000)
@@ -391,7 +425,9 @@ def test_each_file_has_its_turn(logs: FollowedLogs) -> None:
 
 
 def test_reading_from_the_end(tmp_path: Path) -> None:
-    """Of files that are there when the source is started for the first time; not of later ones, nor after a restart."""
+    """Of files that are there when the source is started for the first time; not of later ones,
+    nor after a restart.
+    """
     logs = FollowedLogs(tmp_path, from_end=True)
     logs.write("app.log", "old\nold, too\nbeg")
     assert logs.read() == []
@@ -407,7 +443,11 @@ def test_reading_from_the_end(tmp_path: Path) -> None:
 
 def test_records_of_several_lines(tmp_path: Path) -> None:
     """One that waits for more is whole after a while, though its file was closed in between."""
-    logs = FollowedLogs(tmp_path, max_open_files=1, split=lambda offset: Splitter(offset, 1000, re.compile(rb"^start")))
+    logs = FollowedLogs(
+        tmp_path,
+        max_open_files=1,
+        split=lambda offset: Splitter(offset, 1000, re.compile(rb"^start")),
+    )
     logs.write("a.log", "start a\n more\n")
     logs.write("b.log", "start b\n more\n")
     assert logs.read() == []
@@ -419,7 +459,9 @@ def test_records_of_several_lines(tmp_path: Path) -> None:
 
 
 def test_times_of_large_files_are_kept(tmp_path: Path) -> None:
-    """After a kill a file is read in other parts than before; each of its lines keeps the time of its first reading."""
+    """After a kill a file is read in other parts than before; each of its lines keeps the time of
+    its first reading.
+    """
     logs = FollowedLogs(tmp_path, stores_times=True)
     logs.write("app.log", "".join(f"line {number:0700}\n" for number in range(1500)))
     logs.follower.look(None)
@@ -444,7 +486,9 @@ def test_times_of_large_files_are_kept(tmp_path: Path) -> None:
 
 
 def test_times_are_kept(tmp_path: Path) -> None:
-    """What is read again after a kill, or because it couldn't be kept, has the time of its first reading."""
+    """What is read again after a kill, or because it couldn't be kept, has the time of its first
+    reading.
+    """
     logs = FollowedLogs(tmp_path, stores_times=True)
     logs.write("app.log", "one\ntwo\n")
     logs.read()
@@ -515,8 +559,20 @@ def test_statistics(logs: FollowedLogs) -> None:
     logs.read()
     statistics = logs.follower.statistics()
     (file,) = statistics.files
-    assert (file.path, file.position, file.size, file.lag, file.open) == (str(logs.folder / "app.log"), 0, 13, 13, True)
+    assert (file.path, file.position, file.size, file.lag, file.open) == (
+        str(logs.folder / "app.log"),
+        0,
+        13,
+        13,
+        True,
+    )
     assert "\x1b" not in file.last_line
-    assert (statistics.followed, statistics.open, statistics.lag, statistics.bytes, statistics.found) == (1, 1, 13, 13, 1)
+    assert (
+        statistics.followed,
+        statistics.open,
+        statistics.lag,
+        statistics.bytes,
+        statistics.found,
+    ) == (1, 1, 13, 13, 1)
     logs.settle()
     assert (logs.follower.statistics().lag, logs.follower.statistics().files[0].position) == (0, 13)

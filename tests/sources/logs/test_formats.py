@@ -21,7 +21,12 @@ MAY = datetime(2026, 5, 1, tzinfo=UTC).timestamp()
 KEY = "sources.logs[0]"
 
 
-def made(name: str, pattern: str | None = None, message_format: str | None = None, zone: str | None = None) -> LineFormat:
+def made(
+    name: str,
+    pattern: str | None = None,
+    message_format: str | None = None,
+    zone: str | None = None,
+) -> LineFormat:
     """The format."""
     return line_format(name, pattern, message_format, zone, KEY)
 
@@ -32,8 +37,12 @@ def parsed(form: LineFormat, line: str | bytes, reference: float = MAY) -> dict[
     if found is None:
         return None
     members: dict[str, Any] = msgspec.json.decode(found[0])
-    assert found[1] == (b'"%b"' % members["time"].encode() if form.has_time and "time" in members else b"")
-    assert found[2] == (datetime.fromisoformat(members["time"]).timestamp() // 1 if found[1] else reference)
+    assert found[1] == (
+        b'"%b"' % members["time"].encode() if form.has_time and "time" in members else b""
+    )
+    assert found[2] == (
+        datetime.fromisoformat(members["time"]).timestamp() // 1 if found[1] else reference
+    )
     return members
 
 
@@ -44,7 +53,10 @@ MEMBERS = {"remote_addr": "203.0.113.7", "time": "2000-10-10T20:55:36.000Z"}
 @cases(
     ("line", "expected"),
     [
-        ('GET / HTTP/1.1" 200 5 "-" "-"', {"method": "GET", "path": "/", "protocol": "HTTP/1.1", "status": 200, "bytes": 5}),
+        (
+            'GET / HTTP/1.1" 200 5 "-" "-"',
+            {"method": "GET", "path": "/", "protocol": "HTTP/1.1", "status": 200, "bytes": 5},
+        ),
         (
             'GET /a?b=c&d HTTP/2.0" 304 0 "https://x.example/?q" "curl/8 (x)"',
             {
@@ -58,10 +70,16 @@ MEMBERS = {"remote_addr": "203.0.113.7", "time": "2000-10-10T20:55:36.000Z"}
                 "user_agent": "curl/8 (x)",
             },
         ),
-        ('GET /a? HTTP/1.1" 200 - "" ""', {"method": "GET", "path": "/a", "protocol": "HTTP/1.1", "status": 200}),
+        (
+            'GET /a? HTTP/1.1" 200 - "" ""',
+            {"method": "GET", "path": "/a", "protocol": "HTTP/1.1", "status": 200},
+        ),
         ('-" 408 - "-" "-"', {"status": 408}),
         ('" 400 0 "-" "-"', {"status": 400, "bytes": 0}),
-        (r'\x16\x03\x01\x00" 400 157 "-" "-"', {"request": r"\x16\x03\x01\x00", "status": 400, "bytes": 157}),
+        (
+            r'\x16\x03\x01\x00" 400 157 "-" "-"',
+            {"request": r"\x16\x03\x01\x00", "status": 400, "bytes": 157},
+        ),
         (
             r'GET /\x22?a=\xC3\xA9\\ HTTP/1.1" 200 1 "a\"b" "\"c\" \x22d\x22"',
             {
@@ -75,21 +93,48 @@ MEMBERS = {"remote_addr": "203.0.113.7", "time": "2000-10-10T20:55:36.000Z"}
                 "user_agent": '"c" "d"',
             },
         ),
-        ('GET /a b HTTP/1.1" 200 1 "-" "-"', {"method": "GET", "path": "/a b", "protocol": "HTTP/1.1", "status": 200, "bytes": 1}),
+        (
+            'GET /a b HTTP/1.1" 200 1 "-" "-"',
+            {"method": "GET", "path": "/a b", "protocol": "HTTP/1.1", "status": 200, "bytes": 1},
+        ),
         (
             'GET /a"b HTTP/1.1" 200 1 "r"s" "-"',
-            {"method": "GET", "path": '/a"b', "protocol": "HTTP/1.1", "status": 200, "bytes": 1, "referrer": 'r"s'},
+            {
+                "method": "GET",
+                "path": '/a"b',
+                "protocol": "HTTP/1.1",
+                "status": 200,
+                "bytes": 1,
+                "referrer": 'r"s',
+            },
         ),
         ('GET /old" 200 1 "-" "-"', {"method": "GET", "path": "/old", "status": 200, "bytes": 1}),
         ('HELP me" 400 1 "-" "-"', {"request": "HELP me", "status": 400, "bytes": 1}),
         (
             'GET / HTTP/1.1" 200 5 "-" "x" 0.5 "gzip"',
-            {"method": "GET", "path": "/", "protocol": "HTTP/1.1", "status": 200, "bytes": 5, "user_agent": "x", "extra": '0.5 "gzip"'},
+            {
+                "method": "GET",
+                "path": "/",
+                "protocol": "HTTP/1.1",
+                "status": 200,
+                "bytes": 5,
+                "user_agent": "x",
+                "extra": '0.5 "gzip"',
+            },
         ),
-        ('GET / HTTP/1.1" 200 5', {"method": "GET", "path": "/", "protocol": "HTTP/1.1", "status": 200, "bytes": 5}),
+        (
+            'GET / HTTP/1.1" 200 5',
+            {"method": "GET", "path": "/", "protocol": "HTTP/1.1", "status": 200, "bytes": 5},
+        ),
         (
             'GET /\x00\x1b HTTP/1.1" 200 5 "-" "-"',
-            {"method": "GET", "path": "/\x00\x1b", "protocol": "HTTP/1.1", "status": 200, "bytes": 5},
+            {
+                "method": "GET",
+                "path": "/\x00\x1b",
+                "protocol": "HTTP/1.1",
+                "status": 200,
+                "bytes": 5,
+            },
         ),
     ],
 )
@@ -102,22 +147,49 @@ def test_combined(line: str, expected: dict[str, Any]) -> None:
     ("line", "expected"),
     [
         ("::1 - - [", {"remote_addr": "::1"}),
-        ("2001:db8::1 ident ann [", {"remote_addr": "2001:db8::1", "ident": "ident", "remote_user": "ann"}),
-        ("client.example - Ann Example [", {"remote_addr": "client.example", "remote_user": "Ann Example"}),
-        ("shop.example.com:443 203.0.113.7 - ann [", {"host": "shop.example.com:443", "remote_addr": "203.0.113.7", "remote_user": "ann"}),
+        (
+            "2001:db8::1 ident ann [",
+            {"remote_addr": "2001:db8::1", "ident": "ident", "remote_user": "ann"},
+        ),
+        (
+            "client.example - Ann Example [",
+            {"remote_addr": "client.example", "remote_user": "Ann Example"},
+        ),
+        (
+            "shop.example.com:443 203.0.113.7 - ann [",
+            {"host": "shop.example.com:443", "remote_addr": "203.0.113.7", "remote_user": "ann"},
+        ),
         ("203.0.113.7:51234 - - [", {"remote_addr": "203.0.113.7:51234"}),
     ],
 )
 def test_clients_and_users(line: str, expected: dict[str, Any]) -> None:
     """Also where Apache writes the virtual host first."""
-    rest = {"time": "2000-10-10T20:55:36.000Z", "method": "GET", "path": "/", "protocol": "HTTP/1.1", "status": 200, "bytes": 5}
-    assert parsed(made("combined"), f'{line}10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 200 5 "-" "-"') == expected | rest
+    rest = {
+        "time": "2000-10-10T20:55:36.000Z",
+        "method": "GET",
+        "path": "/",
+        "protocol": "HTTP/1.1",
+        "status": 200,
+        "bytes": 5,
+    }
+    assert (
+        parsed(
+            made("combined"), f'{line}10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 200 5 "-" "-"'
+        )
+        == expected | rest
+    )
 
 
 def test_common() -> None:
     """The same without referrer and agent; what follows is extra."""
     line = START + 'GET / HTTP/1.1" 200 5'
-    expected = MEMBERS | {"method": "GET", "path": "/", "protocol": "HTTP/1.1", "status": 200, "bytes": 5}
+    expected = MEMBERS | {
+        "method": "GET",
+        "path": "/",
+        "protocol": "HTTP/1.1",
+        "status": 200,
+        "bytes": 5,
+    }
     assert parsed(made("common"), line) == expected
     assert parsed(made("common"), f'{line} "a" "b"') == expected | {"extra": '"a" "b"'}
     assert parsed(made("common"), START + '-" 408 -') == MEMBERS | {"status": 408}
@@ -126,12 +198,24 @@ def test_common() -> None:
 @cases(
     "line",
     [
-        *("", "x", "{}", START, START + 'GET / HTTP/1.1" 200', START + 'GET / HTTP/1.1" abc 5 "-" "-"', "[" * 100_000, '"' * 100_000),
+        *(
+            "",
+            "x",
+            "{}",
+            START,
+            START + 'GET / HTTP/1.1" 200',
+            START + 'GET / HTTP/1.1" abc 5 "-" "-"',
+            "[" * 100_000,
+            '"' * 100_000,
+        ),
         *(
             '203.0.113.7 - - [32/Oct/2000:13:55:36 -0700] "-" 200 5 "-" "-"',
             '203.0.113.7 - - [10/Xxx/2000:13:55:36 -0700] "-" 200 5 "-" "-"',
         ),
-        *('203.0.113.7 - - [01/Jan/0001:00:00:00 +1000] "-" 200 5 "-" "-"', '203.0.113.7 - - [2026-01-01] "-" 200 5 "-" "-"'),
+        *(
+            '203.0.113.7 - - [01/Jan/0001:00:00:00 +1000] "-" 200 5 "-" "-"',
+            '203.0.113.7 - - [2026-01-01] "-" 200 5 "-" "-"',
+        ),
         *(
             "203.0.113.7 - " + "[ " * 100_000,
             START + "\\" * 100_001,
@@ -151,27 +235,40 @@ def test_times_of_access_logs() -> None:
     """Also ISO 8601, which servers can be set to; a leap second is the one before."""
     form = made("common")
     line = '203.0.113.7 - - [{}] "-" 200 5'
-    assert (parsed(form, line.format("2026-01-31T12:00:00.123+01:00")) or {})["time"] == "2026-01-31T11:00:00.123Z"
-    assert (parsed(form, line.format("31/Dec/2016:23:59:60 +0000")) or {})["time"] == "2016-12-31T23:59:59.000Z"
+    assert (parsed(form, line.format("2026-01-31T12:00:00.123+01:00")) or {})[
+        "time"
+    ] == "2026-01-31T11:00:00.123Z"
+    assert (parsed(form, line.format("31/Dec/2016:23:59:60 +0000")) or {})[
+        "time"
+    ] == "2016-12-31T23:59:59.000Z"
 
 
-WORDS = st.text(st.characters(blacklist_categories=["Cs", "Zs", "Cc"], blacklist_characters='"\\[]?:-'), min_size=1, max_size=20)
-TEXTS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\n\r"), max_size=30).filter(
-    lambda text: text not in ("", "-")
+WORDS = st.text(
+    st.characters(blacklist_categories=["Cs", "Zs", "Cc"], blacklist_characters='"\\[]?:-'),
+    min_size=1,
+    max_size=20,
 )
+TEXTS = st.text(
+    st.characters(blacklist_categories=["Cs"], blacklist_characters="\n\r"), max_size=30
+).filter(lambda text: text not in ("", "-"))
 
 
 def nginx(text: str) -> str:
     """A text as nginx writes it."""
     return "".join(
-        char if " " <= char < "\x7f" and char not in '"\\' else "".join(f"\\x{byte:02X}" for byte in char.encode()) for char in text
+        char
+        if " " <= char < "\x7f" and char not in '"\\'
+        else "".join(f"\\x{byte:02X}" for byte in char.encode())
+        for char in text
     )
 
 
 def apache(text: str) -> str:
     """A text as Apache writes it."""
     named = {'"': '\\"', "\\": "\\\\", "\t": "\\t", "\v": "\\v", "\b": "\\b", "\f": "\\f"}
-    return "".join(named.get(char) or (char if " " <= char < "\x7f" else nginx(char)) for char in text)
+    return "".join(
+        named.get(char) or (char if " " <= char < "\x7f" else nginx(char)) for char in text
+    )
 
 
 @dataclass
@@ -192,9 +289,14 @@ class Logged:
 
     def line(self, escape: Callable[[str], str]) -> str:
         """In the combined format."""
-        local = self.time.replace(microsecond=0, tzinfo=UTC).astimezone(timezone(timedelta(minutes=self.offset)))
+        local = self.time.replace(microsecond=0, tzinfo=UTC).astimezone(
+            timezone(timedelta(minutes=self.offset))
+        )
         target = escape(f"/{self.path}") + ("" if self.query is None else f"?{escape(self.query)}")
-        head = f"{self.address} - {self.user or '-'} [{local:%d/%b}/{local.year:04}:{local:%H:%M:%S %z}]"
+        head = (
+            f"{self.address} - {self.user or '-'} "
+            f"[{local:%d/%b}/{local.year:04}:{local:%H:%M:%S %z}]"
+        )
         size = "-" if self.size is None else self.size
         quoted = f'"{escape(self.referrer or "-")}" "{escape(self.agent or "-")}"'
         return f'{head} "{self.method} {target} HTTP/1.1" {self.status} {size} {quoted}'
@@ -256,27 +358,71 @@ BERLIN = "Europe/Berlin"
                 "message": "'su root' failed for lonvick on /dev/pts/8",
             },
         ),
-        ("Feb 29 00:00:00 h sshd[7]: x", {"time": "2024-02-28T23:00:00.000Z", "host": "h", "app": "sshd", "pid": "7", "message": "x"}),
-        ("May  2 01:59:59 h a: x", {"time": "2026-05-01T23:59:59.000Z", "host": "h", "app": "a", "message": "x"}),
-        ("May  2 02:00:01 h a: x", {"time": "2025-05-02T00:00:01.000Z", "host": "h", "app": "a", "message": "x"}),
+        (
+            "Feb 29 00:00:00 h sshd[7]: x",
+            {
+                "time": "2024-02-28T23:00:00.000Z",
+                "host": "h",
+                "app": "sshd",
+                "pid": "7",
+                "message": "x",
+            },
+        ),
+        (
+            "May  2 01:59:59 h a: x",
+            {"time": "2026-05-01T23:59:59.000Z", "host": "h", "app": "a", "message": "x"},
+        ),
+        (
+            "May  2 02:00:01 h a: x",
+            {"time": "2025-05-02T00:00:01.000Z", "host": "h", "app": "a", "message": "x"},
+        ),
         (
             "Apr  1 12:00:00 h last message repeated 3 times",
-            {"time": "2026-04-01T10:00:00.000Z", "host": "h", "message": "last message repeated 3 times"},
+            {
+                "time": "2026-04-01T10:00:00.000Z",
+                "host": "h",
+                "message": "last message repeated 3 times",
+            },
         ),
-        ("Apr 01 12:00:00 kernel: [1.5] up", {"time": "2026-04-01T10:00:00.000Z", "app": "kernel", "message": "[1.5] up"}),
+        (
+            "Apr 01 12:00:00 kernel: [1.5] up",
+            {"time": "2026-04-01T10:00:00.000Z", "app": "kernel", "message": "[1.5] up"},
+        ),
         ("Apr 1 2020 12:00:00 h a:", None),
-        ("Apr  1 2020 12:00:00.123: h a:", {"time": "2020-04-01T10:00:00.000Z", "host": "h", "app": "a", "message": ""}),
+        (
+            "Apr  1 2020 12:00:00.123: h a:",
+            {"time": "2020-04-01T10:00:00.000Z", "host": "h", "app": "a", "message": ""},
+        ),
         (
             "Apr  1 12:00:00 2001:db8::1 sshd(pam_unix)[8]: a: b",
-            {"time": "2026-04-01T10:00:00.000Z", "host": "2001:db8::1", "app": "sshd(pam_unix)", "pid": "8", "message": "a: b"},
+            {
+                "time": "2026-04-01T10:00:00.000Z",
+                "host": "2001:db8::1",
+                "app": "sshd(pam_unix)",
+                "pid": "8",
+                "message": "a: b",
+            },
         ),
         (
             "2026-01-02T03:04:05.123456+01:00 h a[1]: x",
-            {"time": "2026-01-02T02:04:05.123456Z", "host": "h", "app": "a", "pid": "1", "message": "x"},
+            {
+                "time": "2026-01-02T02:04:05.123456Z",
+                "host": "h",
+                "app": "a",
+                "pid": "1",
+                "message": "x",
+            },
         ),
         (
             "<13>2026-01-02T03:04:05Z h a: x\n  y",
-            {"facility": "user", "severity": "notice", "time": "2026-01-02T03:04:05.000Z", "host": "h", "app": "a", "message": "x\n  y"},
+            {
+                "facility": "user",
+                "severity": "notice",
+                "time": "2026-01-02T03:04:05.000Z",
+                "host": "h",
+                "app": "a",
+                "message": "x\n  y",
+            },
         ),
         (
             "<165>1 2003-08-24T05:14:15.000003-07:00 192.0.2.1 myproc 8710 - - %% It's time.",
@@ -291,7 +437,10 @@ BERLIN = "Europe/Berlin"
             },
         ),
         (
-            '<165>1 2003-10-11T22:14:15.003Z mymachine evntslog - ID47 [ex@1 iut="3\\]\\"\\\\" e="a b"][x] \ufeffAn event',
+            (
+                "<165>1 2003-10-11T22:14:15.003Z mymachine evntslog - ID47 [ex@1 "
+                'iut="3\\]\\"\\\\" e="a b"][x] \ufeffAn event'
+            ),
             {
                 "facility": "local4",
                 "severity": "notice",
@@ -322,7 +471,10 @@ def test_syslog(line: str, expected: dict[str, Any] | None) -> None:
     assert parsed(made("syslog", zone=BERLIN), line) == expected
 
 
-@given(st.datetimes(datetime(1980, 1, 1), datetime(2090, 1, 1)), st.timedeltas(timedelta(hours=-23), timedelta(days=360)))
+@given(
+    st.datetimes(datetime(1980, 1, 1), datetime(2090, 1, 1)),
+    st.timedeltas(timedelta(hours=-23), timedelta(days=360)),
+)
 def test_the_year_of_an_old_syslog_line(time: datetime, before: timedelta) -> None:
     """It follows from the reference, whatever was read before, and never from a clock."""
     time = time.replace(microsecond=0, tzinfo=UTC)
@@ -341,9 +493,18 @@ CONTAINER_ID = "0a" * 32
 @cases(
     ("path", "expected"),
     [
-        ("/var/log/pods/shop_web-5d9c7b-x2x4z_6f1c/app/3.log", {**POD, "pod_uid": "6f1c", "restart": 3}),
-        ("/host/log/shop_web-5d9c7b-x2x4z_6f1c/app/0.log.20260131-120000.gz", {**POD, "pod_uid": "6f1c", "restart": 0}),
-        (f"/var/log/containers/web-5d9c7b-x2x4z_shop_app-{CONTAINER_ID}.log", {**POD, "container_id": CONTAINER_ID}),
+        (
+            "/var/log/pods/shop_web-5d9c7b-x2x4z_6f1c/app/3.log",
+            {**POD, "pod_uid": "6f1c", "restart": 3},
+        ),
+        (
+            "/host/log/shop_web-5d9c7b-x2x4z_6f1c/app/0.log.20260131-120000.gz",
+            {**POD, "pod_uid": "6f1c", "restart": 0},
+        ),
+        (
+            f"/var/log/containers/web-5d9c7b-x2x4z_shop_app-{CONTAINER_ID}.log",
+            {**POD, "container_id": CONTAINER_ID},
+        ),
         ("/var/log/containers/other.log", None),
         ("", None),
     ],
@@ -358,8 +519,18 @@ def test_what_a_path_says_of_a_pod(path: str, expected: dict[str, Any] | None) -
 @cases(
     ("line", "time", "stream", "message"),
     [
-        ("2016-10-06T00:17:09.669794202Z stdout F The content", "2016-10-06T00:17:09.669794Z", "stdout", "The content"),
-        ("2016-10-06T00:17:09Z stderr P:x several\nlines", "2016-10-06T00:17:09.000Z", "stderr", "several\nlines"),
+        (
+            "2016-10-06T00:17:09.669794202Z stdout F The content",
+            "2016-10-06T00:17:09.669794Z",
+            "stdout",
+            "The content",
+        ),
+        (
+            "2016-10-06T00:17:09Z stderr P:x several\nlines",
+            "2016-10-06T00:17:09.000Z",
+            "stderr",
+            "several\nlines",
+        ),
         ("2016-10-06T02:17:09.1+02:00 stderr F", "2016-10-06T00:17:09.100Z", "stderr", ""),
     ],
 )
@@ -368,7 +539,16 @@ def test_cri(line: str, time: str, stream: str, message: str) -> None:
     assert parsed(made("cri"), line) == {"time": time, "stream": stream, "message": message}
 
 
-@cases("line", ["", "x", "2016-10-06 stdout F x", "2016-13-06T00:17:09Z stdout F x", "2016-10-06T00:17:09Z stdin F x"])
+@cases(
+    "line",
+    [
+        "",
+        "x",
+        "2016-10-06 stdout F x",
+        "2016-13-06T00:17:09Z stdout F x",
+        "2016-10-06T00:17:09Z stdin F x",
+    ],
+)
 def test_lines_that_arent_of_cri(line: str) -> None:
     """They are unmatched."""
     assert parsed(made("cri"), line) is None
@@ -392,25 +572,40 @@ CRI = "2016-10-06T00:17:09Z stdout F "
         (
             "combined",
             START + 'GET / HTTP/1.1" 200 5 "-" "-"',
-            MEMBERS | {"method": "GET", "path": "/", "protocol": "HTTP/1.1", "status": 200, "bytes": 5},
+            MEMBERS
+            | {"method": "GET", "path": "/", "protocol": "HTTP/1.1", "status": 200, "bytes": 5},
         ),
     ],
 )
 def test_messages(message_format: str, message: str, expected: Any) -> None:
-    """A message of a format is an object; it can't forge members of the record, and another message is unmatched."""
+    """A message of a format is an object; it can't forge members of the record, and another
+    message is unmatched.
+    """
     form = made("cri", r"(?P<method>[A-Z]+) (?P<status>\d+)", message_format)
     found = parsed(form, CRI + message)
     assert (None if found is None else found["message"]) == expected
-    found = parsed(made("syslog", r"(?P<method>[A-Z]+) (?P<status>\d+)", message_format), f"Apr  1 12:00:00 h app: {message}")
+    found = parsed(
+        made("syslog", r"(?P<method>[A-Z]+) (?P<status>\d+)", message_format),
+        f"Apr  1 12:00:00 h app: {message}",
+    )
     assert (None if found is None else found["message"]) == expected
 
 
 @cases(
     ("line", "expected"),
     [
-        ('level=info msg="a \\"quoted\\" \\\\ \\n \\u00e9" ok=true', {"level": "info", "msg": 'a "quoted" \\ \n é', "ok": "true"}),
-        ('bare a=1 b="" c= a=2 d="=" e=x=y', {"bare": True, "a": "2", "b": "", "c": "", "d": "=", "e": "x=y"}),
-        ("  ts=2026-01-31T12:00:00Z\tcaller=a.go:1 ", {"ts": "2026-01-31T12:00:00Z", "caller": "a.go:1"}),
+        (
+            'level=info msg="a \\"quoted\\" \\\\ \\n \\u00e9" ok=true',
+            {"level": "info", "msg": 'a "quoted" \\ \n é', "ok": "true"},
+        ),
+        (
+            'bare a=1 b="" c= a=2 d="=" e=x=y',
+            {"bare": True, "a": "2", "b": "", "c": "", "d": "=", "e": "x=y"},
+        ),
+        (
+            "  ts=2026-01-31T12:00:00Z\tcaller=a.go:1 ",
+            {"ts": "2026-01-31T12:00:00Z", "caller": "a.go:1"},
+        ),
         ("größe=ü \x01=\x02", {"größe": "ü", "\x01": "\x02"}),
         ("just some words", None),
         ('a="unfinished', None),
@@ -426,13 +621,19 @@ def test_logfmt(line: str, expected: dict[str, Any] | None) -> None:
     assert parsed(made("logfmt"), line) == expected
 
 
-LOGFMT_KEYS = st.text(st.characters(min_codepoint=33, max_codepoint=126, blacklist_characters='="'), min_size=1)
+LOGFMT_KEYS = st.text(
+    st.characters(min_codepoint=33, max_codepoint=126, blacklist_characters='="'), min_size=1
+)
 
 
-@given(st.dictionaries(LOGFMT_KEYS, st.text(st.characters(blacklist_categories=["Cs"])), min_size=1))
+@given(
+    st.dictionaries(LOGFMT_KEYS, st.text(st.characters(blacklist_categories=["Cs"])), min_size=1)
+)
 def test_logfmt_comes_back(members: dict[str, str]) -> None:
     """What a logger quotes as JSON does is read as it was."""
-    line = " ".join(f"{key}={msgspec.json.encode(value).decode()}" for key, value in members.items())
+    line = " ".join(
+        f"{key}={msgspec.json.encode(value).decode()}" for key, value in members.items()
+    )
     assert parsed(made("logfmt"), line) == members
 
 
@@ -446,9 +647,15 @@ def test_json() -> None:
 
 
 def test_regular_expressions() -> None:
-    """Searched in the line; groups that don't match are left out, and control characters are escaped."""
+    """Searched in the line; groups that don't match are left out, and control characters are
+    escaped.
+    """
     form = made("regex", r"(?P<level>[A-Z]+) (?:user=(?P<user>\w+) )?(?P<message>.*)")
-    assert parsed(form, "12:00 INFO user=änn hello") == {"level": "INFO", "user": "änn", "message": "hello"}
+    assert parsed(form, "12:00 INFO user=änn hello") == {
+        "level": "INFO",
+        "user": "änn",
+        "message": "hello",
+    }
     assert parsed(form, 'WARN "\x00\x1b') == {"level": "WARN", "message": '"\x00\x1b'}
     assert parsed(form, "nothing") is None
 
@@ -472,12 +679,20 @@ FORMS = {name: made(name, r"(?P<a>.)(?P<b>\S+)?", None) for name in FORMATS}
         (("cri", None, "xml", None), r"^sources\.logs\[0\]\.message_format: 'xml' is not a format"),
         (("regex", None, None, None), r"^sources\.logs\[0\]\.pattern: is missing"),
         (("syslog", None, "regex", None), r"^sources\.logs\[0\]\.pattern: is missing"),
-        (("regex", "(", None, None), r"^sources\.logs\[0\]\.pattern: '\(' is not a regular expression"),
+        (
+            ("regex", "(", None, None),
+            r"^sources\.logs\[0\]\.pattern: '\(' is not a regular expression",
+        ),
         (("regex", "(a)", None, None), r"^sources\.logs\[0\]\.pattern: '\(a\)' has no named group"),
-        (("syslog", None, None, "Nowhere/City"), r"^sources\.logs\[0\]\.zone: 'Nowhere/City' is no zone"),
+        (
+            ("syslog", None, None, "Nowhere/City"),
+            r"^sources\.logs\[0\]\.zone: 'Nowhere/City' is no zone",
+        ),
     ],
 )
-def test_what_cant_be_configured(arguments: tuple[str, str | None, str | None, str | None], why: str) -> None:
+def test_what_cant_be_configured(
+    arguments: tuple[str, str | None, str | None, str | None], why: str
+) -> None:
     """The setting is named, with a hint."""
     with pytest.raises(ConfigurationError, match=why) as caught:
         line_format(*arguments, KEY)
@@ -485,10 +700,15 @@ def test_what_cant_be_configured(arguments: tuple[str, str | None, str | None, s
 
 
 def test_undecodable_bytes_are_replaced() -> None:
-    """Each becomes U+FFFD, and lines that had any are counted; without any the lines are what they were."""
+    """Each becomes U+FFFD, and lines that had any are counted; without any the lines are what they
+    were.
+    """
     lines = [b"a", "ü".encode()]
     assert replace_undecodable(lines) == (lines, 0)
-    assert replace_undecodable([*lines, b"b\xff", b"\xc3"]) == ([*lines, "b\ufffd".encode(), "\ufffd".encode()], 2)
+    assert replace_undecodable([*lines, b"b\xff", b"\xc3"]) == (
+        [*lines, "b\ufffd".encode(), "\ufffd".encode()],
+        2,
+    )
     assert replace_undecodable([b"\xc3", b"\xa9"])[1] == 2
 
 

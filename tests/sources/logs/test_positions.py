@@ -11,9 +11,26 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.sources.logs.positions import GONE, REPLACED, PositionStore, ReadTime, StoredPosition
 
 
-def row(identity: str = "a", *, state: int = 0, inode: int = 2, position: int = 10, seen: float = 1.0) -> StoredPosition:
+def row(
+    identity: str = "a", *, state: int = 0, inode: int = 2, position: int = 10, seen: float = 1.0
+) -> StoredPosition:
     """A row."""
-    return StoredPosition(identity, 0, "f", 1, inode, "/var/log/\udcff.log", position, b"t", 20, b"u", 30, 40, state, seen)
+    return StoredPosition(
+        identity,
+        0,
+        "f",
+        1,
+        inode,
+        "/var/log/\udcff.log",
+        position,
+        b"t",
+        20,
+        b"u",
+        30,
+        40,
+        state,
+        seen,
+    )
 
 
 def test_rows_are_kept(tmp_path: Path) -> None:
@@ -37,7 +54,14 @@ def test_rows_are_kept(tmp_path: Path) -> None:
 def test_the_latest_content_of_a_file(tmp_path: Path) -> None:
     """Of several that had the same inode, the one that was seen last."""
     store = PositionStore(tmp_path / "logs.db")
-    store.save("logs", [row("old", state=GONE, seen=1.0), row("new", seen=2.0), row("older", state=GONE, seen=0.5)])
+    store.save(
+        "logs",
+        [
+            row("old", state=GONE, seen=1.0),
+            row("new", seen=2.0),
+            row("older", state=GONE, seen=0.5),
+        ],
+    )
     found = store.in_file("logs", 1, 2)
     assert found is not None
     assert found.identity == "new"
@@ -47,7 +71,11 @@ def test_the_latest_content_of_a_file(tmp_path: Path) -> None:
 def test_times_go_with_their_rows(tmp_path: Path) -> None:
     """Those before a position, and those of rows that are forgotten."""
     store = PositionStore(tmp_path / "logs.db")
-    times = [("a", 0, ReadTime(0, 10, 1.0)), ("a", 0, ReadTime(10, 20, 2.0)), ("b", 0, ReadTime(0, 5, 3.0))]
+    times = [
+        ("a", 0, ReadTime(0, 10, 1.0)),
+        ("a", 0, ReadTime(10, 20, 2.0)),
+        ("b", 0, ReadTime(0, 5, 3.0)),
+    ]
     store.save("logs", [row(position=0), row("b", position=0, seen=9.0)], times)
     store.save("logs", [row(position=10)])
     assert store.times("logs", "a", 0) == [ReadTime(10, 20, 2.0)]

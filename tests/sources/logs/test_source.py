@@ -1,4 +1,6 @@
-"""A source of files, with a follower that does as it is told: what is read when, what is stored, what an error does, how it ends."""
+"""A source of files, with a follower that does as it is told: what is read when, what is stored,
+what an error does, how it ends.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class FakeFollower:
 
     def write(self, *counts: int) -> list[Block]:
         """Have blocks of so many lines to be read."""
-        blocks = [self.file.block([log_line(number) for number in range(count)]) for count in counts]
+        blocks = [
+            self.file.block([log_line(number) for number in range(count)]) for count in counts
+        ]
         self.unread += blocks
         return blocks
 
@@ -87,8 +91,18 @@ class Bench:
         self.intake = FakeIntake()
         self.follower = FakeFollower()
         policy = log_policy(**{"poll_interval": 1.0, "commit_interval": 1.0, **changes})
-        follower, watch = cast(Follower, self.follower), Watch(policy.name, self.clock, policy.poll_interval)
-        self.source = LogSource(policy, self.intake, self.clock, cast(PositionStore, None), follower=follower, watch=watch)
+        follower, watch = (
+            cast(Follower, self.follower),
+            Watch(policy.name, self.clock, policy.poll_interval),
+        )
+        self.source = LogSource(
+            policy,
+            self.intake,
+            self.clock,
+            cast(PositionStore, None),
+            follower=follower,
+            watch=watch,
+        )
 
     @property
     def accepted(self) -> int:
@@ -111,7 +125,9 @@ async def running(bench: Bench) -> AsyncIterator[Bench]:
 
 
 async def test_what_is_read_is_settled_and_stored() -> None:
-    """The follower learns what is settled, and stores positions at the interval, not for each block."""
+    """The follower learns what is settled, and stores positions at the interval, not for each
+    block.
+    """
     bench = Bench()
     blocks = bench.follower.write(3, 4)
     async with running(bench):
@@ -139,7 +155,8 @@ async def test_everything_is_looked_at_each_poll_interval() -> None:
     bench = Bench()
     async with running(bench):
         for looks in range(1, 4):
-            await eventually(lambda: len(bench.follower.looks) == looks)  # noqa: B023 - awaited here
+            # B023: awaited here
+            await eventually(lambda: len(bench.follower.looks) == looks)  # noqa: B023
             await bench.passes(1.0)
     assert set(bench.follower.looks) == {None}
 
@@ -215,19 +232,28 @@ async def test_a_close_stores_what_is_settled_and_gives_back_the_rest() -> None:
 
 
 async def test_why_nothing_is_read_is_said() -> None:
-    """Before the first look, without a file, without a place for positions, with a file that can't be opened."""
+    """Before the first look, without a file, without a place for positions, with a file that can't
+    be opened.
+    """
     bench = Bench()
     assert bench.source.statistics().state == "starting"
     bench.follower.found = FollowStatistics()
     async with running(bench):
         await eventually(lambda: bench.source.statistics().state == "waiting")
         assert bench.source.statistics().why == "no file matches /var/log/app.log"
-        bench.follower.found = FollowStatistics(followed=1, failing="the disk is full", hint="Make room.")
+        bench.follower.found = FollowStatistics(
+            followed=1, failing="the disk is full", hint="Make room."
+        )
         await bench.passes(1.5)
         await eventually(lambda: bench.source.statistics().state == "down")
         state = bench.source.statistics()
-        assert (state.why, state.hint) == ("positions can't be stored: the disk is full", "Make room.")
-        bench.follower.found = FollowStatistics(followed=1, why="a.log can't be opened: Permission denied")
+        assert (state.why, state.hint) == (
+            "positions can't be stored: the disk is full",
+            "Make room.",
+        )
+        bench.follower.found = FollowStatistics(
+            followed=1, why="a.log can't be opened: Permission denied"
+        )
         await bench.passes(1.5)
         await eventually(lambda: bench.source.statistics().state == "reading")
         assert bench.source.statistics().why == "a.log can't be opened: Permission denied"

@@ -1,4 +1,6 @@
-"""Whole records from bytes: however they come in pieces, and from wherever reading resumes, the records and their offsets are the same."""
+"""Whole records from bytes: however they come in pieces, and from wherever reading resumes, the
+records and their offsets are the same.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,20 @@ def cri_multiline(offset: int) -> Splitter:
 KINDS: Final = [plain, multiline, cri, cri_multiline]
 LINES: Final = st.sampled_from(
     [
-        *(b"", b"a", b"1 a", b"  at b", b"x" * 63, b"y" * 64, b"z" * 65, b"w" * 200, b"5" * 64, b"\xef\xbb\xbf1", b"a\rb", b"\xff\x00"),
+        *(
+            b"",
+            b"a",
+            b"1 a",
+            b"  at b",
+            b"x" * 63,
+            b"y" * 64,
+            b"z" * 65,
+            b"w" * 200,
+            b"5" * 64,
+            b"\xef\xbb\xbf1",
+            b"a\rb",
+            b"\xff\x00",
+        ),
         *(
             b"t stdout F 1 whole",
             b"t stdout P 1 part",
@@ -51,7 +66,12 @@ LINES: Final = st.sampled_from(
             b"t stderr P",
         ),
         *(b"\0\0", b"\0\0a", b"\0" * 100 + b"b", b"\0" + b"c" * 70, b"\0t stdout F 3"),
-        *(b"t stdout P:x " + b"p" * 60, b"t stderr F " + b"q" * 80, b"t stdout F   at c", b"t stdin F 1"),
+        *(
+            b"t stdout P:x " + b"p" * 60,
+            b"t stderr F " + b"q" * 80,
+            b"t stdout F   at c",
+            b"t stdin F 1",
+        ),
     ]
 )
 FILES: Final = st.lists(st.tuples(LINES, st.sampled_from([b"\n", b"\r\n"])), max_size=30).map(
@@ -60,7 +80,9 @@ FILES: Final = st.lists(st.tuples(LINES, st.sampled_from([b"\n", b"\r\n"])), max
 TAILS: Final = st.one_of(st.just(b""), LINES)
 
 
-def all_of(splitter: Splitter, feeds: Iterable[bytes]) -> tuple[list[tuple[int, bytes]], list[tuple[int, bytes]], list[LogRecords]]:
+def all_of(
+    splitter: Splitter, feeds: Iterable[bytes]
+) -> tuple[list[tuple[int, bytes]], list[tuple[int, bytes]], list[LogRecords]]:
     """The records and the overlong ones of some feeds and the end, and what was given at each."""
     given = [splitter.feed(data, 0.0) for data in feeds]
     given.append(splitter.finish())
@@ -92,7 +114,9 @@ def naive(data: bytes) -> tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]
 
 
 @given(FILES, TAILS, st.lists(st.integers(0, 2000), max_size=12))
-def test_plain_lines_are_what_a_simple_loop_finds(data: bytes, tail: bytes, places: Sequence[int]) -> None:
+def test_plain_lines_are_what_a_simple_loop_finds(
+    data: bytes, tail: bytes, places: Sequence[int]
+) -> None:
     """With their offsets; an unfinished line is whole at the end."""
     records, overlong, _ = all_of(plain(0), cut(data + tail, places))
     assert (records, overlong) == naive(data + tail)
@@ -100,7 +124,9 @@ def test_plain_lines_are_what_a_simple_loop_finds(data: bytes, tail: bytes, plac
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(FILES, TAILS, st.lists(st.integers(0, 2000), max_size=12))
-def test_any_pieces_give_the_same_records(kind: Callable[[int], Splitter], data: bytes, tail: bytes, places: Sequence[int]) -> None:
+def test_any_pieces_give_the_same_records(
+    kind: Callable[[int], Splitter], data: bytes, tail: bytes, places: Sequence[int]
+) -> None:
     """All at once, in pieces, or a byte at a time."""
     data += tail
     whole = all_of(kind(0), [data])
@@ -110,14 +136,18 @@ def test_any_pieces_give_the_same_records(kind: Callable[[int], Splitter], data:
     ends = [each.end for each in pieces[2]]
     assert ends == sorted(ends)
     assert ends[-1] == len(data)
-    assert sum(each.lines for each in pieces[2]) == data.count(b"\n") + (data.rpartition(b"\n")[2].strip(b"\0") != b"")
+    assert sum(each.lines for each in pieces[2]) == data.count(b"\n") + (
+        data.rpartition(b"\n")[2].strip(b"\0") != b""
+    )
     offsets = [offset for offset, _ in whole[0]]
     assert offsets == sorted(set(offsets))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(FILES, TAILS, st.lists(st.integers(0, 2000), max_size=12))
-def test_reading_resumes_anywhere(kind: Callable[[int], Splitter], data: bytes, tail: bytes, places: Sequence[int]) -> None:
+def test_reading_resumes_anywhere(
+    kind: Callable[[int], Splitter], data: bytes, tail: bytes, places: Sequence[int]
+) -> None:
     """A new splitter that begins at an `end` gives the records that had not come, and no other."""
     data += tail
     records, overlong, _ = all_of(kind(0), [data])
@@ -171,11 +201,15 @@ def test_nuls_before_a_line_are_no_part_of_it() -> None:
     splitter = Splitter(0, MAX)
     assert splitter.feed(b"\0" * 1000, 0.0) == LogRecords([], [], 1000, [], 0)
     assert splitter.held == 0
-    assert splitter.feed(b"\0\0one\ntwo\n", 0.0) == LogRecords([b"one", b"two"], [1002, 1006], 1010, [], 2)
+    assert splitter.feed(b"\0\0one\ntwo\n", 0.0) == LogRecords(
+        [b"one", b"two"], [1002, 1006], 1010, [], 2
+    )
 
 
 def test_records_of_several_lines() -> None:
-    """Each begins where the pattern is found; lines before the first are a record; empty lines stay inside."""
+    """Each begins where the pattern is found; lines before the first are a record; empty lines
+    stay inside.
+    """
     splitter = Splitter(0, 1000, START, 5.0)
     given = splitter.feed(b"tail of\nan old one\n1 Error\n  at a\n\n\n  at b\n\n2 next\n", 10.0)
     assert given.values == [b"tail of\nan old one", b"1 Error\n  at a\n\n\n  at b"]
@@ -197,12 +231,19 @@ def test_a_record_of_several_lines_over_the_limit() -> None:
 
 
 def test_parts_of_cri_are_joined_by_stream() -> None:
-    """The record has the first part's header; those behind an open one wait, and so does the position."""
+    """The record has the first part's header; those behind an open one wait, and so does the
+    position.
+    """
     splitter = Splitter(0, 1000, cri=True)
     first = b"t1 stdout P ab\nt2 stderr F whole\nt3 stdout P cd\n"
     assert splitter.feed(first, 0.0) == LogRecords([], [], 0, [], 3)
     given = splitter.feed(b"t4 stdout F \nt5 stdout F e\nnot of CRI\n", 0.0)
-    assert given.values == [b"t1 stdout F abcd", b"t2 stderr F whole", b"t5 stdout F e", b"not of CRI"]
+    assert given.values == [
+        b"t1 stdout F abcd",
+        b"t2 stderr F whole",
+        b"t5 stdout F e",
+        b"not of CRI",
+    ]
     assert given.offsets == [0, 15, 61, 75]
     assert given.end == 86
 
@@ -221,7 +262,10 @@ def test_a_part_of_cri_without_an_end() -> None:
 def test_records_of_several_lines_in_containers() -> None:
     """The pattern is searched in the content; lines of other streams don't belong to it."""
     splitter = Splitter(0, 1000, START, cri=True)
-    lines = b"t stdout F 1 Error\nt stderr F 7 other\nt stdout F   at a\nt stdout P   at \nt stdout F b\nt stdout F 2\n"
+    lines = (
+        b"t stdout F 1 Error\nt stderr F 7 other\nt stdout F   at a\nt stdout P   at \nt "
+        b"stdout F b\nt stdout F 2\n"
+    )
     given = splitter.feed(lines, 0.0)
     assert given.values == [b"t stdout F 1 Error\n  at a\n  at b"]
     assert splitter.finish().values == [b"t stderr F 7 other", b"t stdout F 2"]

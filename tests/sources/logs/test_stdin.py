@@ -28,7 +28,13 @@ class Piped:
     def __init__(self, reader: int, **changes: Any) -> None:
         self.intake = FakeIntake()
         self.ends = 0
-        self.source = StdinSource(log_policy(stdin=True, paths=(), **changes), self.intake, SystemClock(), self._end, reader)
+        self.source = StdinSource(
+            log_policy(stdin=True, paths=(), **changes),
+            self.intake,
+            SystemClock(),
+            self._end,
+            reader,
+        )
 
     def _end(self) -> None:
         self.ends += 1
@@ -41,7 +47,9 @@ class Piped:
 
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, list[int]]]:
-    """A pipe: the end that is read, and a list with the end that is written, which a test may close and remove."""
+    """A pipe: the end that is read, and a list with the end that is written, which a test may
+    close and remove.
+    """
     reader, writer = os.pipe()
     writers = [writer]
     yield reader, writers
@@ -68,9 +76,19 @@ async def test_lines_are_accepted_as_they_come(pipe: tuple[int, list[int]]) -> N
         os.write(writer, log_line(2)[5:] + b"\n")
         await eventually(lambda: piped.accepted == 2)
         state = piped.source.statistics()
-        assert (state.state, state.lines["taken"], state.followed, state.open) == ("reading", 2, 1, 1)
+        assert (state.state, state.lines["taken"], state.followed, state.open) == (
+            "reading",
+            2,
+            1,
+            1,
+        )
         [file] = state.files
-        assert (file.path, file.position, file.lag, file.last_line) == ("stdin", 0, state.bytes, log_line(2).decode())
+        assert (file.path, file.position, file.lag, file.last_line) == (
+            "stdin",
+            0,
+            state.bytes,
+            log_line(2).decode(),
+        )
         for each in piped.intake.taken:
             each.settle()
         await eventually(lambda: piped.source.statistics().lag == 0)
@@ -95,7 +113,9 @@ async def test_the_end_is_reported_when_all_is_settled(pipe: tuple[int, list[int
 
 @cases("lines", [0, 1, 3000])
 async def test_a_file_is_read_to_its_end(tmp_path: Path, lines: int) -> None:
-    """The loop can't report when there is more of it, and need not; an empty one has ended at once."""
+    """The loop can't report when there is more of it, and need not; an empty one has
+    ended at once.
+    """
     (tmp_path / "lines").write_bytes(b"".join(log_line(number) + b"\n" for number in range(lines)))
     reader = os.open(tmp_path / "lines", os.O_RDONLY)
     piped = Piped(reader)

@@ -42,8 +42,12 @@ async def test_a_change_is_reported(watch: Watch, tmp_path: Path) -> None:
     assert await _changed(watch, tmp_path, "app.log") == {str(tmp_path / "app.log")}
 
 
-async def test_changes_are_not_logged(watch: Watch, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A log that grows doesn't make our own log grow, which may be in a directory that is watched."""
+async def test_changes_are_not_logged(
+    watch: Watch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A log that grows doesn't make our own log grow, which may be in a directory that
+    is watched.
+    """
     with caplog.at_level(logging.INFO):
         await _changed(watch, tmp_path, "app.log")
     assert not [record for record in caplog.records if record.name.startswith("watchfiles")]
@@ -58,7 +62,9 @@ async def test_other_directories(watch: Watch, tmp_path: Path) -> None:
 
 
 async def test_everything_is_polled(tmp_path: Path) -> None:
-    """After the poll interval everything has to be looked at, even if something wakes the wait before, again and again."""
+    """After the poll interval everything has to be looked at, even if something wakes the wait
+    before, again and again.
+    """
     clock = FakeClock()
     watch = Watch("logs", clock, 1.0)
     waiting = asyncio.create_task(watch.changes(()))
@@ -76,7 +82,9 @@ async def test_everything_is_polled(tmp_path: Path) -> None:
     await watch.close()
 
 
-async def test_directories_that_cannot_be_watched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_directories_that_cannot_be_watched(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """It is logged once; polling goes on, and it is tried again after a minute."""
     clock, attempts = FakeClock(), 0
 

@@ -17,7 +17,11 @@ from tests.support.log_lines import access_lines, syslog_lines
 
 BLOCK = 1 << 18
 MAX = 1_000_000
-BIG = pytest.param(int(os.environ.get("LINES_OF_A_WEEK", "100000")), id="week", marks=[pytest.mark.slow, pytest.mark.timeout(600)])
+BIG = pytest.param(
+    int(os.environ.get("LINES_OF_A_WEEK", "100000")),
+    id="week",
+    marks=[pytest.mark.slow, pytest.mark.timeout(600)],
+)
 
 
 def records(text: bytes) -> Iterator[bytes]:
@@ -30,11 +34,15 @@ def records(text: bytes) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("count", [20_000, BIG])
 def test_a_week_of_an_access_log(count: int, tmp_path: Path) -> None:
-    """Every line is an event, with its visitor, its time and its status, and with the request's parts or the request."""
+    """Every line is an event, with its visitor, its time and its status, and with the request's
+    parts or the request.
+    """
     salt = tmp_path / "salt"
     salt.write_text("secret")
     rules = MappingRules(
-        event='"$pageview"', distinct_id=".visitor", hash=HashRule((), salt, True, {"visitor": (".remote_addr", ".user_agent")})
+        event='"$pageview"',
+        distinct_id=".visitor",
+        hash=HashRule((), salt, True, {"visitor": (".remote_addr", ".user_agent")}),
     )
     mapping = Mapping.compile(rules, "web")
     parse = line_format("combined", None, None, None, "sources.logs[0]").parse

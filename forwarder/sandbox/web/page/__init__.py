@@ -1,7 +1,8 @@
 """The sandbox's page: static files for browsers, and the text for other clients at the same path.
 
-Invariants: what was sent is shown as text and never as markup (`text.js`; the policy of `forwarder.pages.files` holds the browser to it);
-rows, texts and comparisons are bounded, whatever comes in and however fast.
+Invariants: what was sent is shown as text and never as markup (`text.js`; the policy of
+`forwarder.pages.files` holds the browser to it); rows, texts and comparisons are bounded, whatever
+comes in and however fast.
 """
 
 from __future__ import annotations

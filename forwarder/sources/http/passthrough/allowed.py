@@ -1,9 +1,12 @@
-"""What goes through: which requests, by an allow-list of paths, and which headers, in both directions.
+"""What goes through: which requests, by an allow-list of paths, and which headers, in both
+directions.
 
-Invariants: what is passed on has no `.` or `..` segment, no empty segment, no percent sign, backslash or fragment in its path, so that no
-reading of it leads out of the list: not `/static/../api/x`, not `/i/%2e%2e/api`, not `/static//api`. Slashes at its beginning count as
-one. Hop-by-hop headers end here, those that `Connection` names too (RFC 9110, 7.6.1). Every other header goes on as it came, credentials
-and cookies too, and none of them is logged. docs/reference/passthrough.md has the lists.
+Invariants: what is passed on has no `.` or `..` segment, no empty segment, no percent sign,
+backslash or fragment in its path, so that no reading of it leads out of the list: not
+`/static/../api/x`, not `/i/%2e%2e/api`, not `/static//api`. Slashes at its beginning count as one.
+Hop-by-hop headers end here, those that `Connection` names too (RFC 9110, 7.6.1). Every other
+header goes on as it came, credentials and cookies too, and none of them is logged.
+docs/reference/passthrough.md has the lists.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ from forwarder.sources.http.protocol.routes import Route, count_requests, origin
 _SEGMENTS: Final = re.compile(rb"(?:/(?!\.+(?:/|\Z))[A-Za-z0-9._~@+=,:$!-]+)+/?")
 
 _LISTED: Final = b"/api/feature_flag"
-"""Where SDKs of 2021 and 2022 ask for definitions (posthog 1.x, posthog-node 1.x). A POST there would create a flag."""
+"""Where SDKs of 2021 and 2022 ask for definitions (posthog 1.x, posthog-node 1.x). A POST there
+would create a flag.
+"""
 _DEFINITIONS: Final = (b"/flags/definitions", b"/api/feature_flag/local_evaluation", _LISTED)
 _LATENCY_SENSITIVE: Final = (b"/decide", b"/flags", *_DEFINITIONS)
 _EXACT: Final = (*_LATENCY_SENSITIVE, b"/s")
@@ -44,7 +49,13 @@ class PassedRoute:
 
 
 def _passed(path: bytes) -> PassedRoute:
-    return PassedRoute(Route(path.decode()), path in _ASSETS, path in _LATENCY_SENSITIVE, path in _DEFINITIONS, path == _LISTED)
+    return PassedRoute(
+        Route(path.decode()),
+        path in _ASSETS,
+        path in _LATENCY_SENSITIVE,
+        path in _DEFINITIONS,
+        path == _LISTED,
+    )
 
 
 class PassedRoutes:
@@ -92,7 +103,9 @@ class PassedRequest(NamedTuple):
     sender: str = ""
     """Who shares the permits and the headroom with others."""
     path: str = ""
-    """The forwarders that it has passed, this one too, as the header names them; empty for no header."""
+    """The forwarders that it has passed, this one too, as the header names them; empty for no
+    header.
+    """
 
 
 _HOP_BY_HOP: Final = frozenset(
@@ -110,11 +123,20 @@ _HOP_BY_HOP: Final = frozenset(
         b"upgrade",
     }
 )
-_NOT_TO_UPSTREAM: Final = _HOP_BY_HOP | {b"host", b"content-length", b"forwarder-ack", HEADER.lower().encode(), b"x-forwarded-for", b"via"}
+_NOT_TO_UPSTREAM: Final = _HOP_BY_HOP | {
+    b"host",
+    b"content-length",
+    b"forwarder-ack",
+    HEADER.lower().encode(),
+    b"x-forwarded-for",
+    b"via",
+}
 """Of a request: dropped, or written anew."""
 
 _NOT_TO_SENDER: Final = _HOP_BY_HOP | {b"content-length", b"alt-svc", b"strict-transport-security"}
-"""Of an answer: dropped, written anew, or about the upstream's address, which isn't the one that the sender talks to."""
+"""Of an answer: dropped, written anew, or about the upstream's address, which isn't the one that
+the sender talks to.
+"""
 
 _CORS: Final = b"access-control-"
 
@@ -122,8 +144,9 @@ VIA: Final = b"1.1 forwarder"
 
 
 def lines_for_upstream(lines: Sequence[HeaderLine], peer: str | None, path: str = "") -> bytes:
-    """The header lines to send on, each with its end. `peer`: the sender's address, to be added to those that it says it speaks for; None
-    for none. `path`: the forwarders that the request has passed; empty for no header. Raises `UnicodeDecodeError` for what isn't UTF-8.
+    """The header lines to send on, each with its end. `peer`: the sender's address, to be added to
+    those that it says it speaks for; None for none. `path`: the forwarders that the request has
+    passed; empty for no header. Raises `UnicodeDecodeError` for what isn't UTF-8.
     """
     sent: list[tuple[bytes, bytes]] = []
     hops: list[bytes] = []
@@ -155,8 +178,16 @@ def lines_for_upstream(lines: Sequence[HeaderLine], peer: str | None, path: str 
 
 
 def lines_for_sender(lines: Sequence[HeaderLine], *, cross_origin: bool) -> list[HeaderLine]:
-    """The header lines to answer with. `cross_origin`: the request has `Origin`, and it is ours to say who may read the answer."""
-    kept = [line for line in lines if not ((name := line[0].lower()) in _NOT_TO_SENDER or (cross_origin and name.startswith(_CORS)))]
+    """The header lines to answer with. `cross_origin`: the request has `Origin`, and it is ours to
+    say who may read the answer.
+    """
+    kept = [
+        line
+        for line in lines
+        if not (
+            (name := line[0].lower()) in _NOT_TO_SENDER or (cross_origin and name.startswith(_CORS))
+        )
+    ]
     named = named_by_connection(lines)
     return [line for line in kept if line[0].lower() not in named] if named else kept
 

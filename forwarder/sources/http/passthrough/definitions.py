@@ -1,9 +1,11 @@
-"""Polls for flag definitions: answered from a cache while an answer is fresh, and while the upstream is down.
+"""Polls for flag definitions: answered from a cache while an answer is fresh, and while the
+upstream is down.
 
-Every process of an app polls for the same definitions, each half a minute, and evaluates flags by them: so one of many asks the
-upstream, and its last answer is repeated while it can't be asked. Invariants: concurrent polls for the same share one request, which
-continues although the sender that caused it has left; a refusal of the credentials (401, 403) ends what was kept under them; an error of
-the upstream never takes the place of definitions that are there, whatever their age.
+Every process of an app polls for the same definitions, each half a minute, and evaluates flags by
+them: so one of many asks the upstream, and its last answer is repeated while it can't be asked.
+Invariants: concurrent polls for the same share one request, which continues although the sender
+that caused it has left; a refusal of the credentials (401, 403) ends what was kept under them; an
+error of the upstream never takes the place of definitions that are there, whatever their age.
 """
 
 from __future__ import annotations
@@ -29,11 +31,15 @@ from forwarder.upstream.connection import ArrivingAnswer, OutgoingRequest
 
 _OF_THE_SENDER: Final = frozenset({b"accept-encoding", b"cache-control", b"pragma"})
 """Headers that say what one sender wants, and are not sent on for all."""
-_CONDITIONS: Final = frozenset({b"if-none-match", b"if-modified-since", b"if-match", b"if-unmodified-since", b"if-range"})
+_CONDITIONS: Final = frozenset(
+    {b"if-none-match", b"if-modified-since", b"if-match", b"if-unmodified-since", b"if-range"}
+)
 _SPECIAL: Final = (b"cookie", b"range")
 _STALE: Final = (b"Warning", b'110 - "Response is Stale"')
 _NOT_CONFIRMED: Final = (b"Warning", b'111 - "Revalidation Failed"')
-_OF_A_BODY: Final = frozenset({b"content-type", b"content-encoding", b"content-language", b"content-range"})
+_OF_A_BODY: Final = frozenset(
+    {b"content-type", b"content-encoding", b"content-language", b"content-range"}
+)
 
 MAX_UNCACHEABLE: Final = 256
 UNCACHEABLE_SECONDS: Final = 60.0
@@ -58,7 +64,11 @@ class UpstreamResponse:
     @property
     def cost(self) -> int:
         """Bytes that it counts for in the cache."""
-        return len(self.body) + sum([len(name) + len(value) for name, value in self.lines]) + ENTRY_OVERHEAD
+        return (
+            len(self.body)
+            + sum([len(name) + len(value) for name, value in self.lines])
+            + ENTRY_OVERHEAD
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +80,9 @@ class UncacheableResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchFailure:
-    """There is no response. `answer`: for a sender without a cached one; `tried`: whether the upstream was asked at all."""
+    """There is no response. `answer`: for a sender without a cached one; `tried`: whether the
+    upstream was asked at all.
+    """
 
     answer: HttpAnswer
     tried: bool
@@ -83,7 +95,9 @@ Fetched: TypeAlias = UpstreamResponse | FetchFailure | UncacheableResponse
 class FlagDefinitions:
     """The cache, and the requests that fill it."""
 
-    def __init__(self, upstream: PassThroughUpstream, clock: Clock, *, timeout: float, max_age: float) -> None:
+    def __init__(
+        self, upstream: PassThroughUpstream, clock: Clock, *, timeout: float, max_age: float
+    ) -> None:
         self.cache = ResponseCache()
         self._upstream = upstream
         self._clock = clock
@@ -97,10 +111,14 @@ class FlagDefinitions:
         """Whether a request can be answered by a cached response."""
         if not request.route.definitions or request.method != b"GET" or request.content_length != 0:
             return False
-        return not any(value_of(request.lines, name) for name in _SPECIAL) and b"authorization" not in named_by_connection(request.lines)
+        return not any(
+            value_of(request.lines, name) for name in _SPECIAL
+        ) and b"authorization" not in named_by_connection(request.lines)
 
     async def get(self, request: PassedRequest) -> UpstreamResponse | HttpAnswer | None:
-        """The answer; None if it has to be passed through. Cancellation leaves the request to the upstream to others."""
+        """The answer; None if it has to be passed through. Cancellation leaves the request to the
+        upstream to others.
+        """
         key = cache_key(request.target, request.lines)
         if self._uncacheable.get(key, 0.0) > self._clock.monotonic():
             return None
@@ -110,12 +128,18 @@ class FlagDefinitions:
         fetched = await asyncio.shield(self._fetch_once(key, request, entry))
         kept = self.cache.get(key)
         if isinstance(fetched, FetchFailure):
-            return fetched.answer if kept is None else self._stale(request, kept, tried=fetched.tried)
+            return (
+                fetched.answer if kept is None else self._stale(request, kept, tried=fetched.tried)
+            )
         if kept is not None and fetched.status >= 500:
             return self._stale(request, kept, tried=True)
         if isinstance(fetched, UncacheableResponse):
             return None
-        return fetched if kept is None or fetched.status not in (200, 304) else self._of_entry(request, kept)
+        return (
+            fetched
+            if kept is None or fetched.status not in (200, 304)
+            else self._of_entry(request, kept)
+        )
 
     async def close(self) -> None:
         """End the requests in flight."""
@@ -124,25 +148,37 @@ class FlagDefinitions:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _stale(self, request: PassedRequest, entry: CachedResponse, *, tried: bool) -> UpstreamResponse:
+    def _stale(
+        self, request: PassedRequest, entry: CachedResponse, *, tried: bool
+    ) -> UpstreamResponse:
         return self._of_entry(request, entry, _STALE, *([_NOT_CONFIRMED] if tried else []))
 
-    def _of_entry(self, request: PassedRequest, entry: CachedResponse, *warnings: HeaderLine) -> UpstreamResponse:
+    def _of_entry(
+        self, request: PassedRequest, entry: CachedResponse, *warnings: HeaderLine
+    ) -> UpstreamResponse:
         kept = entry.response
         lines = [line for line in kept.lines if line[0].lower() != b"age"]
         lines += [(b"Age", b"%d" % entry.age(self._clock.monotonic())), *warnings]
         if matches(value_of(request.lines, b"if-none-match"), kept.etag):
-            return UpstreamResponse(304, None, [line for line in lines if line[0].lower() not in _OF_A_BODY], b"")
+            return UpstreamResponse(
+                304, None, [line for line in lines if line[0].lower() not in _OF_A_BODY], b""
+            )
         return UpstreamResponse(kept.status, kept.reason, lines, kept.body)
 
-    def _fetch_once(self, key: bytes, request: PassedRequest, entry: CachedResponse | None) -> asyncio.Task[Fetched]:
+    def _fetch_once(
+        self, key: bytes, request: PassedRequest, entry: CachedResponse | None
+    ) -> asyncio.Task[Fetched]:
         task = self._fetching.get(key)
         if task is None:
-            task = self._fetching[key] = asyncio.create_task(self._fetch(key, request, entry), name="ask for definitions")
+            task = self._fetching[key] = asyncio.create_task(
+                self._fetch(key, request, entry), name="ask for definitions"
+            )
             task.add_done_callback(lambda _: self._fetching.pop(key, None))
         return task
 
-    async def _fetch(self, key: bytes, request: PassedRequest, entry: CachedResponse | None) -> Fetched:
+    async def _fetch(
+        self, key: bytes, request: PassedRequest, entry: CachedResponse | None
+    ) -> Fetched:
         fetched = await self._ask(request, entry)
         now = self._clock.monotonic()
         if isinstance(fetched, FetchFailure):
@@ -155,7 +191,9 @@ class FlagDefinitions:
             self.cache.put(key, entry.response, now)
         return fetched
 
-    def _keep(self, key: bytes, fetched: UpstreamResponse | UncacheableResponse, now: float) -> None:
+    def _keep(
+        self, key: bytes, fetched: UpstreamResponse | UncacheableResponse, now: float
+    ) -> None:
         """Keep new definitions; if they can't be kept, the ones before are over too."""
         if isinstance(fetched, UpstreamResponse):
             self.cache.put(key, fetched, now)
@@ -167,14 +205,18 @@ class FlagDefinitions:
         permit = self._upstream.begin()
         if isinstance(permit, HttpAnswer):
             return FetchFailure(permit, tried=False)
-        lines = [line for line in request.lines if line[0].lower() not in _OF_THE_SENDER | _CONDITIONS]
+        lines = [
+            line for line in request.lines if line[0].lower() not in _OF_THE_SENDER | _CONDITIONS
+        ]
         lines.append((b"Accept-Encoding", b"identity"))
         if entry is not None and entry.response.etag:
             lines.append((b"If-None-Match", entry.response.etag))
         try:
             async with PausableTimeout(self._clock, self._timeout, total=True):
                 sent = lines_for_upstream(lines, request.peer, request.path)
-                response = await self._upstream.ask(permit, OutgoingRequest(b"GET", request.target, sent, 0, None))
+                response = await self._upstream.ask(
+                    permit, OutgoingRequest(b"GET", request.target, sent, 0, None)
+                )
                 try:
                     fetched = await _read_whole(response)
                 finally:
@@ -196,7 +238,8 @@ class FlagDefinitions:
 
 async def _read_whole(response: ArrivingAnswer) -> Fetched:
     """The whole response, if it can be cached. Raises `OSError`."""
-    lines = lines_for_sender(response.lines, cross_origin=True)  # CORS headers depend on the Origin of each sender
+    # CORS headers depend on the Origin of each sender
+    lines = lines_for_sender(response.lines, cross_origin=True)
     if not _is_for_all(lines):
         return UncacheableResponse(response.status)
     body = bytearray()
@@ -235,14 +278,18 @@ class CachedResponse:
 
 
 def cache_key(target: bytes, lines: Sequence[HeaderLine]) -> bytes:
-    """What a response depends on: the path, with or without its slash, the query, and the credentials."""
+    """What a response depends on: the path, with or without its slash, the query, and the
+    credentials.
+    """
     path, _, query = target.partition(b"?")
     parts = (path.rstrip(b"/"), query, value_of(lines, b"authorization"))
     return hashlib.sha256(b"".join([b"%d:%b" % (len(part), part) for part in parts])).digest()
 
 
 def matches(if_none_match: bytes, etag: bytes) -> bool:
-    """Whether a sender that has what `If-None-Match` names has the answer with this tag (RFC 9110, 13.1.2: weak comparison)."""
+    """Whether a sender that has what `If-None-Match` names has the answer with this tag (RFC 9110,
+    13.1.2: weak comparison).
+    """
     if not etag:
         return False
     wanted = [tag.strip().removeprefix(b"W/") for tag in if_none_match.split(b",")]
@@ -252,8 +299,9 @@ def matches(if_none_match: bytes, etag: bytes) -> bool:
 class ResponseCache:
     """Responses to polls, kept so that they can be given again.
 
-    Invariants: an entry is for one path, query, and credentials, of which only a digest is kept; what is held is bounded in bytes and
-    number, and the entry that was used longest ago is dropped first; only whole responses with status 200 are kept.
+    Invariants: an entry is for one path, query, and credentials, of which only a digest is kept;
+    what is held is bounded in bytes and number, and the entry that was used longest ago is dropped
+    first; only whole responses with status 200 are kept.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES, max_entries: int = MAX_ENTRIES) -> None:

@@ -1,8 +1,9 @@
 """One request that is passed through, from its head to the end of its answer.
 
-Invariants: nothing of the answer is written before the request is complete and every request before it on its connection is answered; an
-answer that the upstream cuts ends the connection, so that a part of a body doesn't pass for all of it; no more is written while the
-sender doesn't read. An exchange that fails before its answer has begun is answered by an error of ours; it ends once.
+Invariants: nothing of the answer is written before the request is complete and every request
+before it on its connection is answered; an answer that the upstream cuts ends the connection, so
+that a part of a body doesn't pass for all of it; no more is written while the sender doesn't read.
+An exchange that fails before its answer has begun is answered by an error of ours; it ends once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from forwarder.sources.http.protocol.routes import Route
 from forwarder.upstream.connection import LAST_CHUNK, chunk
 
 WINDOW: Final = 64 * 1024
-"""Bytes of one request's body that may wait for the upstream to read them; past it no more is read from its sender."""
+"""Bytes of one request's body that may wait for the upstream to read them; past it no more is read
+from its sender.
+"""
 
 STALLED: Final = 75.0
 """Seconds for which a sender may leave an answer unread before its connection is dropped."""
@@ -39,7 +42,9 @@ class SenderStalled(Exception):
 
 
 class ResponseHead(NamedTuple):
-    """The head of the upstream's response, as it is to be written. `length`: of its body; None if it isn't known."""
+    """The head of the upstream's response, as it is to be written. `length`: of its body; None if
+    it isn't known.
+    """
 
     status: int
     reason: bytes | None
@@ -53,7 +58,14 @@ class PassedExchange:
     __slots__ = ("_answer", "_clock", "_complete", "body", "request", "task", "timeout")
 
     def __init__(
-        self, request: PassedRequest, queue: AnswerQueue, life: Lifecycle, headroom: Headroom, *, clock: Clock, timeout: PausableTimeout
+        self,
+        request: PassedRequest,
+        queue: AnswerQueue,
+        life: Lifecycle,
+        headroom: Headroom,
+        *,
+        clock: Clock,
+        timeout: PausableTimeout,
     ) -> None:
         self.request = request
         self.timeout = timeout
@@ -78,25 +90,36 @@ class PassedExchange:
             self.task.cancel()
 
     def ended(self) -> None:
-        """Its task has ended. What referred to it in a circle would wait for the garbage collector: a fifth of all that a call costs."""
+        """Its task has ended. What referred to it in a circle would wait for the garbage
+        collector: a fifth of all that a call costs.
+        """
         self.body.discard()
         self.task = None
         self._answer.on_lost = _nothing
 
     # What the upstream brings
 
-    async def answer(self, head: ResponseHead, first: bytes, more: AsyncIterable[bytes] | None) -> None:
-        """Write the answer, in its turn and as fast as it is read. `first`: what is there of its body; `more`: what follows, if any does.
+    async def answer(
+        self, head: ResponseHead, first: bytes, more: AsyncIterable[bytes] | None
+    ) -> None:
+        """Write the answer, in its turn and as fast as it is read. `first`: what is there of its
+        body; `more`: what follows, if any does.
 
         Raises what `more` raises; cancelled or failed, the answer is not complete.
         """
         bodiless = self.request.method == b"HEAD" or head.status in _BODILESS
-        framing, chunked = _framing(head, bodiless=bodiless, chunks_understood=self.request.chunks_understood)
-        start = b"".join([_status_line(head), *[b"%b: %b\r\n" % line for line in head.lines], framing])
+        framing, chunked = _framing(
+            head, bodiless=bodiless, chunks_understood=self.request.chunks_understood
+        )
+        start = b"".join(
+            [_status_line(head), *[b"%b: %b\r\n" % line for line in head.lines], framing]
+        )
         answer = self._answer
         await self._until_turn()
         piece = chunk(first) if chunked and first else first
-        answer.begin(head.status, start, piece if more is not None or not chunked else piece + LAST_CHUNK)
+        answer.begin(
+            head.status, start, piece if more is not None or not chunked else piece + LAST_CHUNK
+        )
         if more is not None:
             await self._write(more, chunked=chunked)
         answer.end()
@@ -139,9 +162,11 @@ def _nothing() -> None:
 
 
 def _framing(head: ResponseHead, *, bodiless: bool, chunks_understood: bool) -> tuple[bytes, bool]:
-    """The header line that frames the body, and whether it is in chunks; without either, the end of the connection ends the body.
+    """The header line that frames the body, and whether it is in chunks; without either, the end
+    of the connection ends the body.
 
-    Where there is no body, a length is that of the body that there would be; a 204 has none (RFC 9110, 8.6).
+    Where there is no body, a length is that of the body that there would be; a 204 has none (RFC
+    9110, 8.6).
     """
     if head.length is not None and head.status != 204:
         return b"Content-Length: %b\r\n" % head.length, False
@@ -154,21 +179,39 @@ def _status_line(head: ResponseHead) -> bytes:
     """The first line of an answer, with the upstream's words if they can be repeated."""
     status, reason = head.status, head.reason
     if reason is None or _PRINTABLE.fullmatch(reason) is None:
-        reason = HTTPStatus(status).phrase.encode() if status in HTTPStatus._value2member_map_ else b""
+        reason = (
+            HTTPStatus(status).phrase.encode() if status in HTTPStatus._value2member_map_ else b""
+        )
     return b"HTTP/1.1 %d %b\r\n" % (status, reason)
 
 
 class PassedBody:
-    """The body of one request on its way from the sender to the upstream, a window of it at a time. Added to like a `BodyBuffer`.
+    """The body of one request on its way from the sender to the upstream, a window of it at a
+    time. Added to like a `BodyBuffer`.
 
-    Invariants: what it holds is never more than the window and one read; past the window no more is read from the sender until the upstream
-    has read what it holds; what it holds is in the listener's account of bytes being received, and while that is over its bound, or over
-    the sender's share of it, the window is shut: others have the memory. Once the upstream reads no more, the rest is discarded.
+    Invariants: what it holds is never more than the window and one read; past the window no more
+    is read from the sender until the upstream has read what it holds; what it holds is in the
+    listener's account of bytes being received, and while that is over its bound, or over the
+    sender's share of it, the window is shut: others have the memory. Once the upstream reads no
+    more, the rest is discarded.
     """
 
-    __slots__ = ("_arrived", "_discarded", "_ended", "_headroom", "_holding", "_life", "_sender", "_timeout", "_window", "length")
+    __slots__ = (
+        "_arrived",
+        "_discarded",
+        "_ended",
+        "_headroom",
+        "_holding",
+        "_life",
+        "_sender",
+        "_timeout",
+        "_window",
+        "length",
+    )
 
-    def __init__(self, life: Lifecycle, headroom: Headroom, sender: str, timeout: PausableTimeout) -> None:
+    def __init__(
+        self, life: Lifecycle, headroom: Headroom, sender: str, timeout: PausableTimeout
+    ) -> None:
         self._life = life
         self._headroom = headroom
         self._sender = sender
@@ -186,7 +229,9 @@ class PassedBody:
         self._window += piece
         self._headroom.add(self._sender, len(piece))
         self._arrived.set()
-        if not self._holding and (len(self._window) > WINDOW or self._headroom.exceeded(self._sender)):
+        if not self._holding and (
+            len(self._window) > WINDOW or self._headroom.exceeded(self._sender)
+        ):
             self._holding = True
             self._life.hold_body()
 

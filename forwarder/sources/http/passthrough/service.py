@@ -1,8 +1,9 @@
 """Passes requests through: starts exchanges, runs each, and ends them all.
 
-Invariants: an exchange holds a permit of one of two pools, flags or the others, which senders share (`core/shares.py`), until its task has
-ended; each has a task of its own, which ends with its connection, and with `close` at the latest; events never come here, and nothing
-that comes here is buffered.
+Invariants: an exchange holds a permit of one of two pools, flags or the others, which senders
+share (`core/shares.py`), until its task has ended; each has a task of its own, which ends with its
+connection, and with `close` at the latest; events never come here, and nothing that comes here is
+buffered.
 """
 
 from __future__ import annotations
@@ -16,10 +17,21 @@ import structlog
 
 from forwarder.core.clock import Clock, wait_for_event
 from forwarder.core.shares import Headroom, Pool
-from forwarder.sources.http.passthrough.allowed import PassedRequest, PassedRoutes, lines_for_sender, lines_for_upstream
+from forwarder.sources.http.passthrough.allowed import (
+    PassedRequest,
+    PassedRoutes,
+    lines_for_sender,
+    lines_for_upstream,
+)
 from forwarder.sources.http.passthrough.definitions import FlagDefinitions, UpstreamResponse
 from forwarder.sources.http.passthrough.exchange import PassedExchange, ResponseHead, SenderStalled
-from forwarder.sources.http.passthrough.upstream import RETRY_AFTER, BreakerPermit, PassThroughPolicy, PassThroughUpstream, PausableTimeout
+from forwarder.sources.http.passthrough.upstream import (
+    RETRY_AFTER,
+    BreakerPermit,
+    PassThroughPolicy,
+    PassThroughUpstream,
+    PausableTimeout,
+)
 from forwarder.sources.http.protocol import answers
 from forwarder.sources.http.protocol.answer_queue import AnswerQueue
 from forwarder.sources.http.protocol.answers import HttpAnswer
@@ -29,10 +41,14 @@ from forwarder.upstream.connection import OutgoingRequest
 log = structlog.get_logger(__name__)
 
 FLAG_PERMITS: Final = 128
-"""Requests for flags and definitions that are in flight at once; further ones get 503, and so do those of a sender that has its share."""
+"""Requests for flags and definitions that are in flight at once; further ones get 503, and so do
+those of a sender that has its share.
+"""
 
 OTHER_PERMITS: Final = 128
-"""The same for recordings, assets and everything else: however slow they are, they keep no permit from flags."""
+"""The same for recordings, assets and everything else: however slow they are, they keep no permit
+from flags.
+"""
 
 _TOO_MANY: Final = answers.unavailable("Too many requests are being passed through.", RETRY_AFTER)
 _NOT_TEXT: Final = answers.bad_request("A header can't be passed on: it is not UTF-8.")
@@ -61,16 +77,25 @@ class PassThrough:
         self._policy = policy
         self._clock = clock
         self._main = PassThroughUpstream(policy.url, policy, clock)
-        self._assets = self._main if policy.assets_url == policy.url else PassThroughUpstream(policy.assets_url, policy, clock)
-        self._definitions = FlagDefinitions(self._main, clock, timeout=policy.flags_timeout, max_age=policy.definitions_max_age)
+        self._assets = (
+            self._main
+            if policy.assets_url == policy.url
+            else PassThroughUpstream(policy.assets_url, policy, clock)
+        )
+        self._definitions = FlagDefinitions(
+            self._main, clock, timeout=policy.flags_timeout, max_age=policy.definitions_max_age
+        )
         self._flags = Pool(FLAG_PERMITS)
         self._others = Pool(OTHER_PERMITS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def begin(self, request: PassedRequest, queue: AnswerQueue, life: Lifecycle, headroom: Headroom) -> PassedExchange | HttpAnswer:
-        """Pass a request through, of which the head is there; or its answer, if it isn't passed through.
+    def begin(
+        self, request: PassedRequest, queue: AnswerQueue, life: Lifecycle, headroom: Headroom
+    ) -> PassedExchange | HttpAnswer:
+        """Pass a request through, of which the head is there; or its answer, if it isn't passed
+        through.
 
         `queue` and `life`: of the connection that it comes on.
         """
@@ -87,9 +112,17 @@ class PassThrough:
         if isinstance(permit, HttpAnswer):
             pool.release(request.sender)
             return permit
-        exchange = PassedExchange(request, queue, life, headroom, clock=self._clock, timeout=self._timeout(request))
-        serving = self._serve(exchange, upstream, lines) if permit is None else self._forward(exchange, upstream, permit, lines)
-        task = exchange.task = asyncio.create_task(_guard(exchange, serving), name="pass a request through")
+        exchange = PassedExchange(
+            request, queue, life, headroom, clock=self._clock, timeout=self._timeout(request)
+        )
+        serving = (
+            self._serve(exchange, upstream, lines)
+            if permit is None
+            else self._forward(exchange, upstream, permit, lines)
+        )
+        task = exchange.task = asyncio.create_task(
+            _guard(exchange, serving), name="pass a request through"
+        )
         self._tasks.add(task)
         self._idle.clear()
 
@@ -107,7 +140,9 @@ class PassThrough:
         return exchange
 
     async def until_idle(self, seconds: float) -> bool:
-        """Wait until nothing is in flight, at most so many seconds; whether nothing is. Cancellation ends the wait at once."""
+        """Wait until nothing is in flight, at most so many seconds; whether nothing is.
+        Cancellation ends the wait at once.
+        """
         return await wait_for_event(self._idle, seconds, self._clock)
 
     async def close(self) -> None:
@@ -121,9 +156,15 @@ class PassThrough:
 
     def statistics(self) -> PassThroughStatistics:
         """Counts since the start, and the state now."""
-        failing = [(upstream.url, upstream.breaker.open.why) for upstream in self._upstreams() if upstream.breaker.open]
+        failing = [
+            (upstream.url, upstream.breaker.open.why)
+            for upstream in self._upstreams()
+            if upstream.breaker.open
+        ]
         cache = self._definitions.cache
-        return PassThroughStatistics(self.allowed.requests(), len(self._tasks), tuple(failing), len(cache), cache.bytes)
+        return PassThroughStatistics(
+            self.allowed.requests(), len(self._tasks), tuple(failing), len(cache), cache.bytes
+        )
 
     def _upstreams(self) -> tuple[PassThroughUpstream, ...]:
         return (self._main,) if self._assets is self._main else (self._main, self._assets)
@@ -133,12 +174,16 @@ class PassThrough:
             return PausableTimeout(self._clock, self._policy.flags_timeout, total=True)
         return PausableTimeout(self._clock, self._policy.timeout, total=False)
 
-    async def _serve(self, exchange: PassedExchange, upstream: PassThroughUpstream, lines: bytes) -> None:
+    async def _serve(
+        self, exchange: PassedExchange, upstream: PassThroughUpstream, lines: bytes
+    ) -> None:
         """Answer from the cache, if that will do."""
         found = await self._definitions.get(exchange.request)
         if isinstance(found, UpstreamResponse):
             length = b"%d" % len(found.body) if found.status != 304 else None
-            await exchange.answer(ResponseHead(found.status, found.reason, found.lines, length), found.body, None)
+            await exchange.answer(
+                ResponseHead(found.status, found.reason, found.lines, length), found.body, None
+            )
             return
         permit = upstream.begin() if found is None else found
         if isinstance(permit, HttpAnswer):
@@ -146,7 +191,13 @@ class PassThrough:
         else:
             await self._forward(exchange, upstream, permit, lines)
 
-    async def _forward(self, exchange: PassedExchange, upstream: PassThroughUpstream, permit: BreakerPermit, lines: bytes) -> None:
+    async def _forward(
+        self,
+        exchange: PassedExchange,
+        upstream: PassThroughUpstream,
+        permit: BreakerPermit,
+        lines: bytes,
+    ) -> None:
         """Ask the upstream, and give its answer."""
         try:
             async with exchange.timeout:
@@ -159,13 +210,27 @@ class PassThrough:
         else:
             upstream.completed(status)
 
-    async def _exchange(self, exchange: PassedExchange, upstream: PassThroughUpstream, permit: BreakerPermit, lines: bytes) -> int:
+    async def _exchange(
+        self,
+        exchange: PassedExchange,
+        upstream: PassThroughUpstream,
+        permit: BreakerPermit,
+        lines: bytes,
+    ) -> int:
         request = exchange.request
         body = exchange.body if request.content_length != 0 else None
-        response = await upstream.ask(permit, OutgoingRequest(request.method, request.target, lines, request.content_length, body))
+        response = await upstream.ask(
+            permit,
+            OutgoingRequest(request.method, request.target, lines, request.content_length, body),
+        )
         try:
             kept = lines_for_sender(response.lines, cross_origin=bool(request.origin))
-            head = ResponseHead(response.status, response.reason, kept, None if response.chunked else response.length)
+            head = ResponseHead(
+                response.status,
+                response.reason,
+                kept,
+                None if response.chunked else response.length,
+            )
             await exchange.answer(head, *response.body())
         finally:
             response.release()

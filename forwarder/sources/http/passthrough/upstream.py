@@ -1,6 +1,8 @@
-"""One address that requests are passed to: its connections, its circuit breaker, its time limits, and the meaning of its failures.
+"""One address that requests are passed to: its connections, its circuit breaker, its time limits,
+and the meaning of its failures.
 
-Its connections are those of `connections.py`. The target goes on byte for byte; a redirect is passed on, not followed.
+Its connections are those of `connections.py`. The target goes on byte for byte; a redirect is
+passed on, not followed.
 """
 
 from __future__ import annotations
@@ -32,14 +34,22 @@ GATEWAY: Final = frozenset({502, 503, 504})
 _BROKEN: Final = re.compile(rb"[\r\n\0]")
 """In a header's value: an answer could be read as two."""
 
-_OUT_OF_TIME: Final = answers.unavailable("The upstream did not answer in time.", RETRY_AFTER, Rejection.UPSTREAM)
-_FAILED: Final = answers.unavailable("The upstream could not be reached, or broke off.", RETRY_AFTER, Rejection.UPSTREAM)
-"""Not 502 and 504: SDKs repeat a call for flags on just these, and their application waits for longer (docs/reference/sdks.md)."""
+_OUT_OF_TIME: Final = answers.unavailable(
+    "The upstream did not answer in time.", RETRY_AFTER, Rejection.UPSTREAM
+)
+_FAILED: Final = answers.unavailable(
+    "The upstream could not be reached, or broke off.", RETRY_AFTER, Rejection.UPSTREAM
+)
+"""Not 502 and 504: SDKs repeat a call for flags on just these, and their application waits for
+longer (docs/reference/sdks.md).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassThroughPolicy:
-    """Where to pass what to, and how long to wait. Times in seconds; `assets_url` is for `/array/` and `/static/`."""
+    """Where to pass what to, and how long to wait. Times in seconds; `assets_url` is for `/array/`
+    and `/static/`.
+    """
 
     url: str
     assets_url: str
@@ -51,7 +61,8 @@ class PassThroughPolicy:
     max_body: int = 64_000_000
     """Bytes of one request's body, which is never held whole."""
     definitions_max_age: float = 10.0
-    """How long definitions are served without asking the upstream whether they are still the same."""
+    """How long definitions are served without asking the upstream whether they are still the same.
+    """
     tls: ssl.SSLContext | None = None
     proxy: str | None = None
 
@@ -63,7 +74,9 @@ class PassThroughUpstream:
         self.url = url
         self.breaker = CircuitBreaker()
         self._clock = clock
-        self._connections = UpstreamConnections(url, tls=policy.tls, proxy=policy.proxy, connect_timeout=policy.connect_timeout)
+        self._connections = UpstreamConnections(
+            url, tls=policy.tls, proxy=policy.proxy, connect_timeout=policy.connect_timeout
+        )
 
     def begin(self) -> BreakerPermit | HttpAnswer:
         """The permit to ask, or the answer while the circuit breaker is open."""
@@ -71,15 +84,23 @@ class PassThroughUpstream:
         permit = self.breaker.begin(now)
         if permit is not None:
             return permit
-        return answers.unavailable("The upstream fails; it will be asked again soon.", self.breaker.retry_after(now), Rejection.UPSTREAM)
+        return answers.unavailable(
+            "The upstream fails; it will be asked again soon.",
+            self.breaker.retry_after(now),
+            Rejection.UPSTREAM,
+        )
 
     async def ask(self, permit: BreakerPermit, request: OutgoingRequest) -> ArrivingAnswer:
-        """The response, of which the head has come in; the caller releases it. Raises `OSError`, for `failed`.
+        """The response, of which the head has come in; the caller releases it. Raises `OSError`,
+        for `failed`.
 
-        Cancellation drops the connection; the caller reports it to the circuit breaker, by `abandoned`.
+        Cancellation drops the connection; the caller reports it to the circuit breaker, by
+        `abandoned`.
         """
         response = await self._connections.ask(request)
-        if response.status < 200 or _BROKEN.search(b"".join([value for _, value in response.lines])):
+        if response.status < 200 or _BROKEN.search(
+            b"".join([value for _, value in response.lines])
+        ):
             response.release()
             raise BrokenAnswer(f"an answer that can't be passed on, HTTP {response.status}")
         if response.status in GATEWAY:
@@ -115,27 +136,39 @@ class PassThroughUpstream:
         before = self.breaker.open
         self.breaker.answered()
         if before is not None:
-            log.info("calls are passed through again", upstream=self.url, after=round(self._clock.monotonic() - before.since, 1))
+            log.info(
+                "calls are passed through again",
+                upstream=self.url,
+                after=round(self._clock.monotonic() - before.since, 1),
+            )
 
 
 FAILURES: Final = 5
 """Failures in a row that open a circuit breaker."""
 
 PROBES: Final = Backoff(1.0, 5.0)
-"""Waits between probes: one caller in so many seconds waits in vain, and flags are back so soon after an outage."""
+"""Waits between probes: one caller in so many seconds waits in vain, and flags are back so soon
+after an outage.
+"""
 
 PROBE_SECONDS: Final = 5.0
-"""For so long there is no permit for others while one probes: its sender may take minutes to bring its body, and the upstream be back."""
+"""For so long there is no permit for others while one probes: its sender may take minutes to bring
+its body, and the upstream be back.
+"""
 
 
 class BreakerPermit:
-    """The permit to ask once. Its outcome is reported to the breaker: `answered`, `succeeded`, `failed` or `abandoned`."""
+    """The permit to ask once. Its outcome is reported to the breaker: `answered`, `succeeded`,
+    `failed` or `abandoned`.
+    """
 
     __slots__ = ("failed",)
 
     def __init__(self) -> None:
         self.failed = False
-        """Whether its failure was reported: an answer that is a gateway's error and breaks off too is one failure."""
+        """Whether its failure was reported: an answer that is a gateway's error and breaks off too
+        is one failure.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +180,14 @@ class OpenBreaker:
 
 
 class CircuitBreaker:
-    """Whether an upstream is asked at all: after some failures in a row only probes wait for it. Times are monotonic seconds.
+    """Whether an upstream is asked at all: after some failures in a row only probes wait for it.
+    Times are monotonic seconds.
 
-    Invariants: while it is open there is at most one permit each `PROBE_SECONDS`, however slowly its sender brings its request; when that
-    one has failed, the next comes no sooner than an interval later, which grows from `initial` to `maximum` seconds. Anything that answers
-    closes it, a straggler from before too. Failures of stragglers don't count once it is open; a probe that was overtaken is one.
+    Invariants: while it is open there is at most one permit each `PROBE_SECONDS`, however slowly
+    its sender brings its request; when that one has failed, the next comes no sooner than an
+    interval later, which grows from `initial` to `maximum` seconds. Anything that answers closes
+    it, a straggler from before too. Failures of stragglers don't count once it is open; a probe
+    that was overtaken is one.
     """
 
     def __init__(self, failures: int = FAILURES, probes: Backoff = PROBES) -> None:
@@ -200,7 +236,9 @@ class CircuitBreaker:
             self._open(now, OpenBreaker(self.open.since, why))
 
     def abandoned(self, permit: BreakerPermit) -> None:
-        """Nobody waits for the answer any more: it says nothing, and the next one may probe in its place."""
+        """Nobody waits for the answer any more: it says nothing, and the next one may probe in its
+        place.
+        """
         if permit is self._probe:
             self._probe = None
 
@@ -214,10 +252,12 @@ class CircuitBreaker:
 
 
 class PausableTimeout:
-    """The time limit of an upstream, which runs only while something is expected of it: a context manager around the exchange with it.
+    """The time limit of an upstream, which runs only while something is expected of it: a context
+    manager around the exchange with it.
 
-    Invariants: it doesn't run while the sender is waited for (to bring more of its request, to read its answer, or for its turn among its
-    own requests), so that a slow sender doesn't count as a slow upstream; when it has run out, the task inside is ended by `TimeoutError`.
+    Invariants: it doesn't run while the sender is waited for (to bring more of its request, to
+    read its answer, or for its turn among its own requests), so that a slow sender doesn't count
+    as a slow upstream; when it has run out, the task inside is ended by `TimeoutError`.
     """
 
     def __init__(self, clock: Clock, seconds: float, *, total: bool) -> None:
@@ -238,7 +278,12 @@ class PausableTimeout:
         self._change()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._stop()
         self._inside = False
         await self._timeout.__aexit__(kind, error, trace)
@@ -249,7 +294,9 @@ class PausableTimeout:
         self._change()
 
     def sending(self, *, expected: bool) -> None:
-        """Whether the upstream is expected to read the request; false: the sender is to bring more of it."""
+        """Whether the upstream is expected to read the request; false: the sender is to bring more
+        of it.
+        """
         self._sending = expected
         self._change()
 

@@ -1,8 +1,10 @@
-"""The answers of one connection, in the order of its requests, though some are acknowledged long after others.
+"""The answers of one connection, in the order of its requests, though some are acknowledged long
+after others.
 
-Invariants: while an answer is pending, all that come after it are pending too, whatever they are; an answer is counted when it is
-written. No answer follows the one that says `Connection: close`. While one that is streamed has its turn, nothing else is written. A
-connection with pending answers isn't idle: it ends when the last is written, or when it is lost, and then the rest are forgotten.
+Invariants: while an answer is pending, all that come after it are pending too, whatever they are;
+an answer is counted when it is written. No answer follows the one that says `Connection: close`.
+While one that is streamed has its turn, nothing else is written. A connection with pending answers
+isn't idle: it ends when the last is written, or when it is lost, and then the rest are forgotten.
 """
 
 from __future__ import annotations
@@ -26,10 +28,14 @@ from forwarder.sources.http.protocol.routes import Route
 log = structlog.get_logger(__name__)
 
 MAX_PENDING: Final = 64
-"""Answers that may be pending until no more is read; what one read brought is parsed all the same, up to `MOST_PENDING`."""
+"""Answers that may be pending until no more is read; what one read brought is parsed all the same,
+up to `MOST_PENDING`.
+"""
 
 MOST_PENDING: Final = 256
-"""Past these the next request is rejected, and the connection ends with it: one read can hold thousands of tiny requests."""
+"""Past these the next request is rejected, and the connection ends with it: one read can hold
+thousands of tiny requests.
+"""
 
 
 def answer_to(error: Exception) -> HttpAnswer:
@@ -38,7 +44,8 @@ def answer_to(error: Exception) -> HttpAnswer:
     if answer is None:
         log.error("the intake failed", exc_info=error)
         return answers.INTERNAL_ERROR
-    error.__traceback__ = None  # an error that is raised again and again must not collect the frames of every request
+    # an error that is raised again and again must not collect the frames of every request
+    error.__traceback__ = None
     return answer
 
 
@@ -51,7 +58,9 @@ class AnswerQueue:
         self._life = life
         self._write = life.write
         self.sender = sender
-        """Who shares with other senders (`core/shares.py`) what the last request with a large body needs."""
+        """Who shares with other senders (`core/shares.py`) what the last request with a large body
+        needs.
+        """
         self.pending: deque[PendingAnswer] = deque()
         """In the order of the requests."""
         self.spare = PendingAnswer(self)
@@ -61,7 +70,9 @@ class AnswerQueue:
 
     # Answers to requests
 
-    def send(self, route: Route, answer: HttpAnswer, headers: bytes, *, bodiless: bool = False) -> None:
+    def send(
+        self, route: Route, answer: HttpAnswer, headers: bytes, *, bodiless: bool = False
+    ) -> None:
         """Answer a complete request: now, or behind those that are pending."""
         life = self._life
         last = life.last or answer is answers.INTERNAL_ERROR
@@ -81,8 +92,12 @@ class AnswerQueue:
         else:
             self._write(answer.plain)
 
-    def send_last(self, route: Route, answer: HttpAnswer, headers: bytes, *, bodiless: bool = False) -> None:
-        """Answer a request that isn't read to its end, and end the connection: now, or behind those that are pending."""
+    def send_last(
+        self, route: Route, answer: HttpAnswer, headers: bytes, *, bodiless: bool = False
+    ) -> None:
+        """Answer a request that isn't read to its end, and end the connection: now, or behind
+        those that are pending.
+        """
         if route.protocol is not None:
             answer = route.protocol.error(answer)
         if self.pending:
@@ -101,9 +116,15 @@ class AnswerQueue:
             self._write(answer)
 
     def send_when_acknowledged(
-        self, route: Route, answer: HttpAnswer, headers: bytes, accepted: bytes = b"", results: EventResults | None = None
+        self,
+        route: Route,
+        answer: HttpAnswer,
+        headers: bytes,
+        accepted: bytes = b"",
+        results: EventResults | None = None,
     ) -> None:
-        """The intake, which has `spare`, acknowledges the request later. `accepted`: the whole answer on a connection that stays open.
+        """The intake, which has `spare`, acknowledges the request later. `accepted`: the whole
+        answer on a connection that stays open.
 
         With `results` the answer is made of them, then.
         """
@@ -114,7 +135,14 @@ class AnswerQueue:
         if self._life.last:
             self._life.phase = ENDING
 
-    def _enqueue_known(self, route: Route | None, answer: HttpAnswer | None, headers: bytes, *, bodiless: bool = False) -> PendingAnswer:
+    def _enqueue_known(
+        self,
+        route: Route | None,
+        answer: HttpAnswer | None,
+        headers: bytes,
+        *,
+        bodiless: bool = False,
+    ) -> PendingAnswer:
         pending = PendingAnswer(self)
         pending.due, pending.answer, pending.bodiless = True, answer, bodiless
         self.enqueue(pending, route, headers)
@@ -132,7 +160,13 @@ class AnswerQueue:
     def acknowledge(self, pending: PendingAnswer, error: Exception | None) -> None:
         """The request of `pending` is acknowledged, or fails: write the answers that are due."""
         queue, life = self.pending, self._life
-        if error is None and len(queue) == 1 and pending.accepted and life.phase == IDLE and not life.last:
+        if (
+            error is None
+            and len(queue) == 1
+            and pending.accepted
+            and life.phase == IDLE
+            and not life.last
+        ):
             queue.clear()  # the usual case: a sender that waits for each answer
             life.since, pending.since, pending.more = NEW, 0.0, 0.0
             if pending.route is not None:
@@ -143,7 +177,10 @@ class AnswerQueue:
         if error is not None:
             answer = answer_to(error)
             protocol = None if pending.route is None else pending.route.protocol
-            pending.answer, pending.accepted = answer if protocol is None else protocol.error(answer), b""
+            pending.answer, pending.accepted = (
+                answer if protocol is None else protocol.error(answer),
+                b"",
+            )
         elif pending.results is not None and pending.route is not None:
             pending.answer, pending.results = pending.route.answer_with(pending.results), None
         pending.due = True
@@ -180,11 +217,16 @@ class AnswerQueue:
     def expire(self, now: float, timeout: float) -> None:
         """Answer the requests that the intake hasn't acknowledged in time. Called by each sweep."""
         for pending in list(self.pending):
-            if pending.due or pending.stream is not None:  # a streamed answer has time limits of its own
+            # a streamed answer has time limits of its own
+            if pending.due or pending.stream is not None:
                 continue
             pending.since = pending.since or now
             if now - pending.since >= timeout + pending.more:
-                pending(NotAcknowledged("the events could not be written in time", retry_after=RECEIVING_RETRY_AFTER))
+                pending(
+                    NotAcknowledged(
+                        "the events could not be written in time", retry_after=RECEIVING_RETRY_AFTER
+                    )
+                )
 
     def resume_writing(self) -> None:
         """The sender reads its answers again."""
@@ -205,7 +247,9 @@ class AnswerQueue:
         self.spare.queue = self._idle = None
 
     def end_streams(self) -> bool:
-        """The sender sends no more: end its answers if all of them are streamed, for the upstream needn't work for one that has left."""
+        """The sender sends no more: end its answers if all of them are streamed, for the upstream
+        needn't work for one that has left.
+        """
         if not self.pending or any(pending.stream is None for pending in self.pending):
             return False
         first = self.pending[0].stream
@@ -217,19 +261,40 @@ class AnswerQueue:
 
 
 class PendingAnswer:
-    """The place of an answer in the queue, and the intake's callback (`core.ports.PatientWaiter`). Unused, it serves the next request."""
+    """The place of an answer in the queue, and the intake's callback (`core.ports.PatientWaiter`).
+    Unused, it serves the next request.
+    """
 
-    __slots__ = ("accepted", "answer", "bodiless", "due", "headers", "more", "queue", "results", "route", "since", "stream", "unfinished")
+    __slots__ = (
+        "accepted",
+        "answer",
+        "bodiless",
+        "due",
+        "headers",
+        "more",
+        "queue",
+        "results",
+        "route",
+        "since",
+        "stream",
+        "unfinished",
+    )
 
     def __init__(self, queue: AnswerQueue) -> None:
         self.queue: AnswerQueue | None = queue
-        """None once it is answered, or the connection is gone: then nothing that happens to the request matters."""
+        """None once it is answered, or the connection is gone: then nothing that happens to the
+        request matters.
+        """
         self.answer: HttpAnswer | None = answers.ACCEPTED
-        """The answer if the request is acknowledged; None: `accepted` is no answer, but goes before one."""
+        """The answer if the request is acknowledged; None: `accepted` is no answer, but goes
+        before one.
+        """
         self.accepted = b""
         """The whole answer, if it was put together before."""
         self.results: EventResults | None = None
-        """In place of `answer`, where there is a result for each event: it is put together when the request is acknowledged."""
+        """In place of `answer`, where there is a result for each event: it is put together when
+        the request is acknowledged.
+        """
         self.stream: StreamedAnswer | None = None
         """Set if the answer is written piece by piece."""
         self.route: Route | None = None
@@ -270,9 +335,20 @@ class PendingAnswer:
 
 
 class StreamedAnswer:
-    """An answer that its owner writes piece by piece, once it is first in the queue. It ends once: by `end`, or by `fail`."""
+    """An answer that its owner writes piece by piece, once it is first in the queue. It ends once:
+    by `end`, or by `fail`.
+    """
 
-    __slots__ = ("_life", "_pending", "_queue", "begun", "failure", "has_turn", "on_lost", "readable")
+    __slots__ = (
+        "_life",
+        "_pending",
+        "_queue",
+        "begun",
+        "failure",
+        "has_turn",
+        "on_lost",
+        "readable",
+    )
 
     def __init__(self, queue: AnswerQueue, life: Lifecycle, on_lost: Callable[[], None]) -> None:
         """`on_lost` is called if the connection is lost before the end of the answer."""
@@ -302,7 +378,9 @@ class StreamedAnswer:
             self.has_turn.set()
 
     def begin(self, status: int, start: bytes, first: bytes) -> None:
-        """Write the head (`start`, without the empty line) and the `first` piece of the body, and count it. Only in its turn."""
+        """Write the head (`start`, without the empty line) and the `first` piece of the body, and
+        count it. Only in its turn.
+        """
         self.begun = True
         pending = self._queue.pending[0]
         if pending.route is not None:
@@ -322,7 +400,9 @@ class StreamedAnswer:
         return self._life.unread
 
     async def until_read(self, seconds: float, clock: Clock) -> bool:
-        """Wait until the sender reads again; false: it hasn't for so many seconds. Cancellation changes nothing."""
+        """Wait until the sender reads again; false: it hasn't for so many seconds. Cancellation
+        changes nothing.
+        """
         while self.unread:
             self.readable.clear()
             if not await wait_for_event(self.readable, seconds, clock):
@@ -343,7 +423,9 @@ class StreamedAnswer:
         queue.write_due()
 
     def fail(self, answer: HttpAnswer) -> None:
-        """Answer this instead, in its turn; if the answer has begun, drop the connection, so that a part of it doesn't pass for all."""
+        """Answer this instead, in its turn; if the answer has begun, drop the connection, so that
+        a part of it doesn't pass for all.
+        """
         if self.begun:
             self.drop()
             return
@@ -360,4 +442,6 @@ class StreamedAnswer:
     def _is_last(self) -> bool:
         """Whether the answer that is first in the queue is the last."""
         life = self._life
-        return len(self._queue.pending) == 1 and (life.phase == ENDING or (life.phase == IDLE and life.last))
+        return len(self._queue.pending) == 1 and (
+            life.phase == ENDING or (life.phase == IDLE and life.last)
+        )

@@ -1,4 +1,6 @@
-"""The listener's answers, as bytes that are built once (the table "Answers of the ingestion listener"), and their CORS headers."""
+"""The listener's answers, as bytes that are built once (the table "Answers of the ingestion
+listener"), and their CORS headers.
+"""
 
 from __future__ import annotations
 
@@ -100,14 +102,26 @@ _OF_CODES: Final[Mapping[str, Rejection]] = {
 
 
 class HttpAnswer:
-    """A status with its body. `plain` is the whole answer on a connection that stays open, to a request without `Origin`."""
+    """A status with its body. `plain` is the whole answer on a connection that stays open, to a
+    request without `Origin`.
+    """
 
     __slots__ = ("_body", "_headers", "_start", "_text", "plain", "reason", "status")
 
     def __init__(
-        self, status: int, body: bytes = b"", *, content_type: bytes = _TEXT, headers: bytes = b"", reason: Rejection | None = None
+        self,
+        status: int,
+        body: bytes = b"",
+        *,
+        content_type: bytes = _TEXT,
+        headers: bytes = b"",
+        reason: Rejection | None = None,
     ) -> None:
-        described = b"" if status == 204 else b"Content-Type: %b\r\nContent-Length: %d\r\n" % (content_type, len(body))
+        described = (
+            b""
+            if status == 204
+            else b"Content-Type: %b\r\nContent-Length: %d\r\n" % (content_type, len(body))
+        )
         self.status = status
         self.reason = reason
         """Why the request is rejected; None if it isn't."""
@@ -115,7 +129,12 @@ class HttpAnswer:
         self._text: str | None = None
         """What it says to a person, if its body isn't that."""
         self._headers = headers
-        self._start = b"HTTP/1.1 %d %b\r\n%b%b" % (status, HTTPStatus(status).phrase.encode(), described, headers)
+        self._start = b"HTTP/1.1 %d %b\r\n%b%b" % (
+            status,
+            HTTPStatus(status).phrase.encode(),
+            described,
+            headers,
+        )
         self.plain = self.render()
 
     def render(self, headers: bytes = b"", *, without_body: bool = False) -> bytes:
@@ -129,27 +148,41 @@ class HttpAnswer:
 
     def in_json(self) -> HttpAnswer:
         """The same error as the SDKs of the v1 protocol read it."""
-        body = {"error": _ERRORS.get(self.status, HTTPStatus(self.status).name.lower()), "error_description": self.text}
+        body = {
+            "error": _ERRORS.get(self.status, HTTPStatus(self.status).name.lower()),
+            "error_description": self.text,
+        }
         return self.with_body(msgspec.json.encode(body), _JSON)
 
     def with_body(self, body: bytes, content_type: bytes) -> HttpAnswer:
         """The same in another form: what it says to a person stays."""
-        found = HttpAnswer(self.status, body, content_type=content_type, headers=self._headers, reason=self.reason)
+        found = HttpAnswer(
+            self.status, body, content_type=content_type, headers=self._headers, reason=self.reason
+        )
         found._text = self.text
         return found
 
 
-_ERRORS: Final = {400: "invalid_request", 401: "invalid_api_token", 408: "request_timeout", 413: "payload_too_large"}
+_ERRORS: Final = {
+    400: "invalid_request",
+    401: "invalid_api_token",
+    408: "request_timeout",
+    413: "payload_too_large",
+}
 """What errors are called in the v1 protocol, where it isn't what HTTP calls them."""
 
 
 def problem(status: int, text: str, reason: Rejection, *, headers: bytes = b"") -> HttpAnswer:
     """An error in plain text."""
-    return HttpAnswer(status, text[:_MAX_TEXT].encode("utf-8", "replace") + b"\n", headers=headers, reason=reason)
+    return HttpAnswer(
+        status, text[:_MAX_TEXT].encode("utf-8", "replace") + b"\n", headers=headers, reason=reason
+    )
 
 
 def unavailable(text: str, retry_after: float, reason: Rejection = Rejection.BUSY) -> HttpAnswer:
-    """503 with Retry-After in whole seconds, at least 1: senders drop on 429, and some ignore it (wire facts: What SDKs send)."""
+    """503 with Retry-After in whole seconds, at least 1: senders drop on 429, and some ignore it
+    (wire facts: What SDKs send).
+    """
     if not math.isfinite(retry_after):
         retry_after = _MAX_RETRY_AFTER
     return _unavailable(text, min(max(1, math.ceil(retry_after)), _MAX_RETRY_AFTER), reason)
@@ -177,17 +210,28 @@ _STATUSES: Final[tuple[tuple[type[ForwarderError], int], ...]] = (
 def of_error(error: Exception) -> HttpAnswer | None:
     """The answer to what the intake raised; None if it may not raise that."""
     if isinstance(error, Backpressure):
-        return unavailable(error.message, error.retry_after, _OF_CODES.get(error.code, Rejection.BUSY))
+        return unavailable(
+            error.message, error.retry_after, _OF_CODES.get(error.code, Rejection.BUSY)
+        )
     for kind, status in _STATUSES:
         if isinstance(error, kind):
             reason = _OF_CODES[error.code]
-            return bad_request(error.message, reason) if status == 400 else problem(status, error.message, reason)
+            return (
+                bad_request(error.message, reason)
+                if status == 400
+                else problem(status, error.message, reason)
+            )
     return None
 
 
 def of_results(results: EventResults, content_type: bytes = _JSON) -> HttpAnswer:
     """200 with the results of the events; with Retry-After if some have to come again."""
-    return HttpAnswer(200, results.body(), content_type=content_type, headers=b"Retry-After: 1\r\n" if results.retries else b"")
+    return HttpAnswer(
+        200,
+        results.body(),
+        content_type=content_type,
+        headers=b"Retry-After: 1\r\n" if results.retries else b"",
+    )
 
 
 @lru_cache(maxsize=256)
@@ -208,27 +252,44 @@ OPTIONS: Final = HttpAnswer(204, headers=_ALLOW)
 PASSED_OPTIONS: Final = HttpAnswer(204, headers=_PASSED_ALLOW)
 READ_OPTIONS: Final = HttpAnswer(204, headers=_READ_ALLOW)
 NOT_FOUND: Final = problem(404, "Nothing is taken on this path.", Rejection.NOT_FOUND)
-METHOD_NOT_ALLOWED: Final = problem(405, "Events are taken by POST.", Rejection.METHOD, headers=_ALLOW)
-PASSED_METHOD_NOT_ALLOWED: Final = problem(405, "GET, HEAD and POST are passed through.", Rejection.METHOD, headers=_PASSED_ALLOW)
-READ_METHOD_NOT_ALLOWED: Final = problem(405, "GET and HEAD are passed through.", Rejection.METHOD, headers=_READ_ALLOW)
-HEADER_TIMEOUT: Final = problem(408, "The request's header did not arrive in time.", Rejection.STALLED)
+METHOD_NOT_ALLOWED: Final = problem(
+    405, "Events are taken by POST.", Rejection.METHOD, headers=_ALLOW
+)
+PASSED_METHOD_NOT_ALLOWED: Final = problem(
+    405, "GET, HEAD and POST are passed through.", Rejection.METHOD, headers=_PASSED_ALLOW
+)
+READ_METHOD_NOT_ALLOWED: Final = problem(
+    405, "GET and HEAD are passed through.", Rejection.METHOD, headers=_READ_ALLOW
+)
+HEADER_TIMEOUT: Final = problem(
+    408, "The request's header did not arrive in time.", Rejection.STALLED
+)
 BODY_TIMEOUT: Final = problem(408, "The request's body did not arrive in time.", Rejection.STALLED)
-BODY_TOO_LARGE: Final = problem(413, "The body is larger than this listener takes.", Rejection.TOO_LARGE)
+BODY_TOO_LARGE: Final = problem(
+    413, "The body is larger than this listener takes.", Rejection.TOO_LARGE
+)
 URL_TOO_LONG: Final = problem(414, "The URL is too long.", Rejection.BAD_HTTP)
 EXPECTATION_FAILED: Final = problem(417, "Only 100-continue can be expected.", Rejection.BAD_HTTP)
 HEADER_TOO_LARGE: Final = problem(431, "The request's header is too large.", Rejection.BAD_HTTP)
 LOOP_DETECTED: Final = problem(
     508,
-    f"This request is in a loop: it has passed this forwarder before, or {MAX_HOPS} others. Check upstream.url of the forwarder that "
+    f"This request is in a loop: it has passed this forwarder before, or {MAX_HOPS} others. Check "
+    "upstream.url of the forwarder that "
     "sent it, and where a proxy or load balancer on the way sends it.",
     Rejection.LOOP,
     headers=f"{ERROR_HEADER}: {LOOP}\r\n".encode(),
 )
-INTERNAL_ERROR: Final = problem(500, "Something went wrong here; it was logged.", Rejection.INTERNAL)
-VERSION_NOT_SUPPORTED: Final = problem(505, "HTTP/1.1 and HTTP/1.0 are spoken here, HTTP/2 is not.", Rejection.BAD_HTTP)
+INTERNAL_ERROR: Final = problem(
+    500, "Something went wrong here; it was logged.", Rejection.INTERNAL
+)
+VERSION_NOT_SUPPORTED: Final = problem(
+    505, "HTTP/1.1 and HTTP/1.0 are spoken here, HTTP/2 is not.", Rejection.BAD_HTTP
+)
 
 HOST_NEEDED: Final = bad_request("A request needs exactly one Host header.")
-BAD_TRANSFER_ENCODING: Final = bad_request("Transfer-Encoding can only be chunked, and only in HTTP/1.1.")
+BAD_TRANSFER_ENCODING: Final = bad_request(
+    "Transfer-Encoding can only be chunked, and only in HTTP/1.1."
+)
 
 EXPOSED: Final = b"Retry-After"
 """Headers of an answer that a page may read."""
@@ -240,15 +301,19 @@ _MAX_AGE: Final = 86400
 _ORIGIN: Final = re.compile(rb"[!-~]{1,512}")
 _HEADER_NAMES: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z, \t-]{1,4096}")
 _VARY: Final = b"Vary: Origin\r\n"
-_VARY_PREFLIGHT: Final = b"Vary: Origin, Access-Control-Request-Method, Access-Control-Request-Headers\r\n"
+_VARY_PREFLIGHT: Final = (
+    b"Vary: Origin, Access-Control-Request-Method, Access-Control-Request-Headers\r\n"
+)
 
 
 class Cors:
-    """Which pages may send, and the headers that say so. `origins` are exact origins (`https://app.example.com`), or `*` for all.
+    """Which pages may send, and the headers that say so. `origins` are exact origins
+    (`https://app.example.com`), or `*` for all.
 
-    Every answer to a request with `Origin` carries these headers, errors too: a browser hides the status of an answer without them, and
-    the SDK takes a 503 that it could retry for a dead network. Credentials are allowed because `sendBeacon` always sends with them;
-    nothing here is decided by a cookie.
+    Every answer to a request with `Origin` carries these headers, errors too: a browser hides the
+    status of an answer without them, and the SDK takes a 503 that it could retry for a dead
+    network. Credentials are allowed because `sendBeacon` always sends with them; nothing here is
+    decided by a cookie.
     """
 
     def __init__(self, origins: tuple[str, ...]) -> None:
@@ -256,8 +321,12 @@ class Cors:
         self._origins = frozenset([origin.rstrip("/").lower().encode() for origin in origins])
 
     def allows(self, origin: bytes) -> bool:
-        """Whether pages of `origin` may send here. An origin that can't be echoed safely may not."""
-        return (self._all or origin.lower() in self._origins) and _ORIGIN.fullmatch(origin) is not None
+        """Whether pages of `origin` may send here. An origin that can't be echoed
+        safely may not.
+        """
+        return (self._all or origin.lower() in self._origins) and _ORIGIN.fullmatch(
+            origin
+        ) is not None
 
     def headers(self, origin: bytes, exposed: bytes = EXPOSED) -> bytes:
         """Header lines for an ordinary answer; `exposed`: which of its headers a page may read."""
@@ -265,8 +334,12 @@ class Cors:
             return _VARY
         return self._allow(origin) + b"Access-Control-Expose-Headers: %b\r\n" % exposed + _VARY
 
-    def preflight(self, origin: bytes, requested_headers: bytes, methods: bytes = b"POST, OPTIONS") -> bytes:
-        """Header lines for the answer to a preflight: the headers that were asked for are allowed."""
+    def preflight(
+        self, origin: bytes, requested_headers: bytes, methods: bytes = b"POST, OPTIONS"
+    ) -> bytes:
+        """Header lines for the answer to a preflight: the headers that were asked for
+        are allowed.
+        """
         if not self.allows(origin):
             return _VARY_PREFLIGHT
         lines = [self._allow(origin), b"Access-Control-Allow-Methods: %b\r\n" % methods]
@@ -277,4 +350,7 @@ class Cors:
 
     @staticmethod
     def _allow(origin: bytes) -> bytes:
-        return b"Access-Control-Allow-Origin: %b\r\nAccess-Control-Allow-Credentials: true\r\n" % origin
+        return (
+            b"Access-Control-Allow-Origin: %b\r\nAccess-Control-Allow-Credentials: true\r\n"
+            % origin
+        )

@@ -1,9 +1,11 @@
-"""How a connection waits, is slowed down and ends: what its answers and what is passed through on it have to agree on.
+"""How a connection waits, is slowed down and ends: what its answers and what is passed through on
+it have to agree on.
 
-Invariants: nothing more is read from a sender while it doesn't read its answers, while too many of its answers are pending, or while an
-upstream takes a body more slowly than it comes; reading resumes when the last of these reasons is gone. No connection has a timer: one
-sweep looks at all of them, and a wait begins anew by `since = NEW`, which costs nothing on the way of a request. A connection that ends
-with something unread lingers: the answer would be lost in a reset otherwise.
+Invariants: nothing more is read from a sender while it doesn't read its answers, while too many of
+its answers are pending, or while an upstream takes a body more slowly than it comes; reading
+resumes when the last of these reasons is gone. No connection has a timer: one sweep looks at all
+of them, and a wait begins anew by `since = NEW`, which costs nothing on the way of a request. A
+connection that ends with something unread lingers: the answer would be lost in a reset otherwise.
 """
 
 from __future__ import annotations
@@ -38,7 +40,19 @@ _RESET: Final = struct.pack("ii", 1, 0)
 class Lifecycle:
     """The phase of one connection, what keeps it from being read, and its end."""
 
-    __slots__ = ("_discarded", "_full", "_pace", "_transport", "_unsent_bodies", "eof", "last", "phase", "since", "unread", "write")
+    __slots__ = (
+        "_discarded",
+        "_full",
+        "_pace",
+        "_transport",
+        "_unsent_bodies",
+        "eof",
+        "last",
+        "phase",
+        "since",
+        "unread",
+        "write",
+    )
 
     def __init__(self, transport: asyncio.Transport, *, last: bool) -> None:
         self._transport = transport
@@ -55,7 +69,9 @@ class Lifecycle:
         self._full = False
         """Whether too many answers are pending."""
         self._unsent_bodies = 0
-        """How many bodies the sender brings faster than they are passed on: one, but for what a single read brought."""
+        """How many bodies the sender brings faster than they are passed on: one, but for what a
+        single read brought.
+        """
         self._pace: BodyPace | None = None
         self._discarded = 0
 
@@ -102,9 +118,12 @@ class Lifecycle:
     # Time
 
     def is_late(self, now: float, policy: HttpPolicy, received: int, *, pending: bool) -> bool:
-        """Whether its time is over. `received`: bytes of the body that is coming in; `pending`: whether it waits for answers."""
+        """Whether its time is over. `received`: bytes of the body that is coming in; `pending`:
+        whether it waits for answers.
+        """
         if self._unsent_bodies:
-            self.since = NEW  # nothing is read from it; a wait that no sweep has seen is too short to count
+            # nothing is read from it; a wait that no sweep has seen is too short to count
+            self.since = NEW
             return False
         if self.since == NEW:
             self.since, self._pace = now, None
@@ -112,18 +131,23 @@ class Lifecycle:
         if pending and self.phase in (IDLE, ENDING):
             return False  # the sender isn't late
         if self.unread and self.phase in (HEAD, BODY):
-            return now - self.since >= policy.idle_timeout  # it can't bring the rest before it reads
+            # it can't bring the rest before it reads
+            return now - self.since >= policy.idle_timeout
         if self.phase == BODY:
             if self._pace is None:
                 self._pace = BodyPace(self.since, policy.body_timeout, 0)
             return self._pace.late(now, received)
-        limit = {IDLE: policy.idle_timeout, HEAD: policy.header_timeout}.get(self.phase, policy.linger_timeout)
+        limit = {IDLE: policy.idle_timeout, HEAD: policy.header_timeout}.get(
+            self.phase, policy.linger_timeout
+        )
         return now - self.since >= limit
 
     # Ends
 
     def end(self, *, read: bool) -> None:
-        """End the connection after the last answer, which is written; `read`: to a request that was read completely."""
+        """End the connection after the last answer, which is written; `read`: to a request that
+        was read completely.
+        """
         if self.eof or (read and not self._transport.can_write_eof()):
             self.close()
             return
@@ -133,7 +157,9 @@ class Lifecycle:
             self._transport.write_eof()
 
     def half_close(self) -> bool:
-        """The sender sends no more: whether answers can still be written to it. Over TLS they can't."""
+        """The sender sends no more: whether answers can still be written to it. Over TLS they
+        can't.
+        """
         if self.phase > ENDING or not self._transport.can_write_eof():
             return False
         self.eof, self.phase = True, ENDING
@@ -149,7 +175,9 @@ class Lifecycle:
         self._transport.abort()
 
     def reset(self) -> None:
-        """Drop the connection with a reset: where its end is that of a body, an ordinary end would pass for one."""
+        """Drop the connection with a reset: where its end is that of a body, an ordinary end would
+        pass for one.
+        """
         bound = self._transport.get_extra_info("socket")
         if bound is not None:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)

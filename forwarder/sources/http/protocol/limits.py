@@ -21,16 +21,22 @@ BODY_GRACE: Final = 20.0
 """Seconds from the end of a request's header for which a body may come at any rate."""
 
 LEAST_BODY_RATE: Final = 1024
-"""Bytes a second that a body has to bring after `BODY_GRACE`, the grace included, or its request is answered 408."""
+"""Bytes a second that a body has to bring after `BODY_GRACE`, the grace included, or its request
+is answered 408.
+"""
 
 SMALL_BODY: Final = 16 * 1024
-"""A body of no more than this is received however much others are bringing, so that uploads can't lock out small requests."""
+"""A body of no more than this is received however much others are bringing, so that uploads can't
+lock out small requests.
+"""
 
 LINGER_BYTES: Final = 32 * 1024 * 1024
 """How much of a rejected body is read and discarded, so that its sender comes to read why."""
 
 RECEIVING_RETRY_AFTER: Final = 2
-"""Seconds after which a sender may retry when too much is being received, there are too many connections, or the forwarder ends."""
+"""Seconds after which a sender may retry when too much is being received, there are too many
+connections, or the forwarder ends.
+"""
 
 REJECTED_CONNECTIONS: Final = 128
 """Connections over the limit that get an answer at a time; further ones are dropped without one."""
@@ -41,7 +47,9 @@ class HttpPolicy:
     """The limits of a listener. Sizes in bytes, times in seconds."""
 
     max_body: int = 20_000_000
-    """Of one body on the wire, after chunks are joined, before decompression. Bodies that are passed through have their own limit."""
+    """Of one body on the wire, after chunks are joined, before decompression. Bodies that are
+    passed through have their own limit.
+    """
     max_connections: int = 1024
     max_headers: int = 100
     max_header_bytes: int = 32 * 1024
@@ -53,12 +61,15 @@ class HttpPolicy:
     header_timeout: float = 10.0
     """From the first byte of a request to the end of its header; then 408."""
     body_timeout: float = 60.0
-    """From the end of the header to the end of the body, longer while at least `BODY_RATE` comes in; then 408.
+    """From the end of the header to the end of the body, longer while at least `BODY_RATE` comes
+    in; then 408.
 
     Sooner if less than `LEAST_BODY_RATE` comes in.
     """
     answer_timeout: float = 30.0
-    """For the intake to acknowledge a complete request; then 503. Longer than its own limits: it is for a disk that hangs."""
+    """For the intake to acknowledge a complete request; then 503. Longer than its own limits: it
+    is for a disk that hangs.
+    """
     linger_timeout: float = 5.0
     """For a sender to read the last answer and close."""
     stamp_ip: bool = True
@@ -72,13 +83,17 @@ class HttpPolicy:
     @property
     def sweep_interval(self) -> float:
         """Seconds between two looks at all connections: time limits hold to within this."""
-        return min(1.0, min(self.idle_timeout, self.header_timeout, self.body_timeout, self.linger_timeout) / 4)
+        return min(
+            1.0,
+            min(self.idle_timeout, self.header_timeout, self.body_timeout, self.linger_timeout) / 4,
+        )
 
 
 class BodyPace:
     """Whether a body comes in fast enough.
 
-    Over the grace, and over each window after it, it has to come at `LEAST_BODY_RATE`; from `timeout` on at `BODY_RATE`.
+    Over the grace, and over each window after it, it has to come at `LEAST_BODY_RATE`; from
+    `timeout` on at `BODY_RATE`.
     """
 
     __slots__ = ("_deadline", "_window", "_window_bytes", "_window_start")

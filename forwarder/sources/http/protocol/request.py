@@ -1,9 +1,11 @@
-"""A request as it comes in: its head, the rules for everything that is not usual about it, heads that were parsed before, and its body.
+"""A request as it comes in: its head, the rules for everything that is not usual about it, heads
+that were parsed before, and its body.
 
-Only the headers in `_HANDLERS` are looked at, each by its handler; the others are counted, and kept until the request is complete, for
-one that is passed through. What llhttp (the parser) rejects by itself (signs and spaces in lengths, two lengths, a length beside chunks,
-bare LF, folded lines, …) is not repeated here; what it accepts and should not is rejected here. docs/reference/http.md has the list, and
-the tests hold every line of it.
+Only the headers in `_HANDLERS` are looked at, each by its handler; the others are counted, and
+kept until the request is complete, for one that is passed through. What llhttp (the parser)
+rejects by itself (signs and spaces in lengths, two lengths, a length beside chunks, bare LF,
+folded lines, …) is not repeated here; what it accepts and should not is rejected here.
+docs/reference/http.md has the list, and the tests hold every line of it.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ class RequestHead:
     )
 
     def __init__(self, *, behind_proxy: bool) -> None:
-        self._handlers_of_head = self._handlers = _HANDLERS_BEHIND_PROXY if behind_proxy else _HANDLERS
+        self._handlers_of_head = self._handlers = (
+            _HANDLERS_BEHIND_PROXY if behind_proxy else _HANDLERS
+        )
         self.lines: list[HeaderLine] = []
         """All headers, of a trailer too, until the request is complete."""
         self.rare: dict[bytes, bytes] = {}
@@ -63,7 +67,9 @@ class RequestHead:
         self.size = self.hosts = 0
         self.content_length = -1
         self.ack: bytes | None = None
-        self.url = self.content_type = self.content_encoding = self.origin = self.forwarded_for = self.forwarded = b""
+        self.url = self.content_type = self.content_encoding = self.origin = self.forwarded_for = (
+            self.forwarded
+        ) = b""
         self.lines.clear()
         if self.rare:
             self.rare = {}
@@ -103,10 +109,20 @@ class RequestHead:
     def without_upgrade(self, method: bytes, *, keep_alive: bool) -> bytes:
         """The same head without the offer of another protocol."""
         lines = [b"%b %b HTTP/1.1" % (method, self.url)]
-        lines += [b"%b: %b" % line for line in self.lines if line[0].lower() not in (b"upgrade", b"connection")]
+        lines += [
+            b"%b: %b" % line
+            for line in self.lines
+            if line[0].lower() not in (b"upgrade", b"connection")
+        ]
         named = [token.strip() for token in self.rare.get(b"connection", b"").split(b",")]
-        others = [token for token in named if token and token.lower() not in (b"upgrade", b"keep-alive", b"close")]
-        lines.append(b"Connection: " + b", ".join([b"keep-alive" if keep_alive else b"close", *others]))
+        others = [
+            token
+            for token in named
+            if token and token.lower() not in (b"upgrade", b"keep-alive", b"close")
+        ]
+        lines.append(
+            b"Connection: " + b", ".join([b"keep-alive" if keep_alive else b"close", *others])
+        )
         return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
@@ -184,7 +200,9 @@ _HANDLERS_BEHIND_PROXY: Final[Mapping[bytes, _Handler]] = {
 
 
 def rejection(head: RequestHead, version: str, policy: HttpPolicy) -> HttpAnswer | None:
-    """The answer that ends the connection because of this head: where the next request begins is in doubt, or too far away."""
+    """The answer that ends the connection because of this head: where the next request begins is
+    in doubt, or too far away.
+    """
     if version not in ("1.1", "1.0"):
         return answers.VERSION_NOT_SUPPORTED
     if head.exceeds(policy):
@@ -198,7 +216,9 @@ def rejection(head: RequestHead, version: str, policy: HttpPolicy) -> HttpAnswer
 
 
 def answer_if_no_events(method: bytes, url: bytes, *, known: bool) -> HttpAnswer | None:
-    """The answer to a request that brings no events, whatever its body is; None for one that does. `known`: its path accepts events."""
+    """The answer to a request that brings no events, whatever its body is; None for one that does.
+    `known`: its path accepts events.
+    """
     if method == b"CONNECT":
         return answers.METHOD_NOT_ALLOWED
     if method == b"OPTIONS" and (known or url == b"*"):
@@ -209,7 +229,9 @@ def answer_if_no_events(method: bytes, url: bytes, *, known: bool) -> HttpAnswer
 
 
 def answer_if_not_passed(method: bytes, *, reads: bool = False) -> HttpAnswer | None:
-    """The answer to a request on a path that is passed through, if it is not for the upstream to give; `reads`: see `PassedRoute`."""
+    """The answer to a request on a path that is passed through, if it is not for the upstream to
+    give; `reads`: see `PassedRoute`.
+    """
     if method == b"OPTIONS":
         return answers.READ_OPTIONS if reads else answers.PASSED_OPTIONS
     if method in (b"GET", b"HEAD") or (method == b"POST" and not reads):
@@ -221,7 +243,9 @@ _LEVELS: Final[Mapping[bytes, AckLevel]] = {level.value.encode(): level for leve
 
 
 def parse_ack_level(value: bytes) -> AckLevel:
-    """The level of acknowledgement that a `Forwarder-Ack` header asks for. Raises `InvalidAck` for anything else."""
+    """The level of acknowledgement that a `Forwarder-Ack` header asks for. Raises `InvalidAck` for
+    anything else.
+    """
     level = _LEVELS.get(value.strip().lower())
     if level is None:
         raise InvalidAck("Forwarder-Ack is one of memory, disk, delivered.")
@@ -239,21 +263,44 @@ _LENGTH_IN_LOWER_CASE: Final = b"\r\ncontent-length: "
 class KnownHead:
     """A head that was parsed before, and what was decided on it.
 
-    A sender's requests differ in their bodies, seldom in more of their heads than the length. A head is parsed once; when the same bytes
-    come again, but for the digits of the length, with a body of exactly that length, the request is complete and what was decided stands.
+    A sender's requests differ in their bodies, seldom in more of their heads than the length. A
+    head is parsed once; when the same bytes come again, but for the digits of the length, with a
+    body of exactly that length, the request is complete and what was decided stands.
 
-    Invariants: a head is remembered only if its request brought events, had a length, and leaves the connection open; it is looked up only
-    between two requests, where what the parser makes of bytes depends on the bytes alone. The digits that are left out are those of the one
-    Content-Length header: in a head that the strict parser accepts, a line begins nowhere but after CRLF, and a second length is rejected.
-    Heads from behind trusted proxies and others are kept apart, because they are read differently. `remember` bounds number and size.
+    Invariants: a head is remembered only if its request brought events, had a length, and leaves
+    the connection open; it is looked up only between two requests, where what the parser makes of
+    bytes depends on the bytes alone. The digits that are left out are those of the one
+    Content-Length header: in a head that the strict parser accepts, a line begins nowhere but
+    after CRLF, and a second length is rejected. Heads from behind trusted proxies and others are
+    kept apart, because they are read differently. `remember` bounds number and size.
     """
 
-    __slots__ = ("accepted", "forwarded", "forwarded_for", "headers", "incoming", "prefix", "prefix_size", "route", "suffix", "suffix_size")
+    __slots__ = (
+        "accepted",
+        "forwarded",
+        "forwarded_for",
+        "headers",
+        "incoming",
+        "prefix",
+        "prefix_size",
+        "route",
+        "suffix",
+        "suffix_size",
+    )
 
     def __init__(
-        self, route: Route, incoming: Incoming, *, forwarded_for: bytes, forwarded: bytes, headers: bytes, accepted: bytes
+        self,
+        route: Route,
+        incoming: Incoming,
+        *,
+        forwarded_for: bytes,
+        forwarded: bytes,
+        headers: bytes,
+        accepted: bytes,
     ) -> None:
-        """`headers`: lines that every answer to it has; `accepted`: the whole answer when it is accepted."""
+        """`headers`: lines that every answer to it has; `accepted`: the whole answer when it is
+        accepted.
+        """
         self.route = route
         self.incoming = incoming
         """Filled in anew for each request: the intake keeps none of it."""
@@ -270,7 +317,9 @@ class KnownHead:
         self.prefix_size, self.suffix_size = len(prefix), len(suffix)
 
     def body_start(self, data: bytes) -> int:
-        """Where the body begins in `data`, if it is this head with a body of just the length that it declares; else -1."""
+        """Where the body begins in `data`, if it is this head with a body of just the length that
+        it declares; else -1.
+        """
         start = self.prefix_size
         if not data.startswith(self.prefix):
             return -1
@@ -287,7 +336,9 @@ KnownHeads: TypeAlias = dict[tuple[bytes, bytes], KnownHead]
 
 
 def split_head(data: bytes, end: int) -> tuple[bytes, bytes] | None:
-    """The head `data[:end]` before and after the digits of its length; None if it has none that can be left out."""
+    """The head `data[:end]` before and after the digits of its length; None if it has none that
+    can be left out.
+    """
     start = data.find(_LENGTH, 0, end)
     if start < 0:
         start = data.find(_LENGTH_IN_LOWER_CASE, 0, end)
@@ -313,14 +364,18 @@ def remember(heads: KnownHeads, key: tuple[bytes, bytes], known: KnownHead) -> N
 
 _LARGE: Final = 4096
 _LARGE_BODY: Final = 1 << 20
-"""Below this, pieces are kept and joined at the end: twice so many bytes for a moment are nothing, and a growing buffer is slower."""
+"""Below this, pieces are kept and joined at the end: twice so many bytes for a moment are nothing,
+and a growing buffer is slower.
+"""
 
 
 class BodyBuffer:
-    """A body that arrives in pieces. One that is not kept is measured only, for a request that is rejected when it is complete.
+    """A body that arrives in pieces. One that is not kept is measured only, for a request that is
+    rejected when it is complete.
 
-    Invariant: what it needs in memory is its bytes and a small fraction of them, however small the pieces are, and also while it is put
-    together: small pieces are gathered; past `_LARGE_BODY` all of them grow into one buffer, which is handed on as it is, not copied.
+    Invariant: what it needs in memory is its bytes and a small fraction of them, however small the
+    pieces are, and also while it is put together: small pieces are gathered; past `_LARGE_BODY`
+    all of them grow into one buffer, which is handed on as it is, not copied.
     """
 
     __slots__ = ("_keep", "_pieces", "_whole", "length")

@@ -1,4 +1,6 @@
-"""Protocols of their own that routes can have, v1 and OTLP: what the intake needs of a head, and how answers are written."""
+"""Protocols of their own that routes can have, v1 and OTLP: what the intake needs of a head, and
+how answers are written.
+"""
 
 from __future__ import annotations
 
@@ -33,21 +35,33 @@ class RouteProtocol:
 def _read_v1(lines: Sequence[HeaderLine]) -> tuple[V1Head, bytes]:
     """See docs/reference/v1.md. The request's name is repeated if that can be done safely."""
     request_id = value_of(lines, b"posthog-request-id")
-    head = V1Head(value_of(lines, b"authorization"), value_of(lines, b"posthog-sdk-info"), value_of(lines, b"posthog-request-timestamp"))
-    return head, b"PostHog-Request-Id: %b\r\n" % request_id if _REQUEST_ID.fullmatch(request_id) else b""
+    head = V1Head(
+        value_of(lines, b"authorization"),
+        value_of(lines, b"posthog-sdk-info"),
+        value_of(lines, b"posthog-request-timestamp"),
+    )
+    return head, b"PostHog-Request-Id: %b\r\n" % request_id if _REQUEST_ID.fullmatch(
+        request_id
+    ) else b""
 
 
-def _read_otlp(protobuf: bool, lines: Sequence[HeaderLine]) -> tuple[OtlpHead, bytes]:  # noqa: FBT001 - bound once, below
+# FBT001: bound once, below
+def _read_otlp(protobuf: bool, lines: Sequence[HeaderLine]) -> tuple[OtlpHead, bytes]:  # noqa: FBT001
     return OtlpHead(value_of(lines, b"authorization"), protobuf), b""
 
 
 @lru_cache(maxsize=256)
-def _otlp_error(protobuf: bool, answer: HttpAnswer) -> HttpAnswer:  # noqa: FBT001 - bound once, below
+# FBT001: bound once, below
+def _otlp_error(protobuf: bool, answer: HttpAnswer) -> HttpAnswer:  # noqa: FBT001
     if answer.status < 400:
         return answer
-    return answer.with_body(status_message(answer.text, protobuf=protobuf), PROTOBUF_TYPE if protobuf else JSON_TYPE)
+    return answer.with_body(
+        status_message(answer.text, protobuf=protobuf), PROTOBUF_TYPE if protobuf else JSON_TYPE
+    )
 
 
 V1: Final = RouteProtocol(_read_v1, in_json, exposed=EXPOSED_V1)
 OTLP_JSON: Final = RouteProtocol(partial(_read_otlp, False), partial(_otlp_error, False))
-OTLP_PROTOBUF: Final = RouteProtocol(partial(_read_otlp, True), partial(_otlp_error, True), PROTOBUF_TYPE)
+OTLP_PROTOBUF: Final = RouteProtocol(
+    partial(_read_otlp, True), partial(_otlp_error, True), PROTOBUF_TYPE
+)

@@ -1,7 +1,8 @@
 """The paths on which events are accepted, and the counts of each.
 
-Invariant: names of routes are a closed set, whatever paths are asked for and whatever prefixes are configured, so that metrics stay
-bounded. A prefixed path is an entry of its own in the same dictionary, so that prefixes cost a request nothing.
+Invariant: names of routes are a closed set, whatever paths are asked for and whatever prefixes are
+configured, so that metrics stay bounded. A prefixed path is an entry of its own in the same
+dictionary, so that prefixes cost a request nothing.
 """
 
 from __future__ import annotations
@@ -14,14 +15,23 @@ from typing import Final
 from forwarder.core.headers import HeaderLine
 from forwarder.core.ports import EventResults, OtlpHead, V1Head
 from forwarder.sources.http.protocol.answers import HttpAnswer, Rejection, of_results
-from forwarder.sources.http.protocol.route_protocols import OTLP_JSON, OTLP_PROTOBUF, V1, RouteProtocol
+from forwarder.sources.http.protocol.route_protocols import (
+    OTLP_JSON,
+    OTLP_PROTOBUF,
+    V1,
+    RouteProtocol,
+)
 from forwarder.wire.otlp import JSON_TYPE, PROTOBUF_TYPE
 
 _PATHS: Final = (b"/batch", b"/capture", b"/e", b"/i/v0/e", b"/track", b"/engage")
-"""All mean the same: each accepts any shape and encoding, a second wrapping in base64 too (the service undoes that on some only)."""
+"""All mean the same: each accepts any shape and encoding, a second wrapping in base64 too (the
+service undoes that on some only).
+"""
 
 _NAMES: Final = {b"/engage": b'"$identify"'}
-"""The name of an event without one on a path, as JSON text (wire facts: older versions of the browser SDK rely on it)."""
+"""The name of an event without one on a path, as JSON text (wire facts: older versions of the
+browser SDK rely on it).
+"""
 
 _V1: Final = b"/i/v1/analytics/events"
 """It has a protocol of its own (docs/reference/v1.md)."""
@@ -33,15 +43,19 @@ _ORIGIN: Final = re.compile(rb"\Ahttps?://[^/?#]*", re.IGNORECASE)
 
 
 class Route:
-    """A path, with and without its slash. `accepted` counts the usual answer, 200; `codes` all others.
+    """A path, with and without its slash. `accepted` counts the usual answer, 200; `codes` all
+    others.
 
-    `protocol`: one of its own, with its own form of answers. `variants`: the same path by content type, where the form depends on that.
-    `event`: the name of events that have none, as JSON text; empty if they are invalid.
+    `protocol`: one of its own, with its own form of answers. `variants`: the same path by content
+    type, where the form depends on that. `event`: the name of events that have none, as JSON text;
+    empty if they are invalid.
     """
 
     __slots__ = ("accepted", "codes", "event", "name", "protocol", "rejected", "variants")
 
-    def __init__(self, name: str, *, protocol: RouteProtocol | None = None, event: bytes = b"") -> None:
+    def __init__(
+        self, name: str, *, protocol: RouteProtocol | None = None, event: bytes = b""
+    ) -> None:
         self.name = name
         self.protocol = protocol
         self.event = event
@@ -52,18 +66,26 @@ class Route:
 
     def add_variant(self, content_type: bytes, protocol: RouteProtocol) -> None:
         """Requests of this type have another protocol. They count with the others."""
-        variant = self.variants[content_type] = Route(self.name, protocol=protocol, event=self.event)
+        variant = self.variants[content_type] = Route(
+            self.name, protocol=protocol, event=self.event
+        )
         variant.codes, variant.rejected = self.codes, self.rejected
 
-    def begin(self, content_type: bytes, lines: Sequence[HeaderLine]) -> tuple[Route, V1Head | OtlpHead | None, bytes]:
-        """A request of its protocol: the route for its type, what the intake needs of the head, and what every answer repeats of it."""
+    def begin(
+        self, content_type: bytes, lines: Sequence[HeaderLine]
+    ) -> tuple[Route, V1Head | OtlpHead | None, bytes]:
+        """A request of its protocol: the route for its type, what the intake needs of the head,
+        and what every answer repeats of it.
+        """
         route = self.variants.get(content_type.partition(b";")[0].strip().lower(), self)
         head, repeated = (None, b"") if route.protocol is None else route.protocol.read(lines)
         return route, head, repeated
 
     def answer_with(self, results: EventResults) -> HttpAnswer:
         """200 with the results of a request's events."""
-        return of_results(results, JSON_TYPE if self.protocol is None else self.protocol.content_type)
+        return of_results(
+            results, JSON_TYPE if self.protocol is None else self.protocol.content_type
+        )
 
     def count(self, status: int) -> None:
         """One request was answered with `status`."""
@@ -82,7 +104,9 @@ class Route:
 
 def count_requests(routes: Collection[Route]) -> dict[tuple[str, int], int]:
     """How many requests were answered, by route and status."""
-    counts = {(route.name, code): count for route in routes for code, count in sorted(route.codes.items())}
+    counts = {
+        (route.name, code): count for route in routes for code, count in sorted(route.codes.items())
+    }
     for route in routes:
         if route.accepted:
             counts[route.name, 200] = counts.get((route.name, 200), 0) + route.accepted
@@ -106,7 +130,8 @@ class RejectionCount:
 class Routes:
     """One listener's routes and their counts.
 
-    `prefixes`: paths below which every route exists a second time. `otlp`: whether log records of OpenTelemetry are accepted.
+    `prefixes`: paths below which every route exists a second time. `otlp`: whether log records of
+    OpenTelemetry are accepted.
     """
 
     def __init__(self, prefixes: Sequence[str] = (), *, otlp: bool = False) -> None:
@@ -129,7 +154,9 @@ class Routes:
             self.by_path[prefix + path] = self.by_path[prefix + path + b"/"] = route
 
     def find(self, url: bytes) -> tuple[Route, bytes]:
-        """The route of a request target in origin or absolute form, `other` if it is none, and the query."""
+        """The route of a request target in origin or absolute form, `other` if it is none, and the
+        query.
+        """
         path, _, query = url.partition(b"?")
         route = self.by_path.get(path)
         if route is None:
@@ -157,7 +184,8 @@ class Routes:
 def origin_form(url: bytes) -> bytes:
     """A request target without scheme and host, and with one slash at its beginning.
 
-    SDKs append their path to the host that they are given: one that ends with a slash makes it `//batch/`.
+    SDKs append their path to the host that they are given: one that ends with a slash makes it
+    `//batch/`.
     """
     if not url.startswith(b"/"):
         url = _ORIGIN.sub(b"", url, count=1) or b"/"

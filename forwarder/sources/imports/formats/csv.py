@@ -1,7 +1,9 @@
-"""CSV: a row is an event, four columns say which, whose and when, and the other columns are its properties.
+"""CSV: a row is an event, four columns say which, whose and when, and the other columns are its
+properties.
 
-Sources give a row as a JSON object of texts by column. A cell is a text unless an option says what its column holds; an empty cell isn't
-there. JSON and numbers stay as they are written (`1.50` is not `1.5`).
+Sources give a row as a JSON object of texts by column. A cell is a text unless an option says what
+its column holds; an empty cell isn't there. JSON and numbers stay as they are written (`1.50` is
+not `1.5`).
 """
 
 from __future__ import annotations
@@ -42,12 +44,34 @@ BOOLEANS: Final = {
 _is_number: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?").fullmatch
 _is_short_number: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,18})?").fullmatch
 """Most are such, and none of them is too large."""
-_is_uuid: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}").fullmatch
+_is_uuid: Final = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}"
+).fullmatch
 
 _SYNONYMS: Final = {
     "event": ("eventname", "eventtype", "name", "action", "kind", "type", "activity"),
-    "distinct_id": ("userid", "user", "personid", "customerid", "visitorid", "anonymousid", "email", "uid", "id"),
-    "timestamp": ("time", "eventtime", "createdat", "occurredat", "datetime", "date", "ts", "at", "when"),
+    "distinct_id": (
+        "userid",
+        "user",
+        "personid",
+        "customerid",
+        "visitorid",
+        "anonymousid",
+        "email",
+        "uid",
+        "id",
+    ),
+    "timestamp": (
+        "time",
+        "eventtime",
+        "createdat",
+        "occurredat",
+        "datetime",
+        "date",
+        "ts",
+        "at",
+        "when",
+    ),
 }
 """What columns are often called, by what they are for; without case and signs."""
 _Row = dict[str, str | None]
@@ -61,17 +85,30 @@ class CsvOptions:
     """What the columns are called, and what is in them."""
 
     event: str = option("event", "The column of the event's name.", flag="event-column")
-    distinct_id: str = option("distinct_id", "The column of whose event it is.", flag="distinct-id-column")
+    distinct_id: str = option(
+        "distinct_id", "The column of whose event it is.", flag="distinct-id-column"
+    )
     timestamp: str = option("timestamp", "The column of when it happened.", flag="timestamp-column")
-    uuid: str = option("uuid", "The column of the row's own id: a UUID, or any other text. It may be missing.", flag="uuid-column")
+    uuid: str = option(
+        "uuid",
+        "The column of the row's own id: a UUID, or any other text. It may be missing.",
+        flag="uuid-column",
+    )
     properties: str = option(
         "properties",
-        "A column of a JSON object with further properties; a cell of a column of the same name wins. It may be missing.",
+        (
+            "A column of a JSON object with further properties; a cell of a column of the same "
+            "name wins. It may be missing."
+        ),
         flag="properties-column",
     )
     json: Set[str] = option(frozenset(), "A column of JSON values.", flag="json-column")
-    numbers: Set[str] = option(frozenset(), "A column of numbers, written as in JSON.", flag="number-column")
-    booleans: Set[str] = option(frozenset(), "A column of true, t, yes, y, 1 and false, f, no, n, 0.", flag="boolean-column")
+    numbers: Set[str] = option(
+        frozenset(), "A column of numbers, written as in JSON.", flag="number-column"
+    )
+    booleans: Set[str] = option(
+        frozenset(), "A column of true, t, yes, y, 1 and false, f, no, n, 0.", flag="boolean-column"
+    )
 
     def __post_init__(self) -> None:
         """Raises `ValueError` if a column is to be two things."""
@@ -94,13 +131,23 @@ class CsvConverter(RecordConverter[_Row]):
         self._options = options = options or CsvOptions()
         self._clock = clock
         self._roles = frozenset(options.roles)
-        readers = (options.json, _json, "json"), (options.numbers, _number, "number"), (options.booleans, _boolean, "boolean")
-        self._readers = [(name, read, wanted) for names, read, wanted in readers for name in sorted(names)]
+        readers = (
+            (options.json, _json, "json"),
+            (options.numbers, _number, "number"),
+            (options.booleans, _boolean, "boolean"),
+        )
+        self._readers = [
+            (name, read, wanted) for names, read, wanted in readers for name in sorted(names)
+        ]
 
     def events_of(self, row: _Row, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
         """The event of one row. Raises `RecordRefused`."""
         options = self._options
-        event, own, written = row.get(options.event), row.get(options.distinct_id), row.get(options.timestamp)
+        event, own, written = (
+            row.get(options.event),
+            row.get(options.distinct_id),
+            row.get(options.timestamp),
+        )
         if not event or event.isspace():
             raise _empty(row, options, "event", RefusalReason.NO_EVENT)
         if not own or own.isspace():
@@ -129,37 +176,60 @@ class CsvConverter(RecordConverter[_Row]):
         for name in self._roles:
             if name in row:
                 del row[name]
-        properties: dict[str, Any] = row if all(row.values()) else {name: cell for name, cell in row.items() if cell}
+        properties: dict[str, Any] = (
+            row if all(row.values()) else {name: cell for name, cell in row.items() if cell}
+        )
         for name, read, wanted in self._readers:
             if name in properties:
                 properties[name] = value = _value(name, properties[name], read, wanted)
                 if value is None:
                     del properties[name]
-        return {**(_value(self._options.properties, inner, _object, "object of JSON") or {}), **properties} if inner else properties
+        return (
+            {
+                **(_value(self._options.properties, inner, _object, "object of JSON") or {}),
+                **properties,
+            }
+            if inner
+            else properties
+        )
 
 
 def _read_row(record: bytes) -> _Row:
     if not record.lstrip().startswith(b"{"):
         check_utf8(record)
-        raise RecordRefused(RefusalReason.NOT_JSON, "the row has more or fewer cells than the header, or a quote without an end")
+        raise RecordRefused(
+            RefusalReason.NOT_JSON,
+            "the row has more or fewer cells than the header, or a quote without an end",
+        )
     return decode_record(record, _decode_row, "the row isn't an object of texts: ")
 
 
 def _empty(row: _Row, options: CsvOptions, role: str, why: RefusalReason) -> RecordRefused:
     """The refusal of a row without a cell that says something in a role's column."""
     name: str = getattr(options, role)
-    return RecordRefused(why, f"column {name} is empty" if name in row else _missing(role, name, tuple(row)))
+    return RecordRefused(
+        why, f"column {name} is empty" if name in row else _missing(role, name, tuple(row))
+    )
 
 
 @lru_cache(maxsize=16)
 def _missing(role: str, name: str, columns: tuple[str, ...]) -> str:
-    """Why a row has no cell for a role: which columns there are, and the option that names one. Each row of a file has the same."""
+    """Why a row has no cell for a role: which columns there are, and the option that names one.
+    Each row of a file has the same.
+    """
     flag = f"--{role.replace('_', '-')}-column"
     by_name = {_bare(each): each for each in reversed(columns)}
-    nearest = by_name.get(_bare(name)) or next((by_name[each] for each in _SYNONYMS[role] if each in by_name), "")
+    nearest = by_name.get(_bare(name)) or next(
+        (by_name[each] for each in _SYNONYMS[role] if each in by_name), ""
+    )
     if not nearest:
-        nearest = next((by_name[each] for each in get_close_matches(_bare(name), by_name, n=1, cutoff=0.6)), "")
-    found = f"there is no column {name}: name it by {flag}{f', perhaps {flag} {shlex.quote(nearest)}' if nearest else ''}"
+        nearest = next(
+            (by_name[each] for each in get_close_matches(_bare(name), by_name, n=1, cutoff=0.6)), ""
+        )
+    found = (
+        f"there is no column {name}: name it by "
+        f"{flag}{f', perhaps {flag} {shlex.quote(nearest)}' if nearest else ''}"
+    )
     return f"{found}; the columns are {', '.join(columns)}"
 
 
@@ -174,7 +244,9 @@ def _value(name: str, cell: str, read: Callable[[str], Any], wanted: str) -> Any
         return read(cell) if cell else None
     except (ValueError, KeyError, RecursionError) as error:
         shown = repr(cell if len(cell) <= 80 else cell[:80] + "…")
-        raise RecordRefused(RefusalReason.WRONG_TYPE, f"column {name} holds {shown}, which is no {wanted}") from error
+        raise RecordRefused(
+            RefusalReason.WRONG_TYPE, f"column {name} holds {shown}, which is no {wanted}"
+        ) from error
 
 
 def _json(cell: str) -> Raw:

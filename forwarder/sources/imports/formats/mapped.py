@@ -1,7 +1,8 @@
 """Records of any kind by the mapping that Kafka, logs and imports share (`forwarder.mapping`).
 
-The rules say what an event's name, id, time, uuid and properties are. What they leave out is not guessed: an event without time or id is
-refused; only a missing uuid follows from where its record stands.
+The rules say what an event's name, id, time, uuid and properties are. What they leave out is not
+guessed: an event without time or id is refused; only a missing uuid follows from where its record
+stands.
 """
 
 from __future__ import annotations
@@ -47,13 +48,17 @@ _decode_all: Final = msgspec.json.Decoder(list[_MappedEvent]).decode
 
 
 class MappedConverter(RecordConverter[_MappedEvent | list[_MappedEvent] | None]):
-    """The mapping format. A record is an object, or an array of them: if one of them can't be mapped, none is."""
+    """The mapping format. A record is an object, or an array of them: if one of them can't be
+    mapped, none is.
+    """
 
     def __init__(self, mapping: Mapping) -> None:
         super().__init__(self._mapped, self._mapped)
         self._map = mapping.map_record
 
-    def events_of(self, record: _MappedEvent | list[_MappedEvent] | None, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
+    def events_of(
+        self, record: _MappedEvent | list[_MappedEvent] | None, block: RecordBlock, index: int
+    ) -> Sequence[ImportedEvent]:
         """The events of one record; none if `where` says so. Raises `RecordRefused`."""
         if isinstance(record, list):
             return [_event(each, block, index, member) for member, each in enumerate(record)]
@@ -63,23 +68,30 @@ class MappedConverter(RecordConverter[_MappedEvent | list[_MappedEvent] | None])
         record = record.removesuffix(b"\n")
         try:
             text = self._map(record)
-            return None if text is None else _decode(text) if text[:1] != b"[" else _decode_all(text)
+            return (
+                None if text is None else _decode(text) if text[:1] != b"[" else _decode_all(text)
+            )
         except Unmappable as error:
             raise RecordRefused(RefusalReason.UNMAPPABLE, str(error)) from error
-        except (NotJson, msgspec.DecodeError, UnicodeDecodeError) as error:  # what the rules passed over, only decoding sees
+        except (NotJson, msgspec.DecodeError, UnicodeDecodeError) as error:
+            # what the rules passed over, only decoding sees
             check_utf8(record)
             raise RecordRefused(RefusalReason.NOT_JSON, error_text(error)) from error
 
 
 def _event(mapped: _MappedEvent, block: RecordBlock, index: int, *member: int) -> ImportedEvent:
-    """An event with what it must have; `member`: its index, if its record holds several. Raises `RecordRefused`."""
+    """An event with what it must have; `member`: its index, if its record holds several. Raises
+    `RecordRefused`.
+    """
     if is_blank(mapped.distinct_id):
         raise RecordRefused(RefusalReason.NO_ID, "the rules give it no distinct_id")
     check_id(mapped.distinct_id)
     if not mapped.timestamp:
         raise RecordRefused(RefusalReason.NO_TIME, "the rules give it no timestamp")
     uuid = mapped.uuid.lower() or place_uuid("mapping", block, index, *member)
-    return ImportedEvent(mapped.event, mapped.distinct_id, parse_time(mapped.timestamp), uuid, mapped.properties)
+    return ImportedEvent(
+        mapped.event, mapped.distinct_id, parse_time(mapped.timestamp), uuid, mapped.properties
+    )
 
 
 _PLAIN: Final = re.compile(r"^\.([A-Za-z_$][\w$-]*(?:\.[A-Za-z_$][\w$-]*)?)\Z", re.ASCII)
@@ -87,7 +99,10 @@ _PLAIN: Final = re.compile(r"^\.([A-Za-z_$][\w$-]*(?:\.[A-Za-z_$][\w$-]*)?)\Z", 
 
 def _rules(given: FormatContext) -> ChosenMapping:
     if given.mapping is None:
-        hint = "Write the rules into `import.mapping` of the configuration, or into a file of their own: --mapping FILE."
+        hint = (
+            "Write the rules into `import.mapping` of the configuration, or into a file of "
+            "their own: --mapping FILE."
+        )
         raise ConfigurationError("the format mapping has no rules", hint=hint)
     return given.mapping
 

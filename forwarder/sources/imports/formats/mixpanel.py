@@ -1,11 +1,14 @@
 """Mixpanel's raw exports of events and of profiles, both JSON lines (wire facts: Migrations).
 
-An event is `{"event": …, "properties": {…}}`. Properties keep the bytes of the record, except for the few that are renamed or dropped. Raw
-exports have repeats: Mixpanel distinguishes events by name, time, id and `$insert_id`, and so do uuids here, with the id that the record
-has, whichever the event gets. Projects from before 2023 export times of their own zone, in epoch seconds too (`project_time`).
+An event is `{"event": …, "properties": {…}}`. Properties keep the bytes of the record, except for
+the few that are renamed or dropped. Raw exports have repeats: Mixpanel distinguishes events by
+name, time, id and `$insert_id`, and so do uuids here, with the id that the record has, whichever
+the event gets. Projects from before 2023 export times of their own zone, in epoch seconds too
+(`project_time`).
 
-A profile is `{"$distinct_id": …, "$properties": {…}}` and becomes an `$identify` with `$set`. Its time is `$last_seen`, when the profile
-was last changed. A profile without it is refused: with today's time in its place a second run would bring other events.
+A profile is `{"$distinct_id": …, "$properties": {…}}` and becomes an `$identify` with `$set`. Its
+time is `$last_seen`, when the profile was last changed. A profile without it is refused: with
+today's time in its place a second run would bring other events.
 """
 
 from __future__ import annotations
@@ -54,10 +57,17 @@ RENAMED: Final = {
     "mp_country_code": "$geoip_country_code",
 }
 """Unless there is a property with the new name already."""
-DROPPED: Final = ("$mp_api_endpoint", "mp_processing_time_ms", "$geo_source", "$mp_api_timestamp_ms")
+DROPPED: Final = (
+    "$mp_api_endpoint",
+    "mp_processing_time_ms",
+    "$geo_source",
+    "$mp_api_timestamp_ms",
+)
 """What Mixpanel notes of its own receipt."""
 _LEFT: Final = (*DROPPED, "token")
-"""Mixpanel's key of its project too: the service may take it for a key of its own (wire facts: How the service decodes)."""
+"""Mixpanel's key of its project too: the service may take it for a key of its own (wire facts: How
+the service decodes).
+"""
 _DEVICE: Final = "$device:"
 _BEFORE: Final = "$distinct_id_before_identity"
 _only_upper_case = re.compile("[A-Z0-9-]+").fullmatch
@@ -67,16 +77,20 @@ RENAMED_OF_PROFILES: Final = {**RENAMED, "$country_code": "$geoip_country_code"}
 
 
 def project_time(value: Raw | bytes, clock: tzinfo | None) -> int:
-    """The microseconds since 1970, UTC, of a JSON value on a project's clock (None: UTC); texts with a zone of their own need none.
+    """The microseconds since 1970, UTC, of a JSON value on a project's clock (None: UTC); texts
+    with a zone of their own need none.
 
-    Of an hour that comes twice in autumn the first is meant (`ahead_of_utc`). Raises `RecordRefused` (`NO_TIME`).
+    Of an hour that comes twice in autumn the first is meant (`ahead_of_utc`). Raises
+    `RecordRefused` (`NO_TIME`).
     """
     micros = parse_time(value)
     if clock is None or _says_zone(bytes(value), micros):
         return micros
     micros -= ahead_of_utc(clock, micros // MINUTE)
     if not 0 <= micros < AFTER_LAST:
-        raise RecordRefused(RefusalReason.NO_TIME, "the time isn't of the years 1970 to 9999, once it is UTC")
+        raise RecordRefused(
+            RefusalReason.NO_TIME, "the time isn't of the years 1970 to 9999, once it is UTC"
+        )
     return micros
 
 
@@ -93,7 +107,10 @@ class MixpanelExport:
 
     replace_upper_case_ids: bool = option(
         False,
-        "Take ids of capitals, digits and hyphens alone for devices': the id from before a merge counts. Users' ids may look so, too.",
+        (
+            "Take ids of capitals, digits and hyphens alone for devices': the id from before a "
+            "merge counts. Users' ids may look so, too."
+        ),
     )
 
 
@@ -119,20 +136,29 @@ _decode_profile: Final = msgspec.json.Decoder(_MixpanelProfile).decode
 class MixpanelConverter(RecordConverter[_MixpanelRecord]):
     """Raw events at work. A time that can't be read, an id that many share or none at all: refused.
 
-    `replace_upper_case_ids`: whether ids of capitals, digits and hyphens alone count as those of devices.
+    `replace_upper_case_ids`: whether ids of capitals, digits and hyphens alone count as those of
+    devices.
     """
 
-    def __init__(self, clock: tzinfo | None = None, *, replace_upper_case_ids: bool = False) -> None:
+    def __init__(
+        self, clock: tzinfo | None = None, *, replace_upper_case_ids: bool = False
+    ) -> None:
         super().__init__(_decode, partial(decode_record, decode=_decode))
         self._clock, self._replace_upper_case_ids = clock, replace_upper_case_ids
         self.upper_case_ids = 0
         """How many events so far `replace_upper_case_ids` gives another id, or would give."""
 
-    def events_of(self, record: _MixpanelRecord, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
+    def events_of(
+        self, record: _MixpanelRecord, block: RecordBlock, index: int
+    ) -> Sequence[ImportedEvent]:
         """The event of one record. Raises `RecordRefused`."""
         event, fields = record.event, {} if record.properties is None else record.properties
         if event is None:
-            hint = "" if record.profile_id is ABSENT else ": this is a profile, of the format mixpanel-profiles"
+            hint = (
+                ""
+                if record.profile_id is ABSENT
+                else ": this is a profile, of the format mixpanel-profiles"
+            )
             raise RecordRefused(RefusalReason.NO_EVENT, f"the record has no event{hint}")
         if type(event) is not str:
             raise wrong_type(event, "event", "a text")
@@ -153,7 +179,11 @@ class MixpanelConverter(RecordConverter[_MixpanelRecord]):
         if own is None or own == distinct_id:
             fields.pop("distinct_id", None)  # else it stays: it is said nowhere else
         name = EVENT_NAMES.get(event, event)
-        return (ImportedEvent(name, distinct_id, time, uuid, _renamed(fields, RENAMED), keyed, natural_key=key),)
+        return (
+            ImportedEvent(
+                name, distinct_id, time, uuid, _renamed(fields, RENAMED), keyed, natural_key=key
+            ),
+        )
 
     def _identity(self, own: str | None, fields: Mapping[str, Raw]) -> str:
         """The record's `distinct_id`, or the one before Mixpanel merged, if that says more."""
@@ -162,7 +192,9 @@ class MixpanelConverter(RecordConverter[_MixpanelRecord]):
             return before
         if not own or own.isspace():
             text_or_number(fields.get(_BEFORE), _BEFORE)  # of another type it would be the only one
-            raise RecordRefused(RefusalReason.NO_ID, "there is no distinct_id in the properties, or a blank one")
+            raise RecordRefused(
+                RefusalReason.NO_ID, "there is no distinct_id in the properties, or a blank one"
+            )
         check_id(own.removeprefix(_DEVICE))
         return own
 
@@ -182,26 +214,42 @@ class MixpanelProfilesConverter(RecordConverter[_MixpanelProfile]):
         super().__init__(_decode_profile, partial(decode_record, decode=_decode_profile))
         self._clock = clock
 
-    def events_of(self, profile: _MixpanelProfile, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
+    def events_of(
+        self, profile: _MixpanelProfile, block: RecordBlock, index: int
+    ) -> Sequence[ImportedEvent]:
         """The `$identify` of one profile. Raises `RecordRefused`."""
         distinct_id = text_or_number(profile.distinct_id, "$distinct_id")
         if distinct_id is None or is_blank(distinct_id):
             hint = "" if profile.event is ABSENT else ": this is an event, of the format mixpanel"
-            raise RecordRefused(RefusalReason.NO_ID, f"the record has no $distinct_id, or a blank one{hint}")
+            raise RecordRefused(
+                RefusalReason.NO_ID, f"the record has no $distinct_id, or a blank one{hint}"
+            )
         check_id(distinct_id.removeprefix(_DEVICE))
         properties = nested(profile.properties, "$properties")
         seen = properties.get("$last_seen")
         if seen is None:
-            raise RecordRefused(RefusalReason.NO_TIME, "the profile has no $last_seen, so there is no time in it that an event could have")
+            raise RecordRefused(
+                RefusalReason.NO_TIME,
+                "the profile has no $last_seen, so there is no time in it that an event could have",
+            )
         time = project_time(seen, self._clock)
-        # A profile that was exported twice, unchanged, is one event; once it changed, it is another.
-        key = natural_key("mixpanel_profiles", distinct_id, sha256(block.records[index]).hexdigest())
+        # A profile that was exported twice, unchanged, is one event; once it changed, it is
+        # another.
+        key = natural_key(
+            "mixpanel_profiles", distinct_id, sha256(block.records[index]).hexdigest()
+        )
         person = _renamed(properties, RENAMED_OF_PROFILES)
-        return (ImportedEvent("$identify", distinct_id, time, "", {"$set": person}, keyed=True, natural_key=key),)
+        return (
+            ImportedEvent(
+                "$identify", distinct_id, time, "", {"$set": person}, keyed=True, natural_key=key
+            ),
+        )
 
 
 def _renamed(fields: dict[str, Raw], names: Mapping[str, str]) -> dict[str, Raw]:
-    """The same properties under the service's names, without Mixpanel's own notes; changes them in place."""
+    """The same properties under the service's names, without Mixpanel's own notes; changes them in
+    place.
+    """
     for name in _LEFT:
         fields.pop(name, None)
     for name, new in names.items():
@@ -211,7 +259,9 @@ def _renamed(fields: dict[str, Raw], names: Mapping[str, str]) -> dict[str, Raw]
 
 
 def _recognizes(members: Mapping[str, Raw]) -> bool:
-    if "event" not in members or not members.keys().isdisjoint({"timestamp", "distinct_id", "$distinct_id", "type"}):
+    if "event" not in members or not members.keys().isdisjoint(
+        {"timestamp", "distinct_id", "$distinct_id", "type"}
+    ):
         return False
     try:
         fields = nested(members.get("properties"), "properties").keys()
@@ -229,7 +279,9 @@ DESCRIPTION: Final = ImportFormat(
     summary="Mixpanel's raw export of events: JSON lines.",
     example="export/*.json.gz --zone America/Los_Angeles --dry-run",
     options=MixpanelExport,
-    make=lambda export, given: MixpanelConverter(given.clock, replace_upper_case_ids=export.replace_upper_case_ids),
+    make=lambda export, given: MixpanelConverter(
+        given.clock, replace_upper_case_ids=export.replace_upper_case_ids
+    ),
     looks_like="Mixpanel's export of events",
     recognizes=_recognizes,
     times=lambda *_: ("properties.time",),

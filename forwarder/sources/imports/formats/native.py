@@ -1,7 +1,9 @@
-"""Our own JSON lines: one event a line in any classic shape, or a batch body (`{"batch": […]}`), or an array of events.
+"""Our own JSON lines: one event a line in any classic shape, or a batch body (`{"batch": […]}`),
+or an array of events.
 
-Most records are complete events, whose bytes are kept. An incomplete event is repaired (`_repair`), which keeps the bytes of the properties
-and adds only what follows from the record and its place; what can't be repaired is refused, since a wrong guess couldn't be undone.
+Most records are complete events, whose bytes are kept. An incomplete event is repaired
+(`_repair`), which keeps the bytes of the properties and adds only what follows from the record and
+its place; what can't be repaired is refused, since a wrong guess couldn't be undone.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ _KNOWN_IDS: Final = 20_000
 """So many checked ids are remembered: neighbouring events share theirs."""
 _HYPHENATED: Final = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _is_usual_uuid: Final = re.compile(_HYPHENATED).fullmatch
-_is_uuid: Final = re.compile(rf"(?:urn:uuid:)?{_HYPHENATED}|\{{{_HYPHENATED}\}}|[0-9a-f]{{32}}").fullmatch
+_is_uuid: Final = re.compile(
+    rf"(?:urn:uuid:)?{_HYPHENATED}|\{{{_HYPHENATED}\}}|[0-9a-f]{{32}}"
+).fullmatch
 _NULL: Final = b"null"
 _NOT_OURS: Final = ("offset", "token", "$token", "api_key")
 _ADDED: Final = ("$geoip_disable", "$import_job_id")
@@ -68,15 +72,22 @@ class _ClassicEvent(Struct, kw_only=True, gc=False):
 
 
 def _without(base: type[Any], names: Sequence[str], **fields: type) -> type[Any]:
-    """The same, but a member of one of these names doesn't fit, whatever its value; `fields` have another type."""
-    unfit = ((name.replace("$", "dollar_"), UnsetType, field(name=name, default=UNSET)) for name in names)
-    return msgspec.defstruct(base.__name__, [*fields.items(), *unfit], bases=(base,), kw_only=True, gc=False)
+    """The same, but a member of one of these names doesn't fit, whatever its value; `fields` have
+    another type.
+    """
+    unfit = (
+        (name.replace("$", "dollar_"), UnsetType, field(name=name, default=UNSET)) for name in names
+    )
+    return msgspec.defstruct(
+        base.__name__, [*fields.items(), *unfit], bases=(base,), kw_only=True, gc=False
+    )
 
 
 _COMPLETE: Final[type[_ClassicEvent]] = _without(_ClassicEvent, ("batch", *_NOT_OURS))
 """The events that need no repair."""
 _PLAIN: Final[Mapping[PersonProperties, type[_ClassicEvent]]] = {
-    policy: _without(_COMPLETE, names, properties=_without(_Object, (*_ADDED, *names))) for policy, names in _CHANGED.items()
+    policy: _without(_COMPLETE, names, properties=_without(_Object, (*_ADDED, *names)))
+    for policy, names in _CHANGED.items()
 }
 """The events to which finishing only adds, by policy."""
 
@@ -102,7 +113,8 @@ _encode: Final = msgspec.json.Encoder().encode
 class NativeConverter:
     """The native format. Times without a zone are what `clock` shows (None: UTC).
 
-    `person_properties` is the policy that the events are finished with: which of them need a closer look depends on it.
+    `person_properties` is the policy that the events are finished with: which of them need a
+    closer look depends on it.
     """
 
     def __init__(self, person_properties: PersonProperties, clock: tzinfo | None = None) -> None:
@@ -114,7 +126,9 @@ class NativeConverter:
     def convert_block(self, block: RecordBlock, events: EventSink) -> None:
         """See `Converter`."""
         count = len(block.records)
-        self._convert(block, events, [*block.records], range(count), block.members or [None] * count)
+        self._convert(
+            block, events, [*block.records], range(count), block.members or [None] * count
+        )
 
     def convert_event(self, block: RecordBlock) -> NativeEvents:
         """The event that the one record of a block is. Raises `RecordRefused`."""
@@ -123,11 +137,18 @@ class NativeConverter:
         return self._complete([text]) or self._repaired(text, readable_text(text), block, 0, member)
 
     def _convert(
-        self, block: RecordBlock, events: EventSink, texts: list[bytes], records: Sequence[int], members: Sequence[int | None]
+        self,
+        block: RecordBlock,
+        events: EventSink,
+        texts: list[bytes],
+        records: Sequence[int],
+        members: Sequence[int | None],
     ) -> None:
-        """Add the events of neighbouring texts: all at once if they are complete, else by halves, down to the one that isn't.
+        """Add the events of neighbouring texts: all at once if they are complete, else by halves,
+        down to the one that isn't.
 
-        `records` are the indexes of their records, and `members` their indexes in these, if those hold several.
+        `records` are the indexes of their records, and `members` their indexes in these, if those
+        hold several.
         """
         if (complete := self._complete(texts)) is not None:
             events.extend(records, complete)
@@ -138,7 +159,9 @@ class NativeConverter:
             for part in (slice(half), slice(half, None)):
                 self._convert(block, events, texts[part], records[part], members[part])
 
-    def _convert_other(self, block: RecordBlock, events: EventSink, text: bytes, record: int, member: int | None) -> None:
+    def _convert_other(
+        self, block: RecordBlock, events: EventSink, text: bytes, record: int, member: int | None
+    ) -> None:
         """Add what isn't a complete event: repair it, or split it into its parts."""
         try:
             readable = readable_text(text)
@@ -151,7 +174,9 @@ class NativeConverter:
             events.refuse(record, why, text, member)
 
     def _complete(self, texts: Sequence[bytes]) -> NativeEvents | None:
-        """Events that need no repair and whose values are good; None if one of them isn't such. All are checked at once."""
+        """Events that need no repair and whose values are good; None if one of them isn't such.
+        All are checked at once.
+        """
         if not texts:
             return None
         try:
@@ -163,19 +188,39 @@ class NativeConverter:
             moments = msgspec.convert(written, list[datetime])
         except _UNFIT:
             return None
-        if "z" in "".join(written) or (self._clock is not None and any(moment.tzinfo is None for moment in moments)):
+        if "z" in "".join(written) or (
+            self._clock is not None and any(moment.tzinfo is None for moment in moments)
+        ):
             return None  # few services read a small z
-        names, ids, uuids = [head.event for head in heads], [head.distinct_id for head in heads], [head.uuid for head in heads]
+        names, ids, uuids = (
+            [head.event for head in heads],
+            [head.distinct_id for head in heads],
+            [head.uuid for head in heads],
+        )
         times = [*map(micros_of, moments)]
-        if not (min(times) >= 0 and max(times) < AFTER_LAST and all(names) and all(map(_is_usual_uuid, uuids)) and self._are_ids(ids)):
+        if not (
+            min(times) >= 0
+            and max(times) < AFTER_LAST
+            and all(names)
+            and all(map(_is_usual_uuid, uuids))
+            and self._are_ids(ids)
+        ):
             return None
-        joined = b"\n".join(texts)  # the line feeds keep a character that is cut off from being completed
+        # the line feeds keep a character that is cut off from being completed
+        joined = b"\n".join(texts)
         if not (joined.isascii() or is_utf8(joined)) or are_deep(texts):
             return None
         # What stands before an event's second brace, after a comma, is a name of its own.
-        gaps = [gap if text.endswith(_PROPERTIES, 0, gap + 1) else 0 for text in texts for gap in (text.find(b"{", 1) + 1,)]
+        gaps = [
+            gap if text.endswith(_PROPERTIES, 0, gap + 1) else 0
+            for text in texts
+            for gap in (text.find(b"{", 1) + 1,)
+        ]
         if {*map(type, heads)} != {self._plain}:
-            gaps = [gap if type(head) is self._plain else 0 for gap, head in zip(gaps, heads, strict=True)]
+            gaps = [
+                gap if type(head) is self._plain else 0
+                for gap, head in zip(gaps, heads, strict=True)
+            ]
         return NativeEvents(names, ids, times, uuids, texts, gaps, texts)
 
     def _head_of(self, text: bytes) -> _ClassicEvent:
@@ -194,10 +239,14 @@ class NativeConverter:
         self._known |= fresh
         return True
 
-    def _repaired(self, found: bytes, text: bytes, block: RecordBlock, index: int, member: int | None) -> NativeEvents:
-        """The event that a readable text is, with a uuid (its own, else the one of its place) and a time that the service reads.
+    def _repaired(
+        self, found: bytes, text: bytes, block: RecordBlock, index: int, member: int | None
+    ) -> NativeEvents:
+        """The event that a readable text is, with a uuid (its own, else the one of its place) and
+        a time that the service reads.
 
-        Keys of another project are removed, and so is an `offset`, which the service would count from now. Raises `RecordRefused`.
+        Keys of another project are removed, and so is an `offset`, which the service would count
+        from now. Raises `RecordRefused`.
         """
         try:
             members = _decode_members(text)
@@ -209,10 +258,14 @@ class NativeConverter:
         distinct_id = _id_of(members)
         timestamp = members.get("timestamp", ABSENT)
         time = _time_of(timestamp, self._clock)
-        uuid = _uuid_of(members.get("uuid", ABSENT)) or place_uuid("native", block, index, *(() if member is None else (member,)))
+        uuid = _uuid_of(members.get("uuid", ABSENT)) or place_uuid(
+            "native", block, index, *(() if member is None else (member,))
+        )
         members["uuid"] = Raw(b'"%b"' % uuid.encode())
         if not _is_read_as(timestamp, self._clock):
-            members["timestamp"] = Raw(b'"%b"' % format_timestamp(EPOCH + timedelta(microseconds=time)))
+            members["timestamp"] = Raw(
+                b'"%b"' % format_timestamp(EPOCH + timedelta(microseconds=time))
+            )
         own = members.get("distinct_id", ABSENT)
         if own is not ABSENT and (first_byte(own) != b'"' or not id_text(own)):
             members["distinct_id"] = Raw(_encode(distinct_id))
@@ -220,11 +273,21 @@ class NativeConverter:
             members.pop(key, None)
         written = _encode(members)
         complete = self._complete([written])
-        return NativeEvents([name], [distinct_id], [time], [uuid], [written], [0] if complete is None else complete.gaps, [found])
+        return NativeEvents(
+            [name],
+            [distinct_id],
+            [time],
+            [uuid],
+            [written],
+            [0] if complete is None else complete.gaps,
+            [found],
+        )
 
 
 def _parts_of(text: bytes) -> list[bytes] | None:
-    """The events of a readable text that is an array or a batch body; None if it is an object of another kind. Raises `RecordRefused`."""
+    """The events of a readable text that is an array or a batch body; None if it is an object of
+    another kind. Raises `RecordRefused`.
+    """
     array: bytes | Raw = text
     start = text.lstrip()[:1]
     if start == b"{":
@@ -237,7 +300,9 @@ def _parts_of(text: bytes) -> list[bytes] | None:
 
 
 def readable_text(record: bytes) -> bytes:
-    """The record as a text that decodes: NaN and infinite numbers are null. Raises `RecordRefused`."""
+    """The record as a text that decodes: NaN and infinite numbers are null. Raises
+    `RecordRefused`.
+    """
     if not record.isascii():
         check_utf8(record)
     if is_deep(record):
@@ -248,7 +313,10 @@ def readable_text(record: bytes) -> bytes:
     if _error_in(text) is None:
         return text
     is_half_pair = _error_in(mask_lone_surrogates(text)) is None
-    raise RecordRefused(RefusalReason.NOT_JSON, "a string in it holds half a surrogate pair" if is_half_pair else error_text(error))
+    raise RecordRefused(
+        RefusalReason.NOT_JSON,
+        "a string in it holds half a surrogate pair" if is_half_pair else error_text(error),
+    )
 
 
 def _error_in(text: bytes) -> Exception | None:
@@ -269,7 +337,9 @@ def _name_of(raw: Raw) -> str:
 
 def _id_of(members: dict[str, Raw]) -> str:
     """The id that the service reads: the top level wins over the properties."""
-    text = id_text(members.get("distinct_id", ABSENT)) or id_text(members.get("$distinct_id", ABSENT))
+    text = id_text(members.get("distinct_id", ABSENT)) or id_text(
+        members.get("$distinct_id", ABSENT)
+    )
     properties = members.get("properties", ABSENT)
     if not text and first_byte(properties) == b"{":
         text = id_text(_decode_own_id(properties).distinct_id)
@@ -279,7 +349,9 @@ def _id_of(members: dict[str, Raw]) -> str:
 
 
 def _time_of(raw: Raw, clock: tzinfo | None) -> int:
-    """The time in microseconds. Forms that only the service's own parser knows (a date as in mail) are read as it does."""
+    """The time in microseconds. Forms that only the service's own parser knows (a date as in mail)
+    are read as it does.
+    """
     if raw is ABSENT or bytes(raw) in {_NULL, b'""'}:
         raise RecordRefused(RefusalReason.NO_TIME, "it has no timestamp")
     try:
@@ -292,16 +364,24 @@ def _time_of(raw: Raw, clock: tzinfo | None) -> int:
 
 
 def _mail_date(text: str) -> datetime | None:
-    """A date as in mail with a time of day; without a zone if it names none. `-0000` is UTC, of a sender who doesn't say where."""
+    """A date as in mail with a time of day; without a zone if it names none. `-0000` is UTC, of a
+    sender who doesn't say where.
+    """
     try:
         found = parsedate_to_datetime(text) if ":" in text else None
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-    return found.replace(tzinfo=UTC) if found is not None and text.rstrip().endswith("-0000") else found
+    return (
+        found.replace(tzinfo=UTC)
+        if found is not None and text.rstrip().endswith("-0000")
+        else found
+    )
 
 
 def _is_read_as(raw: Raw, clock: tzinfo | None) -> bool:
-    """Whether the service reads a time so as it stands: to it a time without a zone is UTC, and a small z may be no zone, and so "now"."""
+    """Whether the service reads a time so as it stands: to it a time without a zone is UTC, and a
+    small z may be no zone, and so "now".
+    """
     try:
         time = _decode_time(raw)
     except MALFORMED:
@@ -320,14 +400,18 @@ def _uuid_of(raw: Raw) -> str | None:
 def _recognizes(members: Mapping[str, Raw]) -> bool:
     if first_byte(members.get("batch", ABSENT)) == b"[":
         return True
-    if "event" not in members or not members.keys().isdisjoint({"messageId", "anonymousId", "userId"}):
+    if "event" not in members or not members.keys().isdisjoint(
+        {"messageId", "anonymousId", "userId"}
+    ):
         return False
     return "timestamp" in members or not members.keys().isdisjoint({"distinct_id", "$distinct_id"})
 
 
 DESCRIPTION: Final = ImportFormat(
     name="native",
-    summary="Our own JSON lines: events in any classic shape, arrays of them, and bodies of batches.",
+    summary=(
+        "Our own JSON lines: events in any classic shape, arrays of them, and bodies of batches."
+    ),
     example="events-2024.jsonl.gz --upstream https://us.i.example.com --api-key phc_…",
     options=NoOptions,
     make=lambda _, given: NativeConverter(given.person_properties, given.clock),

@@ -1,8 +1,10 @@
-"""Segment's log of calls in S3: track, page, screen, identify, group and alias (wire facts: Migrations, "Segment log records").
+"""Segment's log of calls in S3: track, page, screen, identify, group and alias (wire facts:
+Migrations, "Segment log records").
 
-A record is one call, and one event. What the record's own `properties` say wins over what is read from its surroundings, except for what
-makes the event what it is (`$set`, `$anon_distinct_id`, `$group_…`, `alias`). What Segment's delivery added (`writeKey`, `integrations`,
-`receivedAt`, …) isn't brought along.
+A record is one call, and one event. What the record's own `properties` say wins over what is read
+from its surroundings, except for what makes the event what it is (`$set`, `$anon_distinct_id`,
+`$group_…`, `alias`). What Segment's delivery added (`writeKey`, `integrations`, `receivedAt`, …)
+isn't brought along.
 """
 
 from __future__ import annotations
@@ -108,30 +110,41 @@ _decode: Final = msgspec.json.Decoder(_SegmentCall).decode
 class SegmentExport:
     """What an export can't say by itself."""
 
-    group_type: str = option("segment_group", "The kind of group that group calls are about: Segment doesn't know kinds.")
+    group_type: str = option(
+        "segment_group", "The kind of group that group calls are about: Segment doesn't know kinds."
+    )
 
 
 class SegmentConverter(RecordConverter[_SegmentCall]):
     """The format at work on one source. Times without a zone are what `clock` shows (None: UTC)."""
 
     def __init__(self, export: SegmentExport | None = None, clock: tzinfo | None = None) -> None:
-        super().__init__(_decode, partial(decode_record, decode=_decode, wrong="the record isn't one of Segment's: "))
+        super().__init__(
+            _decode,
+            partial(decode_record, decode=_decode, wrong="the record isn't one of Segment's: "),
+        )
         self._group_type = (export or SegmentExport()).group_type
         self._clock = clock
 
-    def events_of(self, call: _SegmentCall, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
+    def events_of(
+        self, call: _SegmentCall, block: RecordBlock, index: int
+    ) -> Sequence[ImportedEvent]:
         """The event of one call. Raises `RecordRefused`."""
         if call.type is None:
             raise RecordRefused(RefusalReason.NO_EVENT, "there is no type, so the call is unknown")
         if call.type not in CALLS:
-            raise RecordRefused(RefusalReason.UNMAPPABLE, f"type {call.type[:80]!r} is none of {', '.join(CALLS)}")
+            raise RecordRefused(
+                RefusalReason.UNMAPPABLE, f"type {call.type[:80]!r} is none of {', '.join(CALLS)}"
+            )
         user = checked_id(call.user_id, "userId")
         distinct_id = user or checked_id(call.anonymous_id, "anonymousId")
         if not distinct_id:
             raise RecordRefused(RefusalReason.NO_ID, "neither userId nor anonymousId")
         written = call.timestamp  # most have it
         if not written or type(written) is not str:
-            written = first_time(("timestamp", call.timestamp), ("originalTimestamp", call.original_timestamp))
+            written = first_time(
+                ("timestamp", call.timestamp), ("originalTimestamp", call.original_timestamp)
+            )
         if written is None:
             raise RecordRefused(RefusalReason.NO_TIME, "neither timestamp nor originalTimestamp")
         time, moment = parse_moment(written, self._clock)
@@ -140,14 +153,27 @@ class SegmentConverter(RecordConverter[_SegmentCall]):
             properties |= call.properties
         event = self._event(call, user, properties)
         message = optional_text(call.message_id)
-        keyed = message is not None and not is_illegal_key(message)  # many would share it, and all but one be lost
+        # many would share it, and all but one be lost
+        keyed = message is not None and not is_illegal_key(message)
         if keyed:
             key = natural_key("segment", message)
             return (ImportedEvent(event, distinct_id, time, "", properties, keyed, moment, key),)
-        return (ImportedEvent(event, distinct_id, time, place_uuid("segment", block, index), properties, keyed, moment),)
+        return (
+            ImportedEvent(
+                event,
+                distinct_id,
+                time,
+                place_uuid("segment", block, index),
+                properties,
+                keyed,
+                moment,
+            ),
+        )
 
     def _event(self, call: _SegmentCall, user: str, properties: dict[str, Any]) -> str:
-        """The name of a call's event, after what its kind adds to the properties. Raises `RecordRefused`."""
+        """The name of a call's event, after what its kind adds to the properties. Raises
+        `RecordRefused`.
+        """
         if call.type == "track":  # most are
             name = call.event
             if name is None or (type(name) is str and (not name or name.isspace())):
@@ -155,12 +181,14 @@ class SegmentConverter(RecordConverter[_SegmentCall]):
             if type(name) is not str:
                 raise wrong_type(name, "event", "a text")
             return name
-        if call.type in ("page", "screen"):  # libraries write both into the properties too, but servers needn't
+        # libraries write both into the properties too, but servers needn't
+        if call.type in ("page", "screen"):
             _add(properties, "name", call.name)
             _add(properties, "category", call.category)
         match call.type:
             case "page":
-                for ours, theirs in zip(PAGE, _PageContext.__struct_fields__, strict=True):  # of servers: they have no page around them
+                # of servers: they have no page around them
+                for ours, theirs in zip(PAGE, _PageContext.__struct_fields__, strict=True):
                     _add(properties, ours, properties.get(theirs, ABSENT))
                 return "$pageview"
             case "screen":
@@ -168,9 +196,15 @@ class SegmentConverter(RecordConverter[_SegmentCall]):
                 return "$screen"
             case "identify":
                 _add_traits(call, properties, "$set")
-                # Two ids that are there are one person from now on: so an anonymous id that many share is refused here too.
+                # Two ids that are there are one person from now on: so an anonymous id that many
+                # share is refused here too.
                 anonymous = optional_text(call.anonymous_id) if user else None
-                if anonymous is not None and not is_blank(anonymous) and check_id(anonymous) and anonymous != user:
+                if (
+                    anonymous is not None
+                    and not is_blank(anonymous)
+                    and check_id(anonymous)
+                    and anonymous != user
+                ):
                     properties["$anon_distinct_id"] = anonymous
                 return "$identify"
             case "group":
@@ -190,7 +224,9 @@ def _needed_id(raw: Raw, name: str, who: str) -> str:
 
 
 def _surroundings(context: _CallContext | _Custom) -> dict[str, Any]:
-    """Value by value, most of them longer than `null`: a loop over them takes three times as long."""
+    """Value by value, most of them longer than `null`: a loop over them takes three
+    times as long.
+    """
     found: dict[str, Any] = {}
     if type(context) is not _CallContext:
         return found
@@ -234,13 +270,23 @@ def _add_traits(call: _SegmentCall, properties: dict[str, Any], name: str) -> No
 
 
 def _recognizes(members: Mapping[str, Raw]) -> bool:
-    ids = {"messageId", "userId", "anonymousId", "originalTimestamp", "receivedAt", "previousId", "groupId"}
+    ids = {
+        "messageId",
+        "userId",
+        "anonymousId",
+        "originalTimestamp",
+        "receivedAt",
+        "previousId",
+        "groupId",
+    }
     return text_in(members, "type") in CALLS and not members.keys().isdisjoint(ids)
 
 
 DESCRIPTION: Final = ImportFormat(
     name="segment",
-    summary="Segment's S3 logs: JSON lines of track, page, screen, identify, group and alias calls.",
+    summary=(
+        "Segment's S3 logs: JSON lines of track, page, screen, identify, group and alias calls."
+    ),
     example="s3://logs/segment-logs/ --group-type company --store region=eu-central-1",
     options=SegmentExport,
     make=lambda export, given: SegmentConverter(export, given.clock),

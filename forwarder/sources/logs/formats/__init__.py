@@ -1,12 +1,24 @@
 """Line formats: how a record of a log becomes a JSON object.
 
-Nothing here knows files or asyncio. A format is a table or a regular expression with what it makes of a match; the members of each are
-documented in its module.
+Nothing here knows files or asyncio. A format is a table or a regular expression with what it makes
+of a match; the members of each are documented in its module.
 """
 
 from __future__ import annotations
 
-from forwarder.sources.logs.formats.line_format import FORMATS, MESSAGE_FORMATS, LineFormat, line_format
+from forwarder.sources.logs.formats.line_format import (
+    FORMATS,
+    MESSAGE_FORMATS,
+    LineFormat,
+    line_format,
+)
 from forwarder.sources.logs.formats.text import ParsedLine, replace_undecodable
 
-__all__ = ["FORMATS", "MESSAGE_FORMATS", "LineFormat", "ParsedLine", "line_format", "replace_undecodable"]
+__all__ = [
+    "FORMATS",
+    "MESSAGE_FORMATS",
+    "LineFormat",
+    "ParsedLine",
+    "line_format",
+    "replace_undecodable",
+]

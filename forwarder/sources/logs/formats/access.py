@@ -13,7 +13,8 @@ r"""Access logs of nginx and Apache: the combined and the common format.
 | `host` | the first field of Apache's `vhost_combined`: `example.com:443` |
 | `extra` | what follows these fields, as it was logged |
 
-A field that is `-` or empty is left out. Quotes inside of quoted fields may be escaped (`\"`, `\x22`) or not.
+A field that is `-` or empty is left out. Quotes inside of quoted fields may be escaped (`\"`,
+`\x22`) or not.
 """
 
 from __future__ import annotations
@@ -28,16 +29,26 @@ from forwarder.sources.logs.formats.text import LineParser, ParsedLine, unescape
 from forwarder.sources.logs.formats.times import AccessTimes
 
 _START: Final = r"(?:- |([^ ]++) )(?:- |([^ ]++) )(?:- |([^ ]++) )\[([^\]]++)\] "
-_REQUEST: Final = r'"([A-Z]++) ([^ "?\\]++)(?:\?([^ "\\]++)?+)?+ (HTTP/[0-9.]++)" ([0-9]{3}) (?:-|([0-9]{1,18}+))'
+_REQUEST: Final = (
+    r'"([A-Z]++) ([^ "?\\]++)(?:\?([^ "\\]++)?+)?+ (HTTP/[0-9.]++)" ([0-9]{3}) (?:-|([0-9]{1,18}+))'
+)
 _REST: Final = r"(?: (.++))?+"
 _USUAL: Final = {
     "common": re.compile(_START + _REQUEST + r"((?!))?((?!))?" + _REST),
-    "combined": re.compile(_START + _REQUEST + r' "(?:-?"|([^"\\]++)") "(?:-?"|([^"\\]++)")' + _REST),
+    "combined": re.compile(
+        _START + _REQUEST + r' "(?:-?"|([^"\\]++)") "(?:-?"|([^"\\]++)")' + _REST
+    ),
 }
 """Lines without escapes, which are nearly all."""
 
-_ANY_START: Final = r"(?:([^ :]++:[0-9]++) (?=[0-9a-fA-F.:]++ [^ ]++ [^\[ ]))?+([^ ]++) ([^ ]++) ([^\[]++)\[([^\]]++)\] "
-_ANY_REQUEST: Final = r'"((?:[^"\\]++|\\.|"(?! (?:[0-9]{3}|-) (?:[0-9]++|-)(?: |\Z)))*+)" ([0-9]{3}|-) ([0-9]{1,18}+|-)'
+_ANY_START: Final = (
+    r"(?:([^ :]++:[0-9]++) (?=[0-9a-fA-F.:]++ [^ ]++ [^\[ ]))?+([^ ]++) ([^ ]++) "
+    r"([^\[]++)\[([^\]]++)\] "
+)
+_ANY_REQUEST: Final = (
+    r'"((?:[^"\\]++|\\.|"(?! (?:[0-9]{3}|-) (?:[0-9]++|-)(?: |\Z)))*+)" ([0-9]{3}|-) '
+    r"([0-9]{1,18}+|-)"
+)
 _ANY_QUOTED: Final = r' "((?:[^"\\]++|\\.|"(?! "))*+)" "((?:[^"\\]++|\\.|"(?! |\Z))*+)"'
 _ANY: Final = {
     "common": re.compile(_ANY_START + _ANY_REQUEST + r"((?!))?((?!))?" + _REST, re.DOTALL),
@@ -77,24 +88,46 @@ def access_parser(name: str) -> LineParser:
         text = line.decode("utf-8", "replace")
         match = usual(text)
         if match is not None:
-            address, ident, user, at, method, path, query, protocol, status, size, *rest = match.groups()
+            address, ident, user, at, method, path, query, protocol, status, size, *rest = (
+                match.groups()
+            )
             time = read(at)
             if time is None:
                 return None
             count = None if size is None else int(size)
-            record = _AccessLine(address, ident, user, time[0], method, path, query, protocol, int(status), count, *rest)
+            record = _AccessLine(
+                address,
+                ident,
+                user,
+                time[0],
+                method,
+                path,
+                query,
+                protocol,
+                int(status),
+                count,
+                *rest,
+            )
             return encode(record), time[1], time[2]
         match = unusual(text)
         time = None if match is None else read(match[5])
-        return None if match is None or time is None else (encode(_unusual(match, time.text)), time.json, time.seconds)
+        return (
+            None
+            if match is None or time is None
+            else (encode(_unusual(match, time.text)), time.json, time.seconds)
+        )
 
     return parse
 
 
 def _unusual(match: re.Match[str], time: str) -> _AccessLine:
-    """A line with escapes, without a request of HTTP, or with fields that are elsewhere spelled otherwise."""
+    """A line with escapes, without a request of HTTP, or with fields that are elsewhere spelled
+    otherwise.
+    """
     host, address, ident, user, _, request, status, size, referrer, agent, extra = match.groups()
-    record = _AccessLine(_said(address), _said(ident), _said(user.rstrip(" ")), time, host=host, extra=extra)
+    record = _AccessLine(
+        _said(address), _said(ident), _said(user.rstrip(" ")), time, host=host, extra=extra
+    )
     parts = _HTTP.fullmatch(request) or _OLDEST_HTTP.fullmatch(request)
     if parts is None:
         record.request = _said(request)

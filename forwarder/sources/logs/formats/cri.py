@@ -1,4 +1,5 @@
-"""CRI, the container runtimes' format of Kubernetes: `<time> <stdout|stderr> <tags> <message>`; parts have been joined by the splitter.
+"""CRI, the container runtimes' format of Kubernetes: `<time> <stdout|stderr> <tags> <message>`;
+parts have been joined by the splitter.
 
 | member | what it is |
 |---|---|
@@ -25,9 +26,16 @@ from forwarder.sources.logs.formats.times import ISO_TIME, LogTime, Rfc3339Times
 _LINE: Final = re.compile(rf"{ISO_TIME} (stdout|stderr) [FP](?::[^ ]*+)?+(?: (.*+)|\Z)", re.DOTALL)
 _PATHS: Final = (
     re.compile(
-        r"(?:.*/)?(?P<namespace>[^/_]+)_(?P<pod>[^/_]+)_(?P<pod_uid>[^/_]+)/(?P<container>[^/]+)/(?P<restart>\d{1,9})\.log[^/]*", re.ASCII
+        (
+            r"(?:.*/)?(?P<namespace>[^/_]+)_(?P<pod>[^/_]+)_(?P<pod_uid>[^/_]+)/(?P<container>[^/]"
+            r"+)/(?P<restart>\d{1,9})\.log[^/]*"
+        ),
+        re.ASCII,
     ),
-    re.compile(r"(?:.*/)?(?P<pod>[^/_]+)_(?P<namespace>[^/_]+)_(?P<container>[^/]+)-(?P<container_id>[0-9a-f]{64})\.log[^/]*"),
+    re.compile(
+        r"(?:.*/)?(?P<pod>[^/_]+)_(?P<namespace>[^/_]+)_(?P<container>[^/]+)-(?P<container_id>[0-9"
+        r"a-f]{64})\.log[^/]*"
+    ),
 )
 _FIRST: Final = ("namespace", "pod", "container")
 
@@ -46,7 +54,9 @@ def cri_parsers(message: MessageParser) -> Callable[[str], LineParser]:
     return partial(_cri_parser, message, Rfc3339Times().read)
 
 
-def _cri_parser(message: MessageParser, read: Callable[[str, str | None, str], LogTime | None], path: str) -> LineParser:
+def _cri_parser(
+    message: MessageParser, read: Callable[[str, str | None, str], LogTime | None], path: str
+) -> LineParser:
     encode = msgspec.json.Encoder().encode
     kubernetes = _kubernetes(path)
 

@@ -1,11 +1,13 @@
-"""Formats whose members the line names itself: JSON, logfmt, and a regular expression with named groups.
+"""Formats whose members the line names itself: JSON, logfmt, and a regular expression with named
+groups.
 
 None of them knows which member is the line's time: the mapping says it.
 
 - JSON: a line that is an object stays as it is.
-- logfmt: `level=info msg="a \\"quoted\\" text" cached`; values are strings, a bare key is true, of equal keys the last one counts. A line
-  without any `key=value` isn't of this format.
-- A regular expression is searched in the line; values are strings, and groups that don't match are left out.
+- logfmt: `level=info msg="a \\"quoted\\" text" cached`; values are strings, a bare key is true, of
+  equal keys the last one counts. A line without any `key=value` isn't of this format.
+- A regular expression is searched in the line; values are strings, and groups that don't match are
+  left out.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ import msgspec
 
 from forwarder.sources.logs.formats.text import LineParser, ParsedLine, unescape
 
-_PAIR: Final = re.compile(r'([^\s="]++)(?:(=)(?:"((?:[^"\\]++|\\.)*+)"|([^\s"]\S*+)?+))?+(?!\S)|(\S.*+)', re.DOTALL)
+_PAIR: Final = re.compile(
+    r'([^\s="]++)(?:(=)(?:"((?:[^"\\]++|\\.)*+)"|([^\s"]\S*+)?+))?+(?!\S)|(\S.*+)', re.DOTALL
+)
 """A key, its `=`, and its value, quoted or not; or what is neither."""
 _SPACE: Final = b" \t\r\n"
 
@@ -57,6 +61,10 @@ def regex_parser(pattern: re.Pattern[str]) -> LineParser:
         match = search(line.decode("utf-8", "replace"))
         if match is None:
             return None
-        return encode({name: value for name, value in match.groupdict().items() if value is not None}), b"", reference
+        return (
+            encode({name: value for name, value in match.groupdict().items() if value is not None}),
+            b"",
+            reference,
+        )
 
     return parse

@@ -1,4 +1,6 @@
-"""The formats by name, and what each is: what makes a JSON object of a record of a log, and knows the record's own time."""
+"""The formats by name, and what each is: what makes a JSON object of a record of a log, and knows
+the record's own time.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from forwarder.sources.logs.formats.text import LineParser, MessageParser
 FORMATS: Final = ("json", "logfmt", "combined", "common", "syslog", "cri", "regex")
 MESSAGE_FORMATS: Final = ("text", "json", "logfmt", "combined", "common", "regex")
 """What the message of syslog and CRI may be."""
-_PATTERN_HINT: Final = r"Write a regular expression with named groups, such as (?P<level>\w+) (?P<message>.*)."
+_PATTERN_HINT: Final = (
+    r"Write a regular expression with named groups, such as (?P<level>\w+) (?P<message>.*)."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +36,11 @@ class LineFormat:
     has_time: bool
     """Whether `parse` gives the record's own time."""
     parse: LineParser
-    """Given a record, and a time (seconds since 1970) before which it was written, such as the file's mtime, for years that are missing.
+    """Given a record, and a time (seconds since 1970) before which it was written, such as the
+    file's mtime, for years that are missing.
 
-    None if the record isn't of this format; never raises. Bytes that aren't UTF-8 become U+FFFD, except in JSON (`replace_undecodable`).
+    None if the record isn't of this format; never raises. Bytes that aren't UTF-8 become U+FFFD,
+    except in JSON (`replace_undecodable`).
     """
     bind: Callable[[str], LineParser] | None = None
 
@@ -43,14 +49,22 @@ class LineFormat:
         return self if self.bind is None else LineFormat(self.has_time, self.bind(path), self.bind)
 
 
-def line_format(name: str, pattern: str | None, message_format: str | None, zone: str | None, key: str) -> LineFormat:
-    """The format of this name (of `FORMATS`). Raises `ConfigurationError`; `key` is the setting of the source: `sources.logs[0]`.
+def line_format(
+    name: str, pattern: str | None, message_format: str | None, zone: str | None, key: str
+) -> LineFormat:
+    """The format of this name (of `FORMATS`). Raises `ConfigurationError`; `key` is the setting of
+    the source: `sources.logs[0]`.
 
-    `pattern`: of `regex`, as format or message format. `message_format` (of `MESSAGE_FORMATS`; None: text): of syslog and CRI.
-    `zone`: of times without one (RFC 3164); None: UTC.
+    `pattern`: of `regex`, as format or message format. `message_format` (of `MESSAGE_FORMATS`;
+    None: text): of syslog and CRI. `zone`: of times without one (RFC 3164); None: UTC.
     """
     if name == "syslog":
-        return LineFormat(True, syslog_parser(zone_of(f"{key}.zone", zone or "UTC"), _message(message_format, pattern, key)))
+        return LineFormat(
+            True,
+            syslog_parser(
+                zone_of(f"{key}.zone", zone or "UTC"), _message(message_format, pattern, key)
+            ),
+        )
     if name == "cri":
         bind = cri_parsers(_message(message_format, pattern, key))
         return LineFormat(True, bind(""), bind)
@@ -65,7 +79,9 @@ def _parser(name: str, pattern: str | None, setting: str, key: str) -> LineParse
     if name == "logfmt":
         return logfmt_parser()
     if name != "json":
-        raise ConfigurationError(f"{setting}: {name!r} is not a format", hint=f"Formats are {', '.join(FORMATS)}.")
+        raise ConfigurationError(
+            f"{setting}: {name!r} is not a format", hint=f"Formats are {', '.join(FORMATS)}."
+        )
     return parse_json
 
 
@@ -75,9 +91,15 @@ def _compiled(pattern: str | None, key: str) -> re.Pattern[str]:
     try:
         compiled = re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
-        raise ConfigurationError(f"{key}: {pattern!r} is not a regular expression: {error_text(error)}", hint=_PATTERN_HINT) from error
+        raise ConfigurationError(
+            f"{key}: {pattern!r} is not a regular expression: {error_text(error)}",
+            hint=_PATTERN_HINT,
+        ) from error
     if not compiled.groupindex:
-        raise ConfigurationError(f"{key}: {pattern!r} has no named group, so lines would have no fields", hint=_PATTERN_HINT)
+        raise ConfigurationError(
+            f"{key}: {pattern!r} has no named group, so lines would have no fields",
+            hint=_PATTERN_HINT,
+        )
     return compiled
 
 

@@ -9,8 +9,8 @@
 | `data` | RFC 5424: the structured data, `{id: {name: value}}` |
 | `message` | the rest; an object if it is of a message format |
 
-Nil values (`-`) are left out. Times of RFC 3164 are `Oct 11 22:14:15`, in a zone, with or without a year, or ISO 8601 as rsyslog writes
-them.
+Nil values (`-`) are left out. Times of RFC 3164 are `Oct 11 22:14:15`, in a zone, with or without
+a year, or ISO 8601 as rsyslog writes them.
 """
 
 from __future__ import annotations
@@ -31,15 +31,29 @@ _FACILITIES: Final = (
     *(f"local{number}" for number in range(8)),
 )
 _SEVERITIES: Final = ("emerg", "alert", "crit", "err", "warning", "notice", "info", "debug")
-_PRIORITIES: Final = {str(8 * at + level): (name, word) for at, name in enumerate(_FACILITIES) for level, word in enumerate(_SEVERITIES)}
+_PRIORITIES: Final = {
+    str(8 * at + level): (name, word)
+    for at, name in enumerate(_FACILITIES)
+    for level, word in enumerate(_SEVERITIES)
+}
 
 _DATA: Final = r'(?:\[[^ =\]"]++(?: [^ =\]"]++="(?:[^"\\]++|\\.)*+")*+\])++'
 _FIELD: Final = r"(?:- |([^ ]++) )"
-_NEW: Final = re.compile(rf"<([0-9]{{1,3}})>[1-9][0-9]? (?:-|{ISO_TIME}) {_FIELD * 4}(?:-|({_DATA}))(?: (.*+)|\Z)", re.DOTALL)
-_OLD: Final = re.compile(
-    rf"(?:<([0-9]{{1,3}})>)?+(?:{ISO_TIME}|([A-Z][a-z]{{2}} [ 0-9][0-9] (?:[0-9]{{4}} )?[0-9:]{{8}})(?:\.[0-9]++)?+:?) ++(.*+)", re.DOTALL
+_NEW: Final = re.compile(
+    rf"<([0-9]{{1,3}})>[1-9][0-9]? (?:-|{ISO_TIME}) {_FIELD * 4}(?:-|({_DATA}))(?: (.*+)|\Z)",
+    re.DOTALL,
 )
-_HOST_AND_TAG: Final = re.compile(r"(?:([^ \[\n]*[^ \[:\n])(?: ++|\Z))?(?:([^ :\[\]\n]++)(?:\[([^ \[\]]*+)\])?+:(?: |\Z))?(.*+)", re.DOTALL)
+_OLD: Final = re.compile(
+    (
+        rf"(?:<([0-9]{{1,3}})>)?+(?:{ISO_TIME}|([A-Z][a-z]{{2}} [ 0-9][0-9] (?:[0-9]{{4}} "
+        rf")?[0-9:]{{8}})(?:\.[0-9]++)?+:?) ++(.*+)"
+    ),
+    re.DOTALL,
+)
+_HOST_AND_TAG: Final = re.compile(
+    r"(?:([^ \[\n]*[^ \[:\n])(?: ++|\Z))?(?:([^ :\[\]\n]++)(?:\[([^ \[\]]*+)\])?+:(?: |\Z))?(.*+)",
+    re.DOTALL,
+)
 _ELEMENT: Final = re.compile(r'\[([^ =\]"]++)((?:[^"\]]++|"(?:[^"\\]++|\\.)*+")*+)\]', re.DOTALL)
 _PARAMETER: Final = re.compile(r' ([^ =\]"]++)="((?:[^"\\]++|\\.)*+)"', re.DOTALL)
 _ESCAPED: Final = re.compile(r'\\(["\\\]])')
@@ -86,11 +100,27 @@ def syslog_parser(zone: tzinfo, message: MessageParser) -> LineParser:
             host, app, pid, rest = parts.groups()
             msgid = elements = None
         value = None if rest is None else message(rest)
-        if (priority is not None and priority not in _PRIORITIES) or (value is None and rest is not None):
+        if (priority is not None and priority not in _PRIORITIES) or (
+            value is None and rest is not None
+        ):
             return None
         facility, severity = (None, None) if priority is None else _PRIORITIES[priority]
-        record = _SyslogLine(facility, severity, None if time is None else time.text, host, app, pid, msgid, elements, value)
-        return (encode(record), b"", reference) if time is None else (encode(record), time.json, time.seconds)
+        record = _SyslogLine(
+            facility,
+            severity,
+            None if time is None else time.text,
+            host,
+            app,
+            pid,
+            msgid,
+            elements,
+            value,
+        )
+        return (
+            (encode(record), b"", reference)
+            if time is None
+            else (encode(record), time.json, time.seconds)
+        )
 
     return parse
 

@@ -9,13 +9,26 @@ from typing import Final, NamedTuple
 
 from forwarder.mapping.times import in_latest_year
 
-_MONTHS: Final = dict(zip(("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), range(1, 13), strict=True))
-_ACCESS: Final = re.compile(r"(\d\d)/([A-Z][a-z]{2})/(\d{4}):(\d\d):(\d\d):(\d\d) ([+-]\d\d)(\d\d)", re.ASCII)
+_MONTHS: Final = dict(
+    zip(
+        ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"),
+        range(1, 13),
+        strict=True,
+    )
+)
+_ACCESS: Final = re.compile(
+    r"(\d\d)/([A-Z][a-z]{2})/(\d{4}):(\d\d):(\d\d):(\d\d) ([+-]\d\d)(\d\d)", re.ASCII
+)
 _OLD: Final = re.compile(r"([A-Z][a-z]{2}) ([ \d]\d) (?:(\d{4}) )?(\d\d):(\d\d):(\d\d)", re.ASCII)
-ISO_TIME: Final = r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]++))?+(Z|[+-][0-9]{2}:[0-9]{2})"
+ISO_TIME: Final = (
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]++))?+(Z|[+-][0-9]{2}:"
+    r"[0-9]{2})"
+)
 """The three parts that `Rfc3339Times` wants."""
 _REMEMBERED: Final = 10_000
-"""Texts that are remembered: many more than there are seconds in the files that are read at the same time."""
+"""Texts that are remembered: many more than there are seconds in the files that are read at the
+same time.
+"""
 
 
 class LogTime(NamedTuple):
@@ -30,7 +43,12 @@ class LogTime(NamedTuple):
 
 def _log_time(time: datetime) -> LogTime:
     utc = time.astimezone(UTC)
-    text = utc.isoformat(timespec="microseconds" if utc.microsecond % 1000 else "milliseconds").removesuffix("+00:00") + "Z"
+    text = (
+        utc.isoformat(
+            timespec="microseconds" if utc.microsecond % 1000 else "milliseconds"
+        ).removesuffix("+00:00")
+        + "Z"
+    )
     return LogTime(text, b'"%b"' % text.encode(), float(utc.timestamp() // 1))
 
 
@@ -60,7 +78,15 @@ def _of_access(text: str) -> LogTime | None:
         day, month, year, hour, minute, second, hours, minutes = match.groups()
         offset = timedelta(hours=int(hours), minutes=int(hours[0] + minutes))
         return _log_time(
-            datetime(int(year), _MONTHS[month], int(day), int(hour), int(minute), min(int(second), 59), tzinfo=timezone(offset))
+            datetime(
+                int(year),
+                _MONTHS[month],
+                int(day),
+                int(hour),
+                int(minute),
+                min(int(second), 59),
+                tzinfo=timezone(offset),
+            )
         )
     except (ValueError, KeyError, OverflowError):
         return None
@@ -97,7 +123,9 @@ def _whole_second(text: str, zone: str) -> tuple[str, float] | None:
 
 
 class OldSyslogTimes:
-    """`Oct 11 22:14:15`, in a zone; the year is the latest in which it isn't later than a day after the reference."""
+    """`Oct 11 22:14:15`, in a zone; the year is the latest in which it isn't later than a day
+    after the reference.
+    """
 
     def __init__(self, zone: tzinfo) -> None:
         self._zone = zone
@@ -111,7 +139,8 @@ class OldSyslogTimes:
             return known[2]
         try:
             found = self._resolve(text, reference)
-        except (ValueError, KeyError, OverflowError, OSError):  # OSError: a reference that is far out of the calendar
+        except (ValueError, KeyError, OverflowError, OSError):
+            # OSError: a reference that is far out of the calendar
             return None
         if found is not None:
             if len(self._known) >= _REMEMBERED:
@@ -127,5 +156,7 @@ class OldSyslogTimes:
         rest = _MONTHS[month], int(day), int(hour), int(minute), min(int(second), 59)
         if year is not None:
             return -math.inf, math.inf, _log_time(datetime(int(year), *rest, tzinfo=self._zone))
-        begin, end, time = in_latest_year(lambda each: datetime(each, *rest, tzinfo=self._zone), reference, self._zone)
+        begin, end, time = in_latest_year(
+            lambda each: datetime(each, *rest, tzinfo=self._zone), reference, self._zone
+        )
         return begin, end, _log_time(time)

@@ -1,9 +1,12 @@
-"""An application with an older `posthog` that decides its visitors' flags: from the definitions, and by asking.
+"""An application with an older `posthog` that decides its visitors' flags: from the definitions,
+and by asking.
 
-    python flags.py --host http://127.0.0.1:8320 --key phc_… --secret-key phx_… --asked 20 < visitors.jsonl
+    python flags.py --host http://127.0.0.1:8320 --key phc_… --secret-key phx_… --asked 20 <
+    visitors.jsonl
 
-Each line of input is a visitor: distinct_id, person_properties, groups, group_properties. For each a line is written: what the definitions
-give (`flags`, `payloads`; what the SDK can't decide by itself is absent), and for the first `--asked` what the service says (`answered`).
+Each line of input is a visitor: distinct_id, person_properties, groups, group_properties. For each
+a line is written: what the definitions give (`flags`, `payloads`; what the SDK can't decide by
+itself is absent), and for the first `--asked` what the service says (`answered`).
 """
 
 from __future__ import annotations
@@ -35,7 +38,13 @@ def main() -> None:
         parser.add_argument(name, required=True)
     parser.add_argument("--asked", type=int, default=0)
     args = parser.parse_args()
-    deciding = Posthog(args.key, host=args.host, personal_api_key=args.secret_key, send=False, feature_flags_request_timeout_seconds=30)
+    deciding = Posthog(
+        args.key,
+        host=args.host,
+        personal_api_key=args.secret_key,
+        send=False,
+        feature_flags_request_timeout_seconds=30,
+    )
     asking = Posthog(args.key, host=args.host, send=False, feature_flags_request_timeout_seconds=30)
     deciding.load_feature_flags()  # type: ignore[no-untyped-call]
     for number, line in enumerate(sys.stdin):

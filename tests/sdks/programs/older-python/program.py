@@ -1,6 +1,7 @@
 """An application with an older posthog for Python, which sends marked events.
 
-    python program.py --host http://127.0.0.1:8320 --key phc_… --name python-3.7 --count 100 --parts 3
+    python program.py --host http://127.0.0.1:8320 --key phc_… --name python-3.7 --count 100
+    --parts 3
 
 It sends a part of its events, says so by a line, and waits for one before the next part.
 """
@@ -31,8 +32,14 @@ def main() -> None:
             sys.stdin.readline()
         for n in range(wanted.count):
             at = datetime.now(UTC)
-            properties = {"mark": f"{wanted.name}:{part}:{n}:", "at": at.isoformat(), "text": "Zoë 茶碗 😀"}
-            client.capture(distinct_id=f"user-{wanted.name}", event="page read", properties=properties)
+            properties = {
+                "mark": f"{wanted.name}:{part}:{n}:",
+                "at": at.isoformat(),
+                "text": "Zoë 茶碗 😀",
+            }
+            client.capture(
+                distinct_id=f"user-{wanted.name}", event="page read", properties=properties
+            )
             pace.wait(0.005)
         print(json.dumps({"part": part}), flush=True)
     sys.stdin.readline()

@@ -1,8 +1,10 @@
-"""An application that logs by OpenTelemetry's SDK for Python, and exports what it logs by OTLP over HTTP.
+"""An application that logs by OpenTelemetry's SDK for Python, and exports what it logs by OTLP
+over HTTP.
 
     python program.py --host http://127.0.0.1:8320 --count 1000 --journal sent.jsonl [--mode gzip]
 
-Each log record is a line of the journal. The program ends when the SDK says that everything was exported.
+Each log record is a line of the journal. The program ends when the SDK says that everything was
+exported.
 """
 
 from __future__ import annotations
@@ -19,7 +21,11 @@ from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 
-MODES = {"protobuf": Compression.NoCompression, "gzip": Compression.Gzip, "deflate": Compression.Deflate}
+MODES = {
+    "protobuf": Compression.NoCompression,
+    "gzip": Compression.Gzip,
+    "deflate": Compression.Deflate,
+}
 
 
 def main() -> None:
@@ -32,13 +38,22 @@ def main() -> None:
     parser.add_argument("--mode", choices=MODES, default="protobuf")
     options = parser.parse_args()
 
-    exporter = OTLPLogExporter(endpoint=f"{options.host}/v1/logs", compression=MODES[options.mode], timeout=40)
-    provider = LoggerProvider(resource=Resource.create({"service.name": "shop", "service.version": "1.2.3"}))
-    provider.add_log_record_processor(BatchLogRecordProcessor(exporter, schedule_delay_millis=100, export_timeout_millis=40_000))
+    exporter = OTLPLogExporter(
+        endpoint=f"{options.host}/v1/logs", compression=MODES[options.mode], timeout=40
+    )
+    provider = LoggerProvider(
+        resource=Resource.create({"service.name": "shop", "service.version": "1.2.3"})
+    )
+    provider.add_log_record_processor(
+        BatchLogRecordProcessor(exporter, schedule_delay_millis=100, export_timeout_millis=40_000)
+    )
     logger = provider.get_logger("shop.orders", "4.5")
     with options.journal.open("w") as journal:
         for n in range(options.count):
-            person, attributes = f"person-{n % 7}", {"n": n, "big": 2**60 + n, "share": 0.5, "paid": n % 2 == 0, "tags": ["a", "ü"]}
+            person, attributes = (
+                f"person-{n % 7}",
+                {"n": n, "big": 2**60 + n, "share": 0.5, "paid": n % 2 == 0, "tags": ["a", "ü"]},
+            )
             logger.emit(
                 LogRecord(
                     timestamp=time.time_ns(),
@@ -49,7 +64,9 @@ def main() -> None:
                     event_name="order placed",
                 )
             )
-            journal.write(json.dumps({"event": "order placed", "distinct_id": person, "n": n}) + "\n")
+            journal.write(
+                json.dumps({"event": "order placed", "distinct_id": person, "n": n}) + "\n"
+            )
     if not provider.force_flush(40_000):
         raise SystemExit("the SDK gave up")
     provider.shutdown()

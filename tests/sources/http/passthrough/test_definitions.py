@@ -7,7 +7,14 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.sources.http.passthrough.definitions import ENTRY_OVERHEAD, MAX_ENTRY, ResponseCache, UpstreamResponse, cache_key, matches
+from forwarder.sources.http.passthrough.definitions import (
+    ENTRY_OVERHEAD,
+    MAX_ENTRY,
+    ResponseCache,
+    UpstreamResponse,
+    cache_key,
+    matches,
+)
 from forwarder.sources.http.passthrough.upstream import FAILURES
 from tests.support.answered import Answered, answered, asked, get
 from tests.support.cases import cases
@@ -37,28 +44,50 @@ async def definitions(request: Asked) -> None:
         await request.write(DEFINITIONS)
 
 
-@cases("path", ["/flags/definitions?token=phc_x", "/api/feature_flag/local_evaluation/?token=phc_x&send_cohorts", "/api/feature_flag/"])
+@cases(
+    "path",
+    [
+        "/flags/definitions?token=phc_x",
+        "/api/feature_flag/local_evaluation/?token=phc_x&send_cohorts",
+        "/api/feature_flag/",
+    ],
+)
 async def test_asked_once_while_fresh(path: str) -> None:
-    """Polls within `definitions_max_age` get one answer, with its age, and the upstream is asked once; then it is asked for changes."""
+    """Polls within `definitions_max_age` get one answer, with its age, and the upstream is asked
+    once; then it is asked for changes.
+    """
     async with origin(definitions) as upstream, listening(passthrough=through(upstream)) as to:
         client, other = await to.connect(), await to.connect()
         for age in range(10):
             got = await ask([client, other][age % 2], "a", path)
-            assert (got.status, got.body, got.one("age"), got.one("etag")) == (200, b'{"flags":[]}', str(age), '"one"')
+            assert (got.status, got.body, got.one("age"), got.one("etag")) == (
+                200,
+                b'{"flags":[]}',
+                str(age),
+                '"one"',
+            )
             assert (got.one("content-type"), got.all("warning")) == ("application/json", [])
             await to.clock.advance(1)
         assert len(upstream.asked) == 1
         got = await ask(client, "a", path)
         assert (got.status, got.body, got.one("age")) == (200, b'{"flags":[]}', "0")
-        assert [request.headers.get("if-none-match") for request in upstream.asked] == [None, '"one"']
+        assert [request.headers.get("if-none-match") for request in upstream.asked] == [
+            None,
+            '"one"',
+        ]
         assert {request.headers["accept-encoding"] for request in upstream.asked} == {"identity"}
         assert to.passthrough is not None
         assert to.passthrough.statistics().cached == 1
 
 
 async def test_one_age() -> None:
-    """The age that a cache before the upstream tells gives way to ours: two would be no age at all."""
-    async with origin(always(whole(b"[]", "Age: 7"))) as upstream, listening(passthrough=through(upstream)) as to:
+    """The age that a cache before the upstream tells gives way to ours: two would be
+    no age at all.
+    """
+    async with (
+        origin(always(whole(b"[]", "Age: 7"))) as upstream,
+        listening(passthrough=through(upstream)) as to,
+    ):
         client = await to.connect()
         for age in ("0", "3"):
             assert (await ask(client)).one("age") == age
@@ -66,20 +95,27 @@ async def test_one_age() -> None:
 
 
 async def test_credentials_for_this_hop_alone() -> None:
-    """Credentials that `Connection` names aren't sent on, so what the upstream says then isn't kept as said to them."""
+    """Credentials that `Connection` names aren't sent on, so what the upstream says then isn't
+    kept as said to them.
+    """
 
     async def whose(request: Asked) -> None:
         await request.write(whole(request.headers.get("authorization", "nobody").encode()))
 
     async with origin(whose) as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
-        assert (await ask(client, "a", "/flags/definitions", "Connection: Authorization")).body == b"nobody"
+        assert (
+            await ask(client, "a", "/flags/definitions", "Connection: Authorization")
+        ).body == b"nobody"
         assert (await ask(client, "a", "/flags/definitions")).body == b"Bearer a"
 
 
 async def test_changed() -> None:
     """What the upstream says anew takes the place of what it said."""
-    async with origin(definitions) as upstream, listening(passthrough=through(upstream, definitions_max_age=0)) as to:
+    async with (
+        origin(definitions) as upstream,
+        listening(passthrough=through(upstream, definitions_max_age=0)) as to,
+    ):
         client = await to.connect()
         assert (await ask(client)).one("etag") == '"one"'
         upstream.handler = always(whole(b"new", 'ETag: "two"'))
@@ -88,20 +124,29 @@ async def test_changed() -> None:
 
 
 async def test_a_sender_that_has_them() -> None:
-    """`If-None-Match` is answered 304 from the cache, without a body; with another tag, the whole."""
+    """`If-None-Match` is answered 304 from the cache, without a body; with another
+    tag, the whole.
+    """
     async with origin(definitions) as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
         first = await ask(client, "a", "/flags/definitions", 'If-None-Match: "one"')
         assert (first.status, upstream.asked[0].headers.get("if-none-match")) == (304, None)
         got = await ask(client, "a", "/flags/definitions", 'If-None-Match: "zero", W/"one"')
-        assert (got.status, got.one("etag"), got.one("content-type"), got.one("age")) == (304, '"one"', None, "0")
+        assert (got.status, got.one("etag"), got.one("content-type"), got.one("age")) == (
+            304,
+            '"one"',
+            None,
+            "0",
+        )
         got = await ask(client, "a", "/flags/definitions", 'If-None-Match: "zero"')
         assert (got.status, got.body) == (200, b'{"flags":[]}')
         assert len(upstream.asked) == 1
 
 
 async def test_credentials_are_kept_apart() -> None:
-    """Nobody gets what another's credentials got; a poll without any isn't answered from the cache."""
+    """Nobody gets what another's credentials got; a poll without any isn't answered
+    from the cache.
+    """
 
     async def by_key(request: Asked) -> None:
         await request.write(whole(request.headers.get("authorization", "none").encode()))
@@ -109,7 +154,11 @@ async def test_credentials_are_kept_apart() -> None:
     async with origin(by_key) as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
         for _ in range(2):
-            assert [(await ask(client, key)).body for key in "abc"] == [b"Bearer a", b"Bearer b", b"Bearer c"]
+            assert [(await ask(client, key)).body for key in "abc"] == [
+                b"Bearer a",
+                b"Bearer b",
+                b"Bearer c",
+            ]
             assert (await asked(client, get("/flags/definitions?token=phc_x"))).body == b"none"
         assert len(upstream.asked) == 4
 
@@ -140,9 +189,14 @@ async def reset(request: Asked) -> None:
     raise ConnectionResetError
 
 
-@cases("handler", [reset, hang, always(whole(b"no", status="500 E")), always(whole(b"no", status="503 E"))])
+@cases(
+    "handler",
+    [reset, hang, always(whole(b"no", status="500 E")), always(whole(b"no", status="503 E"))],
+)
 async def test_served_stale_while_the_upstream_is_down(handler: Handler) -> None:
-    """With its age and warnings, for as long as it takes, also while nobody is let through to the upstream; then fresh ones again."""
+    """With its age and warnings, for as long as it takes, also while nobody is let through to the
+    upstream; then fresh ones again.
+    """
     async with origin(definitions) as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
         await ask(client)
@@ -159,11 +213,18 @@ async def test_served_stale_while_the_upstream_is_down(handler: Handler) -> None
                 age += 2
             got = await answered(client)
             age += seconds
-            assert (got.status, got.body, got.one("age"), got.all("warning")) == (200, b'{"flags":[]}', str(age), [STALE, FAILED])
+            assert (got.status, got.body, got.one("age"), got.all("warning")) == (
+                200,
+                b'{"flags":[]}',
+                str(age),
+                [STALE, FAILED],
+            )
         if to.passthrough is not None and to.passthrough.statistics().failing:
             got = await ask(client)
             assert (got.status, got.all("warning")) == (200, [STALE])
-            not_modified = await ask(client, "a", "/flags/definitions?token=phc_x", 'If-None-Match: "one"')
+            not_modified = await ask(
+                client, "a", "/flags/definitions?token=phc_x", 'If-None-Match: "one"'
+            )
             assert (not_modified.status, not_modified.all("warning")) == (304, [STALE])
         upstream.handler = definitions
         await to.clock.advance(31)
@@ -172,7 +233,9 @@ async def test_served_stale_while_the_upstream_is_down(handler: Handler) -> None
 
 
 async def test_nothing_to_serve() -> None:
-    """Without an answer from before the failure is told: 503, what the upstream said, 503 at once when it isn't asked any more."""
+    """Without an answer from before the failure is told: 503, what the upstream said, 503 at once
+    when it isn't asked any more.
+    """
     async with origin(reset) as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
         assert (await ask(client)).status == 503
@@ -222,44 +285,83 @@ async def test_what_is_never_kept(method: str) -> None:
         path = method if method.startswith("/") else "/flags/definitions"
         headers = [method] if ":" in method else []
         for _ in range(3):
-            await asked(client, get(path, "Authorization: a", *headers, method=method if method in ("POST", "HEAD") else "GET"))
+            await asked(
+                client,
+                get(
+                    path,
+                    "Authorization: a",
+                    *headers,
+                    method=method if method in ("POST", "HEAD") else "GET",
+                ),
+            )
         assert len(upstream.asked) == 3
         assert to.passthrough is not None
         assert to.passthrough.statistics().cached == 0
 
 
 async def test_answers_that_cant_be_kept() -> None:
-    """Too large, in a coding that not everybody reads, or with a cookie for one: they are passed through, each sender's its own."""
+    """Too large, in a coding that not everybody reads, or with a cookie for one: they are passed
+    through, each sender's its own.
+    """
     large = whole(b"x" * (MAX_ENTRY + 1))
-    for answer in (large, whole(b"packed", "Content-Encoding: gzip"), whole(b"x", "Set-Cookie: a=b")):
-        async with origin(always(answer)) as upstream, listening(passthrough=through(upstream)) as to:
+    for answer in (
+        large,
+        whole(b"packed", "Content-Encoding: gzip"),
+        whole(b"x", "Set-Cookie: a=b"),
+    ):
+        async with (
+            origin(always(answer)) as upstream,
+            listening(passthrough=through(upstream)) as to,
+        ):
             client = await to.connect()
             for _ in range(3):
                 got = await asked(client, poll("a", "/flags/definitions", "Accept-Encoding: gzip"))
                 assert got.body == answer.partition(b"\r\n\r\n")[2]
-            assert [request.headers["accept-encoding"] for request in upstream.asked] == ["identity", "gzip", "gzip", "gzip"]
+            assert [request.headers["accept-encoding"] for request in upstream.asked] == [
+                "identity",
+                "gzip",
+                "gzip",
+                "gzip",
+            ]
 
 
 @cases("header", ["Set-Cookie: balancer=a", "Content-Encoding: gzip"])
 async def test_errors_that_cant_be_shared_take_nothing_away(header: str) -> None:
-    """A gateway's error, with its own cookie or coding, ends no definitions that are kept, nor that they are kept from then on."""
-    async with origin(definitions) as upstream, listening(passthrough=through(upstream, definitions_max_age=0)) as to:
+    """A gateway's error, with its own cookie or coding, ends no definitions that are kept, nor
+    that they are kept from then on.
+    """
+    async with (
+        origin(definitions) as upstream,
+        listening(passthrough=through(upstream, definitions_max_age=0)) as to,
+    ):
         client = await to.connect()
         await ask(client)
         upstream.handler = always(whole(b"no", header, status="503 Service Unavailable"))
         got = await ask(client)
-        assert (got.status, got.body, got.all("warning"), got.one("set-cookie")) == (200, b'{"flags":[]}', [STALE, FAILED], None)
+        assert (got.status, got.body, got.all("warning"), got.one("set-cookie")) == (
+            200,
+            b'{"flags":[]}',
+            [STALE, FAILED],
+            None,
+        )
         upstream.handler = always(whole(b"slower", header, status="429 Too Many Requests"))
         assert (await ask(client)).status == 429
         upstream.handler = definitions
         before = len(upstream.asked)
         got = await ask(client)
-        assert (got.status, got.all("warning"), upstream.asked[before].headers.get("if-none-match")) == (200, [], '"one"')
+        assert (
+            got.status,
+            got.all("warning"),
+            upstream.asked[before].headers.get("if-none-match"),
+        ) == (200, [], '"one"')
 
 
 async def test_a_refusal_with_a_cookie_ends_what_was_kept() -> None:
     """Credentials that are refused are refused, whatever else the answer brings."""
-    async with origin(definitions) as upstream, listening(passthrough=through(upstream, definitions_max_age=0)) as to:
+    async with (
+        origin(definitions) as upstream,
+        listening(passthrough=through(upstream, definitions_max_age=0)) as to,
+    ):
         client = await to.connect()
         await ask(client)
         upstream.handler = always(whole(b"no", "Set-Cookie: balancer=a", status="401 Unauthorized"))
@@ -285,7 +387,9 @@ def answer(body: bytes = b"", *lines: tuple[bytes, bytes]) -> UpstreamResponse:
 
 
 def test_keys() -> None:
-    """Path but for its slash, query and credentials tell answers apart, wherever one ends and the next begins; nothing else does."""
+    """Path but for its slash, query and credentials tell answers apart, wherever one ends and the
+    next begins; nothing else does.
+    """
     bearer = [(b"Authorization", b"Bearer a")]
     keys = {
         cache_key(b"/flags/definitions?token=a", bearer),
@@ -297,17 +401,28 @@ def test_keys() -> None:
         cache_key(b"/api/feature_flag/local_evaluation?token=a", bearer),
     }
     assert len(keys) == 7
-    same = cache_key(b"/flags/definitions/?token=a", [(b"user-agent", b"x"), (b"authorization", b"Bearer a"), (b"Accept", b"y")])
+    same = cache_key(
+        b"/flags/definitions/?token=a",
+        [(b"user-agent", b"x"), (b"authorization", b"Bearer a"), (b"Accept", b"y")],
+    )
     assert same == cache_key(b"/flags/definitions?token=a", bearer)
 
 
 @cases(
     ("asked", "etag", "matching"),
     [
-        (b'"a"', b'"a"', True), (b'W/"a"', b'"a"', True), (b'"a"', b'W/"a"', True), (b'"b", "a"', b'"a"', True), (b"*", b'"a"', True),
-        (b'"b"', b'"a"', False), (b"", b'"a"', False), (b'"a"', b"", False), (b"*", b"", False), (b'"A"', b'"a"', False),
+        (b'"a"', b'"a"', True),
+        (b'W/"a"', b'"a"', True),
+        (b'"a"', b'W/"a"', True),
+        (b'"b", "a"', b'"a"', True),
+        (b"*", b'"a"', True),
+        (b'"b"', b'"a"', False),
+        (b"", b'"a"', False),
+        (b'"a"', b"", False),
+        (b"*", b"", False),
+        (b'"A"', b'"a"', False),
     ],
-)  # fmt: skip
+)
 def test_if_none_match(asked: bytes, etag: bytes, matching: bool) -> None:
     """Tags are compared weakly, one by one; a star matches whatever has a tag."""
     assert matches(asked, etag) is matching
@@ -320,7 +435,12 @@ def test_the_entry_that_was_used_longest_ago_goes_first() -> None:
         cache.put(name, answer(name), 0.0)
     assert cache.get(b"a") is not None
     cache.put(b"d", answer(b"d"), 0.0)
-    assert [cache.get(name) is not None for name in (b"a", b"b", b"c", b"d")] == [True, False, True, True]
+    assert [cache.get(name) is not None for name in (b"a", b"b", b"c", b"d")] == [
+        True,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_one_that_is_too_large_is_not_kept() -> None:
@@ -334,7 +454,9 @@ def test_one_that_is_too_large_is_not_kept() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(-1, 5000)), max_size=60))
 def test_bounds(steps: list[tuple[str, int]]) -> None:
-    """Bytes and number are within their bounds after each step, the bytes are those of the entries, and what was put last is there."""
+    """Bytes and number are within their bounds after each step, the bytes are those of the
+    entries, and what was put last is there.
+    """
     cache = ResponseCache(max_bytes=10_000, max_entries=4)
     for name, size in steps:
         key = name.encode()

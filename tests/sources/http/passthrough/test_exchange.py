@@ -1,4 +1,6 @@
-"""Bodies and answers flow at the pace of the slower side, and answers keep the order of requests."""
+"""Bodies and answers flow at the pace of the slower side, and answers keep the order
+of requests.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def held(to: Listening) -> int:
 
 @cases("crowded", [False, True])
 async def test_a_slow_upstream_slows_the_sender(crowded: bool) -> None:
-    """While it doesn't read, at most a window and a read are held, and less while too much is being received; then all of it goes."""
+    """While it doesn't read, at most a window and a read are held, and less while too much is
+    being received; then all of it goes.
+    """
     go = asyncio.Event()
 
     async def slow(request: Asked) -> None:
@@ -59,7 +63,10 @@ async def test_a_slow_upstream_slows_the_sender(crowded: bool) -> None:
     size = 60_000_000
     headroom = Headroom(10_000 if crowded else 24_000_000)
     policy = HttpPolicy(max_body=size)
-    async with origin(slow) as upstream, listening(policy, headroom=headroom, passthrough=through(upstream)) as to:
+    async with (
+        origin(slow) as upstream,
+        listening(policy, headroom=headroom, passthrough=through(upstream)) as to,
+    ):
         client = await to.connect()
         await client.send(post("/s/", b"").replace(b"Length: 0", b"Length: %d" % size))
         sent = await pour(client, size)
@@ -75,7 +82,9 @@ async def test_a_slow_upstream_slows_the_sender(crowded: bool) -> None:
 
 
 async def test_two_bodies_in_one_read() -> None:
-    """What one read brought of the next body waits too: that the first is taken doesn't open the sender's way for the second."""
+    """What one read brought of the next body waits too: that the first is taken doesn't open the
+    sender's way for the second.
+    """
     size = 30_000_000
     with socket.socket() as full, socket.socket() as first, socket.socket() as second:
         full.bind(("127.0.0.1", 0))
@@ -84,8 +93,14 @@ async def test_two_bodies_in_one_read() -> None:
             filler.setblocking(False)
             filler.connect_ex(full.getsockname())
         async with origin() as upstream:
-            policy = PassThroughPolicy(url=upstream.url, assets_url=f"http://127.0.0.1:{full.getsockname()[1]}", connect_timeout=60.0)
-            async with listening(HttpPolicy(max_body=size), headroom=Headroom(0), passthrough=policy) as to:
+            policy = PassThroughPolicy(
+                url=upstream.url,
+                assets_url=f"http://127.0.0.1:{full.getsockname()[1]}",
+                connect_timeout=60.0,
+            )
+            async with listening(
+                HttpPolicy(max_body=size), headroom=Headroom(0), passthrough=policy
+            ) as to:
                 client = await to.connect()
                 waits = post("/static/x", b"").replace(b"Length: 0", b"Length: %d" % size)
                 await client.send(post("/s/", b"abc") + waits + b"y")
@@ -96,8 +111,13 @@ async def test_two_bodies_in_one_read() -> None:
 
 
 async def test_a_trickle_while_much_is_received() -> None:
-    """A sender that brings a byte a second is too slow also while each byte shuts the window for a moment: 408."""
-    async with origin() as upstream, listening(headroom=Headroom(0), passthrough=through(upstream)) as to:
+    """A sender that brings a byte a second is too slow also while each byte shuts the window for a
+    moment: 408.
+    """
+    async with (
+        origin() as upstream,
+        listening(headroom=Headroom(0), passthrough=through(upstream)) as to,
+    ):
         client = await to.connect()
         await client.send(post("/s/", b"x" * 1000)[:-900])
         for _ in range(int(BODY_GRACE) + 3):
@@ -108,13 +128,18 @@ async def test_a_trickle_while_much_is_received() -> None:
 
 
 async def test_an_upstream_that_never_reads() -> None:
-    """503 after `timeout`; what still comes of the body is thrown away, and the connection goes on."""
+    """503 after `timeout`; what still comes of the body is thrown away, and the
+    connection goes on.
+    """
 
     async def deaf(request: Asked) -> None:
         await asyncio.Event().wait()
 
     size = 60_000_000
-    async with origin(deaf) as upstream, listening(HttpPolicy(max_body=size), passthrough=through(upstream)) as to:
+    async with (
+        origin(deaf) as upstream,
+        listening(HttpPolicy(max_body=size), passthrough=through(upstream)) as to,
+    ):
         client = await to.connect()
         await client.send(post("/s/", b"").replace(b"Length: 0", b"Length: %d" % size))
         sent = await pour(client, size)
@@ -127,7 +152,9 @@ async def test_an_upstream_that_never_reads() -> None:
 
 @cases("secure", [False, True])
 async def test_a_slow_sender_slows_the_upstream(secure: bool, tmp_path: Path) -> None:
-    """While it doesn't read its answer, no more of that is read than fits in a few buffers; it isn't late; then all of it comes."""
+    """While it doesn't read its answer, no more of that is read than fits in a few buffers; it
+    isn't late; then all of it comes.
+    """
     size = 40_000_000
     written = 0
 
@@ -142,7 +169,9 @@ async def test_a_slow_sender_slows_the_upstream(secure: bool, tmp_path: Path) ->
     tls = load_tls(certificate.cert_file, certificate.key_file) if secure else None
     trust = ssl.create_default_context(cafile=str(certificate.cert_file)) if secure else None
     async with origin(large) as upstream, listening(passthrough=through(upstream), tls=tls) as to:
-        client = await to.connect(limit=65536, ssl=trust, server_hostname="localhost" if secure else None)
+        client = await to.connect(
+            limit=65536, ssl=trust, server_hostname="localhost" if secure else None
+        )
         await client.send(get("/static/large.js"))
         before = -1
         while before != written or not written:
@@ -164,18 +193,24 @@ async def test_a_sender_that_never_reads() -> None:
     async with origin(large) as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect(limit=1024)
         await client.send(get("/static/large.js"))
-        await to.until(lambda: any(connection._life.unread for connection in to.listener._state.connections))
+        await to.until(
+            lambda: any(connection._life.unread for connection in to.listener._state.connections)
+        )
         await to.pass_time(int(STALLED) + 2)
         await asyncio.wait_for(upstream.asked[0].gone.wait(), 5)
         assert to.listener.statistics().connections == 0
 
 
 async def test_an_early_answer() -> None:
-    """An upstream may answer before it has read the body: the sender gets that answer when it has said all, and the rest is thrown away."""
+    """An upstream may answer before it has read the body: the sender gets that answer when it has
+    said all, and the rest is thrown away.
+    """
 
     async def early(request: Asked) -> None:
         await request.reader.readexactly(10)
-        await request.write(b"HTTP/1.1 413 Too Much\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")
+        await request.write(
+            b"HTTP/1.1 413 Too Much\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno"
+        )
         raise ConnectionResetError
 
     async with origin(early) as upstream, listening(passthrough=through(upstream)) as to:
@@ -194,11 +229,16 @@ async def test_over_tls_and_a_unix_socket(tmp_path: Path) -> None:
 
     async def echo(request: Asked) -> None:
         await request.read()
-        await request.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body), request.body)
+        await request.write(
+            b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body), request.body
+        )
 
     certificate = make_certificate(tmp_path)
     trust = ssl.create_default_context(cafile=str(certificate.cert_file))
-    options = {"listen": "127.0.0.1:0", "tls": load_tls(certificate.cert_file, certificate.key_file)}
+    options = {
+        "listen": "127.0.0.1:0",
+        "tls": load_tls(certificate.cert_file, certificate.key_file),
+    }
     async with origin(echo) as upstream:
         async with listening(passthrough=through(upstream), **options) as to:  # type: ignore[arg-type]
             client = await to.connect(ssl=trust, server_hostname="localhost")
@@ -210,7 +250,9 @@ async def test_over_tls_and_a_unix_socket(tmp_path: Path) -> None:
 
 
 async def test_an_upstream_with_tls(tmp_path: Path) -> None:
-    """An upstream is spoken to over TLS, and its certificate is checked with what the policy holds."""
+    """An upstream is spoken to over TLS, and its certificate is checked with what the
+    policy holds.
+    """
     certificate = make_certificate(tmp_path)
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.load_cert_chain(certificate.cert_file, certificate.key_file)
@@ -220,7 +262,9 @@ async def test_an_upstream_with_tls(tmp_path: Path) -> None:
         await upstream.start(server)
         url = upstream.url.replace("http:", "https:")
         trust = ssl.create_default_context(cafile=str(certificate.cert_file))
-        async with listening(passthrough=PassThroughPolicy(url=url, assets_url=url, tls=trust)) as to:
+        async with listening(
+            passthrough=PassThroughPolicy(url=url, assets_url=url, tls=trust)
+        ) as to:
             assert (await asked(await to.connect(), get("/flags"))).body == b"ok"
         async with listening(passthrough=PassThroughPolicy(url=url, assets_url=url)) as to:
             assert (await asked(await to.connect(), get("/flags"))).status == 503
@@ -230,13 +274,26 @@ async def test_through_a_proxy() -> None:
     """With a proxy, that is what is spoken to: it is told the upstream's address."""
     async with origin() as proxy:
         url = "http://upstream.invalid/base"
-        async with listening(passthrough=PassThroughPolicy(url=url, assets_url=url, proxy=proxy.url)) as to:
+        async with listening(
+            passthrough=PassThroughPolicy(url=url, assets_url=url, proxy=proxy.url)
+        ) as to:
             assert (await asked(await to.connect(), get("/flags?v=2"))).body == b"ok"
         assert proxy.targets == ["http://upstream.invalid/base/flags?v=2"]
         assert proxy.asked[0].headers["host"] == "upstream.invalid"
 
 
-KINDS = ["event", "late", "get", "post", "chunks", "head", "nowhere", "options", "definitions", "asset"]
+KINDS = [
+    "event",
+    "late",
+    "get",
+    "post",
+    "chunks",
+    "head",
+    "nowhere",
+    "options",
+    "definitions",
+    "asset",
+]
 
 
 async def echo(request: Asked) -> None:
@@ -245,10 +302,17 @@ async def echo(request: Asked) -> None:
     await turns(len(request.target) * 7 % 11)
     words = request.target.encode() + b" " + request.body
     if request.method == "HEAD":
-        await request.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Target: %b\r\n\r\n" % request.target.encode())
+        await request.write(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Target: %b\r\n\r\n"
+            % request.target.encode()
+        )
     elif "chunks" in request.target:
-        pieces = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in (words[:7], words[7:]) if piece]
-        await request.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", *pieces, b"0\r\n\r\n")
+        pieces = [
+            b"%x\r\n%b\r\n" % (len(piece), piece) for piece in (words[:7], words[7:]) if piece
+        ]
+        await request.write(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", *pieces, b"0\r\n\r\n"
+        )
     else:
         await request.write(whole(words))
 
@@ -265,7 +329,10 @@ def spelled(kind: str, number: int, body: bytes) -> tuple[bytes, bytes | int]:
         "head": (get(f"/s?{number}", method="HEAD"), b""),
         "nowhere": (post("/nowhere", body), 404),
         "options": (get("/flags", method="OPTIONS"), 204),
-        "definitions": (get(f"/flags/definitions?{number}", "Authorization: a"), b"/flags/definitions?%d " % number),
+        "definitions": (
+            get(f"/flags/definitions?{number}", "Authorization: a"),
+            b"/flags/definitions?%d " % number,
+        ),
         "asset": (get(f"/static/{number}.js"), b"/static/%d.js " % number),
     }
     return kinds[kind]
@@ -282,11 +349,17 @@ async def acknowledge(to: Listening, chance: random.Random, stop: asyncio.Event)
 @pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 9), st.binary(max_size=40)), max_size=14),
+    st.lists(
+        st.tuples(st.sampled_from(KINDS), st.integers(0, 9), st.binary(max_size=40)), max_size=14
+    ),
     st.randoms(use_true_random=False),
 )
-async def test_every_request_gets_its_answer(requests: list[tuple[str, int, bytes]], chance: random.Random) -> None:
-    """Events that are acknowledged at once or late, in any order, calls with and without bodies, refusals: one stream, cut anywhere."""
+async def test_every_request_gets_its_answer(
+    requests: list[tuple[str, int, bytes]], chance: random.Random
+) -> None:
+    """Events that are acknowledged at once or late, in any order, calls with and without bodies,
+    refusals: one stream, cut anywhere.
+    """
     spelled_out = [spelled(*request) for request in requests]
     stream = b"".join([request for request, _ in spelled_out])
     async with origin(echo) as upstream, listening(passthrough=through(upstream)) as to:

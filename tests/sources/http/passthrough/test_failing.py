@@ -31,7 +31,9 @@ async def closes(request: Asked) -> None:
 async def switches(request: Asked) -> None:
     """Answer in another protocol, which nobody has asked for."""
     await request.read()
-    await request.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+    await request.write(
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"
+    )
 
 
 def failing(to: Listening) -> tuple[tuple[str, str], ...]:
@@ -58,9 +60,20 @@ async def test_nobody_listens() -> None:
         assert (await asked(client, post())).status == 200
 
 
-@cases("handler", [reset, closes, switches, always(b"no HTTP at all\r\n\r\n"), always(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n")])
+@cases(
+    "handler",
+    [
+        reset,
+        closes,
+        switches,
+        always(b"no HTTP at all\r\n\r\n"),
+        always(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n"),
+    ],
+)
 async def test_no_answer(handler: object) -> None:
-    """An upstream that breaks off before the head of its answer is complete, or doesn't speak HTTP, is 503."""
+    """An upstream that breaks off before the head of its answer is complete, or doesn't speak
+    HTTP, is 503.
+    """
 
     async def breaks(request: Asked) -> None:
         await handler(request)  # type: ignore[operator]
@@ -72,9 +85,14 @@ async def test_no_answer(handler: object) -> None:
         assert (await asked(client, post())).status == 200
 
 
-@cases(("path", "seconds"), [("/flags", 2), ("/decide/", 2), ("/flags/definitions", 2), ("/s/", 30), ("/array/x/y", 30)])
+@cases(
+    ("path", "seconds"),
+    [("/flags", 2), ("/decide/", 2), ("/flags/definitions", 2), ("/s/", 30), ("/array/x/y", 30)],
+)
 async def test_an_upstream_that_hangs(path: str, seconds: int) -> None:
-    """503 after `flags_timeout` for what an app waits for, after `timeout` for the rest; the upstream's connection is dropped."""
+    """503 after `flags_timeout` for what an app waits for, after `timeout` for the rest; the
+    upstream's connection is dropped.
+    """
     async with origin(hang) as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
         await client.send(get(path))
@@ -97,7 +115,9 @@ async def test_an_upstream_that_cant_be_connected_to() -> None:
             filler.setblocking(False)
             filler.connect_ex(full.getsockname())
         url = f"http://127.0.0.1:{full.getsockname()[1]}"
-        async with listening(passthrough=PassThroughPolicy(url=url, assets_url=url, connect_timeout=0.05)) as to:
+        async with listening(
+            passthrough=PassThroughPolicy(url=url, assets_url=url, connect_timeout=0.05)
+        ) as to:
             client = await to.connect()
             assert (await asked(client, get("/static/x"))).status == 503
 
@@ -115,7 +135,9 @@ async def test_a_slow_sender_is_not_taken_for_a_slow_upstream() -> None:
 
 
 async def test_a_sender_that_stalls() -> None:
-    """A body that doesn't come is 408, and the upstream's connection is dropped: it isn't left with half a body."""
+    """A body that doesn't come is 408, and the upstream's connection is dropped: it isn't left
+    with half a body.
+    """
     async with origin() as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
         await client.send(post("/flags", b"abcdef")[:-3])
@@ -126,11 +148,19 @@ async def test_a_sender_that_stalls() -> None:
         assert failing(to) == ()
 
 
-@cases("head", [b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n64\r\n"])
+@cases(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n64\r\n",
+    ],
+)
 @cases("way", ["reset", "close", "hang"])
 @cases("version", ["1.1", "1.0"])
 async def test_an_answer_that_is_cut(head: bytes, way: str, version: str) -> None:
-    """The sender sees that it is: its connection is reset, never ended as if the body were whole."""
+    """The sender sees that it is: its connection is reset, never ended as if the body
+    were whole.
+    """
 
     async def handler(request: Asked) -> None:
         await request.read()
@@ -157,7 +187,9 @@ async def test_an_answer_that_is_cut(head: bytes, way: str, version: str) -> Non
 
 
 async def test_the_time_between_pieces_counts_anew() -> None:
-    """An answer that goes on coming may take as long as it likes, if it isn't one that an app waits for."""
+    """An answer that goes on coming may take as long as it likes, if it isn't one that an app
+    waits for.
+    """
     more = asyncio.Semaphore(0)
 
     async def handler(request: Asked) -> None:
@@ -177,13 +209,18 @@ async def test_the_time_between_pieces_counts_anew() -> None:
 
 
 async def test_five_failures_in_a_row() -> None:
-    """Then 503 with Retry-After at once, without asking; one at a time is let through to see whether it is back; then all are."""
+    """Then 503 with Retry-After at once, without asking; one at a time is let through to see
+    whether it is back; then all are.
+    """
     async with origin(reset) as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
         for number in range(FAILURES):
             assert failing(to) == ()
             assert (await asked(client, post(f"/flags?{number}", b"x"))).status == 503
-        assert failing(to) == ((upstream.url, "ServerDisconnectedError"),) or failing(to)[0][0] == upstream.url
+        assert (
+            failing(to) == ((upstream.url, "ServerDisconnectedError"),)
+            or failing(to)[0][0] == upstream.url
+        )
         for _ in range(3):
             got = await asked(client, post("/decide", b"x"))
             assert (got.status, got.one("retry-after")) == (503, "1")
@@ -200,7 +237,9 @@ async def test_five_failures_in_a_row() -> None:
 
 
 async def opened(to: Listening, upstream: Origin) -> Client:
-    """A connection on which calls have failed until the next may probe, by an upstream that is back."""
+    """A connection on which calls have failed until the next may probe, by an upstream that is
+    back.
+    """
     upstream.handler = reset
     client = await to.connect()
     for _ in range(FAILURES):
@@ -213,7 +252,9 @@ async def opened(to: Listening, upstream: Origin) -> Client:
 
 @cases("rest", [b"Expect: no\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n"])
 async def test_a_probe_that_is_refused_at_once(rest: bytes) -> None:
-    """A request that is refused in the very read that brought its head never asked: the next one may probe."""
+    """A request that is refused in the very read that brought its head never asked: the next one
+    may probe.
+    """
     async with origin() as upstream, listening(passthrough=through(upstream)) as to:
         client = await opened(to, upstream)
         refused = await to.connect()
@@ -237,7 +278,9 @@ async def test_a_probe_with_a_slow_sender() -> None:
 
 
 async def test_a_repeated_get_has_no_body_any_more() -> None:
-    """A GET with a body whose kept connection breaks is 503 at once: what was sent of the body can't be sent again."""
+    """A GET with a body whose kept connection breaks is 503 at once: what was sent of the body
+    can't be sent again.
+    """
 
     async def breaks(request: Asked) -> None:
         await request.read()
@@ -254,8 +297,13 @@ async def test_a_repeated_get_has_no_body_any_more() -> None:
 
 
 async def test_gateway_errors_count_as_failures() -> None:
-    """502, 503 and 504 of whoever stands before the upstream are passed on, and count; other answers prove that it is there."""
-    async with origin(always(whole(b"no", "Retry-After: 7", status="503 No"))) as upstream, listening(passthrough=through(upstream)) as to:
+    """502, 503 and 504 of whoever stands before the upstream are passed on, and count; other
+    answers prove that it is there.
+    """
+    async with (
+        origin(always(whole(b"no", "Retry-After: 7", status="503 No"))) as upstream,
+        listening(passthrough=through(upstream)) as to,
+    ):
         client = await to.connect()
         for status in ("500 E", "404 N", "401 U", "429 T"):
             upstream.handler = always(whole(b"no", status=status))
@@ -266,12 +314,19 @@ async def test_gateway_errors_count_as_failures() -> None:
             got = await asked(client, get("/flags"))
             assert (got.status, got.body, got.one("retry-after")) == (503, b"no", "7")
         got = await asked(client, get("/flags"))
-        assert (got.body, got.one("retry-after")) == (b"The upstream fails; it will be asked again soon.\n", "1")
+        assert (got.body, got.one("retry-after")) == (
+            b"The upstream fails; it will be asked again soon.\n",
+            "1",
+        )
 
 
 async def test_assets_have_a_circuit_of_their_own() -> None:
     """An address for assets that fails keeps nobody from their flags."""
-    async with origin() as upstream, origin(reset) as assets, listening(passthrough=through(upstream, assets)) as to:
+    async with (
+        origin() as upstream,
+        origin(reset) as assets,
+        listening(passthrough=through(upstream, assets)) as to,
+    ):
         client = await to.connect()
         for _ in range(FAILURES):
             assert (await asked(client, get("/static/a.js"))).status == 503
@@ -280,7 +335,9 @@ async def test_assets_have_a_circuit_of_their_own() -> None:
 
 
 async def test_the_sender_leaves() -> None:
-    """The request to the upstream is dropped, while its answer is waited for and while it comes; that is no failure of the upstream."""
+    """The request to the upstream is dropped, while its answer is waited for and while it comes;
+    that is no failure of the upstream.
+    """
     started = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nx"
 
     async def begins(request: Asked) -> None:
@@ -321,7 +378,9 @@ async def test_the_sender_closes_its_side_while_the_answer_comes() -> None:
 
 
 async def test_too_many() -> None:
-    """A sender has seven eighths of the permits, and no more: what it asks then is 503 with Retry-After, and events are taken."""
+    """A sender has seven eighths of the permits, and no more: what it asks then is 503 with
+    Retry-After, and events are taken.
+    """
     share = OTHER_PERMITS * 7 // 8
     async with origin(hang) as upstream, listening(passthrough=through(upstream)) as to:
         clients = [await to.connect() for _ in range(4)]
@@ -339,7 +398,9 @@ async def test_too_many() -> None:
 
 
 async def test_draining() -> None:
-    """A listener that drains lets what is under way end, with `Connection: close`, and refuses the rest; `until_idle` waits for it."""
+    """A listener that drains lets what is under way end, with `Connection: close`, and refuses the
+    rest; `until_idle` waits for it.
+    """
     go = asyncio.Event()
 
     async def handler(request: Asked) -> None:
@@ -377,5 +438,9 @@ async def test_via() -> None:
     """The forwarder adds itself; loops are recognized by another header."""
     async with origin() as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
-        assert (await asked(client, get("/flags", "Via: 1.1 forwarder", "Via: 1.1 forwarder, 1.0 x"))).status == 200
-        assert upstream.asked[0].headers["via"] == "1.1 forwarder, 1.1 forwarder, 1.0 x, 1.1 forwarder"
+        assert (
+            await asked(client, get("/flags", "Via: 1.1 forwarder", "Via: 1.1 forwarder, 1.0 x"))
+        ).status == 200
+        assert (
+            upstream.asked[0].headers["via"] == "1.1 forwarder, 1.1 forwarder, 1.0 x, 1.1 forwarder"
+        )

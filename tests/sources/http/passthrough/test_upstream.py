@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.clock import Backoff
-from forwarder.sources.http.passthrough.upstream import FAILURES, PROBE_SECONDS, BreakerPermit, CircuitBreaker, PausableTimeout
+from forwarder.sources.http.passthrough.upstream import (
+    FAILURES,
+    PROBE_SECONDS,
+    BreakerPermit,
+    CircuitBreaker,
+    PausableTimeout,
+)
 from tests.support.clock import FakeClock
 
 SURE = Backoff(1.0, 30.0, lambda _, high: high)
@@ -43,7 +49,9 @@ def test_failures_in_a_row() -> None:
 
 
 def test_an_answer_that_begins_is_not_enough_for_a_closed_one() -> None:
-    """Answers that begin and break off each time are failures in a row; an open one is closed by the beginning of one."""
+    """Answers that begin and break off each time are failures in a row; an open one is closed by
+    the beginning of one.
+    """
     circuit = CircuitBreaker()
     for _ in range(FAILURES):
         attempt = leave(circuit, 0.0)
@@ -55,7 +63,9 @@ def test_an_answer_that_begins_is_not_enough_for_a_closed_one() -> None:
 
 
 def test_probes_come_at_growing_intervals() -> None:
-    """One each time, after 1, 2, 4, … up to 30 seconds from the last one's failure, until one succeeds."""
+    """One each time, after 1, 2, 4, … up to 30 seconds from the last one's failure, until one
+    succeeds.
+    """
     now = 100.0
     circuit = opened(now)
     for wait in (1, 2, 4, 8, 16, 30, 30):
@@ -81,7 +91,9 @@ def test_a_probe_that_is_given_up_makes_room_for_another() -> None:
 
 
 def test_a_slow_probe_is_overtaken() -> None:
-    """Its sender may take its time: after a while another may probe, and the failure of the slow one no longer counts."""
+    """Its sender may take its time: after a while another may probe, and the failure of the slow
+    one no longer counts.
+    """
     circuit = opened(100.0)
     slow = leave(circuit, 101.0)
     assert circuit.retry_after(102.0) == PROBE_SECONDS - 1.0
@@ -94,7 +106,9 @@ def test_a_slow_probe_is_overtaken() -> None:
 
 
 def test_stragglers() -> None:
-    """Failures of requests that began before it opened don't put off the probe; a success of one closes it."""
+    """Failures of requests that began before it opened don't put off the probe; a success of one
+    closes it.
+    """
     circuit = CircuitBreaker(probes=SURE)
     early = [leave(circuit, 0.0) for _ in range(FAILURES + 3)]
     for attempt in early[:FAILURES]:
@@ -116,10 +130,25 @@ def test_one_failure_is_told_twice() -> None:
     assert circuit.open is None
 
 
-@given(st.lists(st.tuples(st.sampled_from(["begin", "answered", "succeeded", "failed", "abandoned"]), st.floats(0, 60)), max_size=80))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["begin", "answered", "succeeded", "failed", "abandoned"]),
+            st.floats(0, 60),
+        ),
+        max_size=80,
+    )
+)
 def test_at_most_one_probe_and_never_for_ever(steps: list[tuple[str, float]]) -> None:
-    """Whatever comes in whichever order: one probe goes each `PROBE_SECONDS` at most while it is open, and the next one may go soon."""
-    circuit, now, out, last = CircuitBreaker(), 0.0, list[tuple[BreakerPermit, bool]](), -PROBE_SECONDS
+    """Whatever comes in whichever order: one probe goes each `PROBE_SECONDS` at most while it is
+    open, and the next one may go soon.
+    """
+    circuit, now, out, last = (
+        CircuitBreaker(),
+        0.0,
+        list[tuple[BreakerPermit, bool]](),
+        -PROBE_SECONDS,
+    )
     probe: BreakerPermit | None = None
     for step, seconds in steps:
         now += seconds
@@ -171,7 +200,9 @@ async def test_progress(clock: FakeClock, whole: bool) -> None:
 
 
 async def test_it_stands_still_while_the_sender_is_waited_for(clock: FakeClock) -> None:
-    """Neither its bringing the request nor its reading the answer counts, and both together don't either."""
+    """Neither its bringing the request nor its reading the answer counts, and both together don't
+    either.
+    """
     patience = PausableTimeout(clock, 10, total=True)
     task = asyncio.create_task(waiting(patience))
     await clock.advance(4)

@@ -38,7 +38,9 @@ async def waiting(to: Listening, count: int) -> None:
 
 
 async def test_an_answer_comes_when_it_is_due() -> None:
-    """The request is offered at once, and answered and counted when it is acknowledged; the connection stays open."""
+    """The request is offered at once, and answered and counted when it is acknowledged; the
+    connection stays open.
+    """
     async with listening() as to:
         to.intake.later = late
         client = await to.connect()
@@ -49,12 +51,18 @@ async def test_an_answer_comes_when_it_is_due() -> None:
             assert sum(to.listener.statistics().requests.values()) == number
             to.intake.acknowledge()
             reply = await client.reply()
-            assert (reply.status, reply.body, reply.headers.get("connection")) == (200, b'{"status":"Ok"}', None)
+            assert (reply.status, reply.body, reply.headers.get("connection")) == (
+                200,
+                b'{"status":"Ok"}',
+                None,
+            )
         assert to.listener.statistics().requests == {("/batch", 200): 3}
 
 
 async def test_not_acknowledged_is_503() -> None:
-    """The sender is told when to come back, on a connection that stays open, also behind a head that was seen before."""
+    """The sender is told when to come back, on a connection that stays open, also behind a head
+    that was seen before.
+    """
     async with listening() as to:
         to.intake.later = late
         client = await to.connect()
@@ -63,21 +71,36 @@ async def test_not_acknowledged_is_503() -> None:
             await waiting(to, 1)
             to.intake.acknowledge(error=NotAcknowledged("too slow", retry_after=1.5))
             reply = await client.reply()
-            assert (reply.status, reply.headers["retry-after"], reply.body) == (503, "2", b"too slow\n")
+            assert (reply.status, reply.headers["retry-after"], reply.body) == (
+                503,
+                "2",
+                b"too slow\n",
+            )
         assert (await client.ask(post())).status == 200
         assert to.listener.statistics().requests == {("/batch", 200): 1, ("/batch", 503): 2}
 
 
 @cases("warm", [False, True])
 async def test_answers_keep_the_order_of_requests(warm: bool) -> None:
-    """Whatever comes behind a waiting request waits too: taken at once, refused, another path, HEAD, a preflight, another late one."""
+    """Whatever comes behind a waiting request waits too: taken at once, refused, another path,
+    HEAD, a preflight, another late one.
+    """
     async with listening() as to:
         to.intake.later = late
-        to.intake.refuse = lambda incoming: InvalidRequest("no") if incoming.body == b"bad" else None
+        to.intake.refuse = lambda incoming: (
+            InvalidRequest("no") if incoming.body == b"bad" else None
+        )
         client = await to.connect()
         if warm:
             assert (await client.ask(post())).status == 200
-        others = [post(), post(body=b"bad"), post("/nowhere"), b"HEAD /e/ HTTP/1.1\r\nHost: a\r\n\r\n", post(body=b"late-2"), post("/e/")]
+        others = [
+            post(),
+            post(body=b"bad"),
+            post("/nowhere"),
+            b"HEAD /e/ HTTP/1.1\r\nHost: a\r\n\r\n",
+            post(body=b"late-2"),
+            post("/e/"),
+        ]
         for request in [LATE, *others]:
             await client.send(request)
             await turns()
@@ -106,7 +129,9 @@ async def test_pipelined_in_one_piece() -> None:
 
 
 async def test_a_beacon_and_cors_headers() -> None:
-    """A late answer is the same as one given at once: 204 for a beacon, headers for a browser, errors too."""
+    """A late answer is the same as one given at once: 204 for a beacon, headers for a browser,
+    errors too.
+    """
     async with listening() as to:
         to.intake.later = late
         client = await to.connect()
@@ -116,7 +141,10 @@ async def test_a_beacon_and_cors_headers() -> None:
             await waiting(to, 1)
             to.intake.acknowledge(error=error)
             reply = await client.reply()
-            assert (reply.status, reply.headers["access-control-allow-origin"]) == (status, "https://a.example")
+            assert (reply.status, reply.headers["access-control-allow-origin"]) == (
+                status,
+                "https://a.example",
+            )
 
 
 @cases(
@@ -128,7 +156,9 @@ async def test_a_beacon_and_cors_headers() -> None:
     ],
 )
 async def test_the_end_of_a_connection_waits(request_: bytes, connection: str) -> None:
-    """What was to be the last answer still is; nothing that follows such a request is taken, or changes that."""
+    """What was to be the last answer still is; nothing that follows such a request is taken, or
+    changes that.
+    """
     async with listening() as to:
         to.intake.later = late
         client = await to.connect()
@@ -145,31 +175,44 @@ async def test_the_end_of_a_connection_waits(request_: bytes, connection: str) -
 
 
 async def test_the_last_request_behind_a_waiting_one() -> None:
-    """One that ends the connection, by its own wish or by a bug here, is answered in its turn, and nothing after it is taken."""
-    for bugs, request_ in enumerate([post("/batch/", b"last", "Connection: close"), post("/batch/", b"bug")]):
+    """One that ends the connection, by its own wish or by a bug here, is answered in its turn, and
+    nothing after it is taken.
+    """
+    for bugs, request_ in enumerate(
+        [post("/batch/", b"last", "Connection: close"), post("/batch/", b"bug")]
+    ):
         async with listening(bugs=bugs) as to:
             to.intake.later = late
-            to.intake.refuse = lambda incoming: RuntimeError("a bug") if incoming.body == b"bug" else None
+            to.intake.refuse = lambda incoming: (
+                RuntimeError("a bug") if incoming.body == b"bug" else None
+            )
             client = await to.connect()
             await client.send(LATE + request_ + post(body=b"after"))
             await client.send(post(body=b"after"))
             await waiting(to, 1)
             to.intake.acknowledge()
             replies = [await client.reply() for _ in range(2)]
-            assert [(reply.status, reply.headers.get("connection")) for reply in replies] == [(200, None), (500 if bugs else 200, "close")]
+            assert [(reply.status, reply.headers.get("connection")) for reply in replies] == [
+                (200, None),
+                (500 if bugs else 200, "close"),
+            ]
             assert await client.ended() == b""
             assert b"after" not in to.intake.bodies
 
 
 async def test_who_goes_away_isn_t_answered() -> None:
-    """A connection that is lost while it waits is forgotten; the acknowledgement that comes after that does no harm."""
+    """A connection that is lost while it waits is forgotten; the acknowledgement that comes after
+    that does no harm.
+    """
     async with listening() as to:
         to.intake.later = late
         client = await to.connect()
         await client.send(LATE + post() + LATE)
         await waiting(to, 2)
         reset = struct.pack("ii", 1, 0)
-        client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+        client.writer.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, reset
+        )
         client.writer.transport.abort()
         await to.until(lambda: to.listener.statistics().connections == 0)
         to.intake.acknowledge(2)
@@ -177,7 +220,9 @@ async def test_who_goes_away_isn_t_answered() -> None:
 
 
 async def test_who_only_closes_is_waited_for() -> None:
-    """A sender that closes can't be told from one that only sends no more: its connection lasts until the answer is due."""
+    """A sender that closes can't be told from one that only sends no more: its connection lasts
+    until the answer is due.
+    """
     async with listening() as to:
         to.intake.later = late
         client = await to.connect()
@@ -192,7 +237,9 @@ async def test_who_only_closes_is_waited_for() -> None:
 
 
 async def test_who_stops_sending_is_answered() -> None:
-    """After a half close the waiting answers come, then the end; a request that isn't complete never will be."""
+    """After a half close the waiting answers come, then the end; a request that isn't complete
+    never will be.
+    """
     for rest in (b"", b"POST /e/ HT", post(body=b"x" * 10)[:-3]):
         async with listening() as to:
             to.intake.later = late
@@ -208,7 +255,9 @@ async def test_who_stops_sending_is_answered() -> None:
 
 
 async def test_a_waiting_connection_is_not_idle() -> None:
-    """However long an answer takes, the sweep leaves its connection alone; after it, idle time begins anew."""
+    """However long an answer takes, the sweep leaves its connection alone; after it, idle time
+    begins anew.
+    """
     async with listening(HttpPolicy(idle_timeout=10, header_timeout=10, answer_timeout=3600)) as to:
         to.intake.later = late
         client = await to.connect()
@@ -224,7 +273,9 @@ async def test_a_waiting_connection_is_not_idle() -> None:
 
 
 async def test_an_answer_that_never_comes() -> None:
-    """When the intake has nothing to say for too long, because a disk hangs, the sender gets 503 and keeps its events."""
+    """When the intake has nothing to say for too long, because a disk hangs, the sender gets 503
+    and keeps its events.
+    """
     async with listening(HttpPolicy(answer_timeout=10)) as to:
         to.intake.later = late
         client = await to.connect()
@@ -256,7 +307,10 @@ async def test_a_slow_request_behind_a_waiting_one() -> None:
         assert await client.ended() == b""
 
 
-@cases(("rest", "status"), [(b"rubbish\r\n\r\n", 400), (post(body=b"x" * 2000), 413), (chunked(b"x" * 2000), 413)])
+@cases(
+    ("rest", "status"),
+    [(b"rubbish\r\n\r\n", 400), (post(body=b"x" * 2000), 413), (chunked(b"x" * 2000), 413)],
+)
 async def test_a_refusal_behind_a_waiting_request(rest: bytes, status: int) -> None:
     """What can't be read ends the connection, but only after those before it are answered."""
     async with listening(HttpPolicy(max_body=1000)) as to:
@@ -288,7 +342,9 @@ async def test_100_continue_keeps_its_place() -> None:
 
 
 async def test_draining_ends_with_the_last_answer() -> None:
-    """Waiting requests are answered; the last of them says that the connection ends, and `close` waits for it."""
+    """Waiting requests are answered; the last of them says that the connection ends, and `close`
+    waits for it.
+    """
     async with listening() as to:
         to.intake.later = late
         client = await to.connect()
@@ -300,7 +356,10 @@ async def test_draining_ends_with_the_last_answer() -> None:
         assert not closing.done()
         to.intake.acknowledge(2)
         replies = [await client.reply() for _ in range(2)]
-        assert [(reply.status, reply.headers.get("connection")) for reply in replies] == [(200, None), (200, "close")]
+        assert [(reply.status, reply.headers.get("connection")) for reply in replies] == [
+            (200, None),
+            (200, "close"),
+        ]
         assert await client.ended() == b""
         await client.close()
         await closing
@@ -318,12 +377,17 @@ async def test_a_new_request_while_draining() -> None:
         await nothing_yet(client)
         to.intake.acknowledge()
         replies = [await client.reply() for _ in range(2)]
-        assert [(reply.status, reply.headers.get("connection")) for reply in replies] == [(200, None), (503, "close")]
+        assert [(reply.status, reply.headers.get("connection")) for reply in replies] == [
+            (200, None),
+            (503, "close"),
+        ]
         assert await client.ended() == b""
 
 
 async def test_close_drops_who_waits_too_long() -> None:
-    """When the grace is over the connection is dropped, and an acknowledgement after that does no harm."""
+    """When the grace is over the connection is dropped, and an acknowledgement after that does no
+    harm.
+    """
     async with listening() as to:
         to.intake.later = late
         client = await to.connect()
@@ -348,11 +412,15 @@ async def test_so_many_answers_wait_and_no_more() -> None:
         to.intake.acknowledge(MAX_PENDING // 2)
         await waiting(to, MAX_PENDING // 2 + 3)
         to.intake.acknowledge(MAX_PENDING // 2 + 3)
-        assert [(await client.reply()).status for _ in range(MAX_PENDING + 3)] == [200] * (MAX_PENDING + 3)
+        assert [(await client.reply()).status for _ in range(MAX_PENDING + 3)] == [200] * (
+            MAX_PENDING + 3
+        )
 
 
 async def test_one_read_full_of_tiny_requests() -> None:
-    """What waits on a connection is bounded however small requests are: past the bound the next is refused, and that is the end."""
+    """What waits on a connection is bounded however small requests are: past the bound the next is
+    refused, and that is the end.
+    """
     async with listening() as to:
         to.intake.later = late
         client = await to.connect()

@@ -6,7 +6,13 @@ import math
 
 import pytest
 
-from forwarder.core.errors import Backpressure, BufferFull, InvalidRequest, InvalidToken, RequestTooLarge
+from forwarder.core.errors import (
+    Backpressure,
+    BufferFull,
+    InvalidRequest,
+    InvalidToken,
+    RequestTooLarge,
+)
 from forwarder.sources.http import HttpPolicy
 from forwarder.sources.http.protocol import answers
 from forwarder.sources.http.protocol.answers import Cors
@@ -30,7 +36,9 @@ from tests.support.listening import listening, post
     ],
 )
 async def test_refusals(error: Exception, status: int, retry_after: str | None) -> None:
-    """A refusal of the intake has its status and says why in plain text; the connection stays, the same request may come again."""
+    """A refusal of the intake has its status and says why in plain text; the connection stays, the
+    same request may come again.
+    """
     async with listening() as to:
         client = await to.connect()
         for _ in range(2):
@@ -46,8 +54,12 @@ async def test_refusals(error: Exception, status: int, retry_after: str | None) 
 
 
 @pytest.mark.parametrize("seen_before", [False, True])
-async def test_bug_in_the_intake(seen_before: bool, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
-    """Anything else is a bug: 500, the traceback logged once, the connection closed; the listener goes on."""
+async def test_bug_in_the_intake(
+    seen_before: bool, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Anything else is a bug: 500, the traceback logged once, the connection closed; the listener
+    goes on.
+    """
     async with listening(bugs=1) as to:
         client = await to.connect()
         if seen_before:
@@ -75,7 +87,8 @@ def test_no_content_has_no_length() -> None:
 ORIGIN = "Origin: https://a.example"
 PREFLIGHT = (
     "OPTIONS {path} HTTP/1.1\r\nHost: a\r\nOrigin: {origin}\r\n"
-    "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: content-type,x-one\r\n\r\n"
+    "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: content-type,x-one\r\n"
+    "\r\n"
 )
 
 
@@ -85,7 +98,9 @@ def preflight(path: str = "/e/?ip=1", origin: str = "https://a.example") -> byte
 
 
 async def test_preflight() -> None:
-    """A preflight is answered with the origin, the methods and the headers that were asked for, and may be kept; then POST is taken."""
+    """A preflight is answered with the origin, the methods and the headers that were asked for,
+    and may be kept; then POST is taken.
+    """
     async with listening() as to:
         client = await to.connect()
         for _ in range(2):
@@ -102,7 +117,10 @@ async def test_preflight() -> None:
             }
         taken = await client.ask(post("/e/", b"x", ORIGIN))
         assert taken.headers["access-control-allow-origin"] == "https://a.example"
-        assert (taken.headers["vary"], taken.headers["access-control-expose-headers"]) == ("Origin", "Retry-After")
+        assert (taken.headers["vary"], taken.headers["access-control-expose-headers"]) == (
+            "Origin",
+            "Retry-After",
+        )
 
 
 @cases(
@@ -122,7 +140,10 @@ async def test_errors(request_: bytes, status: int) -> None:
     """Errors have the headers too: without them a browser hides the status."""
     async with listening(HttpPolicy(max_body=1000, max_header_bytes=1000)) as to:
         reply = await to.ask(request_)
-        assert (reply.status, reply.headers["access-control-allow-origin"]) == (status, "https://a.example")
+        assert (reply.status, reply.headers["access-control-allow-origin"]) == (
+            status,
+            "https://a.example",
+        )
 
 
 @cases("seen_before", [False, True])
@@ -139,7 +160,9 @@ async def test_overload(seen_before: bool) -> None:
 
 
 async def test_other_origins() -> None:
-    """Only listed origins are told that they may; the others' requests are taken all the same, as a browser would not hold them back."""
+    """Only listed origins are told that they may; the others' requests are taken all the same, as
+    a browser would not hold them back.
+    """
     policy = HttpPolicy(cors_origins=("https://A.example/", "http://b.example:8080"))
     async with listening(policy) as to:
         for origin in ("https://a.example", "http://b.example:8080"):
@@ -147,7 +170,11 @@ async def test_other_origins() -> None:
             assert reply.headers["access-control-allow-origin"] == origin
         for origin in ("http://a.example", "https://x.a.example", "null", "https://a.example.org"):
             reply = await to.ask(post("/e", b"", f"Origin: {origin}"))
-            assert (reply.status, "access-control-allow-origin" in reply.headers, reply.headers["vary"]) == (200, False, "Origin")
+            assert (
+                reply.status,
+                "access-control-allow-origin" in reply.headers,
+                reply.headers["vary"],
+            ) == (200, False, "Origin")
             reply = await to.ask(preflight(origin=origin))
             assert (reply.status, "access-control-allow-methods" in reply.headers) == (204, False)
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.sources.http.protocol.limits import BODY_GRACE, BODY_RATE, BODY_WINDOW, LEAST_BODY_RATE, BodyPace, HttpPolicy
+from forwarder.sources.http.protocol.limits import (
+    BODY_GRACE,
+    BODY_RATE,
+    BODY_WINDOW,
+    LEAST_BODY_RATE,
+    BodyPace,
+    HttpPolicy,
+)
 from tests.support.cases import cases
 
 
@@ -20,10 +27,19 @@ def _cut_at(rates: list[int], timeout: float) -> int | None:
 
 @cases(
     ("rate", "cut"),
-    [(0, 20), (LEAST_BODY_RATE - 1, 20), (LEAST_BODY_RATE, 60), (BODY_RATE - 1, 60), (BODY_RATE, None), (BODY_RATE * 10, None)],
+    [
+        (0, 20),
+        (LEAST_BODY_RATE - 1, 20),
+        (LEAST_BODY_RATE, 60),
+        (BODY_RATE - 1, 60),
+        (BODY_RATE, None),
+        (BODY_RATE * 10, None),
+    ],
 )
 def test_steady(rate: int, cut: int | None) -> None:
-    """Below the least rate a body is given up after the grace, below the rate at the time-out; at the rate it may take long."""
+    """Below the least rate a body is given up after the grace, below the rate at the time-out; at
+    the rate it may take long.
+    """
     assert _cut_at([rate] * 300, 60.0) == cut
 
 

@@ -1,4 +1,6 @@
-"""Requests as they come in: heads and their rules, levels of acknowledgement, heads that were seen before, and bodies."""
+"""Requests as they come in: heads and their rules, levels of acknowledgement, heads that were seen
+before, and bodies.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from forwarder.core.ack import AckLevel
 from forwarder.core.errors import InvalidToken
 from forwarder.core.ports import Incoming
 from forwarder.sources.http import HttpPolicy
-from forwarder.sources.http.protocol.request import MAX_KNOWN_HEAD, MAX_KNOWN_HEADS, BodyBuffer, KnownHead, KnownHeads, remember
+from forwarder.sources.http.protocol.request import (
+    MAX_KNOWN_HEAD,
+    MAX_KNOWN_HEADS,
+    BodyBuffer,
+    KnownHead,
+    KnownHeads,
+    remember,
+)
 from forwarder.sources.http.protocol.routes import Route
 from tests.support.cases import cases
 from tests.support.listening import chunked, listening, post
@@ -20,8 +29,10 @@ _START = b"POST /e HTTP/1.1\r\nHost: a\r\n"
 _CHUNKED = _START + b"Transfer-Encoding: chunked\r\n\r\n"
 
 SMUGGLING = {
-    "length and chunks": _START + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "chunks and length": _START + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+    "length and chunks": _START
+    + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "chunks and length": _START
+    + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
     "two lengths": _START + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
     "two equal lengths": _START + b"Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
     "list of lengths": _START + b"Content-Length: 3, 3\r\n\r\nabc",
@@ -42,7 +53,8 @@ SMUGGLING = {
     "chunked with parameter": _START + b"Transfer-Encoding: chunked;q=1\r\n\r\n0\r\n\r\n",
     "chunked after vertical tab": _START + b"Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
     "chunked in quotes": _START + b'Transfer-Encoding: "chunked"\r\n\r\n0\r\n\r\n',
-    "chunked twice": _START + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "chunked twice": _START
+    + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     "no coding": _START + b"Transfer-Encoding:\r\n\r\n0\r\n\r\n",
     "chunks in HTTP/1.0": b"POST /e HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     "plus in chunk size": _CHUNKED + b"+3\r\nabc\r\n0\r\n\r\n",
@@ -93,7 +105,9 @@ SMUGGLING = {
 @cases("name", SMUGGLING)
 @cases("pieces", ["whole", "bytes"])
 async def test_smuggling(name: str, pieces: str) -> None:
-    """What could be read in two ways is 400 and the end of the connection, however it arrives; what follows it is not read."""
+    """What could be read in two ways is 400 and the end of the connection, however it arrives;
+    what follows it is not read.
+    """
     raw = SMUGGLING[name] + post("/batch")
     async with listening() as to:
         client = await to.connect()
@@ -130,7 +144,9 @@ async def test_chunks(coding: bytes) -> None:
 @cases("before", [b"", post("/track")])
 @cases("pieces", ["whole", "bytes"])
 async def test_preface_of_http_2(before: bytes, pieces: str) -> None:
-    """A client that speaks HTTP/2 at once (gRPC, `curl --http2-prior-knowledge`) is answered 505 in HTTP/1.1, which says what is spoken."""
+    """A client that speaks HTTP/2 at once (gRPC, `curl --http2-prior-knowledge`) is answered 505
+    in HTTP/1.1, which says what is spoken.
+    """
     raw = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x12\4\0\0\0\0\0"
     async with listening() as to:
         client = await to.connect()
@@ -153,22 +169,30 @@ async def test_other_versions(version: str, header: list[str]) -> None:
 
 
 async def test_http_1_0() -> None:
-    """HTTP/1.0 needs no Host and ends with its answer, unless the sender asks to keep the connection."""
+    """HTTP/1.0 needs no Host and ends with its answer, unless the sender asks to keep the
+    connection.
+    """
     async with listening() as to:
         client = await to.connect()
         kept = b"POST /e HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\n1"
         for _ in range(2):
             assert (await client.ask(kept)).headers["connection"] == "keep-alive"
-        assert (await client.ask(b"POST /e HTTP/1.0\r\nContent-Length: 1\r\n\r\n2")).headers["connection"] == "close"
+        assert (await client.ask(b"POST /e HTTP/1.0\r\nContent-Length: 1\r\n\r\n2")).headers[
+            "connection"
+        ] == "close"
         assert await client.ended() == b""
         assert to.intake.bodies == [b"1", b"1", b"2"]
 
 
 async def test_connection_close() -> None:
-    """After the answer to a request that says so the connection is closed, and what follows it is not read."""
+    """After the answer to a request that says so the connection is closed, and what follows it is
+    not read.
+    """
     async with listening() as to:
         client = await to.connect()
-        assert (await client.ask(post("/e", b"1", "Connection: close") + post())).headers["connection"] == "close"
+        assert (await client.ask(post("/e", b"1", "Connection: close") + post())).headers[
+            "connection"
+        ] == "close"
         assert await client.ended() == b""
         assert to.intake.bodies == [b"1"]
 
@@ -184,7 +208,10 @@ async def test_header_limits() -> None:
         assert (await to.ask(post("/e", b"", "X: " + "y" * (room + 1)))).status == 431
 
 
-@cases("endless", [b"POST /e HTTP/1.1\r\nX: ", b"POST /e HTTP/1.1\r\nX", b"POST /", b"POST /e HTTP/1.1\r\nX:"])
+@cases(
+    "endless",
+    [b"POST /e HTTP/1.1\r\nX: ", b"POST /e HTTP/1.1\r\nX", b"POST /", b"POST /e HTTP/1.1\r\nX:"],
+)
 async def test_endless_heads(endless: bytes) -> None:
     """A head that doesn't end is cut off, whatever part of it goes on."""
     async with listening(HttpPolicy(max_header_bytes=1000, max_url=1000)) as to:
@@ -198,13 +225,23 @@ async def test_url_too_long() -> None:
     async with listening(HttpPolicy(max_url=100)) as to:
         assert (await to.ask(post("/e/?" + "x" * 96))).status == 200
         reply = await to.ask(post("/e/?" + "x" * 97, b"", "Origin: https://a.example"))
-        assert (reply.status, reply.headers["access-control-allow-origin"]) == (414, "https://a.example")
+        assert (reply.status, reply.headers["access-control-allow-origin"]) == (
+            414,
+            "https://a.example",
+        )
 
 
 @cases("upgrade", ["h2c", "websocket"])
 async def test_upgrade_is_ignored(upgrade: str) -> None:
-    """A request that offers another protocol is an ordinary one, its body and what follows it too, whole or cut anywhere."""
-    headers = ["Connection: Upgrade, HTTP2-Settings", f"Upgrade: {upgrade}", "HTTP2-Settings: AAMAAABk", "Content-Type: text/x"]
+    """A request that offers another protocol is an ordinary one, its body and what follows it too,
+    whole or cut anywhere.
+    """
+    headers = [
+        "Connection: Upgrade, HTTP2-Settings",
+        f"Upgrade: {upgrade}",
+        "HTTP2-Settings: AAMAAABk",
+        "Content-Type: text/x",
+    ]
     asking = post("/e/?a=b", b"abc", *headers)
     host = b"Host: a\r\n"
     chunks = chunked(b"de", b"f").replace(host, host + "\r\n".join([*headers, ""]).encode())
@@ -216,7 +253,10 @@ async def test_upgrade_is_ignored(upgrade: str) -> None:
             await client.send(raw[:cut], raw[cut:])
             assert [(await client.reply()).status for _ in range(5)] == [200] * 5
             assert to.intake.bodies == [b"abc", b"def", b"abc", b"", b"last"]
-            assert [(taken.query, taken.content_type) for taken in to.intake.taken[:2]] == [(b"a=b", b"text/x"), (b"", b"text/x")]
+            assert [(taken.query, taken.content_type) for taken in to.intake.taken[:2]] == [
+                (b"a=b", b"text/x"),
+                (b"", b"text/x"),
+            ]
             await client.close()
 
 
@@ -224,11 +264,17 @@ async def test_upgrade_and_close() -> None:
     """An offered upgrade doesn't hide what else the head says."""
     async with listening() as to:
         client = await to.connect()
-        await client.send(post("/e", b"abc", "Connection: Upgrade, close", "Upgrade: h2c", "Expect: 100-continue"))
+        await client.send(
+            post("/e", b"abc", "Connection: Upgrade, close", "Upgrade: h2c", "Expect: 100-continue")
+        )
         assert (await client.reply()).status == 100
         assert (await client.reply()).headers["connection"] == "close"
-        assert (await to.ask(post("/e", b"abc", "Host: b", "Connection: Upgrade", "Upgrade: h2c"))).status == 400
-        refused = post("/nowhere", b"abc", "Connection: Upgrade", "Upgrade: h2c", "Expect: 100-continue")
+        assert (
+            await to.ask(post("/e", b"abc", "Host: b", "Connection: Upgrade", "Upgrade: h2c"))
+        ).status == 400
+        refused = post(
+            "/nowhere", b"abc", "Connection: Upgrade", "Upgrade: h2c", "Expect: 100-continue"
+        )
         assert (await to.ask(refused)).status == 404
 
 
@@ -247,7 +293,9 @@ async def test_upgrade_and_close() -> None:
     ],
 )
 async def test_expectations(request_head: bytes, status: int) -> None:
-    """A sender is told to go on only if its head is not refused already; then it is not to send the body."""
+    """A sender is told to go on only if its head is not refused already; then it is not to send
+    the body.
+    """
     head, _, body = request_head.partition(b"\r\n\r\n")
     async with listening(HttpPolicy(max_body=1000)) as to:
         client = await to.connect()
@@ -263,15 +311,24 @@ async def test_expectations(request_head: bytes, status: int) -> None:
 async def test_expectation_in_http_1_0() -> None:
     """HTTP/1.0 knows no expectations."""
     async with listening() as to:
-        assert (await to.ask(post("/e", b"abc", "Expect: 100-continue", version="1.0"))).status == 200
+        assert (
+            await to.ask(post("/e", b"abc", "Expect: 100-continue", version="1.0"))
+        ).status == 200
 
 
 async def test_the_level_that_is_asked_for() -> None:
-    """`Forwarder-Ack` is handed on, in any case of letters, and known heads keep it apart from others."""
+    """`Forwarder-Ack` is handed on, in any case of letters, and known heads keep it apart from
+    others.
+    """
     async with listening() as to:
         client = await to.connect()
         for _ in range(3):
-            for header in (["Forwarder-Ack: Delivered"], [], ["forwarder-ack:  disk "], ["FORWARDER-ACK: memory"]):
+            for header in (
+                ["Forwarder-Ack: Delivered"],
+                [],
+                ["forwarder-ack:  disk "],
+                ["FORWARDER-ACK: memory"],
+            ):
                 assert (await client.ask(post("/batch/", b"{}", *header))).status == 200
         asked = [incoming.ack for incoming in to.intake.taken]
         assert asked == [AckLevel.DELIVERED, None, AckLevel.DISK, AckLevel.MEMORY] * 3
@@ -279,7 +336,9 @@ async def test_the_level_that_is_asked_for() -> None:
 
 @cases("header", ["durable", "", "disk, disk", "disk\r\nForwarder-Ack: disk", "\xff"])
 async def test_a_level_that_is_none(header: str) -> None:
-    """Anything else is refused with the names of the three; the connection stays open, and nothing is offered."""
+    """Anything else is refused with the names of the three; the connection stays open, and nothing
+    is offered.
+    """
     async with listening() as to:
         client = await to.connect()
         for _ in range(2):
@@ -320,7 +379,9 @@ SPECIAL = [
 
 @cases("request_", ORDINARY + SPECIAL)
 async def test_the_second_time_is_like_the_first(request_: bytes) -> None:
-    """A request that comes again, on the same connection or another, is taken, answered and counted as it was."""
+    """A request that comes again, on the same connection or another, is taken, answered and
+    counted as it was.
+    """
     async with listening() as to:
         first = await to.ask(request_)
         taken = list(to.intake.taken)
@@ -333,13 +394,20 @@ async def test_the_second_time_is_like_the_first(request_: bytes) -> None:
 
 
 async def test_lengths_may_differ() -> None:
-    """The same head with another length is known too, as long as the body is as long as it says, and not longer than allowed."""
+    """The same head with another length is known too, as long as the body is as long as it says,
+    and not longer than allowed.
+    """
     async with listening(HttpPolicy(max_body=50)) as to:
         client = await to.connect()
         for size in (3, 0, 1, 10, 50):
             assert (await client.ask(post("/e", b"x" * size))).status == 200
         small = post("/e", b"abc").replace(b"Content-L", b"content-l")
-        for request in (small, small, post("/e", b"abc").replace(b": 3", b": 003"), post("/e", b"abc").replace(b": 3", b":3")):
+        for request in (
+            small,
+            small,
+            post("/e", b"abc").replace(b": 3", b": 003"),
+            post("/e", b"abc").replace(b": 3", b":3"),
+        ):
             assert (await client.ask(request)).status == 200
         assert len(to.listener._state.heads[0]) == 2
         for wrong in (b"+3", b"3_0", b"3 3", b"", b"0x3", b"3,3", b"9" * 30, b"9" * 5000):
@@ -349,17 +417,26 @@ async def test_lengths_may_differ() -> None:
 
 
 async def test_a_length_in_another_place() -> None:
-    """What only looks like the length is not left out: a second one, or one in a value or in the body, means what it always means."""
+    """What only looks like the length is not left out: a second one, or one in a value or in the
+    body, means what it always means.
+    """
     async with listening() as to:
         client = await to.connect()
         odd = post("/e", b"abc", "X: Content-Length: 9")
-        for request in (odd, odd.replace(b"9", b"8"), post("/e", b"abc"), post("/e", b"\r\nContent-Length: 5\r\n\r\n")):
+        for request in (
+            odd,
+            odd.replace(b"9", b"8"),
+            post("/e", b"abc"),
+            post("/e", b"\r\nContent-Length: 5\r\n\r\n"),
+        ):
             assert (await client.ask(request)).status == 200
         assert (await client.ask(post("/e", b"abc", "Content-Length: 3"))).status == 400
 
 
 async def test_one_head_is_not_remembered_for_another() -> None:
-    """After a request that came in pieces, what was decided on it isn't kept for the next, which is refused."""
+    """After a request that came in pieces, what was decided on it isn't kept for the next, which
+    is refused.
+    """
     first, second = post("/e", b"abcdef"), post("/nowhere", b"abc")
     async with listening() as to:
         client = await to.connect()
@@ -372,13 +449,17 @@ async def test_one_head_is_not_remembered_for_another() -> None:
 
 
 async def test_only_whole_requests() -> None:
-    """The same head with more or less than its body is parsed: the body still to come, or the next request, is not lost."""
+    """The same head with more or less than its body is parsed: the body still to come, or the next
+    request, is not lost.
+    """
     request = post("/e", b"abcdef")
     async with listening() as to:
         client = await to.connect()
         await client.ask(request)
         for cut in range(1, len(request)):
-            await client.send(request[:cut], request[cut:] + request, request + request[:cut], request[cut:])
+            await client.send(
+                request[:cut], request[cut:] + request, request + request[:cut], request[cut:]
+            )
             assert [(await client.reply()).status for _ in range(4)] == [200] * 4
         assert set(to.intake.bodies) == {b"abcdef"}
 
@@ -412,7 +493,9 @@ async def test_larger_than_allowed_is_never_known() -> None:
 
 def test_bounds() -> None:
     """Memory for heads is bounded in number and size."""
-    known = KnownHead(Route("x"), Incoming(b""), forwarded_for=b"", forwarded=b"", headers=b"", accepted=b"")
+    known = KnownHead(
+        Route("x"), Incoming(b""), forwarded_for=b"", forwarded=b"", headers=b"", accepted=b""
+    )
     heads: KnownHeads = {}
     for number in range(MAX_KNOWN_HEADS * 3 + 1):
         remember(heads, (b"%d" % number, b""), known)
@@ -421,12 +504,18 @@ def test_bounds() -> None:
     assert (b"x" * MAX_KNOWN_HEAD, b"y") not in heads
 
 
-PIECES = st.one_of(st.binary(max_size=20), st.integers(4000, 4200).map(bytes), st.integers(600_000, 700_000).map(bytes))
+PIECES = st.one_of(
+    st.binary(max_size=20),
+    st.integers(4000, 4200).map(bytes),
+    st.integers(600_000, 700_000).map(bytes),
+)
 
 
 @given(st.lists(PIECES, max_size=9))
 def test_joined(pieces: list[bytes]) -> None:
-    """The pieces, small and large, make the body in their order; a body that isn't kept is only measured."""
+    """The pieces, small and large, make the body in their order; a body that isn't kept is only
+    measured.
+    """
     kept, measured = BodyBuffer(keep=True), BodyBuffer(keep=False)
     for piece in pieces:
         kept.add(piece)
@@ -438,7 +527,9 @@ def test_joined(pieces: list[bytes]) -> None:
 
 @cases(("size", "count"), [(1, 100_000), (1000, 900), (5000, 200), (65_536, 300)])
 def test_pieces_take_little_more_than_their_bytes(size: int, count: int) -> None:
-    """However small or many the pieces are; a large body neither while it is put together: it is never there twice."""
+    """However small or many the pieces are; a large body neither while it is put together: it is
+    never there twice.
+    """
     tracemalloc.start()
     try:
         body = BodyBuffer(keep=True)

@@ -14,9 +14,30 @@ from tests.support.listening import listening, post
 PREFIXES = ("/ingest", "/api/events")
 FIRST_PARTY = HttpPolicy(path_prefixes=PREFIXES)
 PIECES = [
-    "/", "//", "/batch", "/e", "/i/v0/e", "/i/v1/analytics/events", "/engage", "/static", "/array/x/config.js", "/flags", "/s", "/api",
-    "/feature_flag/local_evaluation", "/ingest", "/ingestX", "/api/events", "/..", "/%2e%2e", "x", "?", "?a=/ingest/e", "#", "http://h",
-]  # fmt: skip
+    "/",
+    "//",
+    "/batch",
+    "/e",
+    "/i/v0/e",
+    "/i/v1/analytics/events",
+    "/engage",
+    "/static",
+    "/array/x/config.js",
+    "/flags",
+    "/s",
+    "/api",
+    "/feature_flag/local_evaluation",
+    "/ingest",
+    "/ingestX",
+    "/api/events",
+    "/..",
+    "/%2e%2e",
+    "x",
+    "?",
+    "?a=/ingest/e",
+    "#",
+    "http://h",
+]
 
 
 @cases("path", ["/batch", "/i/v0/e", "/capture", "/e", "/track", "/engage"])
@@ -31,7 +52,22 @@ async def test_taken(path: str, slash: str) -> None:
         assert to.listener.statistics().requests == {(path, 200): 1}
 
 
-@cases("path", ["/", "/api/projects/", "/batch//", "/Batch", "/e/x", "//e/x", "//", "/decide", "/%65/", "/i/v0/e/e", "/batch%2F"])
+@cases(
+    "path",
+    [
+        "/",
+        "/api/projects/",
+        "/batch//",
+        "/Batch",
+        "/e/x",
+        "//e/x",
+        "//",
+        "/decide",
+        "/%65/",
+        "/i/v0/e/e",
+        "/batch%2F",
+    ],
+)
 async def test_not_found(path: str) -> None:
     """Any other path is 404, counted as `other`, and the connection goes on."""
     async with listening() as to:
@@ -45,7 +81,9 @@ async def test_not_found(path: str) -> None:
 
 @cases("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "TRACE", "PROPFIND"])
 async def test_method_not_allowed(method: str) -> None:
-    """Only POST brings events: anything else on an ingestion path is 405 with Allow, GET with `data` too, and HEAD has no body."""
+    """Only POST brings events: anything else on an ingestion path is 405 with Allow, GET with
+    `data` too, and HEAD has no body.
+    """
     async with listening() as to:
         client = await to.connect()
         reply = await client.ask(f"{method} /e/?data=e30= HTTP/1.1\r\nHost: a\r\n\r\n".encode())
@@ -72,18 +110,36 @@ async def test_target_forms(target: str) -> None:
         assert to.intake.taken[0].query == b"x=1"
 
 
-@cases("target", ["//batch/", "//batch", "/////i/v0/e/?x=1", "http://a//batch/", "//batch/?u=http://b//c"])
+@cases(
+    "target",
+    ["//batch/", "//batch", "/////i/v0/e/?x=1", "http://a//batch/", "//batch/?u=http://b//c"],
+)
 async def test_slashes_at_the_beginning(target: str) -> None:
-    """SDKs whose host ends with a slash post to `//batch/`: any number of slashes at the beginning counts as one, also in a known head."""
+    """SDKs whose host ends with a slash post to `//batch/`: any number of slashes at the beginning
+    counts as one, also in a known head.
+    """
     async with listening() as to:
         client = await to.connect()
         for _ in range(3):
             assert (await client.ask(post(target))).status == 200
-        assert set(to.listener.statistics().requests) == {("/i/v0/e" if "v0" in target else "/batch", 200)}
-        assert {incoming.query for incoming in to.intake.taken} == {target.partition("?")[2].encode()}
+        assert set(to.listener.statistics().requests) == {
+            ("/i/v0/e" if "v0" in target else "/batch", 200)
+        }
+        assert {incoming.query for incoming in to.intake.taken} == {
+            target.partition("?")[2].encode()
+        }
 
 
-@cases(("query", "status"), [("beacon=1", 204), ("a=b&beacon=1&c", 204), ("beacon=12", 200), ("xbeacon=1", 200), ("beacon=0", 200)])
+@cases(
+    ("query", "status"),
+    [
+        ("beacon=1", 204),
+        ("a=b&beacon=1&c", 204),
+        ("beacon=12", 200),
+        ("xbeacon=1", 200),
+        ("beacon=0", 200),
+    ],
+)
 async def test_beacon(query: str, status: int) -> None:
     """A beacon gets 204 without a body."""
     async with listening() as to:
@@ -99,7 +155,18 @@ async def test_beacon(query: str, status: int) -> None:
 def test_finding_is_total() -> None:
     """Whatever the target is, there is a route for it, and none is made up."""
     routes = Routes()
-    for url in (b"", b"*", b"a:1", b"http://", b"http://a", b"http:///e/", b"?", b"/e?", b"/e/??", b"/e#?x"):
+    for url in (
+        b"",
+        b"*",
+        b"a:1",
+        b"http://",
+        b"http://a",
+        b"http:///e/",
+        b"?",
+        b"/e?",
+        b"/e/??",
+        b"/e#?x",
+    ):
         route, _ = routes.find(url)
         assert route.name in {"other", "/e"}
     assert routes.requests() == {}
@@ -109,12 +176,24 @@ def test_finding_is_total() -> None:
 @example("/ingest", "/e/?beacon=1")
 @example("/ingest", "/ingest/e")
 def test_a_prefix_changes_no_answer(prefix: str, rest: str) -> None:
-    """Whatever a path means without a prefix, it means below one, in absolute form too; and paths without one mean what they did."""
-    plain, prefixed, allowed, target = Routes(), Routes(PREFIXES), PassedRoutes(), ("/" + rest).encode()
+    """Whatever a path means without a prefix, it means below one, in absolute form too; and paths
+    without one mean what they did.
+    """
+    plain, prefixed, allowed, target = (
+        Routes(),
+        Routes(PREFIXES),
+        PassedRoutes(),
+        ("/" + rest).encode(),
+    )
     for scheme in (b"", b"http://h", b"HTTPS://h:8"):
         route, query = plain.find(scheme + target)
         found, found_query = prefixed.find(scheme + prefix.encode() + target)
-        assert (found.name, found.protocol, found.event, found_query) == (route.name, route.protocol, route.event, query)
+        assert (found.name, found.protocol, found.event, found_query) == (
+            route.name,
+            route.protocol,
+            route.event,
+            query,
+        )
         assert prefixed.target(scheme + prefix.encode() + target) == origin_form(target)
     if prefixed.target(target) == origin_form(target):
         assert prefixed.find(target)[0].name == plain.find(target)[0].name
@@ -123,7 +202,17 @@ def test_a_prefix_changes_no_answer(prefix: str, rest: str) -> None:
 
 @cases(
     "path",
-    ["/ingestX/e", "/ingest", "/ingest/", "/Ingest/e", "/inges/e", "/api/e", "/ingest/ingest/e", "/ingest%2Fe", "/x/ingest/e"],
+    [
+        "/ingestX/e",
+        "/ingest",
+        "/ingest/",
+        "/Ingest/e",
+        "/inges/e",
+        "/api/e",
+        "/ingest/ingest/e",
+        "/ingest%2Fe",
+        "/x/ingest/e",
+    ],
 )
 async def test_not_below_a_prefix(path: str) -> None:
     """A prefix ends where a segment does, is compared as it is, and is taken off once."""
@@ -132,14 +221,30 @@ async def test_not_below_a_prefix(path: str) -> None:
         assert to.intake.taken == []
 
 
-@cases("target", ["/ingest/batch", "/ingest/batch/", "/api/events/batch/", "http://a/ingest/batch", "//ingest//batch", "/batch"])
+@cases(
+    "target",
+    [
+        "/ingest/batch",
+        "/ingest/batch/",
+        "/api/events/batch/",
+        "http://a/ingest/batch",
+        "//ingest//batch",
+        "/batch",
+    ],
+)
 async def test_below_a_prefix(target: str) -> None:
-    """Events come in below each prefix as they do without one, counted by the path that follows it; a known head stays known."""
+    """Events come in below each prefix as they do without one, counted by the path that follows
+    it; a known head stays known.
+    """
     async with listening(FIRST_PARTY) as to:
         client = await to.connect()
         for body in (b"a", b"bc", b"def"):
             reply = await client.ask(post(target + "?x=1", body))
             assert (reply.status, reply.body) == (200, b'{"status":"Ok"}')
-        assert [(incoming.body, incoming.query) for incoming in to.intake.taken] == [(body, b"x=1") for body in (b"a", b"bc", b"def")]
+        assert [(incoming.body, incoming.query) for incoming in to.intake.taken] == [
+            (body, b"x=1") for body in (b"a", b"bc", b"def")
+        ]
         assert to.listener.statistics().requests == {("/batch", 200): 3}
-        assert (await client.ask(f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())).status == 405
+        assert (
+            await client.ask(f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        ).status == 405

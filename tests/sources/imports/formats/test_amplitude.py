@@ -1,4 +1,6 @@
-"""What each field of an Amplitude record becomes, rule by rule, which events a record brings, and which records are refused."""
+"""What each field of an Amplitude record becomes, rule by rule, which events a record brings, and
+which records are refused.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.sources.files.records import RecordBlock, SourceFile
-from forwarder.sources.imports.format import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
+from forwarder.sources.imports.format import (
+    ImportedEvent,
+    RecordRefused,
+    RefusalReason,
+    derived_uuid,
+)
 from forwarder.sources.imports.formats.amplitude import KEPT, AmplitudeConverter, FirstSeenKeys
 from tests.sources.imports.preflights import ahead
 from tests.sources.imports.samples.amplitude import archive, sample
@@ -24,15 +31,26 @@ from tests.support.cases import cases
 FILE = SourceFile("12345_2024-03-01_10#0.json.gz", "c0ffee")
 UUID = "6f1c1d5e-6f0e-5f8f-9f0a-7b1d7f7d6b02"
 MICROS = 1_709_288_430_456_789
-RECORD = {"event_type": "Bought", "device_id": "d1", "uuid": UUID, "event_time": "2024-03-01 10:20:30.456789"}
+RECORD = {
+    "event_type": "Bought",
+    "device_id": "d1",
+    "uuid": UUID,
+    "event_time": "2024-03-01 10:20:30.456789",
+}
 SIGNED_IN = {**RECORD, "user_id": "u1"}
 ACME = {"groups": {"company": "acme"}, "group_properties": {"company": {"plan": "pro"}}}
 
 
-def convert(record: dict[str, Any] | bytes, amplitude: AmplitudeConverter | None = None, place: int = 0) -> list[ImportedEvent]:
+def convert(
+    record: dict[str, Any] | bytes, amplitude: AmplitudeConverter | None = None, place: int = 0
+) -> list[ImportedEvent]:
     """The events of a record, of a converter that has seen none before unless one is given."""
     data = record if isinstance(record, bytes) else json.dumps(record).encode()
-    return list((amplitude or AmplitudeConverter()).convert(RecordBlock(FILE, place, [data], [place + 1]), 0))
+    return list(
+        (amplitude or AmplitudeConverter()).convert(
+            RecordBlock(FILE, place, [data], [place + 1]), 0
+        )
+    )
 
 
 def one(record: dict[str, Any], amplitude: AmplitudeConverter | None = None) -> ImportedEvent:
@@ -60,7 +78,10 @@ def names(record: dict[str, Any], amplitude: AmplitudeConverter | None = None) -
         ({"city": "Berlin"}, {"$geoip_city_name": "Berlin"}),
         ({"region": "Land Berlin"}, {"$geoip_subdivision_1_name": "Land Berlin"}),
         ({"country": "Germany"}, {"$geoip_country_name": "Germany"}),
-        ({"event_properties": {"[Amplitude] Page URL": "https://x.example/p"}}, {"$current_url": "https://x.example/p"}),
+        (
+            {"event_properties": {"[Amplitude] Page URL": "https://x.example/p"}},
+            {"$current_url": "https://x.example/p"},
+        ),
         ({"event_properties": {"[Amplitude] Page Domain": "x.example"}}, {"$host": "x.example"}),
         ({"event_properties": {"[Amplitude] Page Path": "/p"}}, {"$pathname": "/p"}),
         (
@@ -68,22 +89,53 @@ def names(record: dict[str, Any], amplitude: AmplitudeConverter | None = None) -
             {"[Amplitude] Page Title": "P", "total": 1.5, "none": None},
         ),
         ({"event_properties": {"$browser": "mine"}, "os_name": "Chrome"}, {"$browser": "mine"}),
-        ({"event_properties": {"$host": "mine", "[Amplitude] Page Domain": "x"}}, {"$host": "mine", "[Amplitude] Page Domain": "x"}),
+        (
+            {"event_properties": {"$host": "mine", "[Amplitude] Page Domain": "x"}},
+            {"$host": "mine", "[Amplitude] Page Domain": "x"},
+        ),
         ({"user_properties": {"plan": "pro"}}, {"$set": {"plan": "pro"}}),
         ({"user_properties": {}}, {}),
-        ({"user_properties": None, "groups": None, "event_properties": None, "group_properties": None}, {}),
+        (
+            {
+                "user_properties": None,
+                "groups": None,
+                "event_properties": None,
+                "group_properties": None,
+            },
+            {},
+        ),
         ({"groups": {"company": "acme"}}, {"$groups": {"company": "acme"}}),
-        ({"groups": {"company": ["acme", "other"], "team": 7, "no": ""}}, {"$groups": {"company": "acme", "team": "7"}}),
+        (
+            {"groups": {"company": ["acme", "other"], "team": 7, "no": ""}},
+            {"$groups": {"company": "acme", "team": "7"}},
+        ),
         ({"session_id": 1709288430000}, {"amplitude_session_id": 1709288430000}),
         ({"amplitude_id": 2**62 + 1}, {"amplitude_id": 2**62 + 1}),
         ({"$insert_id": "i1"}, {"amplitude_insert_id": "i1"}),
-        ({"paying": False, "location_lat": 0}, {"amplitude_paying": False, "amplitude_location_lat": 0}),
+        (
+            {"paying": False, "location_lat": 0},
+            {"amplitude_paying": False, "amplitude_location_lat": 0},
+        ),
         ({"os_name": None, "city": "", "dma": None}, {}),
-        ({"app": 12345, "$schema": 13, "data": {"a": 1}, "processed_time": "x", "server_upload_time": "x", "sample_rate": 1}, {}),
+        (
+            {
+                "app": 12345,
+                "$schema": 13,
+                "data": {"a": 1},
+                "processed_time": "x",
+                "server_upload_time": "x",
+                "sample_rate": 1,
+            },
+            {},
+        ),
     ],
 )
-def test_each_field_becomes_its_property(fields: dict[str, Any], properties: dict[str, Any]) -> None:
-    """The event's own properties win; nothing stands for null or an empty text; notes of receipt aren't brought along."""
+def test_each_field_becomes_its_property(
+    fields: dict[str, Any], properties: dict[str, Any]
+) -> None:
+    """The event's own properties win; nothing stands for null or an empty text; notes of receipt
+    aren't brought along.
+    """
     assert plain(one({**RECORD, **fields})) == {"$device_id": "d1", **properties}
 
 
@@ -146,9 +198,29 @@ def test_the_user_else_the_device_is_the_person(ids: dict[str, Any], distinct_id
         ({"event_time": "2024-03-01T10:20:30.456Z"}, MICROS - 789),
         ({"event_time": "2024-03-01T10:20:30.456789+00:00"}, MICROS),
         ({"event_time": "2024-03-01T10:20:30.456789"}, MICROS),
-        ({"client_event_time": "2020-01-01 00:00:00", "server_received_time": "2020-01-01 00:00:00"}, MICROS),
-        ({"event_time": None, "client_event_time": "2024-03-01 10:20:30.456789", "server_received_time": "2020-01-01"}, MICROS),
-        ({"event_time": "", "client_event_time": "", "server_received_time": "2024-03-01T10:20:30.456789Z"}, MICROS),
+        (
+            {
+                "client_event_time": "2020-01-01 00:00:00",
+                "server_received_time": "2020-01-01 00:00:00",
+            },
+            MICROS,
+        ),
+        (
+            {
+                "event_time": None,
+                "client_event_time": "2024-03-01 10:20:30.456789",
+                "server_received_time": "2020-01-01",
+            },
+            MICROS,
+        ),
+        (
+            {
+                "event_time": "",
+                "client_event_time": "",
+                "server_received_time": "2024-03-01T10:20:30.456789Z",
+            },
+            MICROS,
+        ),
     ],
 )
 def test_the_first_time_that_is_there_counts(times: dict[str, Any], micros: int) -> None:
@@ -172,7 +244,9 @@ def test_the_uuid_is_the_records_own_in_lower_case() -> None:
 
 @cases("uuid", [None, "", "not-a-uuid", 7, UUID + "0", "00000000-0000-0000-0000-000000000000"])
 def test_without_one_the_uuid_follows_from_the_place(uuid: object) -> None:
-    """Of the file's identity and the record's number; nothing but the place tells such a record from others."""
+    """Of the file's identity and the record's number; nothing but the place tells such a record
+    from others.
+    """
     record = {**SIGNED_IN, "uuid": uuid}
     identify, event = convert(record, place=17)
     assert event.uuid == derived_uuid('["amplitude","c0ffee",17]')
@@ -181,7 +255,9 @@ def test_without_one_the_uuid_follows_from_the_place(uuid: object) -> None:
 
 
 def test_the_first_event_of_a_pair_of_device_and_user_brings_an_identify() -> None:
-    """Before it, at its time, with a uuid of its own; the pair's later events bring none, another pair's first does."""
+    """Before it, at its time, with a uuid of its own; the pair's later events bring none, another
+    pair's first does.
+    """
     amplitude = AmplitudeConverter()
     identify, event = convert(SIGNED_IN, amplitude)
     assert (identify.event, identify.distinct_id, identify.time) == ("$identify", "u1", event.time)
@@ -194,14 +270,20 @@ def test_the_first_event_of_a_pair_of_device_and_user_brings_an_identify() -> No
     assert names({**SIGNED_IN, "device_id": "d2"}, amplitude) == ["Bought"]
 
 
-@cases("ids", [{"device_id": "u1"}, {"device_id": None}, {"device_id": "undefined"}, {"user_id": None}])
+@cases(
+    "ids", [{"device_id": "u1"}, {"device_id": None}, {"device_id": "undefined"}, {"user_id": None}]
+)
 def test_no_identify_where_there_is_nothing_to_join(ids: dict[str, Any]) -> None:
-    """One id alone, twice the same, or a device that is nobody's: joining it would make one person of strangers."""
+    """One id alone, twice the same, or a device that is nobody's: joining it would make one person
+    of strangers.
+    """
     assert names({**SIGNED_IN, **ids}) == ["Bought"]
 
 
 def test_what_is_said_once_is_said_from_since_on() -> None:
-    """Records from before are left out with all that they bring: so the first one after them brings it, or the pair was never joined."""
+    """Records from before are left out with all that they bring: so the first one after them
+    brings it, or the pair was never joined.
+    """
     amplitude = AmplitudeConverter(since=MICROS)
     before = {**SIGNED_IN, **ACME, "event_time": "2024-03-01 10:20:30.456788"}
     assert names(before, amplitude) == ["Bought"]
@@ -212,17 +294,28 @@ def test_what_is_said_once_is_said_from_since_on() -> None:
 def test_pairs_are_told_apart_by_both_ids() -> None:
     """`1` with `23` isn't `12` with `3`."""
     amplitude = AmplitudeConverter()
-    assert names({**SIGNED_IN, "user_id": "1", "device_id": "23"}, amplitude) == ["$identify", "Bought"]
-    assert names({**SIGNED_IN, "user_id": "12", "device_id": "3"}, amplitude) == ["$identify", "Bought"]
+    assert names({**SIGNED_IN, "user_id": "1", "device_id": "23"}, amplitude) == [
+        "$identify",
+        "Bought",
+    ]
+    assert names({**SIGNED_IN, "user_id": "12", "device_id": "3"}, amplitude) == [
+        "$identify",
+        "Bought",
+    ]
 
 
 def test_a_forgotten_pair_gets_another_identify_never_the_same_uuid_at_another_time() -> None:
-    """A second one changes nothing; the same uuid at two times would be two events that look like one."""
+    """A second one changes nothing; the same uuid at two times would be two events that look like
+    one.
+    """
     amplitude = AmplitudeConverter(remembered=1)
     first = convert(SIGNED_IN, amplitude)[0]
     for device in ("d2", "d3"):
         convert({**SIGNED_IN, "device_id": device}, amplitude)
-    again = convert({**SIGNED_IN, "uuid": UUID.replace("6", "7"), "event_time": "2024-03-02 00:00:00"}, amplitude)[0]
+    again = convert(
+        {**SIGNED_IN, "uuid": UUID.replace("6", "7"), "event_time": "2024-03-02 00:00:00"},
+        amplitude,
+    )[0]
     assert (again.event, plain(again)) == (first.event, plain(first))
     assert again.uuid != first.uuid
 
@@ -232,11 +325,17 @@ def test_a_groups_properties_are_sent_when_they_are_new() -> None:
     amplitude = AmplitudeConverter()
     group, event = convert({**RECORD, **ACME}, amplitude)
     assert (group.event, group.distinct_id, group.time) == ("$groupidentify", "d1", event.time)
-    assert plain(group) == {"$group_type": "company", "$group_key": "acme", "$group_set": {"plan": "pro"}}
+    assert plain(group) == {
+        "$group_type": "company",
+        "$group_key": "acme",
+        "$group_set": {"plan": "pro"},
+    }
     assert group.keyed
     assert group.uuid == derived_uuid(f'["amplitude","{UUID}","$groupidentify","company","acme"]')
     assert names({**RECORD, **ACME, "device_id": "d2"}, amplitude) == ["Bought"]
-    assert names({**RECORD, **ACME, "group_properties": {"company": {"plan": "free"}}}, amplitude) == ["$groupidentify", "Bought"]
+    assert names(
+        {**RECORD, **ACME, "group_properties": {"company": {"plan": "free"}}}, amplitude
+    ) == ["$groupidentify", "Bought"]
 
 
 @cases(
@@ -245,12 +344,20 @@ def test_a_groups_properties_are_sent_when_they_are_new() -> None:
         ({"company": "a"}, None, {"a": None}),
         ({"company": "a"}, {"company": {"a": {"x": 1}}}, {"a": {"x": 1}}),
         ({"company": "a"}, {"company": {"x": {"y": 1}}}, {"a": {"x": {"y": 1}}}),
-        ({"company": ["a", "b"]}, {"company": {"a": {"x": 1}, "b": {"x": 2}}}, {"a": {"x": 1}, "b": {"x": 2}}),
+        (
+            {"company": ["a", "b"]},
+            {"company": {"a": {"x": 1}, "b": {"x": 2}}},
+            {"a": {"x": 1}, "b": {"x": 2}},
+        ),
         ({"company": ["a", "a", " ", None]}, {"other": {"x": 1}}, {"a": None}),
     ],
 )
-def test_properties_of_groups_come_by_type_or_by_type_and_name(groups: Any, said: Any, sent: dict[str, Any]) -> None:
-    """Both forms are read; a group without properties is sent without; blank names are no groups."""
+def test_properties_of_groups_come_by_type_or_by_type_and_name(
+    groups: Any, said: Any, sent: dict[str, Any]
+) -> None:
+    """Both forms are read; a group without properties is sent without; blank names are
+    no groups.
+    """
     events = convert({**RECORD, "groups": groups, "group_properties": said})[:-1]
     assert {plain(event)["$group_key"]: plain(event).get("$group_set") for event in events} == sent
     assert len(events) == len(sent) == len({event.uuid for event in events})
@@ -270,7 +377,12 @@ def test_amplitudes_own_group_identify_is_about_its_groups_alone() -> None:
 def test_a_refused_record_is_not_remembered() -> None:
     """What it would have brought comes with the next record that is taken."""
     amplitude = AmplitudeConverter()
-    wrongs: list[dict[str, Any]] = [{"event_time": "?"}, {"groups": {"a": {}}}, {"event_type": "$groupidentify"}, {"user_properties": 1}]
+    wrongs: list[dict[str, Any]] = [
+        {"event_time": "?"},
+        {"groups": {"a": {}}},
+        {"event_type": "$groupidentify"},
+        {"user_properties": 1},
+    ]
     for wrong in wrongs:
         with pytest.raises(RecordRefused):
             convert({**SIGNED_IN, **ACME, "groups": {}, **wrong}, amplitude)
@@ -281,7 +393,11 @@ def test_values_keep_their_bytes() -> None:
     """Of events, persons and groups: digits that a float would lose, and the form of numbers."""
     values = b'{"n":1.10,"big":123456789012345678901234567890,"e":1E2,"t":"\\u00e9"}'
     record = json.dumps({**RECORD, "groups": {"g": "k"}}).encode()[:-1]
-    record += b',"event_properties":%b,"user_properties":%b,"group_properties":{"g":%b}}' % (values, values, values)
+    record += b',"event_properties":%b,"user_properties":%b,"group_properties":{"g":%b}}' % (
+        values,
+        values,
+        values,
+    )
     group, event = convert(record)
     assert values[1:-1] in msgspec.json.encode(event.properties)
     assert bytes(event.properties["$set"]) == values
@@ -308,17 +424,29 @@ def test_values_keep_their_bytes() -> None:
         ({"user_id": True}, RefusalReason.WRONG_TYPE, "user_id"),
         ({"device_id": []}, RefusalReason.WRONG_TYPE, "device_id"),
         ({"event_time": None}, RefusalReason.NO_TIME, "event_time"),
-        ({"event_time": "yesterday", "client_event_time": "2024-01-01"}, RefusalReason.NO_TIME, "yesterday"),
+        (
+            {"event_time": "yesterday", "client_event_time": "2024-01-01"},
+            RefusalReason.NO_TIME,
+            "yesterday",
+        ),
         ({"event_time": {}}, RefusalReason.WRONG_TYPE, "event_time"),
         ({"event_properties": "{}"}, RefusalReason.WRONG_TYPE, "event_properties"),
         ({"user_properties": "{}"}, RefusalReason.WRONG_TYPE, "user_properties"),
         ({"groups": []}, RefusalReason.WRONG_TYPE, "groups"),
         ({"groups": {"company": {"a": 1}}}, RefusalReason.WRONG_TYPE, "company"),
-        ({"groups": {"company": "a"}, "group_properties": []}, RefusalReason.WRONG_TYPE, "group_properties"),
+        (
+            {"groups": {"company": "a"}, "group_properties": []},
+            RefusalReason.WRONG_TYPE,
+            "group_properties",
+        ),
     ],
 )
-def test_what_cant_be_an_event_is_refused(record: dict[str, Any] | bytes, why: RefusalReason, words: str) -> None:
-    """With the reason, and the field where there is one; a time that can't be read isn't replaced by another."""
+def test_what_cant_be_an_event_is_refused(
+    record: dict[str, Any] | bytes, why: RefusalReason, words: str
+) -> None:
+    """With the reason, and the field where there is one; a time that can't be read isn't replaced
+    by another.
+    """
     with pytest.raises(RecordRefused) as refused:
         convert(record if isinstance(record, bytes) else {**RECORD, **record})
     assert refused.value.why is why
@@ -326,7 +454,9 @@ def test_what_cant_be_an_event_is_refused(record: dict[str, Any] | bytes, why: R
 
 
 def test_a_sample_becomes_events_but_for_what_is_marked_as_wrong() -> None:
-    """Every record gets its events or its reason; uuids are unique, and each pair of device and user is identified once."""
+    """Every record gets its events or its reason; uuids are unique, and each pair of device and
+    user is identified once.
+    """
     records = sample()
     assert len(records) >= 2_000
     events: list[ImportedEvent] = []
@@ -339,27 +469,48 @@ def test_a_sample_becomes_events_but_for_what_is_marked_as_wrong() -> None:
             convert(record, amplitude, place)
         assert refused.value.why is why
     assert len({event.uuid for event in events}) == len(events)
-    pairs = Counter((event.distinct_id, plain(event)["$anon_distinct_id"]) for event in events if "$anon_distinct_id" in event.properties)
+    pairs = Counter(
+        (event.distinct_id, plain(event)["$anon_distinct_id"])
+        for event in events
+        if "$anon_distinct_id" in event.properties
+    )
     assert set(pairs.values()) == {1}
-    assert {"$pageview", "$autocapture", "$identify", "$groupidentify", "Order Completed"} <= {event.event for event in events}
+    assert {"$pageview", "$autocapture", "$identify", "$groupidentify", "Order Completed"} <= {
+        event.event for event in events
+    }
 
 
 def test_reading_a_source_again_gives_the_same_bytes() -> None:
-    """However its records are cut into blocks, and whatever was converted in between by another converter."""
+    """However its records are cut into blocks, and whatever was converted in between by another
+    converter.
+    """
     records = [record for record, why in sample(600) if why is None]
     lines = range(1, len(records) + 1)
     whole, parts = AmplitudeConverter(remembered=20), AmplitudeConverter(remembered=20)
-    first = [msgspec.json.encode(whole.convert(RecordBlock(FILE, 0, records, lines), index)) for index in range(len(records))]
-    again = [msgspec.json.encode(convert(record, parts, place)) for place, record in enumerate(records)]
+    first = [
+        msgspec.json.encode(whole.convert(RecordBlock(FILE, 0, records, lines), index))
+        for index in range(len(records))
+    ]
+    again = [
+        msgspec.json.encode(convert(record, parts, place)) for place, record in enumerate(records)
+    ]
     assert first == again
 
 
 def test_the_sample_is_the_same_each_time_and_its_archive_has_the_same_records() -> None:
     """A seed gives one sample; the ZIP of gzip files has all of it."""
     records = [record for record, _ in sample(200)]
-    assert records == [record for record, _ in sample(200)] != [record for record, _ in sample(200, seed=2)]
+    assert (
+        records
+        == [record for record, _ in sample(200)]
+        != [record for record, _ in sample(200, seed=2)]
+    )
     with zipfile.ZipFile(io.BytesIO(archive(200))) as made:
-        lines = [line for name in made.namelist() for line in gzip.decompress(made.read(name)).splitlines()]
+        lines = [
+            line
+            for name in made.namelist()
+            for line in gzip.decompress(made.read(name)).splitlines()
+        ]
     assert lines == records
 
 
@@ -367,7 +518,17 @@ def test_the_sample_is_the_same_each_time_and_its_archive_has_the_same_records()
 @given(
     changes=st.dictionaries(
         st.sampled_from(
-            [*KEPT, "event_type", "user_id", "device_id", "uuid", "event_time", "event_properties", "user_properties", "groups"]
+            [
+                *KEPT,
+                "event_type",
+                "user_id",
+                "device_id",
+                "uuid",
+                "event_time",
+                "event_properties",
+                "user_properties",
+                "groups",
+            ]
         ),
         st.recursive(
             st.none()
@@ -376,7 +537,10 @@ def test_the_sample_is_the_same_each_time_and_its_archive_has_the_same_records()
             | st.floats(allow_nan=False, allow_infinity=False)
             | st.text(st.characters(codec="utf-8")),
             lambda inner: (
-                st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=3), inner, max_size=3)
+                st.lists(inner, max_size=3)
+                | st.dictionaries(
+                    st.text(st.characters(codec="utf-8"), max_size=3), inner, max_size=3
+                )
             ),
             max_leaves=4,
         ),
@@ -403,8 +567,12 @@ def answers(keys: list[int], remembered: int) -> list[bool]:
 
 @settings(deadline=None, max_examples=60)
 @given(keys=KEYS, remembered=st.integers(1, 6))
-def test_a_key_among_the_last_different_ones_is_known_and_an_unseen_one_is_new(keys: list[int], remembered: int) -> None:
-    """Nothing unseen is ever known; what was seen with fewer than `remembered` other keys since then always is."""
+def test_a_key_among_the_last_different_ones_is_known_and_an_unseen_one_is_new(
+    keys: list[int], remembered: int
+) -> None:
+    """Nothing unseen is ever known; what was seen with fewer than `remembered` other keys since
+    then always is.
+    """
     found = answers(keys, remembered)
     for place, key in enumerate(keys):
         before = keys[:place]
@@ -417,8 +585,12 @@ def test_a_key_among_the_last_different_ones_is_known_and_an_unseen_one_is_new(k
 @settings(deadline=None, max_examples=60)
 @given(keys=KEYS, remembered=st.integers(1, 6))
 def test_no_more_than_twice_the_number_is_remembered(keys: list[int], remembered: int) -> None:
-    """However many keys came, memory stays within its bound: after so many others, each is as good as new."""
-    assert all(answers([*keys, *range(13, 13 + 2 * remembered), *keys[:1]], remembered)[len(keys) :])
+    """However many keys came, memory stays within its bound: after so many others, each is as good
+    as new.
+    """
+    assert all(
+        answers([*keys, *range(13, 13 + 2 * remembered), *keys[:1]], remembered)[len(keys) :]
+    )
 
 
 @settings(deadline=None, max_examples=30)

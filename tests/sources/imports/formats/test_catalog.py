@@ -18,7 +18,14 @@ from forwarder.mapping import MappingRules, TimestampRule
 from forwarder.sources.files.records import RecordBlock, SourceFile
 from forwarder.sources.imports import formats
 from forwarder.sources.imports.conversion import EventFinisher, FinishedBlock, FinishPolicy
-from forwarder.sources.imports.format import ChosenMapping, FormatContext, ImportedEvent, ImportFormat, RecordConverter, RefusalReason
+from forwarder.sources.imports.format import (
+    ChosenMapping,
+    FormatContext,
+    ImportedEvent,
+    ImportFormat,
+    RecordConverter,
+    RefusalReason,
+)
 from forwarder.sources.imports.formats.catalog import BY_NAME, FORMATS
 from forwarder.sources.imports.formats.csv import CsvConverter
 from forwarder.sources.imports.formats.native import NativeConverter
@@ -40,7 +47,9 @@ def given(**more: Any) -> FormatContext:
     return FormatContext(mapping=RULES, **more)
 
 
-def converted(name: str, record: bytes, options: Any = None, **more: Any) -> Sequence[ImportedEvent]:
+def converted(
+    name: str, record: bytes, options: Any = None, **more: Any
+) -> Sequence[ImportedEvent]:
     """The events of one record by a format that was made as the command makes it."""
     form = BY_NAME[name]
     converter = form.make(options or form.options(), given(**more))
@@ -51,23 +60,37 @@ def converted(name: str, record: bytes, options: Any = None, **more: Any) -> Seq
 def test_every_file_with_a_description_is_listed() -> None:
     """A format that is forgotten in the list can't be typed."""
     (folder,) = formats.__path__
-    modules = [import_module(f"{formats.__name__}.{file.stem}") for file in Path(folder).glob("[a-z]*.py")]
-    described = [each.name for module in modules for each in vars(module).values() if isinstance(each, ImportFormat)]
+    modules = [
+        import_module(f"{formats.__name__}.{file.stem}") for file in Path(folder).glob("[a-z]*.py")
+    ]
+    described = [
+        each.name
+        for module in modules
+        for each in vars(module).values()
+        if isinstance(each, ImportFormat)
+    ]
     assert sorted(described) == sorted(BY_NAME)
     assert len(described) == len(FORMATS)
 
 
 def test_every_format_is_documented() -> None:
-    """Each has a section, or stands in that of its vendor, in the document that says what becomes of its fields."""
+    """Each has a section, or stands in that of its vendor, in the document that says what becomes
+    of its fields.
+    """
     text = text_of("import-formats")
     assert [form.name for form in FORMATS if f"`{form.name}`" not in text] == []
 
 
 @cases("form", EVERY)
 def test_what_is_described_can_be_typed_and_read(form: ImportFormat[Any]) -> None:
-    """Names and flags are words with hyphens, lines end as sentences do, and no two flags are the same."""
+    """Names and flags are words with hyphens, lines end as sentences do, and no two flags are the
+    same.
+    """
     said = list(form.said)
-    assert all(re.fullmatch("[a-z]+(-[a-z]+)*", name) for name in (form.name, *(each.flag for each in said)))
+    assert all(
+        re.fullmatch("[a-z]+(-[a-z]+)*", name)
+        for name in (form.name, *(each.flag for each in said))
+    )
     assert all(text.endswith(".") for text in (form.summary, *(each.help for each in said)))
     assert len({each.flag for each in said}) == len(said)
     assert form.framings
@@ -86,22 +109,39 @@ def test_nothing_needs_to_be_said_beside_rules(form: ImportFormat[Any]) -> None:
     [
         ("segment", b'{"type":"track","event":"e","userId":"u","timestamp":"2024-01-01T01:00:00"}'),
         ("csv", b'{"event":"e","distinct_id":"u","timestamp":"2024-01-01 01:00:00"}'),
-        ("amplitude", b'{"event_type":"e","user_id":"u","event_time":"2024-01-01 01:00:00.000000"}'),
+        (
+            "amplitude",
+            b'{"event_type":"e","user_id":"u","event_time":"2024-01-01 01:00:00.000000"}',
+        ),
         ("mixpanel", b'{"event":"e","properties":{"time":1704070800,"distinct_id":"u"}}'),
-        ("mixpanel-profiles", b'{"$distinct_id":"u","$properties":{"$last_seen":"2024-01-01T01:00:00"}}'),
+        (
+            "mixpanel-profiles",
+            b'{"$distinct_id":"u","$properties":{"$last_seen":"2024-01-01T01:00:00"}}',
+        ),
     ],
 )
 def test_the_offset_moves_times_without_a_zone(name: str, record: bytes) -> None:
     """An hour ahead of UTC is an hour less in UTC."""
-    assert [converted(name, record, zone=ahead(offset))[-1].time for offset in (60, 0)] == [NEW_YEAR, NEW_YEAR + 3_600_000_000]
+    assert [converted(name, record, zone=ahead(offset))[-1].time for offset in (60, 0)] == [
+        NEW_YEAR,
+        NEW_YEAR + 3_600_000_000,
+    ]
 
 
 def test_whether_a_zone_is_said() -> None:
     """By the vendor, by an offset, by a project's zone, or by rules; else nobody knows."""
-    assert {form.name for form in FORMATS if form.zone_said(form.options(), given())} == {"amplitude"}
-    given_zone = {form.name for form in FORMATS if form.takes_zone and form.zone_said(form.options(), given(zone=UTC))}
+    assert {form.name for form in FORMATS if form.zone_said(form.options(), given())} == {
+        "amplitude"
+    }
+    given_zone = {
+        form.name
+        for form in FORMATS
+        if form.takes_zone and form.zone_said(form.options(), given(zone=UTC))
+    }
     assert given_zone == set(BY_NAME) - {"mapping"}
-    assert BY_NAME["mapping"].zone_said(None, FormatContext(mapping=ChosenMapping(mapped.RULES, mapped.mapping, zone_said=True)))
+    assert BY_NAME["mapping"].zone_said(
+        None, FormatContext(mapping=ChosenMapping(mapped.RULES, mapped.mapping, zone_said=True))
+    )
 
 
 SUMMER: Final = [
@@ -130,9 +170,17 @@ def test_a_named_zone_knows_summer_time(name: str, shown: str, utc: str) -> None
         "mixpanel": {"event": "e", "properties": {"distinct_id": "u1", "time": shown}},
         "mixpanel-profiles": {"$distinct_id": "u1", "$properties": {"$last_seen": shown}},
     }
-    form, sink = BY_NAME[name], FinishedBlock(EventFinisher(FinishPolicy("set_once", geoip=False, job_id="j")))
+    form, sink = (
+        BY_NAME[name],
+        FinishedBlock(EventFinisher(FinishPolicy("set_once", geoip=False, job_id="j"))),
+    )
     converter = form.make(form.options(), given(zone=ZoneInfo("Europe/Berlin")))
-    converter.convert_block(RecordBlock(SourceFile("f", "5eed" * 16), 0, [json.dumps(records[name]).encode()], range(1, 2)), sink)
+    converter.convert_block(
+        RecordBlock(
+            SourceFile("f", "5eed" * 16), 0, [json.dumps(records[name]).encode()], range(1, 2)
+        ),
+        sink,
+    )
     if utc:
         assert [when(time) for time in sink.times] == [utc]
         sent = datetime.fromisoformat(json.loads(sink.data[0])["timestamp"])
@@ -146,10 +194,25 @@ def test_where_times_are_looked_for_follows_what_was_said() -> None:
     """The column that was named; of rules the field that is a plain path."""
     table = BY_NAME["csv"]
     assert table.times(table.options(timestamp="at"), given()) == ("at",)
-    for source, fields in ((".placed", ("placed",)), (".a.b", ("a.b",)), (".a.b.c", ()), (".at // .on", ())):
+    for source, fields in (
+        (".placed", ("placed",)),
+        (".a.b", ("a.b",)),
+        (".a.b.c", ()),
+        (".at // .on", ()),
+    ):
         rules = MappingRules(event=".e", timestamp=TimestampRule(source))
-        assert BY_NAME["mapping"].times(None, FormatContext(mapping=ChosenMapping(rules, mapped.mapping))) == fields
-    assert BY_NAME["mapping"].times(None, FormatContext(mapping=ChosenMapping(MappingRules(event=".e"), mapped.mapping))) == ()
+        assert (
+            BY_NAME["mapping"].times(
+                None, FormatContext(mapping=ChosenMapping(rules, mapped.mapping))
+            )
+            == fields
+        )
+    assert (
+        BY_NAME["mapping"].times(
+            None, FormatContext(mapping=ChosenMapping(MappingRules(event=".e"), mapped.mapping))
+        )
+        == ()
+    )
 
 
 def test_a_mapping_without_rules_says_where_they_belong() -> None:
@@ -161,7 +224,10 @@ def test_a_mapping_without_rules_says_where_they_belong() -> None:
 
 def test_the_policy_reaches_the_format_that_depends_on_it() -> None:
     """Native decodes by it."""
-    assert isinstance(BY_NAME["native"].make(BY_NAME["native"].options(), given(person_properties="set")), NativeConverter)
+    assert isinstance(
+        BY_NAME["native"].make(BY_NAME["native"].options(), given(person_properties="set")),
+        NativeConverter,
+    )
     assert isinstance(BY_NAME["csv"].make(csv.OPTIONS, given()), CsvConverter)
 
 

@@ -13,9 +13,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.format import ImportedEvent, RecordRefused, RefusalReason, derived_uuid
-from forwarder.sources.imports.formats.mixpanel import MixpanelConverter, MixpanelProfilesConverter, project_time
-from tests.sources.imports.samples.mixpanel import STRANGE, as_json, block, event_export, profile_export
+from forwarder.sources.imports.format import (
+    ImportedEvent,
+    RecordRefused,
+    RefusalReason,
+    derived_uuid,
+)
+from forwarder.sources.imports.formats.mixpanel import (
+    MixpanelConverter,
+    MixpanelProfilesConverter,
+    project_time,
+)
+from tests.sources.imports.samples.mixpanel import (
+    STRANGE,
+    as_json,
+    block,
+    event_export,
+    profile_export,
+)
 from tests.support.cases import cases
 
 TIME = 1_704_067_200_345_000
@@ -36,7 +51,10 @@ def converted(record: object, clock: tzinfo | None = None) -> ImportedEvent:
 def record(event: str = "Purchase", /, **properties: Any) -> dict[str, Any]:
     """A record with a time and an id, unless others are given; without what is given as `...`."""
     given = {"time": TIME // 1000, "distinct_id": "u1", "$insert_id": "i1"} | properties
-    return {"event": event, "properties": {name: value for name, value in given.items() if value is not ...}}
+    return {
+        "event": event,
+        "properties": {name: value for name, value in given.items() if value is not ...},
+    }
 
 
 def properties(event: ImportedEvent) -> dict[str, Any]:
@@ -47,7 +65,12 @@ def properties(event: ImportedEvent) -> dict[str, Any]:
 
 @cases(
     ("given", "becomes"),
-    [("$mp_web_page_view", "$pageview"), ("Purchase", "Purchase"), ("$identify", "$identify"), ("$session_start", "$session_start")],
+    [
+        ("$mp_web_page_view", "$pageview"),
+        ("Purchase", "Purchase"),
+        ("$identify", "$identify"),
+        ("$session_start", "$session_start"),
+    ],
 )
 def test_the_event_name(given: str, becomes: str) -> None:
     """A page view has the service's name for it; every other event keeps its own."""
@@ -91,7 +114,9 @@ def test_the_time(time: object, micros: int) -> None:
     ],
 )
 def test_the_id(own: object, before: object, becomes: str) -> None:
-    """The record's id, or the one before the merge where that id is missing or a device's, unless that one means nobody."""
+    """The record's id, or the one before the merge where that id is missing or a device's, unless
+    that one means nobody.
+    """
     assert converted(record(distinct_id=own, **{BEFORE: before})).distinct_id == becomes
 
 
@@ -109,8 +134,12 @@ def test_the_id(own: object, before: object, becomes: str) -> None:
         ("$device:D1", "u0", "u0", 0),
     ],
 )
-def test_ids_of_capitals_digits_and_hyphens(own: object, before: object, becomes: str, counted: int) -> None:
-    """They are replaced only when the option says so; off or on, the converter counts the events that it touches."""
+def test_ids_of_capitals_digits_and_hyphens(
+    own: object, before: object, becomes: str, counted: int
+) -> None:
+    """They are replaced only when the option says so; off or on, the converter counts the events
+    that it touches.
+    """
     one = block(record(distinct_id=own, **{BEFORE: before}))
     off, on = MixpanelConverter(), MixpanelConverter(replace_upper_case_ids=True)
     assert off.convert(one, 0)[0].distinct_id == (becomes if not counted else str(own))
@@ -124,7 +153,10 @@ def test_ids_of_capitals_digits_and_hyphens(own: object, before: object, becomes
         ({"$city": "Berlin"}, {"$geoip_city_name": "Berlin"}),
         ({"$region": "Land Berlin"}, {"$geoip_subdivision_1_name": "Land Berlin"}),
         ({"mp_country_code": "DE"}, {"$geoip_country_code": "DE"}),
-        ({"$city": "Berlin", "$geoip_city_name": "Bonn"}, {"$city": "Berlin", "$geoip_city_name": "Bonn"}),
+        (
+            {"$city": "Berlin", "$geoip_city_name": "Bonn"},
+            {"$city": "Berlin", "$geoip_city_name": "Bonn"},
+        ),
         ({"$mp_api_endpoint": "api.mixpanel.com"}, {}),
         ({"mp_processing_time_ms": 1}, {}),
         ({"$geo_source": "ip_lookup"}, {}),
@@ -135,7 +167,9 @@ def test_ids_of_capitals_digits_and_hyphens(own: object, before: object, becomes
     ],
 )
 def test_the_properties(given: dict[str, Any], becomes: dict[str, Any]) -> None:
-    """Places are renamed, Mixpanel's own notes and its token dropped; time and id are the event's, everything else stays."""
+    """Places are renamed, Mixpanel's own notes and its token dropped; time and id are the event's,
+    everything else stays.
+    """
     assert properties(converted(record(**given))) == {"$insert_id": "i1", **becomes}
 
 
@@ -146,14 +180,18 @@ def test_an_id_that_was_replaced_stays_a_property() -> None:
 
 
 def test_values_keep_their_bytes() -> None:
-    """Large numbers, spellings of numbers, escapes and spaces inside values are carried on as they were written."""
+    """Large numbers, spellings of numbers, escapes and spaces inside values are carried on as they
+    were written.
+    """
     value = b'{ "n" : 12345678901234567890123, "x": 1.10e2, "s":"\\u00e9\\/", "o": [ 1 ] }'
     line = b'{"event":"e","properties":{"time":1704067200,"distinct_id":"u1","v":' + value + b"}}"
     assert bytes(converted(line).properties["v"]) == value
 
 
 def test_the_natural_key() -> None:
-    """Name, time, the record's own id and `$insert_id` tell events apart, and the uuid follows from them."""
+    """Name, time, the record's own id and `$insert_id` tell events apart, and the uuid follows
+    from them.
+    """
     event = converted(record("$mp_web_page_view", distinct_id="$device:d1", **{BEFORE: "u0"}))
     key = '["mixpanel","$mp_web_page_view",1704067200345000,"$device:d1","i1"]'
     assert event.keyed
@@ -168,15 +206,22 @@ def test_each_part_of_the_natural_key_counts(other: dict[str, Any]) -> None:
 
 def test_a_repeat_has_the_same_key_whatever_else_differs() -> None:
     """A raw export's repeat is known by its key, though Mixpanel's own notes differ."""
-    first, again = converted(record(mp_processing_time_ms=1)), converted(record(mp_processing_time_ms=2))
+    first, again = (
+        converted(record(mp_processing_time_ms=1)),
+        converted(record(mp_processing_time_ms=2)),
+    )
     assert (first.keyed, first.uuid) == (True, again.uuid)
 
 
 @cases("insert_id", [..., None, "", "undefined"])
 def test_without_an_insert_id_the_place_counts(insert_id: object) -> None:
-    """Without a usable `$insert_id` nothing tells repeats: the uuid follows from the file's content and the record's number."""
+    """Without a usable `$insert_id` nothing tells repeats: the uuid follows from the file's
+    content and the record's number.
+    """
     one = record(**{"$insert_id": insert_id})
-    first, second = (MixpanelConverter().convert(block(one, one, first=100), index)[0] for index in (0, 1))
+    first, second = (
+        MixpanelConverter().convert(block(one, one, first=100), index)[0] for index in (0, 1)
+    )
     assert first.keyed is second.keyed is False
     assert first.uuid == derived_uuid(f'["mixpanel","{"5eed" * 16}",100]') != second.uuid
     assert MixpanelConverter().convert(block(one, first=101), 0)[0].uuid == second.uuid
@@ -207,19 +252,30 @@ def test_a_profile_among_events_is_told_as_such() -> None:
 def test_deep_nesting_is_refused() -> None:
     """A record nested deeper than can be read is refused like any other that can't be."""
     with pytest.raises(RecordRefused) as refused:
-        converted(b'{"event":"e","properties":{"time":1,"distinct_id":"u1","deep":' + b"[" * 100_000 + b"]" * 100_000 + b"}}")
+        converted(
+            b'{"event":"e","properties":{"time":1,"distinct_id":"u1","deep":'
+            + b"[" * 100_000
+            + b"]" * 100_000
+            + b"}}"
+        )
     assert refused.value.why is RefusalReason.NOT_JSON
 
 
 def test_the_sample() -> None:
-    """Two thousand records and more: only the strange ones are refused, and a second run makes the same events of the rest."""
+    """Two thousand records and more: only the strange ones are refused, and a second run makes the
+    same events of the rest.
+    """
     export = event_export()
     one = block(*export)
     assert len(export) >= 2_000
     assert export == event_export()
 
     def run() -> tuple[list[ImportedEvent], Counter[RefusalReason]]:
-        converter, events, refused = MixpanelConverter(), list[ImportedEvent](), Counter[RefusalReason]()
+        converter, events, refused = (
+            MixpanelConverter(),
+            list[ImportedEvent](),
+            Counter[RefusalReason](),
+        )
         for index in range(len(export)):
             try:
                 events.extend(converter.convert(one, index))
@@ -234,14 +290,23 @@ def test_the_sample() -> None:
     assert (events, refused) == run()
     keys = [event.uuid for event in events if event.keyed]
     assert len(keys) - len(set(keys)) > 20
-    assert len({event.uuid for event in events}) == len(set(keys)) + sum(not event.keyed for event in events)
+    assert len({event.uuid for event in events}) == len(set(keys)) + sum(
+        not event.keyed for event in events
+    )
 
 
-_values = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3), max_leaves=5)
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=5,
+)
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.text(min_size=1).filter(str.strip), st.dictionaries(st.text(alphabet="abc$_ é").map(lambda name: f"p{name}"), _values))
+@given(
+    st.text(min_size=1).filter(str.strip),
+    st.dictionaries(st.text(alphabet="abc$_ é").map(lambda name: f"p{name}"), _values),
+)
 def test_what_is_not_renamed_or_dropped_comes_through(name: str, given: dict[str, Any]) -> None:
     """Any event name and any other properties are the same after as before."""
     event = converted(as_json(record(name, **given)))
@@ -252,17 +317,42 @@ def test_what_is_not_renamed_or_dropped_comes_through(name: str, given: dict[str
 def test_a_zone_with_summer_time() -> None:
     """A project's zone is one of the options, for years in which its offset changed."""
     clock = ZoneInfo("America/Los_Angeles")
-    assert converted(record(time=1_704_067_200), clock).time == (1_704_067_200 + 8 * 3600) * 1_000_000
-    assert converted(record(time=1_719_792_000), clock).time == (1_719_792_000 + 7 * 3600) * 1_000_000
+    assert (
+        converted(record(time=1_704_067_200), clock).time == (1_704_067_200 + 8 * 3600) * 1_000_000
+    )
+    assert (
+        converted(record(time=1_719_792_000), clock).time == (1_719_792_000 + 7 * 3600) * 1_000_000
+    )
 
 
 HOUR = 3_600_000_000
 NEW_YEAR = 1_704_067_200_000_000
-ZONES = [ZoneInfo(name) for name in ("America/Los_Angeles", "Europe/Berlin", "Asia/Kolkata", "Australia/Lord_Howe", "UTC")]
+ZONES = [
+    ZoneInfo(name)
+    for name in (
+        "America/Los_Angeles",
+        "Europe/Berlin",
+        "Asia/Kolkata",
+        "Australia/Lord_Howe",
+        "UTC",
+    )
+]
 
 
-@cases("value", [b"1704067200", b"1704067200000", b'"1704067200"', b'"2024-01-01T00:00:00"', b'"2024-01-01 00:00:00"'])
-@cases(("minutes", "micros"), [(0, NEW_YEAR), (90, NEW_YEAR - HOUR * 3 // 2), (-480, NEW_YEAR + 8 * HOUR)])
+@cases(
+    "value",
+    [
+        b"1704067200",
+        b"1704067200000",
+        b'"1704067200"',
+        b'"2024-01-01T00:00:00"',
+        b'"2024-01-01 00:00:00"',
+    ],
+)
+@cases(
+    ("minutes", "micros"),
+    [(0, NEW_YEAR), (90, NEW_YEAR - HOUR * 3 // 2), (-480, NEW_YEAR + 8 * HOUR)],
+)
 def test_an_offset_moves_epochs_and_texts_alike(value: bytes, minutes: int, micros: int) -> None:
     """What the project's clock showed is reckoned to UTC, however it is written."""
     assert project_time(value, ahead(minutes)) == micros
@@ -271,13 +361,21 @@ def test_an_offset_moves_epochs_and_texts_alike(value: bytes, minutes: int, micr
 @cases("clock", [None, ahead(90), ZONES[0]])
 def test_a_text_with_a_zone_is_not_moved(clock: tzinfo | None) -> None:
     """A time that says its own zone isn't the project's clock's."""
-    assert project_time(b'"2024-01-01T01:00:00+01:00"', clock) == project_time(b'"2024-01-01T00:00:00Z"', clock) == NEW_YEAR
+    assert (
+        project_time(b'"2024-01-01T01:00:00+01:00"', clock)
+        == project_time(b'"2024-01-01T00:00:00Z"', clock)
+        == NEW_YEAR
+    )
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.sampled_from(ZONES), st.integers(NEW_YEAR // 1000, NEW_YEAR // 1000 + 2 * 365 * 86_400_000))
+@given(
+    st.sampled_from(ZONES), st.integers(NEW_YEAR // 1000, NEW_YEAR // 1000 + 2 * 365 * 86_400_000)
+)
 def test_what_a_zone_shows_comes_back(zone: ZoneInfo, moment: int) -> None:
-    """Whatever moment the project's clock showed is found again to the millisecond; of an hour shown twice, the first."""
+    """Whatever moment the project's clock showed is found again to the millisecond; of an hour
+    shown twice, the first.
+    """
     shown = datetime.fromtimestamp(moment / 1000, zone)
     export = round(shown.replace(tzinfo=UTC).timestamp() * 1000)
     first = round(shown.replace(fold=0).timestamp() * 1000)
@@ -285,9 +383,14 @@ def test_what_a_zone_shows_comes_back(zone: ZoneInfo, moment: int) -> None:
     assert shown.fold or first == moment
 
 
-@cases(("minutes", "value"), [(60, b"3599"), (-60, b"253402300799999999"), (-60, b'"9999-12-31T23:00:00"')])
+@cases(
+    ("minutes", "value"),
+    [(60, b"3599"), (-60, b"253402300799999999"), (-60, b'"9999-12-31T23:00:00"')],
+)
 def test_a_time_outside_of_1970_to_9999_is_refused(minutes: int, value: bytes) -> None:
-    """A clock ahead of UTC can't bring a time before the epoch, and one behind it none that no calendar has."""
+    """A clock ahead of UTC can't bring a time before the epoch, and one behind it none that no
+    calendar has.
+    """
     with pytest.raises(RecordRefused) as refused:
         project_time(value, ahead(minutes))
     assert refused.value.why is RefusalReason.NO_TIME
@@ -309,8 +412,12 @@ def person(event: ImportedEvent) -> Any:
 
 
 def test_a_profile_is_an_identify() -> None:
-    """A profile becomes an `$identify` of its id at the time when it was last changed, and sets what it says."""
-    event = converted_profile({"$distinct_id": "u1", "$properties": {**SEEN, "$email": "u1@example.com", "plan": "pro"}})
+    """A profile becomes an `$identify` of its id at the time when it was last changed, and sets
+    what it says.
+    """
+    event = converted_profile(
+        {"$distinct_id": "u1", "$properties": {**SEEN, "$email": "u1@example.com", "plan": "pro"}}
+    )
     assert (event.event, event.distinct_id, event.time) == ("$identify", "u1", NEW_YEAR)
     assert person(event) == {**SEEN, "$email": "u1@example.com", "plan": "pro"}
 
@@ -327,8 +434,13 @@ def test_a_profile_is_an_identify() -> None:
     ],
 )
 def test_the_properties_of_a_profile(given: dict[str, Any], becomes: dict[str, Any]) -> None:
-    """Places are renamed as in events, and how Mixpanel found them is dropped; everything else stays."""
-    assert person(converted_profile({"$distinct_id": "u1", "$properties": {**SEEN, **given}})) == {**SEEN, **becomes}
+    """Places are renamed as in events, and how Mixpanel found them is dropped; everything else
+    stays.
+    """
+    assert person(converted_profile({"$distinct_id": "u1", "$properties": {**SEEN, **given}})) == {
+        **SEEN,
+        **becomes,
+    }
 
 
 @cases(("given", "becomes"), [("u1", "u1"), (4, "4"), ("$device:d1", "$device:d1")])
@@ -341,7 +453,10 @@ def test_the_id_of_a_profile(given: object, becomes: str) -> None:
     ("record", "why"),
     [
         ({"$properties": SEEN}, RefusalReason.NO_ID),
-        ({"event": "Purchase", "properties": {"time": 1, "distinct_id": "u1"}}, RefusalReason.NO_ID),
+        (
+            {"event": "Purchase", "properties": {"time": 1, "distinct_id": "u1"}},
+            RefusalReason.NO_ID,
+        ),
         ({"$distinct_id": None, "$properties": SEEN}, RefusalReason.NO_ID),
         ({"$distinct_id": " ", "$properties": SEEN}, RefusalReason.NO_ID),
         ({"$distinct_id": "null", "$properties": SEEN}, RefusalReason.ILLEGAL_ID),
@@ -349,7 +464,10 @@ def test_the_id_of_a_profile(given: object, becomes: str) -> None:
         ({"$distinct_id": ["u1"], "$properties": SEEN}, RefusalReason.WRONG_TYPE),
         ({"$distinct_id": "u1", "$properties": "all"}, RefusalReason.WRONG_TYPE),
         ({"$distinct_id": "u1"}, RefusalReason.NO_TIME),
-        ({"$distinct_id": "u1", "$properties": {"$created": "2024-01-01T00:00:00"}}, RefusalReason.NO_TIME),
+        (
+            {"$distinct_id": "u1", "$properties": {"$created": "2024-01-01T00:00:00"}},
+            RefusalReason.NO_TIME,
+        ),
         ({"$distinct_id": "u1", "$properties": {"$last_seen": None}}, RefusalReason.NO_TIME),
         ({"$distinct_id": "u1", "$properties": {"$last_seen": "never"}}, RefusalReason.NO_TIME),
         (b'{"$distinct_id":"u1"', RefusalReason.NOT_JSON),
@@ -357,7 +475,9 @@ def test_the_id_of_a_profile(given: object, becomes: str) -> None:
     ],
 )
 def test_what_is_refused(record: object, why: RefusalReason) -> None:
-    """Without an id, or without a time of its own, a profile is refused: there is no other time that would be the same tomorrow."""
+    """Without an id, or without a time of its own, a profile is refused: there is no other time
+    that would be the same tomorrow.
+    """
     with pytest.raises(RecordRefused) as refused:
         converted_profile(record)
     assert refused.value.why is why
@@ -365,12 +485,20 @@ def test_what_is_refused(record: object, why: RefusalReason) -> None:
 
 def test_the_project_clock_counts() -> None:
     """`$last_seen` has no zone: it is on the project's clock, as event times are."""
-    assert converted_profile({"$distinct_id": "u1", "$properties": SEEN}, ahead(-60)).time == NEW_YEAR + 3_600_000_000
+    assert (
+        converted_profile({"$distinct_id": "u1", "$properties": SEEN}, ahead(-60)).time
+        == NEW_YEAR + 3_600_000_000
+    )
 
 
 def test_the_same_profile_is_one_event_and_a_changed_one_another() -> None:
-    """A profile that two files have alike is known as a repeat; one that changed is not, though its time is the same."""
-    first, again = (converted_profile({"$distinct_id": "u1", "$properties": {**SEEN, "plan": "pro"}}) for _ in range(2))
+    """A profile that two files have alike is known as a repeat; one that changed is not, though
+    its time is the same.
+    """
+    first, again = (
+        converted_profile({"$distinct_id": "u1", "$properties": {**SEEN, "plan": "pro"}})
+        for _ in range(2)
+    )
     changed = converted_profile({"$distinct_id": "u1", "$properties": {**SEEN, "plan": "free"}})
     assert first.keyed
     assert first.uuid == again.uuid != changed.uuid
@@ -378,7 +506,9 @@ def test_the_same_profile_is_one_event_and_a_changed_one_another() -> None:
 
 
 def test_the_sample_of_profiles() -> None:
-    """Of the sample's profiles, those without `$last_seen` are refused and all others become events, the same in every run."""
+    """Of the sample's profiles, those without `$last_seen` are refused and all others become
+    events, the same in every run.
+    """
     export = profile_export()
     assert len(export) >= 2_000
     one, refused = block(*export), Counter[RefusalReason]()

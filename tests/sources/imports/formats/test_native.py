@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from forwarder.sources.files.records import RecordBlock, SourceFile
 from forwarder.sources.imports.books import uuid_hash
 from forwarder.sources.imports.conversion import EventFinisher, FinishPolicy
-from forwarder.sources.imports.format import ImportedEvent, NativeEvents, PersonProperties, RecordRefused, RefusalReason, derived_uuid
+from forwarder.sources.imports.format import (
+    ImportedEvent,
+    NativeEvents,
+    PersonProperties,
+    RecordRefused,
+    RefusalReason,
+    derived_uuid,
+)
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.times import when
 from tests.sources.imports.preflights import ahead
@@ -23,7 +30,13 @@ from tests.support.cases import cases
 
 UUID = "0198c3c0-1111-7222-8333-444455556666"
 MICROS = 1_714_557_600_123_000
-EVENT = {"event": "e", "distinct_id": "u1", "uuid": UUID, "timestamp": "2024-05-01T10:00:00.123Z", "properties": {"a": 1}}
+EVENT = {
+    "event": "e",
+    "distinct_id": "u1",
+    "uuid": UUID,
+    "timestamp": "2024-05-01T10:00:00.123Z",
+    "properties": {"a": 1},
+}
 PLACE = '["native","' + "5eed" * 16 + '",%s]'
 
 
@@ -42,7 +55,9 @@ class Converted:
     def __init__(self) -> None:
         self.records: list[int] = []
         self.columns: list[list[Any]] = [[] for _ in NativeEvents._fields]
-        self.names, self.distinct_ids, self.times, self.uuids, self.texts, self.gaps, self.found = self.columns
+        self.names, self.distinct_ids, self.times, self.uuids, self.texts, self.gaps, self.found = (
+            self.columns
+        )
         self.refused: list[Refused] = []
 
     def __len__(self) -> int:
@@ -58,7 +73,9 @@ class Converted:
         for column, more in zip(self.columns, events, strict=True):
             column.extend(more)
 
-    def refuse(self, record: int, why: RecordRefused, text: bytes | None = None, member: int | None = None) -> None:
+    def refuse(
+        self, record: int, why: RecordRefused, text: bytes | None = None, member: int | None = None
+    ) -> None:
         """See `EventSink`."""
         self.refused.append(Refused(record, text or b"", why, member))
 
@@ -69,9 +86,17 @@ def converted(converter: NativeConverter, block: RecordBlock) -> Converted:
     return events
 
 
-def convert(*records: bytes | object, policy: PersonProperties = "none", time_offset: int = 0, first: int = 0) -> Converted:
+def convert(
+    *records: bytes | object,
+    policy: PersonProperties = "none",
+    time_offset: int = 0,
+    first: int = 0,
+) -> Converted:
     """What becomes of records."""
-    return converted(NativeConverter(policy, ahead(time_offset) if time_offset else None), block(*records, first=first))
+    return converted(
+        NativeConverter(policy, ahead(time_offset) if time_offset else None),
+        block(*records, first=first),
+    )
 
 
 def one(record: bytes | object, time_offset: int = 0) -> dict[str, Any]:
@@ -105,7 +130,9 @@ def test_the_gap_is_behind_the_brace_of_the_properties(record: bytes) -> None:
     """Where members can be put is told for events that were written with spaces, and without."""
     events = convert(record)
     assert record[: events.gaps[0]].endswith(b"{")
-    assert json.loads(record[: events.gaps[0]] + b'"new":2,' + record[events.gaps[0] :])["properties"] == {"new": 2, "a": 1}
+    assert json.loads(record[: events.gaps[0]] + b'"new":2,' + record[events.gaps[0] :])[
+        "properties"
+    ] == {"new": 2, "a": 1}
     assert (events.times, events.uuids, events.distinct_ids) == ([MICROS], [UUID], ["u1"])
 
 
@@ -124,48 +151,104 @@ def test_the_gap_is_behind_the_brace_of_the_properties(record: bytes) -> None:
     ],
 )
 def test_there_is_no_gap_where_finishing_has_to_look(record: bytes) -> None:
-    """Without members, with members that finishing changes, or where a nested name could be meant, nothing is put in blindly."""
+    """Without members, with members that finishing changes, or where a nested name could be meant,
+    nothing is put in blindly.
+    """
     assert convert(record).gaps == [0]
 
 
-@cases(("name", "policies"), [("$set", ["set"]), ("$unset", ["set"]), ("$set_once", ["set_once", "set"])])
-def test_what_finishing_has_to_look_at_depends_on_its_policy(name: str, policies: list[PersonProperties]) -> None:
-    """What a policy leaves alone doesn't keep an event from the short way, wherever in the event it stands."""
+@cases(
+    ("name", "policies"),
+    [("$set", ["set"]), ("$unset", ["set"]), ("$set_once", ["set_once", "set"])],
+)
+def test_what_finishing_has_to_look_at_depends_on_its_policy(
+    name: str, policies: list[PersonProperties]
+) -> None:
+    """What a policy leaves alone doesn't keep an event from the short way, wherever in the event
+    it stands.
+    """
     everywhere: list[PersonProperties] = ["none", "set_once", "set"]
     for record in ({**EVENT, name: {"b": 1}}, without(properties={"a": 1, name: {"b": 1}})):
-        assert [policy for policy in everywhere if convert(record, policy=policy).gaps != [0]] == policies
+        assert [
+            policy for policy in everywhere if convert(record, policy=policy).gaps != [0]
+        ] == policies
 
 
 GOLDEN: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("a uuid of capitals", without(uuid=UUID.upper()), EVENT),
     ("a uuid in braces", without(uuid="{" + UUID + "}"), without(uuid="{" + UUID + "}")),
-    ("a uuid without hyphens", without(uuid=UUID.replace("-", "").upper()), without(uuid=UUID.replace("-", ""))),
+    (
+        "a uuid without hyphens",
+        without(uuid=UUID.replace("-", "").upper()),
+        without(uuid=UUID.replace("-", "")),
+    ),
     ("no uuid", without("uuid"), without(uuid=derived_uuid(PLACE % 0))),
     ("an empty uuid", without(uuid=""), without(uuid=derived_uuid(PLACE % 0))),
     ("a uuid that is none", without(uuid=7), without(uuid=derived_uuid(PLACE % 0))),
-    ("$distinct_id", without("distinct_id", **{"$distinct_id": "u1"}), without("distinct_id", **{"$distinct_id": "u1"})),
-    ("id in properties", without("distinct_id", properties={"distinct_id": "u"}), without("distinct_id", properties={"distinct_id": "u"})),
-    ("null above the id", without(distinct_id=None, properties={"distinct_id": "u1"}), without(properties={"distinct_id": "u1"})),
+    (
+        "$distinct_id",
+        without("distinct_id", **{"$distinct_id": "u1"}),
+        without("distinct_id", **{"$distinct_id": "u1"}),
+    ),
+    (
+        "id in properties",
+        without("distinct_id", properties={"distinct_id": "u"}),
+        without("distinct_id", properties={"distinct_id": "u"}),
+    ),
+    (
+        "null above the id",
+        without(distinct_id=None, properties={"distinct_id": "u1"}),
+        without(properties={"distinct_id": "u1"}),
+    ),
     ("a number as id", without(distinct_id=12345), without(distinct_id="12345")),
     ("seconds since 1970", without(timestamp=1714557600.123), EVENT),
     ("milliseconds since 1970", without(timestamp="1714557600123"), EVENT),
-    ("a space for the T", without(timestamp="2024-05-01 10:00:00.123Z"), without(timestamp="2024-05-01 10:00:00.123Z")),
-    ("minutes only", without(timestamp="2024-05-01T10:00+02:00"), without(timestamp="2024-05-01T08:00:00.000Z")),
-    ("a date as in mail", without(timestamp="Wed, 01 May 2024 12:00:00 +0200"), without(timestamp="2024-05-01T10:00:00.000Z")),
-    ("microseconds", without(timestamp="2024-05-01T10:00:00.123456+00:00"), without(timestamp="2024-05-01T10:00:00.123456+00:00")),
-    ("no zone", without(timestamp="2024-05-01T10:00:00.123"), without(timestamp="2024-05-01T10:00:00.123")),
+    (
+        "a space for the T",
+        without(timestamp="2024-05-01 10:00:00.123Z"),
+        without(timestamp="2024-05-01 10:00:00.123Z"),
+    ),
+    (
+        "minutes only",
+        without(timestamp="2024-05-01T10:00+02:00"),
+        without(timestamp="2024-05-01T08:00:00.000Z"),
+    ),
+    (
+        "a date as in mail",
+        without(timestamp="Wed, 01 May 2024 12:00:00 +0200"),
+        without(timestamp="2024-05-01T10:00:00.000Z"),
+    ),
+    (
+        "microseconds",
+        without(timestamp="2024-05-01T10:00:00.123456+00:00"),
+        without(timestamp="2024-05-01T10:00:00.123456+00:00"),
+    ),
+    (
+        "no zone",
+        without(timestamp="2024-05-01T10:00:00.123"),
+        without(timestamp="2024-05-01T10:00:00.123"),
+    ),
     ("keys and an offset", without(api_key="k", token="k", offset=9, **{"$token": "k"}), EVENT),
-    *((f"{name} alone", without(**{name: "k"}), EVENT) for name in ("api_key", "token", "$token", "offset")),
-    ("a token among properties", without(properties={"token": "k"}), without(properties={"token": "k"})),
+    *(
+        (f"{name} alone", without(**{name: "k"}), EVENT)
+        for name in ("api_key", "token", "$token", "offset")
+    ),
+    (
+        "a token among properties",
+        without(properties={"token": "k"}),
+        without(properties={"token": "k"}),
+    ),
     ("other members", without(library="x", type="capture"), without(library="x", type="capture")),
     ("no properties", without("properties"), without("properties")),
     ("$set at the top", without(**{"$set": {"a": 1}}), without(**{"$set": {"a": 1}})),
-]  # fmt: skip
+]
 
 
 @cases(("record", "event"), [row[1:] for row in GOLDEN], ids=[row[0] for row in GOLDEN])
 def test_what_a_record_becomes(record: dict[str, Any], event: dict[str, Any]) -> None:
-    """Ids, times and uuids stand where the service reads them; what is another project's goes; all else stays."""
+    """Ids, times and uuids stand where the service reads them; what is another project's goes; all
+    else stays.
+    """
     assert one(record) == event
 
 
@@ -173,12 +256,16 @@ def test_what_a_record_becomes(record: dict[str, Any], event: dict[str, Any]) ->
 def test_strange_records(record: bytes, why: RefusalReason | None) -> None:
     """What can't be an event is refused with its reason, and its neighbours aren't."""
     events = convert(EVENT, record, EVENT)
-    assert [(part.record, part.text, part.why.why) for part in events.refused] == ([] if why is None else [(1, record, why)])
+    assert [(part.record, part.text, part.why.why) for part in events.refused] == (
+        [] if why is None else [(1, record, why)]
+    )
     assert events.records == ([0, 1, 2] if why is None else [0, 2])
 
 
 def test_a_small_z_is_written_large_beside_complete_events() -> None:
-    """A service that doesn't know it would take "now": such an event is written anew, its neighbours keep their bytes."""
+    """A service that doesn't know it would take "now": such an event is written anew, its
+    neighbours keep their bytes.
+    """
     neighbour = as_json(EVENT | {"event": "quiz"})
     events = convert(neighbour, EVENT | {"timestamp": "2024-05-01T10:00:00.123z"}, neighbour)
     assert events.texts[::2] == [neighbour, neighbour]
@@ -187,11 +274,17 @@ def test_a_small_z_is_written_large_beside_complete_events() -> None:
 
 
 def test_times_without_a_zone_are_of_the_clock_that_was_named() -> None:
-    """With an offset they are written anew in UTC; without one they are UTC, and keep their bytes; zones of their own win."""
+    """With an offset they are written anew in UTC; without one they are UTC, and keep their bytes;
+    zones of their own win.
+    """
     bare = without(timestamp="2024-05-01T10:00:00.123")
     assert convert(bare, EVENT).times == [MICROS, MICROS]
     assert one(bare, time_offset=120)["timestamp"] == "2024-05-01T08:00:00.123Z"
-    assert convert(bare, EVENT, bare, time_offset=120).times == [MICROS - 7_200_000_000, MICROS, MICROS - 7_200_000_000]
+    assert convert(bare, EVENT, bare, time_offset=120).times == [
+        MICROS - 7_200_000_000,
+        MICROS,
+        MICROS - 7_200_000_000,
+    ]
 
 
 @cases(
@@ -205,7 +298,10 @@ def test_times_without_a_zone_are_of_the_clock_that_was_named() -> None:
 )
 def test_a_date_as_in_mail_without_a_zone_is_of_that_clock_too(text: str, hour: int) -> None:
     """What names a zone, `-0000` for UTC among them, says for itself when it was."""
-    assert one(without(timestamp=text), time_offset=120)["timestamp"] == f"2024-05-01T{hour:02}:00:00.000Z"
+    assert (
+        one(without(timestamp=text), time_offset=120)["timestamp"]
+        == f"2024-05-01T{hour:02}:00:00.000Z"
+    )
 
 
 @cases("blank", ["", " ", None])
@@ -215,9 +311,13 @@ def test_an_id_in_the_properties_takes_the_place_of_a_blank_one(blank: str | Non
     assert (event["distinct_id"], event["properties"]["distinct_id"]) == ("u2", "u2")
 
 
-@pytest.mark.parametrize("shape", [lambda events: events, lambda events: {"batch": events, "api_key": "k"}])
+@pytest.mark.parametrize(
+    "shape", [lambda events: events, lambda events: {"batch": events, "api_key": "k"}]
+)
 def test_records_with_several_events(shape: Any) -> None:
-    """Each event of an array or a batch body is taken by itself: one that is bad is refused alone, and uuids follow from places."""
+    """Each event of an array or a batch body is taken by itself: one that is bad is refused alone,
+    and uuids follow from places.
+    """
     bad = without("timestamp")
     events = convert(EVENT, shape([EVENT, bad, without("uuid"), 5]), EVENT, first=10)
     assert events.records == [0, 1, 1, 2]
@@ -246,14 +346,18 @@ def test_two_broken_records_arent_good_together() -> None:
 
 
 def test_ids_are_told_as_the_service_stores_them() -> None:
-    """The column has what order is kept by: 200 characters, NUL replaced; the event keeps its bytes' meaning."""
+    """The column has what order is kept by: 200 characters, NUL replaced; the event keeps its
+    bytes' meaning.
+    """
     events = convert(without(distinct_id="x" * 300), without(distinct_id="a\0b"))
     assert events.distinct_ids == ["x" * 200, "a\ufffdb"]
     assert json.loads(events.texts[0])["distinct_id"] == "x" * 300
 
 
 def test_the_sample() -> None:
-    """Of 2,000 lines of events in every shape all come through but those that are known to be bad, whatever the blocks; twice the same."""
+    """Of 2,000 lines of events in every shape all come through but those that are known to be bad,
+    whatever the blocks; twice the same.
+    """
     lines, refusals = sample()
     once = convert(*lines)
     assert min(len(lines), len(once)) >= 2_000
@@ -269,11 +373,20 @@ def test_the_sample() -> None:
 
 TEXTS = st.text(alphabet=st.characters(codec="utf-8"))
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ap{}\"\\$é", max_size=4), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXTS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text('ap{}"\\$é', max_size=4), inner, max_size=3)
+    ),
     max_leaves=6,
-)  # fmt: skip
-NAMES = st.sampled_from(["properties", "$set", "$set_once", "$geoip_disable", "x", "{", '"', "batch "])
+)
+NAMES = st.sampled_from(
+    ["properties", "$set", "$set_once", "$geoip_disable", "x", "{", '"', "batch "]
+)
 
 
 @settings(deadline=None, max_examples=60)
@@ -283,37 +396,80 @@ NAMES = st.sampled_from(["properties", "$set", "$set_once", "$geoip_disable", "x
     st.sampled_from([",", ", "]),
     st.booleans(),
 )
-def test_members_go_to_the_events_own_properties(properties: dict[str, Any], around: dict[str, Any], comma: str, ascii_only: bool) -> None:
-    """Wherever else the same text stands in an event, what is put at the gap becomes a member of its own properties."""
-    record = json.dumps({**around, **EVENT, "properties": properties}, separators=(comma, ": "), ensure_ascii=ascii_only).encode()
+def test_members_go_to_the_events_own_properties(
+    properties: dict[str, Any], around: dict[str, Any], comma: str, ascii_only: bool
+) -> None:
+    """Wherever else the same text stands in an event, what is put at the gap becomes a member of
+    its own properties.
+    """
+    record = json.dumps(
+        {**around, **EVENT, "properties": properties},
+        separators=(comma, ": "),
+        ensure_ascii=ascii_only,
+    ).encode()
     events = convert(record)
     assert events.texts == [record]
     gap = events.gaps[0]
     if gap:
         found = json.loads(record[:gap] + b'"$new":2,' + record[gap:])
-        assert found == json.loads(record) | {"properties": {"$new": 2, **json.loads(record)["properties"]}}
+        assert found == json.loads(record) | {
+            "properties": {"$new": 2, **json.loads(record)["properties"]}
+        }
         assert not {"$set", "$set_once"} & {*properties, *around}
         assert "$geoip_disable" not in properties
 
 
 ODD_VALUES: Final = st.sampled_from(
     (
-        *("null", "true", "0", "-1", "1e400", "1e-400", "9" * 40, "NaN", "1 2", "[]", "{}", "[[]]", '{"a":1}', '""', '" "', '"null"'),
-        *('"\\ud83d"', '"9999-12-31T23:59:59-12:00"', '"0001-01-01T00:00:00Z"', '"2024-02-30"', '"12:00"', '"1 2 3:4"'),
+        *(
+            "null",
+            "true",
+            "0",
+            "-1",
+            "1e400",
+            "1e-400",
+            "9" * 40,
+            "NaN",
+            "1 2",
+            "[]",
+            "{}",
+            "[[]]",
+            '{"a":1}',
+            '""',
+            '" "',
+            '"null"',
+        ),
+        *(
+            '"\\ud83d"',
+            '"9999-12-31T23:59:59-12:00"',
+            '"0001-01-01T00:00:00Z"',
+            '"2024-02-30"',
+            '"12:00"',
+            '"1 2 3:4"',
+        ),
         '"Fri, 31 Dec 9999 23:59:59 -1200"',
     )
 )
 
 
 @settings(deadline=None, max_examples=150)
-@given(st.dictionaries(st.sampled_from([*EVENT, "$distinct_id", "$set", "$unset", "batch", "offset"]), ODD_VALUES), st.integers(-720, 720))
-def test_any_record_becomes_an_event_or_is_refused(members: dict[str, str], time_offset: int) -> None:
+@given(
+    st.dictionaries(
+        st.sampled_from([*EVENT, "$distinct_id", "$set", "$unset", "batch", "offset"]), ODD_VALUES
+    ),
+    st.integers(-720, 720),
+)
+def test_any_record_becomes_an_event_or_is_refused(
+    members: dict[str, str], time_offset: int
+) -> None:
     """Whatever stands in an event, nothing is raised, and what is taken is complete."""
     whole = {key: json.dumps(value) for key, value in EVENT.items()} | members
     text = ",".join(f'"{key}":{value}' for key, value in whole.items())
     events = convert(b"{%b}" % text.encode(), time_offset=time_offset)
     assert len(events) + len(events.refused) == 1 or "batch" in members
-    for name, distinct_id, time, uuid in zip(events.names, events.distinct_ids, events.times, events.uuids, strict=True):
+    for name, distinct_id, time, uuid in zip(
+        events.names, events.distinct_ids, events.times, events.uuids, strict=True
+    ):
         assert name
         assert distinct_id.strip()
         assert when(time) <= "9999-12-31T23:59:59.999999Z"
@@ -326,7 +482,10 @@ GOOD: Final = [as_json(event) for event in complete_events(40, seed=4) if "{" no
 
 def together(*lines: bytes) -> Converted:
     """What becomes of neighbouring lines."""
-    return converted(NativeConverter("set_once"), RecordBlock(SourceFile("a", "5eed"), 0, lines, range(len(lines))))
+    return converted(
+        NativeConverter("set_once"),
+        RecordBlock(SourceFile("a", "5eed"), 0, lines, range(len(lines))),
+    )
 
 
 def alone(*lines: bytes) -> Converted:
@@ -341,7 +500,14 @@ def alone(*lines: bytes) -> Converted:
 
 def columns(events: Converted) -> tuple[object, ...]:
     """All that is known of events."""
-    return events.records, events.columns, [(each.record, each.text, each.why.why, str(each.why), each.member) for each in events.refused]
+    return (
+        events.records,
+        events.columns,
+        [
+            (each.record, each.text, each.why.why, str(each.why), each.member)
+            for each in events.refused
+        ],
+    )
 
 
 def finished(events: Converted) -> list[bytes]:

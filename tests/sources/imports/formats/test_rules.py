@@ -1,14 +1,15 @@
 """Every mapping rule of every format, against tables that a person can read: `golden/rules/*.yaml`.
 
-A table begins with a usual record and the event that it becomes. Each rule says what it changes in the record (`record`, `without`, or
-`text`: another record altogether), under which options, and what that changes in the event. All else has to be as usual: so a row says
-everything of its event.
+A table begins with a usual record and the event that it becomes. Each rule says what it changes in
+the record (`record`, `without`, or `text`: another record altogether), under which options, and
+what that changes in the event. All else has to be as usual: so a row says everything of its event.
 
-- `event`, `distinct_id`, `timestamp`, `uuid`: members of the event. `uuid_of`: the text whose UUIDv5 it is. `keyed`: whether its uuid alone
-  makes repeats.
-- `properties`: those beside the usual ones; `gone`: those of the usual ones that aren't there; `everything`: all of them, and also what
-  every imported event gets.
-- `before`: the events that the record brings before its own. `becomes: nothing`: it has none of its own. `refused`: why nothing is sent.
+- `event`, `distinct_id`, `timestamp`, `uuid`: members of the event. `uuid_of`: the text whose
+  UUIDv5 it is. `keyed`: whether its uuid alone makes repeats.
+- `properties`: those beside the usual ones; `gone`: those of the usual ones that aren't there;
+  `everything`: all of them, and also what every imported event gets.
+- `before`: the events that the record brings before its own. `becomes: nothing`: it has none of
+  its own. `refused`: why nothing is sent.
 - `keeps`: what the event's bytes hold.
 
 Unless a rule names another `policy`, properties of persons are shown as the format gives them.
@@ -51,18 +52,36 @@ EVERY_EVENT: Final = {"$geoip_disable": True, "$import_job_id": JOB}
 MEMBERS: Final = ("event", "distinct_id", "timestamp")
 KNOWN: Final = {
     *("rule", "record", "without", "text", "options", "policy", "geoip", "time_offset", "zone"),
-    *(*MEMBERS, "uuid", "uuid_of", "keyed", "properties", "gone", "everything", "before", "becomes", "refused", "keeps"),
+    *(
+        *MEMBERS,
+        "uuid",
+        "uuid_of",
+        "keyed",
+        "properties",
+        "gone",
+        "everything",
+        "before",
+        "becomes",
+        "refused",
+        "keeps",
+    ),
 }
 
 Table = dict[str, Any]
 Rule = dict[str, Any]
-TABLES: Final[dict[str, Table]] = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(FOLDER.glob("*.yaml"))}
+TABLES: Final[dict[str, Table]] = {
+    path.stem: yaml.safe_load(path.read_text()) for path in sorted(FOLDER.glob("*.yaml"))
+}
 
 
 def rows(*, refused: bool) -> list[Any]:
     """The rules of all tables by which a record is refused, or those of the others."""
     found = ((name, table, rule) for name, table in TABLES.items() for rule in table["rules"])
-    return [pytest.param(table, rule, id=f"{name}: {rule['rule']}") for name, table, rule in found if ("refused" in rule) is refused]
+    return [
+        pytest.param(table, rule, id=f"{name}: {rule['rule']}")
+        for name, table, rule in found
+        if ("refused" in rule) is refused
+    ]
 
 
 class Outcome(NamedTuple):
@@ -76,12 +95,21 @@ class Outcome(NamedTuple):
 def given(table: Table, rule: Rule) -> FormatContext:
     """What is said of the import."""
     rules = table.get("mapping")
-    zone = ZoneInfo(rule["zone"]) if "zone" in rule else ahead(rule["time_offset"]) if "time_offset" in rule else None
+    zone = (
+        ZoneInfo(rule["zone"])
+        if "zone" in rule
+        else ahead(rule["time_offset"])
+        if "time_offset" in rule
+        else None
+    )
     made = FormatContext(policy(rule), zone=zone)
     if rules is None:
         return made
     written = MappingRules(**{**rules, "timestamp": TimestampRule(**rules["timestamp"])})
-    return FormatContext(made.person_properties, mapping=ChosenMapping(written, lambda: RecordMapping.compile(written, "table", "mapping")))
+    return FormatContext(
+        made.person_properties,
+        mapping=ChosenMapping(written, lambda: RecordMapping.compile(written, "table", "mapping")),
+    )
 
 
 def policy(rule: Rule) -> PersonProperties:
@@ -108,9 +136,14 @@ def record(table: Table, rule: Rule) -> bytes:
 def outcome(table: Table, rule: Rule) -> Outcome:
     """What becomes of the rule's record. Raises `RecordRefused`."""
     form = BY_NAME[table["format"]]
-    options = {name: frozenset(value) if isinstance(value, list) else value for name, value in rule.get("options", {}).items()}
+    options = {
+        name: frozenset(value) if isinstance(value, list) else value
+        for name, value in rule.get("options", {}).items()
+    }
     converter = form.make(form.options(**options), given(table, rule))
-    block = RecordBlock(SourceFile("table", "c0ffee"), 0, [_with_spaces(rule, record(table, rule))], [1])
+    block = RecordBlock(
+        SourceFile("table", "c0ffee"), 0, [_with_spaces(rule, record(table, rule))], [1]
+    )
     finish = FinishPolicy(policy(rule), rule.get("geoip", False), JOB)
     if isinstance(converter, NativeConverter):
         events = FinishedBlock(EventFinisher(finish))
@@ -124,7 +157,9 @@ def outcome(table: Table, rule: Rule) -> Outcome:
 
 
 def _with_spaces(rule: Rule, text: bytes) -> bytes:
-    """Where a rule shows that nested values keep their bytes, the record has a space that a writer of its own wouldn't write."""
+    """Where a rule shows that nested values keep their bytes, the record has a space that a writer
+    of its own wouldn't write.
+    """
     wanted = str(rule.get("keeps", "")).encode()
     return text.replace(wanted.replace(b": ", b":"), wanted) if b": " in wanted else text
 
@@ -138,7 +173,11 @@ def expected(table: Table, rule: Rule) -> dict[str, Any]:
         whole["uuid"] = said["uuid"]
     elif "uuid_of" in said:
         whole["uuid"] = str(uuid5(NAMESPACE, said["uuid_of"]))
-    kept = {name: value for name, value in usual["properties"].items() if name not in rule.get("gone", ())}
+    kept = {
+        name: value
+        for name, value in usual["properties"].items()
+        if name not in rule.get("gone", ())
+    }
     properties = {**kept, **rule.get("properties", {}), **EVERY_EVENT}
     return {**whole, "properties": rule.get("everything", properties)}
 
@@ -151,9 +190,15 @@ def _check(table: Table, rule: Rule) -> None:
     brought = rule.get("before", [])
     if rule.get("becomes") != "nothing":
         assert found.pop() == own
-    shown = [{"event": each["event"], "properties": {**each["properties"], **EVERY_EVENT}} for each in brought]
+    shown = [
+        {"event": each["event"], "properties": {**each["properties"], **EVERY_EVENT}}
+        for each in brought
+    ]
     assert [{"event": each["event"], "properties": each["properties"]} for each in found] == shown
-    assert all((each["distinct_id"], each["timestamp"]) == (own["distinct_id"], own["timestamp"]) for each in found)
+    assert all(
+        (each["distinct_id"], each["timestamp"]) == (own["distinct_id"], own["timestamp"])
+        for each in found
+    )
     assert len({each["uuid"] for each in found} - {own["uuid"]}) == len(found)
     if "keyed" in rule:
         assert keyed == rule["keyed"]
@@ -182,7 +227,9 @@ def test_the_usual_record_becomes_the_usual_event(name: str) -> None:
 
 
 def test_tables_are_written_as_they_are_read() -> None:
-    """No word in a row is passed over, each row changes or says something, and no rule is there twice."""
+    """No word in a row is passed over, each row changes or says something, and no rule is there
+    twice.
+    """
     assert set(TABLES) == set(BY_NAME)
     for name, table in TABLES.items():
         titles = [rule["rule"] for rule in table["rules"]]
@@ -211,22 +258,78 @@ def words(table: Table) -> Iterator[str]:
 @cases(
     ("name", "needed"),
     [
-        ("amplitude", {*amplitude.DROPPED_EVENTS, *amplitude.EVENT_NAMES, *amplitude.EVENT_NAMES.values()}),
-        ("amplitude", {*amplitude.PAGE, *amplitude.PAGE.values(), *amplitude.RENAMED, *amplitude.RENAMED.values()}),
-        ("amplitude", {*amplitude.KEPT.values(), "event_time", "client_event_time", "server_received_time"}),
-        ("mixpanel", {*mixpanel.EVENT_NAMES, *mixpanel.EVENT_NAMES.values(), *mixpanel.RENAMED, *mixpanel.RENAMED.values()}),
-        ("mixpanel", {*mixpanel.DROPPED, "token", "$distinct_id_before_identity", "$identify", "$create_alias", "$merge"}),
-        ("segment", {*segment.CALLS, *segment.SURROUNDINGS, "timestamp", "originalTimestamp", "$group_set", "alias", "$anon_distinct_id"}),
+        (
+            "amplitude",
+            {*amplitude.DROPPED_EVENTS, *amplitude.EVENT_NAMES, *amplitude.EVENT_NAMES.values()},
+        ),
+        (
+            "amplitude",
+            {
+                *amplitude.PAGE,
+                *amplitude.PAGE.values(),
+                *amplitude.RENAMED,
+                *amplitude.RENAMED.values(),
+            },
+        ),
+        (
+            "amplitude",
+            {*amplitude.KEPT.values(), "event_time", "client_event_time", "server_received_time"},
+        ),
+        (
+            "mixpanel",
+            {
+                *mixpanel.EVENT_NAMES,
+                *mixpanel.EVENT_NAMES.values(),
+                *mixpanel.RENAMED,
+                *mixpanel.RENAMED.values(),
+            },
+        ),
+        (
+            "mixpanel",
+            {
+                *mixpanel.DROPPED,
+                "token",
+                "$distinct_id_before_identity",
+                "$identify",
+                "$create_alias",
+                "$merge",
+            },
+        ),
+        (
+            "segment",
+            {
+                *segment.CALLS,
+                *segment.SURROUNDINGS,
+                "timestamp",
+                "originalTimestamp",
+                "$group_set",
+                "alias",
+                "$anon_distinct_id",
+            },
+        ),
     ],
 )
 def test_nothing_that_a_format_knows_is_missing(name: str, needed: set[str]) -> None:
-    """Every name that a format renames, drops or keeps stands in a rule: a new one has to be written down."""
+    """Every name that a format renames, drops or keeps stands in a rule: a new one has to be
+    written down.
+    """
     assert needed - set(words(TABLES[name])) == set()
 
 
 @cases("name", BY_NAME)
 def test_every_kind_of_refusal_is_there(name: str) -> None:
-    """No id, one that many share, no time, no record: each format has a rule for each. A mapping's missing name is its rules' to say."""
+    """No id, one that many share, no time, no record: each format has a rule for each. A mapping's
+    missing name is its rules' to say.
+    """
     reasons = {rule.get("refused") for rule in TABLES[name]["rules"]}
-    no_event = {"mapping": RefusalReason.UNMAPPABLE, "mixpanel-profiles": RefusalReason.WRONG_TYPE}.get(name, RefusalReason.NO_EVENT)
-    assert {RefusalReason.NO_ID, RefusalReason.ILLEGAL_ID, RefusalReason.NO_TIME, RefusalReason.NOT_JSON, no_event} - reasons == set()
+    no_event = {
+        "mapping": RefusalReason.UNMAPPABLE,
+        "mixpanel-profiles": RefusalReason.WRONG_TYPE,
+    }.get(name, RefusalReason.NO_EVENT)
+    assert {
+        RefusalReason.NO_ID,
+        RefusalReason.ILLEGAL_ID,
+        RefusalReason.NO_TIME,
+        RefusalReason.NOT_JSON,
+        no_event,
+    } - reasons == set()

@@ -1,4 +1,6 @@
-"""An Amplitude export as its field list has it: visits of a site and an app, devices before and after signing in, groups, odd records."""
+"""An Amplitude export as its field list has it: visits of a site and an app, devices before and
+after signing in, groups, odd records.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,19 @@ Change = Callable[[Record], bytes]
 
 FIRST = datetime(2023, 12, 30, 18, 0, 0, 250_125, tzinfo=UTC)
 HOUR = len("2023-12-30 18")
-PLACES = [("Berlin", "Land Berlin", "Germany"), ("Québec", "Quebec", "Canada"), ("東京", "Tokyo", "Japan"), (None, None, None)]
+PLACES = [
+    ("Berlin", "Land Berlin", "Germany"),
+    ("Québec", "Quebec", "Canada"),
+    ("東京", "Tokyo", "Japan"),
+    (None, None, None),
+]
 BROWSERS = [("Chrome", "120", "Mac"), ("Firefox", "121", "Windows"), ("Safari", "17", "iPhone")]
 
 
 def sample(count: int = 2_400, seed: int = 1) -> list[tuple[bytes, RefusalReason | None]]:
-    """Records in the order of their time, and why each is refused (None: it is not). Each 40th is odd. The same for the same seed."""
+    """Records in the order of their time, and why each is refused (None: it is not). Each 40th is
+    odd. The same for the same seed.
+    """
     draw = random.Random(seed)
     found: list[tuple[bytes, RefusalReason | None]] = []
     for number, record in enumerate(islice(_visits(draw), count)):
@@ -35,9 +44,11 @@ def sample(count: int = 2_400, seed: int = 1) -> list[tuple[bytes, RefusalReason
 
 
 def archive(count: int = 2_400, seed: int = 1) -> bytes:
-    """The same records as they are downloaded: a ZIP of gzip files, one of each hour in which usual records were uploaded.
+    """The same records as they are downloaded: a ZIP of gzip files, one of each hour in which
+    usual records were uploaded.
 
-    What a phone uploads late is hours and days older than its neighbours; odd records are in the hour before.
+    What a phone uploads late is hours and days older than its neighbours; odd records are in the
+    hour before.
     """
     hours: dict[str, list[bytes]] = {}
     hour = ""
@@ -47,7 +58,9 @@ def archive(count: int = 2_400, seed: int = 1) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as made:
         for name, lines in hours.items():
-            member = zipfile.ZipInfo(f"12345/12345_{name}#0.json.gz", date_time=(2024, 1, 1, 0, 0, 0))
+            member = zipfile.ZipInfo(
+                f"12345/12345_{name}#0.json.gz", date_time=(2024, 1, 1, 0, 0, 0)
+            )
             made.writestr(member, gzip.compress(b"\n".join(lines) + b"\n", mtime=0))
     return out.getvalue()
 
@@ -58,7 +71,9 @@ def _hour(record: bytes) -> str:
 
 
 def _line(record: Record) -> bytes:
-    return json.dumps(record, ensure_ascii=record["event_id"] % 2 == 0, separators=(",", ":")).encode()
+    return json.dumps(
+        record, ensure_ascii=record["event_id"] % 2 == 0, separators=(",", ":")
+    ).encode()
 
 
 def _visits(draw: random.Random) -> Iterator[Record]:
@@ -81,7 +96,12 @@ def _site_visit(draw: random.Random, person: int) -> Iterator[Record]:
         "platform": "Web",
         "library": "amplitude-ts/2.3.8",
     }
-    device |= {"os_name": browser, "os_version": version, "device_type": system, "device_family": system}
+    device |= {
+        "os_name": browser,
+        "os_version": version,
+        "device_type": system,
+        "device_family": system,
+    }
     page = {
         "[Amplitude] Page URL": f"https://shop.example/p/{person}?q=ü",
         "[Amplitude] Page Domain": "shop.example",
@@ -89,13 +109,27 @@ def _site_visit(draw: random.Random, person: int) -> Iterator[Record]:
         "[Amplitude] Page Title": "Grüße — 日本",
         "referrer": "https://search.example/",
     }
-    user = {"user_id": f"user-{person}@example.com", "user_properties": _person(person), "groups": {"company": f"company {person % 7}"}}
+    user = {
+        "user_id": f"user-{person}@example.com",
+        "user_properties": _person(person),
+        "groups": {"company": f"company {person % 7}"},
+    }
     user["group_properties"] = {"company": {"plan": "pro", "seats": 10 + person % 7}}
     yield {**device, "event_type": "session_start"}
     yield {**device, "event_type": "[Amplitude] Page Viewed", "event_properties": page}
     clicked = {**page, "[Amplitude] Element Tag": "button", "[Amplitude] Element Text": "Buy"}
-    yield {**device, **user, "event_type": "[Amplitude] Element Clicked", "event_properties": clicked}
-    yield {**device, **user, "event_type": "[Amplitude] Element Changed", "event_properties": {**page, "[Amplitude] Element Tag": "input"}}
+    yield {
+        **device,
+        **user,
+        "event_type": "[Amplitude] Element Clicked",
+        "event_properties": clicked,
+    }
+    yield {
+        **device,
+        **user,
+        "event_type": "[Amplitude] Element Changed",
+        "event_properties": {**page, "[Amplitude] Element Tag": "input"},
+    }
     order = {
         "total": draw.randrange(100_000) / 100,
         "items": draw.randrange(9),
@@ -114,8 +148,18 @@ def _app_visit(draw: random.Random, person: int) -> Iterator[Record]:
         "version_name": "4.2.0",
         "os_name": "ios",
     }
-    app |= {"os_version": "17.2.1", "device_type": "Apple iPhone", "device_brand": "Apple", "device_manufacturer": "Apple", "adid": None}
-    app |= {"user_id": person if person % 2 else None, "location_lat": draw.randrange(-90, 90) + 0.25, "location_lng": 13.4}
+    app |= {
+        "os_version": "17.2.1",
+        "device_type": "Apple iPhone",
+        "device_brand": "Apple",
+        "device_manufacturer": "Apple",
+        "adid": None,
+    }
+    app |= {
+        "user_id": person if person % 2 else None,
+        "location_lat": draw.randrange(-90, 90) + 0.25,
+        "location_lng": 13.4,
+    }
     for name in ("session_start", "[Amplitude] Application Opened", "Level Finished"):
         yield {
             **app,
@@ -126,11 +170,22 @@ def _app_visit(draw: random.Random, person: int) -> Iterator[Record]:
 
 
 def _person(person: int) -> Record:
-    told = {"plan": ("free", "pro")[person % 2], "born": 1950 + person % 50, "name": f"Jürgen {person}", "beta": person % 5 == 0}
-    return told | {"initial_referrer": "EMPTY", "initial_utm_source": "newsletter" if person % 3 else "EMPTY", "tags": ["a", "é"]}
+    told = {
+        "plan": ("free", "pro")[person % 2],
+        "born": 1950 + person % 50,
+        "name": f"Jürgen {person}",
+        "beta": person % 5 == 0,
+    }
+    return told | {
+        "initial_referrer": "EMPTY",
+        "initial_utm_source": "newsletter" if person % 3 else "EMPTY",
+        "tags": ["a", "é"],
+    }
 
 
-def _common(draw: random.Random, record: Record, time: datetime, begin: datetime, event: int) -> Record:
+def _common(
+    draw: random.Random, record: Record, time: datetime, begin: datetime, event: int
+) -> Record:
     city, region, country = PLACES[draw.randrange(len(PLACES))]
     fields: Record = {
         "$insert_id": str(UUID(int=draw.getrandbits(128), version=4)),
@@ -141,7 +196,12 @@ def _common(draw: random.Random, record: Record, time: datetime, begin: datetime
         "region": region,
         "country": country,
         "client_upload_time": _written(time + timedelta(seconds=1), event),
-        "data": {"path": "/2/httpapi", "group_first_event": {}, "group_ids": {}, "user_properties_updated": True},
+        "data": {
+            "path": "/2/httpapi",
+            "group_first_event": {},
+            "group_ids": {},
+            "user_properties_updated": True,
+        },
         "data_type": "event",
         "device_brand": None,
         "device_carrier": None,
@@ -183,7 +243,10 @@ def _common(draw: random.Random, record: Record, time: datetime, begin: datetime
 
 def _happened(time: datetime, event: int) -> Record:
     """When it happened, by the server's clock and by the device's, which is a bit off."""
-    return {"event_time": _written(time, event), "client_event_time": _written(time + timedelta(milliseconds=event % 900 - 450), event)}
+    return {
+        "event_time": _written(time, event),
+        "client_event_time": _written(time + timedelta(milliseconds=event % 900 - 450), event),
+    }
 
 
 def _written(time: datetime, event: int) -> str:
@@ -200,7 +263,13 @@ def _with(**changed: Any) -> Change:
 
 def _without(*names: str) -> Change:
     """An odd record of a usual one: some fields are missing."""
-    return lambda record: _line({name: value for name, value in (record | {"event_type": "Odd"}).items() if name not in names})
+    return lambda record: _line(
+        {
+            name: value
+            for name, value in (record | {"event_type": "Odd"}).items()
+            if name not in names
+        }
+    )
 
 
 ODD: list[tuple[Change, RefusalReason | None]] = [
@@ -216,18 +285,63 @@ ODD: list[tuple[Change, RefusalReason | None]] = [
     (_with(uuid="00000000-0000-0000-0000-000000000000"), None),
     (_with(event_time="2023-12-31T01:30:00.5+03"), None),
     (_with(event_time=1_703_980_800_123), None),
-    (_with(event_type="$identify", user_properties={"$set": {"plan": "pro"}, "$unset": {"beta": "-"}}), None),
-    (_with(event_properties={"deep": [[[[{"a": {"b": [None, True, 1e-7]}}]]]], "": "empty name", "big": 2**80}), None),
+    (
+        _with(
+            event_type="$identify",
+            user_properties={"$set": {"plan": "pro"}, "$unset": {"beta": "-"}},
+        ),
+        None,
+    ),
+    (
+        _with(
+            event_properties={
+                "deep": [[[[{"a": {"b": [None, True, 1e-7]}}]]]],
+                "": "empty name",
+                "big": 2**80,
+            }
+        ),
+        None,
+    ),
     (_without("event_time"), None),
-    (_with(event_time="", client_event_time=None, server_received_time="2023-12-31T23:59:59.999Z"), None),
+    (
+        _with(
+            event_time="", client_event_time=None, server_received_time="2023-12-31T23:59:59.999Z"
+        ),
+        None,
+    ),
     (_with(event_properties=None, user_properties=None, groups=None, group_properties=None), None),
-    (_with(event_properties={"$browser": "own", "$current_url": "own", "[Amplitude] Page URL": "theirs"}), None),
-    (_with(groups={"company": ["a", "b"], "team": 7, "empty": ""}, group_properties={"company": {"a": {"plan": "x"}}}), None),
+    (
+        _with(
+            event_properties={
+                "$browser": "own",
+                "$current_url": "own",
+                "[Amplitude] Page URL": "theirs",
+            }
+        ),
+        None,
+    ),
+    (
+        _with(
+            groups={"company": ["a", "b"], "team": 7, "empty": ""},
+            group_properties={"company": {"a": {"plan": "x"}}},
+        ),
+        None,
+    ),
     (_with(event_type="$identify", user_properties={"plan": "pro"}), None),
-    (_with(event_type="$groupidentify", groups={"company": "c"}, group_properties={"company": {"plan": "y"}}), None),
+    (
+        _with(
+            event_type="$groupidentify",
+            groups={"company": "c"},
+            group_properties={"company": {"plan": "y"}},
+        ),
+        None,
+    ),
     (_with(event_type="Grüße \u2028 \U0001f680"), None),
     (lambda record: _line(record)[:-40], RefusalReason.NOT_JSON),
-    (lambda record: _line(record).replace(b'"event_id":', b'"event\xff_id":', 1), RefusalReason.NOT_JSON),
+    (
+        lambda record: _line(record).replace(b'"event_id":', b'"event\xff_id":', 1),
+        RefusalReason.NOT_JSON,
+    ),
     (lambda record: b"[" + _line(record) + b"]", RefusalReason.NOT_JSON),
     (_with(event_type=None), RefusalReason.NO_EVENT),
     (_with(event_type=" "), RefusalReason.NO_EVENT),

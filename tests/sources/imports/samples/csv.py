@@ -1,4 +1,6 @@
-"""A table of events as a warehouse writes it, as a file and as the sources give its rows: JSON objects of texts."""
+"""A table of events as a warehouse writes it, as a file and as the sources give its rows: JSON
+objects of texts.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,32 @@ from uuid import UUID
 from forwarder.sources.imports.format import RefusalReason
 from forwarder.sources.imports.formats.csv import CsvOptions
 
-COLUMNS = ["event", "distinct_id", "timestamp", "uuid", "plan", "amount", "paid", "cart", "note", "properties"]
-OPTIONS = CsvOptions(json=frozenset({"cart"}), numbers=frozenset({"amount"}), booleans=frozenset({"paid"}))
+COLUMNS = [
+    "event",
+    "distinct_id",
+    "timestamp",
+    "uuid",
+    "plan",
+    "amount",
+    "paid",
+    "cart",
+    "note",
+    "properties",
+]
+OPTIONS = CsvOptions(
+    json=frozenset({"cart"}), numbers=frozenset({"amount"}), booleans=frozenset({"paid"})
+)
 FIRST = datetime(2023, 12, 30, 18, 0, 0, 250_125, tzinfo=UTC)
-NOTES = ["", "plain", 'quoted "and, comma"', "two\nlines", "Grüße — \u65e5\u672c \U0001f680", "\u2028", "=1+1", " spaces "]
+NOTES = [
+    "",
+    "plain",
+    'quoted "and, comma"',
+    "two\nlines",
+    "Grüße — \u65e5\u672c \U0001f680",
+    "\u2028",
+    "=1+1",
+    " spaces ",
+]
 
 ODD: list[tuple[dict[str, str | Callable[[str], str]], RefusalReason | None]] = [
     ({"timestamp": "2024-01-01 00:00:00.000001"}, None),
@@ -42,7 +66,9 @@ ODD: list[tuple[dict[str, str | Callable[[str], str]], RefusalReason | None]] = 
 
 
 def sample(count: int = 2_400, seed: int = 1) -> list[tuple[bytes, RefusalReason | None]]:
-    """Rows as the sources give them, and why each is refused (None: it becomes an event). The same for the same seed."""
+    """Rows as the sources give them, and why each is refused (None: it becomes an event). The same
+    for the same seed.
+    """
     return [(json.dumps(row, ensure_ascii=False).encode(), why) for row, why in rows(count, seed)]
 
 
@@ -64,17 +90,35 @@ def rows(count: int, seed: int) -> list[tuple[dict[str, str], RefusalReason | No
         time += timedelta(microseconds=draw.randrange(1_000, 90_000_000))
         change, why = ODD[number // 40 % len(ODD)] if number % 40 == 39 else ({}, None)
         row = _row(draw, time)
-        made.append(({**row, **{name: cell if isinstance(cell, str) else cell(row[name]) for name, cell in change.items()}}, why))
+        made.append(
+            (
+                {
+                    **row,
+                    **{
+                        name: cell if isinstance(cell, str) else cell(row[name])
+                        for name, cell in change.items()
+                    },
+                },
+                why,
+            )
+        )
     return made
 
 
 def _numbered(change: dict[str, str], number: int) -> dict[str, str]:
     """A change whose uuid is the row's alone, if it has one."""
-    return {**change, "uuid": f"{change['uuid'][:-4]}{number:04X}"} if len(change.get("uuid", "")) == len(str(UUID(int=0))) else change
+    return (
+        {**change, "uuid": f"{change['uuid'][:-4]}{number:04X}"}
+        if len(change.get("uuid", "")) == len(str(UUID(int=0)))
+        else change
+    )
 
 
 def _row(draw: random.Random, time: datetime) -> dict[str, str]:
-    cart = [{"sku": f"x-{draw.randrange(50)}", "price": draw.randrange(9_000) / 100} for _ in range(draw.randrange(3))]
+    cart = [
+        {"sku": f"x-{draw.randrange(50)}", "price": draw.randrange(9_000) / 100}
+        for _ in range(draw.randrange(3))
+    ]
     return {
         "event": draw.choice(["signed_up", "order_completed", "Page Viewed", "$pageview"]),
         "distinct_id": f"user-{draw.randrange(300)}",
@@ -85,5 +129,9 @@ def _row(draw: random.Random, time: datetime) -> dict[str, str]:
         "paid": draw.choice(["", "true", "FALSE", "1", "0"]),
         "cart": json.dumps(cart) if cart else "",
         "note": draw.choice(NOTES),
-        "properties": json.dumps({"$current_url": "https://example.com/", "deep": {"level": [1, None]}}) if draw.random() < 0.5 else "",
+        "properties": json.dumps(
+            {"$current_url": "https://example.com/", "deep": {"level": [1, None]}}
+        )
+        if draw.random() < 0.5
+        else "",
     }

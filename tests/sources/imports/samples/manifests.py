@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from forwarder.sources.imports.books import FateKind, ImportTotals, RecordBooks, RecordFate, RefusalExample, count_kind, uuid_hash
-from forwarder.sources.imports.checkpoint import FileCheckpoint, ImportCheckpoint, ImportJob, SourceContent
+from forwarder.sources.imports.books import (
+    FateKind,
+    ImportTotals,
+    RecordBooks,
+    RecordFate,
+    RefusalExample,
+    count_kind,
+    uuid_hash,
+)
+from forwarder.sources.imports.checkpoint import (
+    FileCheckpoint,
+    ImportCheckpoint,
+    ImportJob,
+    SourceContent,
+)
 from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.report import ImportManifest, manifest_of
 
@@ -14,18 +27,38 @@ BEGINNING = 1_704_067_200_000_000
 """2024-01-01, in microseconds."""
 STARTED = 1_750_000_000.0
 JOB = ImportJob(
-    "11111111-2222-5333-8444-555555555555", "mixpanel", "export/*.json.gz", {"until": "2025-06-13", "person-properties": "set_once"}
+    "11111111-2222-5333-8444-555555555555",
+    "mixpanel",
+    "export/*.json.gz",
+    {"until": "2025-06-13", "person-properties": "set_once"},
 )
-REJECTED = RecordFate(FateKind.REFUSED, "rejected_400", RefusalExample("export/0.json.gz", 3, 'the service said "no" & more'))
+REJECTED = RecordFate(
+    FateKind.REFUSED,
+    "rejected_400",
+    RefusalExample("export/0.json.gz", 3, 'the service said "no" & more'),
+)
 
 
 def events(days: int) -> list[FinishedEvent]:
-    """Some of each day, more of them in the middle of each week, one of them the service's to refuse."""
+    """Some of each day, more of them in the middle of each week, one of them the service's to
+    refuse.
+    """
     made = []
     for day in range(days):
         for place in range(3 + (day * 7919 % 5 if day % 7 < 5 else 0)):
             number, time = day * 100 + place, BEGINNING + day * 86_400_000_000 + place * 1_000_000
-            made.append(FinishedEvent(time, f"u{number}", NAMES[number * 31 % len(NAMES)], str(UUID(int=number * 7919)), b"", 0, 1, number))
+            made.append(
+                FinishedEvent(
+                    time,
+                    f"u{number}",
+                    NAMES[number * 31 % len(NAMES)],
+                    str(UUID(int=number * 7919)),
+                    b"",
+                    0,
+                    1,
+                    number,
+                )
+            )
     return made
 
 
@@ -39,11 +72,16 @@ def checkpoint(days: int, *, ended: bool = True) -> ImportCheckpoint:
     totals, files = ImportTotals(), []
     some = events(days)
     for index in range(2):
-        name, mine = f"export/{index}.json.gz", [each for place, each in enumerate(some) if place % 2 == index]
+        name, mine = (
+            f"export/{index}.json.gz",
+            [each for place, each in enumerate(some) if place % 2 == index],
+        )
         books = RecordBooks(read=len(mine) + 4, delivered=len(mine))
         fates = [
             RecordFate(FateKind.REFUSED, "no_time", RefusalExample(name, 17, "there is no `time`")),
-            RecordFate(FateKind.REFUSED, "illegal_id", RefusalExample(name, 18, "the id is 'null'")),
+            RecordFate(
+                FateKind.REFUSED, "illegal_id", RefusalExample(name, 18, "the id is 'null'")
+            ),
             RecordFate(FateKind.LEFT_OUT, "--exclude-event"),
             RecordFate(FateKind.REPEAT),
         ]
@@ -61,6 +99,11 @@ def checkpoint(days: int, *, ended: bool = True) -> ImportCheckpoint:
             if fate.example is not None:
                 totals.example(fate.reason, fate.example)
         assert not books.difference
-        files.append(FileCheckpoint(name, "ab" * 16, books, books.read, books.read, "00ff" * 16, ended))
-    prints = [SourceContent("export/0.json.gz", 123456, "5eed"), SourceContent("export/1.json.gz", 234567, "5eed")]
+        files.append(
+            FileCheckpoint(name, "ab" * 16, books, books.read, books.read, "00ff" * 16, ended)
+        )
+    prints = [
+        SourceContent("export/0.json.gz", 123456, "5eed"),
+        SourceContent("export/1.json.gz", 234567, "5eed"),
+    ]
     return ImportCheckpoint(JOB, STARTED, STARTED, prints, files, totals, exhausted=True)

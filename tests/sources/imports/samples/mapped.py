@@ -1,4 +1,6 @@
-"""Records of an application's own, as a shop would export them for a mapping: the same for the same seed, strange ones among them."""
+"""Records of an application's own, as a shop would export them for a mapping: the same for the
+same seed, strange ones among them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ RULES: Final = MappingRules(
 """What makes events of the records."""
 
 _START: Final = datetime(2024, 5, 1, tzinfo=UTC)
-_GOOD: Final = '{"kind":"order","state":"paid","customer":{"id":"c1"},"placed":"2024-05-01T10:00:00","number":"n1"}'
+_GOOD: Final = (
+    '{"kind":"order","state":"paid","customer":{"id":"c1"},"placed":"2024-05-01T10:00:00","num'
+    'ber":"n1"}'
+)
 
 
 def _altered(old: str, new: str) -> bytes:
@@ -63,7 +68,12 @@ def mapping(rules: MappingRules = RULES) -> Mapping:
 def block(*records: bytes | object, first: int = 0) -> RecordBlock:
     """Records of one file; what isn't bytes is written as JSON."""
     written = [record if isinstance(record, bytes) else as_json(record) for record in records]
-    return RecordBlock(SourceFile("orders.jsonl", "5eed" * 16), first, written, range(first + 1, first + len(written) + 1))
+    return RecordBlock(
+        SourceFile("orders.jsonl", "5eed" * 16),
+        first,
+        written,
+        range(first + 1, first + len(written) + 1),
+    )
 
 
 def as_json(record: object) -> bytes:
@@ -88,7 +98,10 @@ def ordinary_records(count: int, seed: int) -> Iterator[dict[str, Any]]:
                 "tier": dice.choice(["new", "gold"]),
             },
             "total": dice.randrange(100, 99_999) / 100,
-            "items": [{"sku": f"s{dice.randrange(500)}", "count": dice.randrange(1, 5)} for _ in range(dice.randrange(1, 4))],
+            "items": [
+                {"sku": f"s{dice.randrange(500)}", "count": dice.randrange(1, 5)}
+                for _ in range(dice.randrange(1, 4))
+            ],
             "city": dice.choice(["Łódź", "São Paulo", "Київ", None]),
         }
 

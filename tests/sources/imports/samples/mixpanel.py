@@ -1,4 +1,6 @@
-"""Mixpanel exports as they look, written from the vendor's field lists: the same records for the same seed, strange ones among them."""
+"""Mixpanel exports as they look, written from the vendor's field lists: the same records for the
+same seed, strange ones among them.
+"""
 
 from __future__ import annotations
 
@@ -12,38 +14,109 @@ from forwarder.sources.imports.format import RefusalReason
 
 START: Final = 1_704_067_200_000
 """The first of January 2024, in milliseconds."""
-_PLACES: Final = (("Berlin", "Land Berlin", "DE"), ("São Paulo", "São Paulo", "BR"), ("大阪市", "Osaka", "JP"), (None, None, "US"))
-_NAMES: Final = ("$mp_web_page_view", "$mp_web_page_view", "Sign Up", "Song Played", "Purchase", "Einkauf „groß“", "$session_end")
+_PLACES: Final = (
+    ("Berlin", "Land Berlin", "DE"),
+    ("São Paulo", "São Paulo", "BR"),
+    ("大阪市", "Osaka", "JP"),
+    (None, None, "US"),
+)
+_NAMES: Final = (
+    "$mp_web_page_view",
+    "$mp_web_page_view",
+    "Sign Up",
+    "Song Played",
+    "Purchase",
+    "Einkauf „groß“",
+    "$session_end",
+)
 _DAY: Final = 86_400_000
 
 STRANGE: Final[tuple[tuple[bytes, RefusalReason | None], ...]] = (
     (b'{"event":"Purchase","properties":{"time":1704067', RefusalReason.NOT_JSON),
-    (b'{"event":"Caf\xe9","properties":{"time":1704067200,"distinct_id":"u1"}}', RefusalReason.NOT_JSON),
-    (b'{"event":"Half","properties":{"time":1704067200,"distinct_id":"u1","half":"\\ud83d"}}', RefusalReason.NOT_JSON),
-    (b'{"event":"Not a number","properties":{"time":1704067200,"distinct_id":"u1","price":NaN}}', RefusalReason.NOT_JSON),
+    (
+        b'{"event":"Caf\xe9","properties":{"time":1704067200,"distinct_id":"u1"}}',
+        RefusalReason.NOT_JSON,
+    ),
+    (
+        b'{"event":"Half","properties":{"time":1704067200,"distinct_id":"u1","half":"\\ud83d"}}',
+        RefusalReason.NOT_JSON,
+    ),
+    (
+        b'{"event":"Not a number","properties":{"time":1704067200,"distinct_id":"u1","price":NaN}}',
+        RefusalReason.NOT_JSON,
+    ),
     (b'["event","Purchase"]', RefusalReason.NOT_JSON),
     (b'{"event":7,"properties":{"time":1704067200,"distinct_id":"u1"}}', RefusalReason.WRONG_TYPE),
     (b'{"event":"Purchase","properties":["time",1704067200]}', RefusalReason.WRONG_TYPE),
-    (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":{"id":"u1"}}}', RefusalReason.WRONG_TYPE),
+    (
+        b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":{"id":"u1"}}}',
+        RefusalReason.WRONG_TYPE,
+    ),
     (b'{"properties":{"time":1704067200,"distinct_id":"u1"}}', RefusalReason.NO_EVENT),
     (b'{"event":" ","properties":{"time":1704067200,"distinct_id":"u1"}}', RefusalReason.NO_EVENT),
-    (b'{"$distinct_id":"u1","$properties":{"$last_seen":"2024-01-01T00:00:00"}}', RefusalReason.NO_EVENT),
+    (
+        b'{"$distinct_id":"u1","$properties":{"$last_seen":"2024-01-01T00:00:00"}}',
+        RefusalReason.NO_EVENT,
+    ),
     (b'{"event":"Purchase"}', RefusalReason.NO_ID),
     (b'{"event":"Purchase","properties":{"time":1704067200}}', RefusalReason.NO_ID),
-    (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":null}}', RefusalReason.NO_ID),
-    (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":""}}', RefusalReason.NO_ID),
-    (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":" "}}', RefusalReason.NO_ID),
-    (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":0}}', RefusalReason.ILLEGAL_ID),
-    (b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":"$device:undefined"}}', RefusalReason.ILLEGAL_ID),
-    (b'{"event":"E","properties":{"time":1704067200,"distinct_id":"null","$distinct_id_before_identity":"u1"}}', RefusalReason.ILLEGAL_ID),
+    (
+        b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":null}}',
+        RefusalReason.NO_ID,
+    ),
+    (
+        b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":""}}',
+        RefusalReason.NO_ID,
+    ),
+    (
+        b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":" "}}',
+        RefusalReason.NO_ID,
+    ),
+    (
+        b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":0}}',
+        RefusalReason.ILLEGAL_ID,
+    ),
+    (
+        b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":"$device:undefined"}}',
+        RefusalReason.ILLEGAL_ID,
+    ),
+    (
+        (
+            b'{"event":"E","properties":{"time":1704067200,"distinct_id":"null","$distinct_id_befo'
+            b're_identity":"u1"}}'
+        ),
+        RefusalReason.ILLEGAL_ID,
+    ),
     (b'{"event":"Purchase","properties":{"distinct_id":"u1"}}', RefusalReason.NO_TIME),
     (b'{"event":"Purchase","properties":{"time":null,"distinct_id":"u1"}}', RefusalReason.NO_TIME),
     (b'{"event":"Purchase","properties":{"time":-5,"distinct_id":"u1"}}', RefusalReason.NO_TIME),
-    (b'{"event":"Purchase","properties":{"time":"yesterday","distinct_id":"u1"}}', RefusalReason.NO_TIME),
+    (
+        b'{"event":"Purchase","properties":{"time":"yesterday","distinct_id":"u1"}}',
+        RefusalReason.NO_TIME,
+    ),
     (b'{"properties":{"distinct_id":"u1","time":"1704067200"},"event":"Text as time"}', None),
-    (b' { "event" : "Spaces" , "properties" : { "time" : 1704067200.25 , "distinct_id" : 12345678901234567890 } } ', None),
-    (b'{"event":"Large","properties":{"time":1704067200,"distinct_id":"u1","n":123456789012345678901234567890,"x":1.10}}', None),
-    (b'{"event":"Emoji \\ud83d\\ude00","properties":{"time":1704067200,"distinct_id":"u1","nested":{"a":[1,{"b":null}]}}}', None),
+    (
+        (
+            b' { "event" : "Spaces" , "properties" : { "time" : 1704067200.25 , "distinct_id" : '
+            b"12345678901234567890 } } "
+        ),
+        None,
+    ),
+    (
+        (
+            b'{"event":"Large","properties":{"time":1704067200,"distinct_id":"u1","n":123456789012'
+            b'345678901234567890,"x":1.10}}'
+        ),
+        None,
+    ),
+    (
+        (
+            b'{"event":"Emoji '
+            b'\\ud83d\\ude00","properties":{"time":1704067200,"distinct_id":"u1","nested":{"a":[1,'
+            b'{"b":null}]}}}'
+        ),
+        None,
+    ),
 )
 """Records as bad exports have them, and why each is refused; None: it isn't."""
 
@@ -51,7 +124,9 @@ STRANGE: Final[tuple[tuple[bytes, RefusalReason | None], ...]] = (
 def block(*records: bytes | object, first: int = 0) -> RecordBlock:
     """Records of one file; what isn't bytes is written as JSON."""
     written = [record if isinstance(record, bytes) else as_json(record) for record in records]
-    return RecordBlock(SourceFile("export.json", "5eed" * 16), first, written, range(1, len(written) + 1))
+    return RecordBlock(
+        SourceFile("export.json", "5eed" * 16), first, written, range(1, len(written) + 1)
+    )
 
 
 def as_json(record: object) -> bytes:
@@ -69,14 +144,21 @@ def ordinary_events(count: int, seed: int) -> Iterator[dict[str, Any]]:
             continue
         time = START + number * 30 * _DAY // count + chance.randrange(1000)
         name, properties = chance.choice(_NAMES), _properties(chance, number, time)
-        record = _merge(chance, number, properties) if number % 50 == 49 else {"event": name, "properties": properties}
+        record = (
+            _merge(chance, number, properties)
+            if number % 50 == 49
+            else {"event": name, "properties": properties}
+        )
         made.append(record)
         yield record
 
 
 def event_export(count: int = 2_000, seed: int = 8) -> list[bytes]:
     """At least `count` lines of an export, the strange ones spread among them."""
-    return _spread([as_json(record) for record in ordinary_events(count, seed)], [record for record, _ in STRANGE])
+    return _spread(
+        [as_json(record) for record in ordinary_events(count, seed)],
+        [record for record, _ in STRANGE],
+    )
 
 
 def profile_export(count: int = 2_000, seed: int = 8) -> list[bytes]:
@@ -109,9 +191,19 @@ def _merge(chance: random.Random, number: int, properties: dict[str, Any]) -> di
     own = {**properties, "distinct_id": f"user-{number}"}
     return chance.choice(
         (
-            {"event": "$identify", "properties": {**own, "$identified_id": f"user-{number}", "$anon_id": f"18c{number:05x}"}},
+            {
+                "event": "$identify",
+                "properties": {
+                    **own,
+                    "$identified_id": f"user-{number}",
+                    "$anon_id": f"18c{number:05x}",
+                },
+            },
             {"event": "$create_alias", "properties": {**own, "alias": f"old-{number}"}},
-            {"event": "$merge", "properties": {**own, "$distinct_ids": [f"user-{number}", f"18c{number:05x}"]}},
+            {
+                "event": "$merge",
+                "properties": {**own, "$distinct_ids": [f"user-{number}", f"18c{number:05x}"]},
+            },
         )
     )
 
@@ -126,7 +218,11 @@ def _identity(chance: random.Random, *, server: bool) -> dict[str, Any]:
         (
             {"distinct_id": f"user-{user}", "$user_id": f"user-{user}", "$device_id": device},
             {"distinct_id": f"$device:{device}", "$device_id": device},
-            {"distinct_id": f"$device:{device}", "$distinct_id_before_identity": f"user-{user}", "$device_id": device},
+            {
+                "distinct_id": f"$device:{device}",
+                "$distinct_id_before_identity": f"user-{user}",
+                "$device_id": device,
+            },
             {"distinct_id": f"A0B1-{user:04X}", "$distinct_id_before_identity": f"user-{user}"},
             {"distinct_id": 1_000_000 + user},
             {"$distinct_id_before_identity": f"user-{user}"},
@@ -157,7 +253,11 @@ def _browser(chance: random.Random) -> dict[str, Any]:
 
 def _profile(chance: random.Random, number: int) -> dict[str, Any]:
     city, region, country = chance.choice(_PLACES)
-    seen = {} if number % 10 == 9 else {"$last_seen": f"2024-01-{1 + number % 28:02}T{number % 24:02}:08:40"}
+    seen = (
+        {}
+        if number % 10 == 9
+        else {"$last_seen": f"2024-01-{1 + number % 28:02}T{number % 24:02}:08:40"}
+    )
     return {
         "$distinct_id": number + 1 if number % 7 == 0 else f"user-{number}",
         "$properties": {

@@ -1,4 +1,6 @@
-"""Our own JSON lines as files of them look: the same records for the same seed, every shape and strange ones among them."""
+"""Our own JSON lines as files of them look: the same records for the same seed, every shape and
+strange ones among them.
+"""
 
 from __future__ import annotations
 
@@ -13,46 +15,133 @@ from forwarder.sources.files.records import RecordBlock, SourceFile
 from forwarder.sources.imports.format import RefusalReason
 
 _START: Final = datetime(2024, 5, 1, tzinfo=UTC)
-_NAMES: Final = ("$pageview", "signed up", "Warenkorb geöffnet", "登録完了", "$identify", 'order "placed"', "{braces}")
+_NAMES: Final = (
+    "$pageview",
+    "signed up",
+    "Warenkorb geöffnet",
+    "登録完了",
+    "$identify",
+    'order "placed"',
+    "{braces}",
+)
 _WHERE: Final = ("Łódź", "São Paulo", "Київ", "Paris")
 
 STRANGE: Final[tuple[tuple[bytes, RefusalReason | None], ...]] = (
     (b'{"event":"cut","distinct_id":"u1","timestamp":"2024-05-0', RefusalReason.NOT_JSON),
-    (b'{"event":"caf\xe9","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":{}}', RefusalReason.NOT_JSON),
-    (b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":{"half":"\\ud83d"}}', RefusalReason.NOT_JSON),
-    (b'"a text"', RefusalReason.NOT_JSON),
-    (b"12", RefusalReason.NOT_JSON),
-    (b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"} {}', RefusalReason.NOT_JSON),
     (
-        b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":{"deep":' + b"[" * 600 + b"]" * 600 + b"}}",
+        (
+            b'{"event":"caf\xe9","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties'
+            b'":{}}'
+        ),
         RefusalReason.NOT_JSON,
     ),
-    (b'{"event":7,"distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}', RefusalReason.WRONG_TYPE),
-    (b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":[1]}', RefusalReason.WRONG_TYPE),
+    (
+        (
+            b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":{"ha'
+            b'lf":"\\ud83d"}}'
+        ),
+        RefusalReason.NOT_JSON,
+    ),
+    (b'"a text"', RefusalReason.NOT_JSON),
+    (b"12", RefusalReason.NOT_JSON),
+    (
+        b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"} {}',
+        RefusalReason.NOT_JSON,
+    ),
+    (
+        b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":{"deep":'
+        + b"[" * 600
+        + b"]" * 600
+        + b"}}",
+        RefusalReason.NOT_JSON,
+    ),
+    (
+        b'{"event":7,"distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}',
+        RefusalReason.WRONG_TYPE,
+    ),
+    (
+        b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":[1]}',
+        RefusalReason.WRONG_TYPE,
+    ),
     (b'{"distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}', RefusalReason.NO_EVENT),
     (b'{"event":"","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}', RefusalReason.NO_EVENT),
-    (b'{"event":null,"distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}', RefusalReason.NO_EVENT),
+    (
+        b'{"event":null,"distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}',
+        RefusalReason.NO_EVENT,
+    ),
     (b'{"event":"e","timestamp":"2024-05-01T00:00:00Z","properties":{"a":1}}', RefusalReason.NO_ID),
-    (b'{"event":"e","distinct_id":" ","timestamp":"2024-05-01T00:00:00Z","properties":{"a":1}}', RefusalReason.NO_ID),
-    (b'{"event":"e","distinct_id":"Anonymous","timestamp":"2024-05-01T00:00:00Z","properties":{"a":1}}', RefusalReason.ILLEGAL_ID),
-    (b'{"event":"e","properties":{"distinct_id":"[object Object]"},"timestamp":"2024-05-01T00:00:00Z"}', RefusalReason.ILLEGAL_ID),
+    (
+        b'{"event":"e","distinct_id":" ","timestamp":"2024-05-01T00:00:00Z","properties":{"a":1}}',
+        RefusalReason.NO_ID,
+    ),
+    (
+        (
+            b'{"event":"e","distinct_id":"Anonymous","timestamp":"2024-05-01T00:00:00Z","propertie'
+            b's":{"a":1}}'
+        ),
+        RefusalReason.ILLEGAL_ID,
+    ),
+    (
+        (
+            b'{"event":"e","properties":{"distinct_id":"[object '
+            b'Object]"},"timestamp":"2024-05-01T00:00:00Z"}'
+        ),
+        RefusalReason.ILLEGAL_ID,
+    ),
     (b'{"event":"e","distinct_id":0,"timestamp":"2024-05-01T00:00:00Z"}', RefusalReason.ILLEGAL_ID),
     (b'{"event":"e","distinct_id":"u1","properties":{"a":1}}', RefusalReason.NO_TIME),
-    (b'{"event":"e","distinct_id":"u1","timestamp":"","properties":{"a":1}}', RefusalReason.NO_TIME),
-    (b'{"event":"e","distinct_id":"u1","timestamp":"yesterday","properties":{"a":1}}', RefusalReason.NO_TIME),
-    (b'{"event":"e","distinct_id":"u1","timestamp":"1969-12-31T23:59:59.999Z","properties":{"a":1}}', RefusalReason.NO_TIME),
     (
-        b'{"event":"e","distinct_id":"u1","uuid":"0f8fad5b-d9cb-469f-a165-70867728950e","timestamp":"9999-12-31T23:59:59-05:00",'
+        b'{"event":"e","distinct_id":"u1","timestamp":"","properties":{"a":1}}',
+        RefusalReason.NO_TIME,
+    ),
+    (
+        b'{"event":"e","distinct_id":"u1","timestamp":"yesterday","properties":{"a":1}}',
+        RefusalReason.NO_TIME,
+    ),
+    (
+        (
+            b'{"event":"e","distinct_id":"u1","timestamp":"1969-12-31T23:59:59.999Z","properties":'
+            b'{"a":1}}'
+        ),
+        RefusalReason.NO_TIME,
+    ),
+    (
+        b'{"event":"e","distinct_id":"u1","uuid":"0f8fad5b-d9cb-469f-a165-70867728950e","timestamp'
+        b'":"9999-12-31T23:59:59-05:00",'
         b'"properties":{"a":1}}',
         RefusalReason.NO_TIME,
     ),
-    (b'{"event":"e","distinct_id":"u1","timestamp":1e400,"properties":{"a":1}}', RefusalReason.NO_TIME),
-    (b'{"event":"e","distinct_id":"u1","timestamp":{"a":1},"properties":{"a":1}}', RefusalReason.NO_TIME),
+    (
+        b'{"event":"e","distinct_id":"u1","timestamp":1e400,"properties":{"a":1}}',
+        RefusalReason.NO_TIME,
+    ),
+    (
+        b'{"event":"e","distinct_id":"u1","timestamp":{"a":1},"properties":{"a":1}}',
+        RefusalReason.NO_TIME,
+    ),
     (b'{"event":"e","distinct_id":"u1","offset":5,"properties":{"a":1}}', RefusalReason.NO_TIME),
-    (b' {"event": "spaces" , "distinct_id" : "u1", "timestamp" : "2024-05-01T00:00:00Z" , "properties" : { "a" : 1.10 } } ', None),
-    (b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":{"bad":NaN,"big":12345678901234567890123}}', None),
+    (
+        (
+            b' {"event": "spaces" , "distinct_id" : "u1", "timestamp" : "2024-05-01T00:00:00Z" , '
+            b'"properties" : { "a" : 1.10 } } '
+        ),
+        None,
+    ),
+    (
+        (
+            b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":{"ba'
+            b'd":NaN,"big":12345678901234567890123}}'
+        ),
+        None,
+    ),
     (b'{"event":"e","distinct_id":12345678901234567890,"timestamp":"2024-05-01T00:00:00Z"}', None),
-    (b'{"event":"e","distinct_id":"u1","timestamp":"Wed, 01 May 2024 00:00:00 GMT","properties":null}', None),
+    (
+        (
+            b'{"event":"e","distinct_id":"u1","timestamp":"Wed, 01 May 2024 00:00:00 '
+            b'GMT","properties":null}'
+        ),
+        None,
+    ),
 )
 """Records as bad files have them, and why each is refused; None: it isn't."""
 
@@ -60,7 +149,12 @@ STRANGE: Final[tuple[tuple[bytes, RefusalReason | None], ...]] = (
 def block(*records: bytes | object, first: int = 0) -> RecordBlock:
     """Records of one file; what isn't bytes is written as JSON."""
     written = [record if isinstance(record, bytes) else as_json(record) for record in records]
-    return RecordBlock(SourceFile("events.jsonl", "5eed" * 16), first, written, range(first + 1, first + len(written) + 1))
+    return RecordBlock(
+        SourceFile("events.jsonl", "5eed" * 16),
+        first,
+        written,
+        range(first + 1, first + len(written) + 1),
+    )
 
 
 def as_json(record: object) -> bytes:
@@ -89,7 +183,9 @@ def complete_events(count: int, seed: int) -> Iterator[dict[str, Any]]:
 
 
 def sample(count: int = 2_400, seed: int = 1) -> tuple[list[bytes], list[RefusalReason]]:
-    """Lines that hold at least `count` events, and why lines among them are refused, in their order."""
+    """Lines that hold at least `count` events, and why lines among them are refused, in their
+    order.
+    """
     dice = random.Random(seed)
     lines: list[bytes] = []
     refusals: list[RefusalReason] = []
@@ -132,7 +228,13 @@ def _lines(events: Sequence[dict[str, Any]], dice: random.Random) -> Iterator[by
     """Events as lines: each by itself, as an array, or as the body of a batch."""
     shape = dice.randrange(8)
     if shape == 0:
-        yield as_json({"api_key": "key-of-another-project", "batch": events, "sent_at": "2024-05-02T00:00:00Z"})
+        yield as_json(
+            {
+                "api_key": "key-of-another-project",
+                "batch": events,
+                "sent_at": "2024-05-02T00:00:00Z",
+            }
+        )
     elif shape == 1:
         yield as_json(events)
     elif shape == 2:

@@ -1,4 +1,6 @@
-"""A log of calls as Segment writes it to S3: visits of a site and an app, calls of servers, and the odd ones that every log has."""
+"""A log of calls as Segment writes it to S3: visits of a site and an app, calls of servers, and
+the odd ones that every log has.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,23 @@ PAGES = [
     ("/\U0001f680", ""),
 ]
 BROWSERS = [
-    "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/122.0.0.0 Safari/537.36",
-    "Mozilla/5.0 (iPhone; CPU iPhone OS 17_3 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/17.3 Safari/604.1",
+    (
+        "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/537.36 (KHTML, like Gecko) "
+        "Chrome/122.0.0.0 Safari/537.36"
+    ),
+    (
+        "Mozilla/5.0 (iPhone; CPU iPhone OS 17_3 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like "
+        "Gecko) Version/17.3 Safari/604.1"
+    ),
 ]
 Record = dict[str, Any]
 Change = Callable[[Record], tuple[bytes, RefusalReason | None]]
 
 
 def sample(count: int = 2_400, seed: int = 1) -> list[tuple[bytes, RefusalReason | None]]:
-    """Records in the order of their time, and why each is refused (None: it becomes an event). The same for the same seed."""
+    """Records in the order of their time, and why each is refused (None: it becomes an event). The
+    same for the same seed.
+    """
     draw = random.Random(seed)
     made: list[tuple[bytes, RefusalReason | None]] = []
     odd = _odd_records()
@@ -42,7 +52,9 @@ def sample(count: int = 2_400, seed: int = 1) -> list[tuple[bytes, RefusalReason
 
 
 def _line(record: Record) -> bytes:
-    return json.dumps(record, ensure_ascii=len(record["messageId"]) % 2 == 0, separators=(",", ":")).encode()
+    return json.dumps(
+        record, ensure_ascii=len(record["messageId"]) % 2 == 0, separators=(",", ":")
+    ).encode()
 
 
 def _calls(draw: random.Random) -> Iterator[Record]:
@@ -63,13 +75,29 @@ def _site_visit(draw: random.Random, person: int) -> Iterator[Record]:
         "locale": "de-DE",
         "timezone": "Europe/Berlin",
         "campaign": {"name": "spring", "source": "newsletter"},
-        "userAgentData": {"brands": [{"brand": "Chromium", "version": "122"}], "mobile": False, "platform": "macOS"},
+        "userAgentData": {
+            "brands": [{"brand": "Chromium", "version": "122"}],
+            "mobile": False,
+            "platform": "macOS",
+        },
     }
     for _ in range(draw.randrange(1, 5)):
         path, title = draw.choice(PAGES)
-        page = {"path": path, "referrer": "", "search": "", "title": title, "url": f"https://example.com{path}"}
+        page = {
+            "path": path,
+            "referrer": "",
+            "search": "",
+            "title": title,
+            "url": f"https://example.com{path}",
+        }
         name = title or None
-        yield {"type": "page", "name": name, "category": None, "properties": {**page, "name": name}, "context": {**context, "page": page}}
+        yield {
+            "type": "page",
+            "name": name,
+            "category": None,
+            "properties": {**page, "name": name},
+            "context": {**context, "page": page},
+        }
         if draw.random() < 0.6:
             yield {
                 "type": "track",
@@ -78,8 +106,19 @@ def _site_visit(draw: random.Random, person: int) -> Iterator[Record]:
                 "context": context,
             }
     if draw.random() < 0.5:
-        yield {"type": "identify", "userId": f"user-{person}", "traits": _traits(person), "context": context}
-        yield {"type": "track", "userId": f"user-{person}", "event": "Order Completed", "properties": _order(draw), "context": context}
+        yield {
+            "type": "identify",
+            "userId": f"user-{person}",
+            "traits": _traits(person),
+            "context": context,
+        }
+        yield {
+            "type": "track",
+            "userId": f"user-{person}",
+            "event": "Order Completed",
+            "properties": _order(draw),
+            "context": context,
+        }
     if draw.random() < 0.2:
         yield {
             "type": "group",
@@ -93,7 +132,13 @@ def _site_visit(draw: random.Random, person: int) -> Iterator[Record]:
 def _app_visit(draw: random.Random, person: int) -> Iterator[Record]:
     context = {
         "app": {"name": "Shop", "version": "4.2.0", "build": "42", "namespace": "com.example.shop"},
-        "device": {"id": f"{person:08X}-0000", "manufacturer": "Apple", "model": "iPhone15,2", "name": "Zoë's", "type": "ios"},
+        "device": {
+            "id": f"{person:08X}-0000",
+            "manufacturer": "Apple",
+            "model": "iPhone15,2",
+            "name": "Zoë's",
+            "type": "ios",
+        },
         "ip": "2001:db8::17",
         "network": {"bluetooth": False, "carrier": "T", "cellular": True, "wifi": False},
         "screen": {"density": 3, "height": 844, "width": 390},
@@ -102,13 +147,29 @@ def _app_visit(draw: random.Random, person: int) -> Iterator[Record]:
         "os": {"name": "iOS", "version": "17.3"},
     }
     for name in draw.sample(["Start", "Settings", "Cart"], 2):
-        yield {"type": "screen", "userId": f"user-{person}", "name": name, "properties": {"depth": 2}, "context": context}
+        yield {
+            "type": "screen",
+            "userId": f"user-{person}",
+            "name": name,
+            "properties": {"depth": 2},
+            "context": context,
+        }
     if draw.random() < 0.2:
-        yield {"type": "alias", "userId": f"user-{person}", "previousId": f"old-{person}", "context": context}
+        yield {
+            "type": "alias",
+            "userId": f"user-{person}",
+            "previousId": f"old-{person}",
+            "context": context,
+        }
 
 
 def _traits(person: int) -> Record:
-    return {"email": f"user{person}@example.com", "age": 20 + person % 50, "balance": 12_345_678_901_234_567_890, "tags": ["a", None, True]}
+    return {
+        "email": f"user{person}@example.com",
+        "age": 20 + person % 50,
+        "balance": 12_345_678_901_234_567_890,
+        "tags": ["a", None, True],
+    }
 
 
 def _order(draw: random.Random) -> Record:
@@ -129,7 +190,9 @@ def _common(draw: random.Random, call: Record, time: datetime, anonymous: str) -
         "_metadata": {"bundled": ["Segment.io"], "unbundled": [], "nodeVersion": None},
         "integrations": {"All": True},
         "messageId": f"ajs-next-{draw.getrandbits(64):x}",
-        "originalTimestamp": (time - timedelta(seconds=3)).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "originalTimestamp": (time - timedelta(seconds=3))
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z"),
         "projectId": "pRoJeCt",
         "receivedAt": written,
         "sentAt": written,
@@ -147,24 +210,48 @@ def _odd_records() -> list[Change]:
     def changed(why: RefusalReason | None, *left_out: str, **change: Any) -> Change:
         def change_of(record: Record) -> tuple[bytes, RefusalReason | None]:
             odd = {**record, "messageId": f"{record['messageId']}-odd", **change}
-            return json.dumps({name: each for name, each in odd.items() if name not in left_out}).encode(), why
+            return json.dumps(
+                {name: each for name, each in odd.items() if name not in left_out}
+            ).encode(), why
 
         return change_of
 
-    server = {"type": "track", "event": "Invoice Paid", "properties": {"amount": 1e3}, "anonymousId": None}
+    server = {
+        "type": "track",
+        "event": "Invoice Paid",
+        "properties": {"amount": 1e3},
+        "anonymousId": None,
+    }
     return [
         changed(None, "context", "integrations", **server, userId=1_234_567),
-        changed(None, **server, userId="server-user", context={"library": "my own", "page": None, "ip": None}),
+        changed(
+            None,
+            **server,
+            userId="server-user",
+            context={"library": "my own", "page": None, "ip": None},
+        ),
         changed(None, "timestamp"),
         changed(None, "messageId"),
         changed(None, type="identify", userId="plain", traits=None),
-        changed(None, type="page", userId="from-server", context={}, properties={"url": "https://example.com/s", "title": "S"}, name="S"),
+        changed(
+            None,
+            type="page",
+            userId="from-server",
+            context={},
+            properties={"url": "https://example.com/s", "title": "S"},
+            name="S",
+        ),
         changed(None, timestamp="2024-02-29T23:59:59.999999+05:30"),
         lambda record: (_line(record), None),  # handed in twice
         changed(None, messageId="undefined"),
         changed(None, type="alias", userId="from-server", previousId=4711, context={}),
         changed(None, type="group", userId=None, groupId="anonymous-member's", traits={}),
-        changed(None, type="track", event="Grüße \u2028 \U0001f680", properties={"": None, "deep": [[{"a": 2**80}]], "$ip": "::1"}),
+        changed(
+            None,
+            type="track",
+            event="Grüße \u2028 \U0001f680",
+            properties={"": None, "deep": [[{"a": 2**80}]], "$ip": "::1"},
+        ),
         changed(RefusalReason.NO_ID, "userId", "anonymousId"),
         changed(RefusalReason.NO_TIME, "timestamp", "originalTimestamp"),
         changed(RefusalReason.NO_TIME, timestamp="yesterday"),
